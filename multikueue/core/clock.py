@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time as a value that is handed in.
+
+Owns the `Clock` protocol, the real clock and a clock that tests turn by hand. Promises: `now()` is aware UTC,
+`monotonic()` never goes back and is the only source for durations. Leaves sleeping to the event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where a component takes the time from."""
+
+    def now(self) -> datetime:
+        """Wall-clock time, aware, in UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; unaffected by jumps of the wall clock."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    __slots__ = ()
+
+    def now(self) -> datetime:
+        """Wall-clock time, aware, in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds since boot, more or less."""
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock that stands still until it is told otherwise."""
+
+    __slots__ = ("_monotonic", "_now")
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        if start.tzinfo is None:
+            raise ValueError(f"ManualClock needs an aware time, got {start!r}")
+        self._now = start.astimezone(UTC)
+        self._monotonic = 0.0
+
+    def now(self) -> datetime:
+        """The wall-clock time it was set to."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """The sum of all advances."""
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Let `seconds` pass on both clocks; negative durations are refused."""
+        if seconds < 0:
+            raise ValueError(f"time does not run backwards: advance({seconds})")
+        self._now += timedelta(seconds=seconds)
+        self._monotonic += seconds
+
+    def set(self, now: datetime) -> None:
+        """Make the wall clock jump, in either direction; the monotonic clock does not notice."""
+        self._now = now.astimezone(UTC)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions as values, with the rules of `docs/spec/engine.md §0.3`.
+
+Owns when `lastTransitionTime` moves and how long a message may get. Writing conditions to an API server is not its
+business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+TRUE = "True"
+FALSE = "False"
+UNKNOWN = "Unknown"
+
+MAX_CONDITION_MESSAGE = 32768
+MAX_EVENT_MESSAGE = 1024
+_CUT = " ..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One entry of `status.conditions`."""
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+    last_transition_time: datetime
+    observed_generation: int | None = None
+
+    def same_as(self, other: Condition) -> bool:
+        """Whether a write of `other` over this one would change anything but the transition time."""
+        return (self.status, self.reason, self.message, self.observed_generation) == (
+            other.status,
+            other.reason,
+            other.message,
+            other.observed_generation,
+        )
+
+
+def find(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    """The condition of that type, if there is one."""
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def is_true(conditions: Iterable[Condition], kind: str) -> bool:
+    """Whether a condition of that type exists and is True."""
+    found = find(conditions, kind)
+    return found is not None and found.status == TRUE
+
+
+def set_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[Condition, ...]:
+    """`conditions` with `new` in place; the same tuple when nothing would change.
+
+    The transition time moves only when the status flips. Messages are cut to what the API accepts.
+    """
+    new = replace(new, message=truncate_message(new.message))
+    for position, old in enumerate(conditions):
+        if old.type != new.type:
+            continue
+        if old.same_as(new):
+            return conditions
+        if old.status == new.status:
+            new = replace(new, last_transition_time=old.last_transition_time)
+        return (*conditions[:position], new, *conditions[position + 1 :])
+    return (*conditions, new)
+
+
+def truncate_message(text: str, limit: int = MAX_CONDITION_MESSAGE) -> str:
+    """`text`, or its beginning and " ..." where it is longer than `limit` bytes of UTF-8."""
+    encoded = text.encode()
+    if len(encoded) <= limit:
+        return text
+    return encoded[: limit - len(_CUT)].decode(errors="ignore") + _CUT
