@@ -42,9 +42,7 @@ def test_selector_prints_what_parses_again(text: str) -> None:
     assert str(parse_selector(text)) == text
 
 
-@pytest.mark.parametrize(
-    ("operator", "values"), [("In", ()), ("Exists", ("x",)), ("Gt", ("1", "2")), ("Like", ("x",))]
-)
+@pytest.mark.parametrize(("operator", "values"), [("In", ()), ("Exists", ("x",)), ("Gt", ("1", "2")), ("Like", ("x",))])
 def test_a_requirement_that_cannot_be_right_is_refused(operator: str, values: tuple[str, ...]) -> None:
     with pytest.raises(BadInput, match="team"):
         Requirement("team", operator, values)

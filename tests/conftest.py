@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for every test: asyncio as the one backend, and nothing left behind.
+
+A test fails when it leaves a task, an open file or socket, or a child process. What a fixture of a wider scope holds
+was opened before the test and does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import inspect
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_SELF = Path("/proc/self")
+_SETTLE_SECONDS = 2.0  # a closed transport gives its socket back one turn of the loop later, a child when it is reaped
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def _open_files() -> dict[str, str]:
+    found = {}
+    for entry in os.scandir(_SELF / "fd"):
+        try:
+            found[entry.name] = os.readlink(entry.path)
+        except FileNotFoundError:  # the descriptor of this very scan
+            continue
+    return found
+
+
+def _children() -> set[str]:
+    found: set[str] = set()
+    for task in (_SELF / "task").iterdir():
+        try:
+            found.update((task / "children").read_text().split())
+        except (FileNotFoundError, ProcessLookupError):  # that thread has ended
+            continue
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing_behind() -> Iterator[None]:
+    files, children = _open_files(), _children()
+    yield
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while True:
+        opened = {
+            number: target
+            for number, target in _open_files().items()
+            if files.get(number) != target and not target.startswith(("anon_inode:[event", "/dev/urandom"))
+        }
+        born = _children() - children
+        if not opened and not born:
+            return
+        if time.monotonic() > deadline:
+            pytest.fail(f"the test left open files or sockets {sorted(opened.values())} and children {sorted(born)}")
+        gc.collect()
+        time.sleep(0.02)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Wrap each coroutine test so that a task it leaves running fails it."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return
+
+    @functools.wraps(test)
+    async def checked(*args: object, **kwargs: object) -> None:
+        before = asyncio.all_tasks()
+        await test(*args, **kwargs)
+        for _ in range(10):  # cancelled tasks need a few turns of the loop to end
+            if not asyncio.all_tasks() - before:
+                return
+            await asyncio.sleep(0.01)
+        left = asyncio.all_tasks() - before
+        assert not left, f"the test left tasks running: {sorted(task.get_name() for task in left)}"
+
+    pyfuncitem.obj = checked
