@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every target sets up what it needs in .venv; nothing has to be installed by hand but Python 3.11 or newer.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest
+JOBS ?= 2
+
+.PHONY: help demo test lint type bench verify fmt clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## bring a federation up, run 20 Jobs through it, show them, take it down
+	@$(BIN)/mkctl demo
+
+test: $(STAMP) ## all tests: unit and component, then whole federations one at a time
+	@$(BIN)/mkctl binaries --optional
+	@$(PYTEST) -n $(JOBS) --dist loadgroup -m "not e2e and not bench" tests
+	@$(PYTEST) -m e2e tests/e2e
+
+lint: $(STAMP) ## ruff and the layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+
+type: $(STAMP) ## mypy --strict
+	@$(BIN)/mypy
+
+bench: $(STAMP) ## print the figures of docs/performance.md; no test
+	@$(BIN)/python -m tests.bench
+
+verify: $(STAMP) ## make what is generated anew; fail when it differs from what is checked in
+	@$(BIN)/python hack/gen_crds.py --check
+
+fmt: $(STAMP) ## format and sort imports
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+clean: ## remove the virtual environment and caches of this checkout
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml requirements.lock
+	@echo "setting up $(VENV) (once)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "multikueue needs Python 3.11 or newer, found " + sys.version.split()[0])'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --group dev --editable .
+	@touch $@
