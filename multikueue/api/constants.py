@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every string that passes between us, the users and other Kueue clients, in one place.
+
+Owns labels, annotations, finalizers, gates, controller names, field managers, condition types and reasons, and the
+names of events (`docs/spec/kueue-api.md §2`), and ours. Promises that they are exactly Kueue's where they are
+Kueue's. Leaves out texts for people: those stand with the code that decides them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from multikueue.api.resource import KUEUE_GROUP, KUEUE_VERSION, OWN_GROUP, OWN_VERSION
+
+KUEUE_API_VERSION: Final = f"{KUEUE_GROUP}/{KUEUE_VERSION}"
+KUEUE_V1BETA1_API_VERSION: Final = f"{KUEUE_GROUP}/v1beta1"
+OWN_API_VERSION: Final = f"{OWN_GROUP}/{OWN_VERSION}"
+CONFIG_GROUP: Final = "config.kueue.x-k8s.io"
+VISIBILITY_GROUP: Final = "visibility.kueue.x-k8s.io"
+
+# Labels, kueue-api.md §2.1.
+QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
+MAX_EXEC_TIME_LABEL: Final = "kueue.x-k8s.io/max-exec-time-seconds"
+PREBUILT_WORKLOAD_LABEL: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
+MANAGED_LABEL: Final = "kueue.x-k8s.io/managed"
+MANAGED_LABEL_VALUE: Final = "true"
+POD_SET_LABEL: Final = "kueue.x-k8s.io/podset"
+CLUSTER_QUEUE_LABEL: Final = "kueue.x-k8s.io/cluster-queue-name"
+LOCAL_QUEUE_LABEL: Final = "kueue.x-k8s.io/local-queue-name"
+POD_GROUP_NAME_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
+POD_GROUP_POD_INDEX_LABEL: Final = "kueue.x-k8s.io/pod-group-pod-index"
+ORIGIN_LABEL: Final = "kueue.x-k8s.io/multikueue-origin"
+WORKER_WORKLOAD_POD_LABEL: Final = "kueue.x-k8s.io/multikueue-worker-workload-pod"
+CONCURRENT_ADMISSION_PARENT_LABEL: Final = "kueue.x-k8s.io/concurrent-admission-parent"
+AUTO_GENERATED_LABEL: Final = "kueue.x-k8s.io/auto-generated"
+
+# Annotations, kueue-api.md §2.2.
+ADMISSION_GATED_BY_ANNOTATION: Final = "kueue.x-k8s.io/admission-gated-by"
+COMPONENT_WORKLOAD_INDEX_ANNOTATION: Final = "kueue.x-k8s.io/component-workload-index"
+ELASTIC_JOB_ANNOTATION: Final = "kueue.x-k8s.io/elastic-job"
+IS_GROUP_WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/is-group-workload"
+JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION: Final = "kueue.x-k8s.io/job-completions-equal-parallelism"
+JOB_MIN_PARALLELISM_ANNOTATION: Final = "kueue.x-k8s.io/job-min-parallelism"
+JOB_OWNER_GVK_ANNOTATION: Final = "kueue.x-k8s.io/job-owner-gvk"
+JOB_OWNER_NAME_ANNOTATION: Final = "kueue.x-k8s.io/job-owner-name"
+ORIGIN_UID_ANNOTATION: Final = "kueue.x-k8s.io/multikueue-origin-uid"
+POD_GROUP_FAST_ADMISSION_ANNOTATION: Final = "kueue.x-k8s.io/pod-group-fast-admission"
+POD_GROUP_POD_INDEX_LABEL_ANNOTATION: Final = "kueue.x-k8s.io/pod-group-pod-index-label"
+POD_GROUP_SERVING_ANNOTATION: Final = "kueue.x-k8s.io/pod-group-serving"
+POD_GROUP_TOTAL_COUNT_ANNOTATION: Final = "kueue.x-k8s.io/pod-group-total-count"
+POD_INDEX_OFFSET_ANNOTATION: Final = "kueue.x-k8s.io/pod-index-offset"
+POD_SUSPENDING_PARENT_ANNOTATION: Final = "kueue.x-k8s.io/pod-suspending-parent"
+POD_SET_GROUP_NAME_ANNOTATION: Final = "kueue.x-k8s.io/podset-group-name"
+POD_SET_PREFERRED_TOPOLOGY_ANNOTATION: Final = "kueue.x-k8s.io/podset-preferred-topology"
+POD_SET_REQUIRED_TOPOLOGY_ANNOTATION: Final = "kueue.x-k8s.io/podset-required-topology"
+POD_SET_UNCONSTRAINED_TOPOLOGY_ANNOTATION: Final = "kueue.x-k8s.io/podset-unconstrained-topology"
+POD_SET_SLICE_REQUIRED_TOPOLOGY_ANNOTATION: Final = "kueue.x-k8s.io/podset-slice-required-topology"
+POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION: Final = (
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+)
+POD_SET_SLICE_SIZE_ANNOTATION: Final = "kueue.x-k8s.io/podset-slice-size"
+PRIORITY_BOOST_ANNOTATION: Final = "kueue.x-k8s.io/priority-boost"
+RAY_CLUSTER_GENERATION_ANNOTATION: Final = "kueue.x-k8s.io/raycluster-generation"
+RAY_CLUSTER_REPLICA_SIZES_ANNOTATION: Final = "kueue.x-k8s.io/raycluster-podset-replica-sizes"
+RETRIABLE_IN_GROUP_ANNOTATION: Final = "kueue.x-k8s.io/retriable-in-group"
+ROLE_HASH_ANNOTATION: Final = "kueue.x-k8s.io/role-hash"
+SAFE_TO_FORCEFULLY_DELETE_ANNOTATION: Final = "kueue.x-k8s.io/safe-to-forcefully-delete"
+STOPPING_ANNOTATION: Final = "kueue.x-k8s.io/stopping"
+WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/workload"
+WORKLOAD_ALLOWED_FLAVORS_ANNOTATION: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
+WORKLOAD_SLICE_NAME_ANNOTATION: Final = "kueue.x-k8s.io/workload-slice-name"
+WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+# Since 0.18 a name too long for a label value is written as an annotation under the same key.
+PREBUILT_WORKLOAD_ANNOTATION: Final = PREBUILT_WORKLOAD_LABEL
+PROVISIONING_PARAMETER_PREFIX: Final = "provreq.kueue.x-k8s.io/"
+CONSUME_PROVISIONING_REQUEST_ANNOTATION: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
+PROVISIONING_CLASS_NAME_ANNOTATION: Final = "autoscaling.x-k8s.io/provisioning-class-name"
+
+# Gates, finalizers, managers, names, kueue-api.md §2.3.
+ADMISSION_SCHEDULING_GATE: Final = "kueue.x-k8s.io/admission"
+TOPOLOGY_SCHEDULING_GATE: Final = "kueue.x-k8s.io/topology"
+ELASTIC_JOB_SCHEDULING_GATE: Final = "kueue.x-k8s.io/elastic-job"
+RESOURCE_IN_USE_FINALIZER: Final = "kueue.x-k8s.io/resource-in-use"
+POD_FINALIZER: Final = "kueue.x-k8s.io/managed"
+MULTIKUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
+PROVISIONING_CONTROLLER: Final = "kueue.x-k8s.io/provisioning-request"
+MULTIKUEUE_MANAGED_BY: Final = "kueue.x-k8s.io/multikueue"
+JOB_CONTROLLER_MANAGED_BY: Final = "kubernetes.io/job-controller"
+DISPATCHER_ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
+DISPATCHER_INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+MULTIKUEUE_PREEMPTION_GATE: Final = "kueue.x-k8s.io/multikueue"
+CONCURRENT_ADMISSION_PREEMPTION_GATE: Final = "kueue.x-k8s.io/concurrent-admission"
+KUBECONFIG_SECRET_KEY: Final = "kubeconfig"
+DEFAULT_ORIGIN: Final = "multikueue"
+ADMISSION_FIELD_MANAGER: Final = "kueue-admission"
+JOB_CONTROLLER_FIELD_MANAGER_PREFIX: Final = "kueue-job-controller-"
+RECLAIMABLE_PODS_FIELD_MANAGER: Final = "kueue-reclaimable-pods"
+TRAIN_JOB_PATCH_MANAGER: Final = "kueue.x-k8s.io/manager"
+DEFAULT_LOCAL_QUEUE: Final = "default"
+DEFAULT_PRIORITY_CLASS: Final = "default"
+DEFAULT_POD_SET: Final = "main"
+BATCH_JOB_FRAMEWORK: Final = "batch/job"
+UNTRACKED_METRIC_VALUE: Final = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+DEFAULT_NAMESPACE: Final = "kueue-system"
+PODS_RESOURCE: Final = "pods"
+
+# Priority classes: v1beta2 names a group and a kind, v1beta1 a source.
+WORKLOAD_PRIORITY_CLASS_GROUP: Final = KUEUE_GROUP
+WORKLOAD_PRIORITY_CLASS_KIND: Final = "WorkloadPriorityClass"
+POD_PRIORITY_CLASS_GROUP: Final = "scheduling.k8s.io"
+POD_PRIORITY_CLASS_KIND: Final = "PriorityClass"
+WORKLOAD_PRIORITY_CLASS_SOURCE: Final = "kueue.x-k8s.io/workloadpriorityclass"
+POD_PRIORITY_CLASS_SOURCE: Final = "scheduling.k8s.io/priorityclass"
+
+# What the batch controllers of Kubernetes write.
+BATCH_JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
+BATCH_CONTROLLER_UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
+LEGACY_JOB_NAME_LABEL: Final = "job-name"
+LEGACY_CONTROLLER_UID_LABEL: Final = "controller-uid"
+
+# Ours: contracts of multikueue.io.
+CLUSTER_LABEL: Final = "multikueue.io/cluster"
+EPOCH_ANNOTATION: Final = "multikueue.io/epoch"
+MANAGER_UID_ANNOTATION: Final = "multikueue.io/manager-uid"
+ASSIGNMENT_ANNOTATION: Final = "multikueue.io/assignment"
+TRANSPORT_ANNOTATION: Final = "multikueue.io/transport"
+PARTITION_POLICY_ANNOTATION: Final = "multikueue.io/partition-policy"
+RUN_FOR_ANNOTATION: Final = "multikueue.io/run-for"
+EXIT_CODE_ANNOTATION: Final = "multikueue.io/exit-code"
+FAIL_ONCE_ANNOTATION: Final = "multikueue.io/fail-once"
+NEVER_READY_ANNOTATION: Final = "multikueue.io/never-ready"
+READY_AFTER_ANNOTATION: Final = "multikueue.io/ready-after"
+MAILBOX_NAMESPACE_PREFIX: Final = "mk-"
+MAILBOX_OBJECT_NAME: Final = "agent"
+"""The name of both the Lease and the ClusterReport in a mailbox."""
+AGENT_USER_PREFIX: Final = "system:mk:cluster:"
+AGENT_GROUP: Final = "system:mk:agents"
+
+
+class Transport(StrEnum):
+    """How assignments reach a worker cluster."""
+
+    AGENT = "agent"
+    PUSH = "push"
+
+
+class PartitionPolicy(StrEnum):
+    """What becomes of running work when its worker cluster cannot be reached."""
+
+    KEEP = "keep"
+    FAILOVER = "failover"
+    FENCED = "fenced"
+
+
+class StopPolicy(StrEnum):
+    """Whether a queue takes and keeps work, kueue-api.md §9.10."""
+
+    NONE = "None"
+    HOLD = "Hold"
+    HOLD_AND_DRAIN = "HoldAndDrain"
+
+
+class QueueingStrategy(StrEnum):
+    """What a ClusterQueue does when its head does not fit."""
+
+    STRICT_FIFO = "StrictFIFO"
+    BEST_EFFORT_FIFO = "BestEffortFIFO"
+
+
+class FungibilityPolicy(StrEnum):
+    """Whether the search for a flavor stops at one that needs borrowing or preemption."""
+
+    MAY_STOP_SEARCH = "MayStopSearch"
+    TRY_NEXT_FLAVOR = "TryNextFlavor"
+
+
+class FungibilityPreference(StrEnum):
+    """Which flavor is better when one needs borrowing and the other preemption."""
+
+    BORROWING_OVER_PREEMPTION = "BorrowingOverPreemption"
+    PREEMPTION_OVER_BORROWING = "PreemptionOverBorrowing"
+
+
+class PreemptionPolicy(StrEnum):
+    """Whom a workload may preempt; which values are legal depends on the field."""
+
+    NEVER = "Never"
+    ANY = "Any"
+    LOWER_PRIORITY = "LowerPriority"
+    LOWER_OR_NEWER_EQUAL_PRIORITY = "LowerOrNewerEqualPriority"
+
+
+class AdmissionMode(StrEnum):
+    """Whether the order in a ClusterQueue follows the usage of its LocalQueues."""
+
+    USAGE_BASED = "UsageBasedAdmissionFairSharing"
+    NONE = "NoAdmissionFairSharing"
+
+
+class CheckState(StrEnum):
+    """The state of one admission check of a workload."""
+
+    PENDING = "Pending"
+    READY = "Ready"
+    RETRY = "Retry"
+    REJECTED = "Rejected"
+
+
+class GatePosition(StrEnum):
+    """The position of a preemption gate."""
+
+    CLOSED = "Closed"
+    OPEN = "Open"
+
+
+class DelayedTopology(StrEnum):
+    """Whether a topology assignment that was put off has been made."""
+
+    PENDING = "Pending"
+    READY = "Ready"
+
+
+class KubeConfigLocation(StrEnum):
+    """Where a MultiKueueCluster's kubeconfig lies."""
+
+    SECRET = "Secret"
+    PATH = "Path"
+
+
+class QuotaManagement(StrEnum):
+    """Who sets the quota of a ClusterQueue on the manager."""
+
+    MANUAL = "Manual"
+    AUTOMATED = "Automated"
