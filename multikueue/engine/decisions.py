@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cycle decided.
+
+Owns the frozen values that the manager writes, `mkctl simulate` prints and tests compare. Texts in them are those of
+`docs/spec/engine.md §3.9`, §4.7 and §9. Nothing here changes the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from multikueue.api.reasons import ClusterQueueReason, LocalQueueReason, PreemptedReason, QuotaReservedReason
+from multikueue.core.keys import Key
+from multikueue.engine.resources import Usage
+
+
+class Outcome(StrEnum):
+    """What became of a head in a cycle."""
+
+    RESERVED = "Reserved"
+    PREEMPTING = "Preempting"
+    PENDING = "Pending"
+    INADMISSIBLE = "Inadmissible"
+    SKIPPED = "Skipped"
+
+
+class RequeueReason(StrEnum):
+    """Why a head went back to its queue; decides whether it is tried again at once (`docs/spec/engine.md §1.6`)."""
+
+    FAILED_AFTER_NOMINATION = "FailedAfterNomination"
+    PENDING_PREEMPTION = "PendingPreemption"
+    PENDING_MIGRATION = "PendingMigration"
+    PREEMPTION_FAILED = "PreemptionFailed"
+    PREEMPTION_GATED = "PreemptionGated"
+    PREEMPTION_NO_CANDIDATES = "PreemptionNoCandidates"
+    NO_FIT = "NoFit"
+    NAMESPACE_MISMATCH = "NamespaceMismatch"
+    GENERIC = "Generic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSetAssignment:
+    """What a pod set gets; usage holds the total of each resource that has a flavor."""
+
+    name: str
+    count: int
+    flavors: Mapping[str, str]
+    resource_usage: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victim:
+    """A workload to evict; `message` is that of its Evicted and Preempted conditions.
+
+    `evicted` victims were told before: they count and need no write. `rule` says for a person which rule chose it.
+    """
+
+    workload: Key
+    uid: str
+    cluster_queue: str
+    reason: PreemptedReason
+    message: str = ""
+    evicted: bool = False
+    priority: int = 0
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What a cycle decided about one head, in the words to be written to its status.
+
+    `reason` and `message` are those of QuotaReserved; an empty reason means that the status is not to be written.
+    `resource_requests` are the totals of each pod set, for status.resourceRequests of a workload that waits.
+    """
+
+    workload: Key
+    uid: str
+    cluster_queue: str
+    outcome: Outcome
+    reason: QuotaReservedReason | None
+    message: str
+    requeue_reason: RequeueReason | None = None
+    borrows: bool = False
+    borrowing_level: int = 0
+    pod_sets: tuple[PodSetAssignment, ...] = ()
+    last_tried_flavor_index: tuple[Mapping[str, int], ...] = ()
+    victims: tuple[Victim, ...] = ()
+    admission_checks: tuple[str, ...] = ()
+    resource_requests: tuple[tuple[str, Mapping[str, int]], ...] = ()
+    flavors_considered: str = ""
+    blocked_on_preemption_gates: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bypassed:
+    """A pending workload that was parked with an equal one, unevaluated (`docs/spec/engine.md §7.12`)."""
+
+    workload: Key
+    cluster_queue: str
+    reason: QuotaReservedReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """One cycle; `success` tells the loop to go on at once (`docs/spec/engine.md §1.11`)."""
+
+    number: int
+    decisions: tuple[Decision, ...]
+    success: bool
+    bypassed: tuple[Bypassed, ...] = ()
+    scan_progress: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterQueueState:
+    """What a ClusterQueue's status shows (`docs/spec/engine.md §8.1`). `message` is that of the Active condition."""
+
+    name: str
+    active: bool
+    reason: ClusterQueueReason | str
+    message: str
+    reservation: Usage = field(default_factory=dict)
+    usage: Usage = field(default_factory=dict)
+    borrowed_reservation: Usage = field(default_factory=dict)
+    borrowed: Usage = field(default_factory=dict)
+    pending: int = 0
+    inadmissible: int = 0
+    reserving: int = 0
+    admitted: int = 0
+    weighted_share: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalQueueState:
+    """What a LocalQueue's status shows (`docs/spec/engine.md §8.2`)."""
+
+    key: Key
+    active: bool
+    reason: LocalQueueReason
+    message: str
+    reservation: Usage = field(default_factory=dict)
+    usage: Usage = field(default_factory=dict)
+    pending: int = 0
+    reserving: int = 0
+    admitted: int = 0
+    consumed: Mapping[str, float] | None = None
+    consumed_at: datetime | None = None
+    weighted_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CohortState:
+    """A cohort's figures; the status shows the share only (`docs/spec/engine.md §8.3`)."""
+
+    name: str
+    subtree_quota: Usage = field(default_factory=dict)
+    usage: Usage = field(default_factory=dict)
+    weighted_share: int | None = None
+    in_cycle: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingPosition:
+    """A pending workload and where it stands, counted from 0; `parked` ones wait for a flush."""
+
+    workload: Key
+    local_queue: Key
+    priority: int
+    created: datetime
+    position_in_cluster_queue: int
+    position_in_local_queue: int
+    parked: bool
