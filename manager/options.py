@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of the manager.
+
+Owns the flags; everything that is a matter of policy stands in the Configuration file. Flags that are given win over
+the file, so that a devcluster can move ports without writing one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from multikueue.core.errors import BadInput
+
+DISABLED: Final = "0"
+"""As an address: do not listen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line says; None means that the Configuration decides."""
+
+    config: str | None = None
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespace: str | None = None
+    webhook_url: str | None = None
+    webhook_service: str | None = None
+    webhook_bind: str | None = None
+    webhooks: bool = True
+    leader_election: bool | None = None
+    job_integrations: bool = True
+    metrics_bind: str | None = None
+    health_bind: str | None = None
+    identity: str | None = None
+    log_format: str = "text"
+    log_level: str = "info"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of `python -m manager`."""
+    flags = argparse.ArgumentParser(prog="mk-manager", description="The multikueue manager.")
+    flags.add_argument("--config", metavar="FILE", help="a config.kueue.x-k8s.io Configuration (v1beta1 or v1beta2)")
+    flags.add_argument("--kubeconfig", metavar="FILE", help="the management cluster; without it the pod's own account")
+    flags.add_argument("--context", help="the context of the kubeconfig")
+    flags.add_argument("--namespace", help="where the manager keeps its objects (kueue-system)")
+    reach = flags.add_mutually_exclusive_group()
+    reach.add_argument("--webhook-url", metavar="URL", help="how the API server reaches the webhooks: https://HOST:PORT")
+    reach.add_argument("--webhook-service", metavar="NAME", help="the Service in front of the webhooks")
+    flags.add_argument("--webhook-bind", metavar="ADDR", help="where the webhooks listen: HOST:PORT")
+    flags.add_argument("--no-webhooks", dest="webhooks", action="store_false", help="serve and install no webhooks")
+    flags.add_argument(
+        "--leader-elect",
+        dest="leader_election",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="let one of several managers act at a time",
+    )
+    flags.add_argument(
+        "--no-job-integrations",
+        dest="job_integrations",
+        action="store_false",
+        help="leave jobs alone; somebody else makes the Workloads",
+    )
+    flags.add_argument("--metrics-bind", metavar="ADDR", help="HOST:PORT of /metrics; 0 for none (:8080)")
+    flags.add_argument("--health-bind", metavar="ADDR", help="HOST:PORT of /healthz and /readyz; 0 for none (:8081)")
+    flags.add_argument("--identity", help="the name this process holds the lease under (host name and a random part)")
+    flags.add_argument("--log-format", choices=("text", "json"), default="text")
+    flags.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    return flags
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """The options; argparse prints usage and leaves with 2 on a flag it does not know."""
+    return Options(**vars(parser().parse_args(arguments)))
+
+
+def address(text: str, *, flag: str) -> tuple[str, int] | None:
+    """Host and port of `HOST:PORT` or `:PORT`; None for 0 and for nothing. Raises `BadInput` naming the flag."""
+    if text in ("", DISABLED):
+        return None
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535:
+        raise BadInput(f"{flag}: {text!r} is not an address such as :8080 or 127.0.0.1:8080")
+    return host.strip("[]"), int(port)
