@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ClusterReport: what a worker cluster can do and has room for, as its agent tells it.
+
+One object named `agent` in the mailbox of the cluster; the agent writes its status on a change and each few
+seconds. It says nothing of single workloads: those are in the RemoteAssignments.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from multikueue.api.meta import Amount, Int32, Int64, KubeObject, Time, WireModel
+from multikueue.api.resource import CLUSTER_REPORTS, Resource
+from multikueue.api.schema import AGE, Column, Schema
+from multikueue.core.quantity import Quantity
+
+
+class ServedKind(WireModel):
+    """A job kind that the cluster serves and the agent may create."""
+
+    api_version: Annotated[str, Schema(min_length=1, max_length=317)]
+    kind: Annotated[str, Schema(min_length=1, max_length=63)]
+
+
+class ReportedQueue(WireModel):
+    """A LocalQueue of an engine on the worker."""
+
+    namespace: Annotated[str, Schema(min_length=1, max_length=63)]
+    name: Annotated[str, Schema(min_length=1, max_length=253)]
+    active: bool = True
+
+
+class ResourceCapacity(WireModel):
+    """Room for one resource: in all, not yet promised, and on the emptiest node."""
+
+    name: str
+    allocatable: Amount = Quantity.of(0)
+    free: Amount = Quantity.of(0)
+    largest_free: Amount = Quantity.of(0)
+
+
+class NodeCount(WireModel):
+    """How many nodes there are."""
+
+    ready: Annotated[Int32, Schema(minimum=0)] = 0
+    total: Annotated[Int32, Schema(minimum=0)] = 0
+
+
+class ClusterReportStatus(WireModel):
+    """The report."""
+
+    cluster_uid: Annotated[str, Schema(max_length=64)] = Field("", alias="clusterUID")
+    boot_id: Annotated[str, Schema(max_length=64)] = Field("", alias="bootID")
+    sequence: Annotated[Int64, Schema(minimum=0)] = 0
+    agent_version: Annotated[str, Schema(max_length=256)] = ""
+    kubernetes_version: Annotated[str, Schema(max_length=256)] = ""
+    kinds: Annotated[tuple[ServedKind, ...], Schema(max_items=64, map_keys=("apiVersion", "kind"))] = ()
+    local_queues: Annotated[tuple[ReportedQueue, ...], Schema(max_items=4096, list_type="atomic")] = ()
+    capacity: Annotated[tuple[ResourceCapacity, ...], Schema(max_items=64, map_keys=("name",))] = ()
+    nodes: NodeCount = Field(default_factory=NodeCount)
+    time: Time | None = None
+
+
+class ClusterReport(KubeObject):
+    """What a worker cluster has to offer."""
+
+    RESOURCE: ClassVar[Resource] = CLUSTER_REPORTS
+    COLUMNS: ClassVar[tuple[Column, ...]] = (
+        Column(name="Version", path=".status.kubernetesVersion"),
+        Column(name="Ready", path=".status.nodes.ready", type="integer"),
+        Column(name="Nodes", path=".status.nodes.total", type="integer"),
+        Column(name="Reported", path=".status.time", type="date"),
+        AGE,
+    )
+
+    status: ClusterReportStatus = Field(default_factory=ClusterReportStatus)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ProvisioningRequestConfig: how capacity is asked of an autoscaler (`docs/spec/kueue-api.md §1.9`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from multikueue.api.meta import Int32, KubeObject, ObjectName, WireModel
+from multikueue.api.resource import PROVISIONING_REQUEST_CONFIGS, Resource
+from multikueue.api.schema import LABEL_KEY, Schema
+
+
+class RetryStrategy(WireModel):
+    """How often, and how late, a failed request is made again; a limit of 0 is never."""
+
+    backoff_limit_count: Annotated[Int32, Schema(defaulted=True)] = 3
+    backoff_base_seconds: Annotated[Int32, Schema(defaulted=True)] = 60
+    backoff_max_seconds: Annotated[Int32, Schema(defaulted=True)] = 1800
+
+
+class NodeSelectorUpdate(WireModel):
+    """A node label whose value the provisioning class tells."""
+
+    key: Annotated[str, Schema(min_length=1, max_length=317, pattern=LABEL_KEY)]
+    value_from_provisioning_class_detail: Annotated[str, Schema(min_length=1, max_length=32768)]
+
+
+class PodSetUpdates(WireModel):
+    """What a granted request adds to the pods."""
+
+    node_selector: Annotated[tuple[NodeSelectorUpdate, ...], Schema(max_items=8, map_keys=("key",))] = ()
+
+
+class ProvisioningRequestConfigSpec(WireModel):
+    """Class, parameters and retries."""
+
+    provisioning_class_name: Annotated[ObjectName, Schema(min_length=1)]
+    parameters: Annotated[dict[str, Annotated[str, Schema(max_length=255)]], Schema(max_properties=100)] = Field(
+        default_factory=dict
+    )
+    managed_resources: Annotated[tuple[str, ...], Schema(max_items=100, list_type="set")] = ()
+    retry_strategy: Annotated[RetryStrategy, Schema(defaulted=True)] = Field(
+        default_factory=lambda: RetryStrategy(backoff_limit_count=3, backoff_base_seconds=60, backoff_max_seconds=1800)
+    )
+    pod_set_updates: PodSetUpdates | None = None
+    pod_set_merge_policy: Annotated[
+        str | None, Schema(enum=("IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements"))
+    ] = None
+
+
+class ProvisioningRequestConfig(KubeObject):
+    """How capacity is asked for."""
+
+    RESOURCE: ClassVar[Resource] = PROVISIONING_REQUEST_CONFIGS
+
+    spec: ProvisioningRequestConfigSpec

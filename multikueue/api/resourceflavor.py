@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ResourceFlavor: a kind of nodes that quota is counted by (`docs/spec/kueue-api.md §1.5`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from multikueue.api.meta import (
+    TAINT_RULES,
+    TOLERATION_RULES,
+    KubeObject,
+    Labels,
+    ObjectName,
+    Taint,
+    Toleration,
+    WireModel,
+)
+from multikueue.api.resource import RESOURCE_FLAVORS, Resource
+from multikueue.api.schema import Rule, Schema
+
+
+class ResourceFlavorSpec(WireModel):
+    """What the nodes carry, and what a workload gets with the flavor."""
+
+    SCHEMA: ClassVar[Schema] = Schema(
+        rules=(
+            Rule(
+                "!has(self.topologyName) || self.nodeLabels.size() >= 1",
+                "at least one nodeLabel is required when topology is set",
+            ),
+            Rule(
+                "!has(oldSelf.topologyName) || (has(self.topologyName) && self.topologyName == oldSelf.topologyName)",
+                "topologyName is immutable when topologyName is set",
+            ),
+        )
+    )
+
+    node_labels: Annotated[Labels, Schema(max_properties=8, map_type="atomic")] = Field(default_factory=dict)
+    node_taints: Annotated[tuple[Taint, ...], Schema(max_items=8, list_type="atomic", rules=TAINT_RULES)] = ()
+    tolerations: Annotated[tuple[Toleration, ...], Schema(max_items=8, list_type="atomic", rules=TOLERATION_RULES)] = ()
+    topology_name: ObjectName | None = None
+
+
+class ResourceFlavor(KubeObject):
+    """A kind of nodes."""
+
+    RESOURCE: ClassVar[Resource] = RESOURCE_FLAVORS
+
+    spec: ResourceFlavorSpec = Field(default_factory=ResourceFlavorSpec)
