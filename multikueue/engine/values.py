@@ -19,9 +19,9 @@ from multikueue.api.constants import (
     StopPolicy,
 )
 from multikueue.core.keys import Key
+from multikueue.core.quantity import Quantity
 from multikueue.core.selectors import LabelSelector
 from multikueue.core.taints import Taint, Toleration
-from multikueue.engine.resources import Requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,10 +153,10 @@ class LimitRangeItem:
     """The limits of one type, Container or Pod; amounts by resource."""
 
     type: str
-    default: Requests = field(default_factory=dict)
-    default_request: Requests = field(default_factory=dict)
-    max: Requests = field(default_factory=dict)
-    min: Requests = field(default_factory=dict)
+    default: Mapping[str, Quantity] = field(default_factory=dict)
+    default_request: Mapping[str, Quantity] = field(default_factory=dict)
+    max: Mapping[str, Quantity] = field(default_factory=dict)
+    min: Mapping[str, Quantity] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class RuntimeClass:
     """What a RuntimeClass adds to each pod."""
 
     name: str
-    overhead: Requests
+    overhead: Mapping[str, Quantity]
 
 
 @dataclass(frozen=True, slots=True)
