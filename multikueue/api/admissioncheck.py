@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """AdmissionCheck: a condition that is checked after quota is reserved (`docs/spec/kueue-api.md §1.6`)."""
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from multikueue.api.meta import Conditions, KubeObject, WireModel
-from multikueue.api.resource import ADMISSION_CHECKS, Resource
+from multikueue.api.resource import ADMISSION_CHECKS
 from multikueue.api.schema import DNS_LABEL, DNS_SUBDOMAIN, IMMUTABLE, KIND_NAME, Schema
 
 
@@ -36,7 +34,7 @@ class AdmissionCheckStatus(WireModel):
 class AdmissionCheck(KubeObject):
     """A check that a controller makes before a workload is admitted."""
 
-    RESOURCE: ClassVar[Resource] = ADMISSION_CHECKS
+    RESOURCE = ADMISSION_CHECKS
 
     spec: AdmissionCheckSpec = Field(default_factory=AdmissionCheckSpec)
     status: AdmissionCheckStatus = Field(default_factory=AdmissionCheckStatus)

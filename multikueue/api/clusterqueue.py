@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ClusterQueue: quota and the policies by which it is given out (`docs/spec/kueue-api.md §1.2`)."""
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -27,14 +25,14 @@ from multikueue.api.meta import (
     WireModel,
 )
 from multikueue.api.quota import FlavorUsages, ResourceGroups
-from multikueue.api.resource import CLUSTER_QUEUES, Resource
+from multikueue.api.resource import CLUSTER_QUEUES
 from multikueue.api.schema import Column, Rule, Schema
 
 
 class FlavorFungibility(WireModel):
     """When the search for a flavor stops."""
 
-    SCHEMA: ClassVar[Schema] = Schema(
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "!has(self.preference) || (self.whenCanBorrow == 'TryNextFlavor'"
@@ -61,7 +59,7 @@ class BorrowWithinCohort(WireModel):
 class Preemption(WireModel):
     """Whom the workloads of this queue may preempt."""
 
-    SCHEMA: ClassVar[Schema] = Schema(
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "!(self.reclaimWithinCohort == 'Never' && has(self.borrowWithinCohort) && "
@@ -134,7 +132,7 @@ class ConcurrentAdmissionPolicy(WireModel):
 class ClusterQueueSpec(WireModel):
     """Quota and policies."""
 
-    SCHEMA: ClassVar[Schema] = Schema(
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "!has(self.cohortName) && has(self.resourceGroups) ? self.resourceGroups.all(rg, rg.flavors.all(f,"
@@ -172,8 +170,8 @@ class ClusterQueueStatus(WireModel):
 class ClusterQueue(KubeObject):
     """Quota for a group of users, and the rules by which workloads get it."""
 
-    RESOURCE: ClassVar[Resource] = CLUSTER_QUEUES
-    COLUMNS: ClassVar[tuple[Column, ...]] = (
+    RESOURCE = CLUSTER_QUEUES
+    COLUMNS = (
         Column(name="Cohort", path=".spec.cohortName"),
         Column(name="Strategy", path=".spec.queueingStrategy", priority=1),
         Column(name="Pending Workloads", path=".status.pendingWorkloads", type="integer"),

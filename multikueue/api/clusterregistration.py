@@ -5,14 +5,12 @@ Cluster-scoped and named as the worker cluster. An admin owns the spec, the mana
 right to either.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from multikueue.api.meta import Conditions, KubeObject, WireModel
-from multikueue.api.resource import CLUSTER_REGISTRATIONS, Resource
+from multikueue.api.resource import CLUSTER_REGISTRATIONS
 from multikueue.api.schema import AGE, Column, Schema
 
 
@@ -34,8 +32,8 @@ class ClusterRegistrationStatus(WireModel):
 class ClusterRegistration(KubeObject):
     """A worker cluster's place in the federation."""
 
-    RESOURCE: ClassVar[Resource] = CLUSTER_REGISTRATIONS
-    COLUMNS: ClassVar[tuple[Column, ...]] = (
+    RESOURCE = CLUSTER_REGISTRATIONS
+    COLUMNS = (
         Column(name="Accepted", path=".spec.accepted", type="boolean"),
         Column(name="Cordoned", path=".spec.cordoned", type="boolean"),
         Column(name="Drain", path=".spec.drain", type="boolean", priority=1),

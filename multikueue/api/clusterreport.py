@@ -5,14 +5,12 @@ One object named `agent` in the mailbox of the cluster; the agent writes its sta
 seconds. It says nothing of single workloads: those are in the RemoteAssignments.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from multikueue.api.meta import Amount, Int32, Int64, KubeObject, Time, WireModel
-from multikueue.api.resource import CLUSTER_REPORTS, Resource
+from multikueue.api.resource import CLUSTER_REPORTS
 from multikueue.api.schema import AGE, Column, Schema
 from multikueue.core.quantity import Quantity
 
@@ -66,8 +64,8 @@ class ClusterReportStatus(WireModel):
 class ClusterReport(KubeObject):
     """What a worker cluster has to offer."""
 
-    RESOURCE: ClassVar[Resource] = CLUSTER_REPORTS
-    COLUMNS: ClassVar[tuple[Column, ...]] = (
+    RESOURCE = CLUSTER_REPORTS
+    COLUMNS = (
         Column(name="Version", path=".status.kubernetesVersion"),
         Column(name="Ready", path=".status.nodes.ready", type="integer"),
         Column(name="Nodes", path=".status.nodes.total", type="integer"),

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cohort: a node of the quota tree above ClusterQueues (`docs/spec/kueue-api.md §1.3`)."""
 
-from __future__ import annotations
-
-from typing import ClassVar
-
 from pydantic import Field
 
 from multikueue.api.meta import FairSharing, FairSharingStatus, KubeObject, ObjectName, WireModel
 from multikueue.api.quota import ResourceGroups
-from multikueue.api.resource import COHORTS, Resource
+from multikueue.api.resource import COHORTS
 
 
 class CohortSpec(WireModel):
@@ -29,7 +25,7 @@ class CohortStatus(WireModel):
 class Cohort(KubeObject):
     """ClusterQueues and cohorts that lend to each other."""
 
-    RESOURCE: ClassVar[Resource] = COHORTS
+    RESOURCE = COHORTS
 
     spec: CohortSpec = Field(default_factory=CohortSpec)
     status: CohortStatus = Field(default_factory=CohortStatus)

@@ -4,15 +4,11 @@
 The kind belongs to Kubernetes: there is no schema of it here, and fields nobody here reads are carried along.
 """
 
-from __future__ import annotations
-
-from typing import ClassVar
-
 from pydantic import Field
 
 from multikueue.api.meta import JsonObject, KubeObject, Time, WireModel
 from multikueue.api.podtemplate import PodTemplateSpec
-from multikueue.api.resource import JOBS, Resource
+from multikueue.api.resource import JOBS
 
 
 class JobSpec(WireModel):
@@ -68,7 +64,7 @@ class JobStatus(WireModel):
 class Job(KubeObject):
     """A Job of Kubernetes."""
 
-    RESOURCE: ClassVar[Resource] = JOBS
+    RESOURCE = JOBS
 
     spec: JobSpec = Field(default_factory=JobSpec)
     status: JobStatus = Field(default_factory=JobStatus)

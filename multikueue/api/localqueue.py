@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """LocalQueue: where the users of a namespace submit to (`docs/spec/kueue-api.md §1.4`)."""
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -20,7 +18,7 @@ from multikueue.api.meta import (
     WireModel,
 )
 from multikueue.api.quota import LocalQueueFlavorUsages
-from multikueue.api.resource import LOCAL_QUEUES, Resource
+from multikueue.api.resource import LOCAL_QUEUES
 from multikueue.api.schema import IMMUTABLE, Column, Schema
 
 
@@ -61,8 +59,8 @@ class LocalQueueStatus(WireModel):
 class LocalQueue(KubeObject):
     """The queue of a namespace."""
 
-    RESOURCE: ClassVar[Resource] = LOCAL_QUEUES
-    COLUMNS: ClassVar[tuple[Column, ...]] = (
+    RESOURCE = LOCAL_QUEUES
+    COLUMNS = (
         Column(name="ClusterQueue", path=".spec.clusterQueue"),
         Column(name="Pending Workloads", path=".status.pendingWorkloads", type="integer"),
         Column(name="Admitted Workloads", path=".status.admittedWorkloads", type="integer"),

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """MultiKueueCluster: one worker cluster (`docs/spec/kueue-api.md §1.7`)."""
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from multikueue.api.constants import KubeConfigLocation
 from multikueue.api.meta import Conditions, KubeObject, WireModel
-from multikueue.api.resource import MULTIKUEUE_CLUSTERS, Resource
+from multikueue.api.resource import MULTIKUEUE_CLUSTERS
 from multikueue.api.schema import AGE, Column, Rule, Schema
 
 
@@ -29,7 +27,7 @@ class ClusterProfileRef(WireModel):
 class ClusterSource(WireModel):
     """How the cluster is reached: one of the two."""
 
-    SCHEMA: ClassVar[Schema] = Schema(
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "[has(self.kubeConfig),has(self.clusterProfileRef)].filter(x,x==true).size() == 1",
@@ -57,8 +55,8 @@ class MultiKueueClusterStatus(WireModel):
 class MultiKueueCluster(KubeObject):
     """A worker cluster."""
 
-    RESOURCE: ClassVar[Resource] = MULTIKUEUE_CLUSTERS
-    COLUMNS: ClassVar[tuple[Column, ...]] = (
+    RESOURCE = MULTIKUEUE_CLUSTERS
+    COLUMNS = (
         Column(name="Connected", path=".status.conditions[?(@.type=='Active')].status"),
         AGE,
     )

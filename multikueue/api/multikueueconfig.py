@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """MultiKueueConfig: the worker clusters of one admission check (`docs/spec/kueue-api.md §1.8`)."""
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from multikueue.api.constants import QuotaManagement
 from multikueue.api.meta import ClusterName, KubeObject, WireModel
-from multikueue.api.resource import MULTIKUEUE_CONFIGS, Resource
+from multikueue.api.resource import MULTIKUEUE_CONFIGS
 from multikueue.api.schema import UNIQUE, Schema
 
 
@@ -26,6 +24,6 @@ class MultiKueueConfigSpec(WireModel):
 class MultiKueueConfig(KubeObject):
     """The worker clusters of one admission check."""
 
-    RESOURCE: ClassVar[Resource] = MULTIKUEUE_CONFIGS
+    RESOURCE = MULTIKUEUE_CONFIGS
 
     spec: MultiKueueConfigSpec = Field(default_factory=MultiKueueConfigSpec)

@@ -5,10 +5,6 @@ Owns requests, node selection, tolerations and the names of classes. Everything 
 untouched. The full upstream schema of a template lies beside this module as data, for the CRDs.
 """
 
-from __future__ import annotations
-
-from typing import ClassVar
-
 from pydantic import Field
 
 from multikueue.api.meta import JsonObject, Labels, Resources, Toleration, WireModel
@@ -106,7 +102,7 @@ class TemplateMeta(WireModel):
 class PodTemplateSpec(WireModel):
     """What the pods of a set look like."""
 
-    SCHEMA: ClassVar[Schema] = Schema(reference="PodTemplateSpec")
+    SCHEMA = Schema(reference="PodTemplateSpec")
 
     metadata: TemplateMeta = Field(default_factory=TemplateMeta)
     spec: PodSpec = Field(default_factory=PodSpec)

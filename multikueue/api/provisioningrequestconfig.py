@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """ProvisioningRequestConfig: how capacity is asked of an autoscaler (`docs/spec/kueue-api.md §1.9`)."""
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from multikueue.api.meta import Int32, KubeObject, ObjectName, WireModel
-from multikueue.api.resource import PROVISIONING_REQUEST_CONFIGS, Resource
+from multikueue.api.resource import PROVISIONING_REQUEST_CONFIGS
 from multikueue.api.schema import LABEL_KEY, Schema
 
 
@@ -53,6 +51,6 @@ class ProvisioningRequestConfigSpec(WireModel):
 class ProvisioningRequestConfig(KubeObject):
     """How capacity is asked for."""
 
-    RESOURCE: ClassVar[Resource] = PROVISIONING_REQUEST_CONFIGS
+    RESOURCE = PROVISIONING_REQUEST_CONFIGS
 
     spec: ProvisioningRequestConfigSpec

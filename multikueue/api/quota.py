@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quota: the resource groups that ClusterQueues and Cohorts both have, and how their use is reported."""
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from multikueue.api.meta import Amount, ObjectName, WireModel
 from multikueue.api.schema import Rule, Schema
@@ -31,7 +29,7 @@ class FlavorQuotas(WireModel):
 class ResourceGroup(WireModel):
     """Resources that always come from the same flavor, and the flavors in order of preference."""
 
-    SCHEMA: ClassVar[Schema] = Schema(
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "self.flavors.all(x, size(x.resources) == size(self.coveredResources))",

@@ -6,11 +6,9 @@ takes its wish back, so that an agent never needs the right to change a wish. As
 namespace of their cluster; `assignment_name` is how both sides find one.
 """
 
-from __future__ import annotations
-
 import hashlib
 from enum import StrEnum
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -28,7 +26,7 @@ from multikueue.api.meta import (
     Toleration,
     WireModel,
 )
-from multikueue.api.resource import REMOTE_ASSIGNMENTS, Resource
+from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from multikueue.api.schema import AGE, Column, Rule, Schema
 from multikueue.core.keys import Key
 
@@ -140,8 +138,8 @@ class RemoteAssignmentStatus(WireModel):
 class RemoteAssignment(KubeObject):
     """A wish to one worker cluster, and the answer."""
 
-    RESOURCE: ClassVar[Resource] = REMOTE_ASSIGNMENTS
-    SCHEMA: ClassVar[Schema] = Schema(
+    RESOURCE = REMOTE_ASSIGNMENTS
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "self.spec.workload == oldSelf.spec.workload && self.spec.origin == oldSelf.spec.origin"
@@ -151,7 +149,7 @@ class RemoteAssignment(KubeObject):
             Rule("self.spec.epoch >= oldSelf.spec.epoch", "epoch must not go back"),
         )
     )
-    COLUMNS: ClassVar[tuple[Column, ...]] = (
+    COLUMNS = (
         Column(name="Workload", path=".spec.workload.name"),
         Column(name="Intent", path=".spec.intent"),
         Column(name="Epoch", path=".spec.epoch", type="integer"),

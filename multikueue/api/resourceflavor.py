@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ResourceFlavor: a kind of nodes that quota is counted by (`docs/spec/kueue-api.md §1.5`)."""
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -17,14 +15,14 @@ from multikueue.api.meta import (
     Toleration,
     WireModel,
 )
-from multikueue.api.resource import RESOURCE_FLAVORS, Resource
+from multikueue.api.resource import RESOURCE_FLAVORS
 from multikueue.api.schema import Rule, Schema
 
 
 class ResourceFlavorSpec(WireModel):
     """What the nodes carry, and what a workload gets with the flavor."""
 
-    SCHEMA: ClassVar[Schema] = Schema(
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "!has(self.topologyName) || self.nodeLabels.size() >= 1",
@@ -46,6 +44,6 @@ class ResourceFlavorSpec(WireModel):
 class ResourceFlavor(KubeObject):
     """A kind of nodes."""
 
-    RESOURCE: ClassVar[Resource] = RESOURCE_FLAVORS
+    RESOURCE = RESOURCE_FLAVORS
 
     spec: ResourceFlavorSpec = Field(default_factory=ResourceFlavorSpec)

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topology: the levels, from wide to narrow, in which nodes are grouped (`docs/spec/kueue-api.md §1.10`)."""
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from multikueue.api.meta import KubeObject, WireModel
-from multikueue.api.resource import TOPOLOGIES, Resource
+from multikueue.api.resource import TOPOLOGIES
 from multikueue.api.schema import LABEL_KEY, UNIQUE, Rule, Schema
 
 HOSTNAME_LOWEST = Rule(
@@ -51,6 +49,6 @@ class TopologySpec(WireModel):
 class Topology(KubeObject):
     """How nodes are grouped."""
 
-    RESOURCE: ClassVar[Resource] = TOPOLOGIES
+    RESOURCE = TOPOLOGIES
 
     spec: TopologySpec = Field(default_factory=TopologySpec)

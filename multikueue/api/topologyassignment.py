@@ -4,9 +4,7 @@
 Owns the shape only; `api.conversion` turns it into the plain list of domains that v1beta1 has, and back.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from multikueue.api.meta import Int32, WireModel
 from multikueue.api.schema import Rule, Schema
@@ -26,7 +24,7 @@ class IndividualValues(WireModel):
 class LevelValues(WireModel):
     """The values of one level: one for all domains of the slice, or one for each."""
 
-    SCHEMA: ClassVar[Schema] = Schema(
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "has(self.universal) != has(self.individual)",
@@ -42,7 +40,7 @@ class LevelValues(WireModel):
 class PodCounts(WireModel):
     """How many pods there are: the same number in all domains of the slice, or one for each."""
 
-    SCHEMA: ClassVar[Schema] = Schema(
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "[has(self.universal),has(self.individual)].filter(x,x==true).size() == 1",
@@ -60,7 +58,7 @@ class PodCounts(WireModel):
 class TopologySlice(WireModel):
     """Domains that follow each other and are written together."""
 
-    SCHEMA: ClassVar[Schema] = Schema(
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "!has(self.podCounts.individual) || size(self.podCounts.individual) == self.domainCount",
@@ -82,7 +80,7 @@ class TopologySlice(WireModel):
 class TopologyAssignment(WireModel):
     """Levels of the topology and, in slices, the domains that got pods."""
 
-    SCHEMA: ClassVar[Schema] = Schema(
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "self.slices.all(x, size(x.valuesPerLevel) == size(self.levels))",

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workload: one unit of admission, usually made from one job (`docs/spec/kueue-api.md §1.1`)."""
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -33,7 +31,7 @@ from multikueue.api.meta import (
     WireModel,
 )
 from multikueue.api.podtemplate import PodTemplateSpec
-from multikueue.api.resource import KUEUE_GROUP, WORKLOADS, Resource
+from multikueue.api.resource import KUEUE_GROUP, WORKLOADS
 from multikueue.api.schema import AGE, Column, Rule, Schema
 from multikueue.api.topologyassignment import TopologyAssignment
 
@@ -74,7 +72,7 @@ class TopologyRequest(WireModel):
 class PodSet(WireModel):
     """Pods that are all alike."""
 
-    SCHEMA: ClassVar[Schema] = Schema(
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "has(self.minCount) ? self.minCount <= self.count : true",
@@ -93,7 +91,7 @@ class PodSet(WireModel):
 class PriorityClassRef(WireModel):
     """The class that the priority was taken from."""
 
-    SCHEMA: ClassVar[Schema] = Schema(
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "(self.group == 'scheduling.k8s.io') ? self.kind == 'PriorityClass' : true",
@@ -120,7 +118,7 @@ class PreemptionGate(WireModel):
 class WorkloadSpec(WireModel):
     """What is to be admitted."""
 
-    SCHEMA: ClassVar[Schema] = Schema(
+    SCHEMA = Schema(
         rules=(
             Rule(
                 "!has(self.priorityClassRef) || has(self.priority)",
@@ -232,7 +230,7 @@ class PreemptionGateState(WireModel):
 class WorkloadStatus(WireModel):
     """How far the workload is."""
 
-    SCHEMA: ClassVar[Schema] = Schema(rules=workload_rules.STATUS_RULES)
+    SCHEMA = Schema(rules=workload_rules.STATUS_RULES)
 
     conditions: Conditions = ()
     admission: Admission | None = None
@@ -251,10 +249,10 @@ class WorkloadStatus(WireModel):
 class Workload(KubeObject):
     """One unit of admission: pod sets that start together or not at all."""
 
-    RESOURCE: ClassVar[Resource] = WORKLOADS
-    SCHEMA: ClassVar[Schema] = Schema(rules=workload_rules.WORKLOAD_RULES)
-    SELECTABLE_FIELDS: ClassVar[tuple[str, ...]] = (".status.admission.clusterQueue",)
-    COLUMNS: ClassVar[tuple[Column, ...]] = (
+    RESOURCE = WORKLOADS
+    SCHEMA = Schema(rules=workload_rules.WORKLOAD_RULES)
+    SELECTABLE_FIELDS = (".status.admission.clusterQueue",)
+    COLUMNS = (
         Column(name="Queue", path=".spec.queueName"),
         Column(name="Reserved in", path=".status.admission.clusterQueue"),
         Column(name="Admitted", path=".status.conditions[?(@.type=='Admitted')].status"),
