@@ -47,7 +47,9 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--context", help="the context of the kubeconfig")
     flags.add_argument("--namespace", help="where the manager keeps its objects (kueue-system)")
     reach = flags.add_mutually_exclusive_group()
-    reach.add_argument("--webhook-url", metavar="URL", help="how the API server reaches the webhooks: https://HOST:PORT")
+    reach.add_argument(
+        "--webhook-url", metavar="URL", help="how the API server reaches the webhooks: https://HOST:PORT"
+    )
     reach.add_argument("--webhook-service", metavar="NAME", help="the Service in front of the webhooks")
     flags.add_argument("--webhook-bind", metavar="ADDR", help="where the webhooks listen: HOST:PORT")
     flags.add_argument("--no-webhooks", dest="webhooks", action="store_false", help="serve and install no webhooks")

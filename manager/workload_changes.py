@@ -207,9 +207,7 @@ def set_check(
 
 def evict(status: Status, *, reason: str, message: str, now: datetime, underlying_cause: str = "") -> Status:
     """Phase A of an eviction (§4.7): told to stop, checks and dispatch reset, counted; quota is still held."""
-    status = with_condition(
-        status, WorkloadCondition.EVICTED, value=TRUE, reason=reason, message=message, now=now
-    )
+    status = with_condition(status, WorkloadCondition.EVICTED, value=TRUE, reason=reason, message=message, now=now)
     return replace(
         status,
         checks=tuple(_reset(check, now) for check in status.checks),
@@ -224,9 +222,7 @@ def evict(status: Status, *, reason: str, message: str, now: datetime, underlyin
 def preempt(status: Status, *, reason: str, message: str, now: datetime) -> Status:
     """Evicted to make room; `reason` says where the preemptor stands."""
     status = evict(status, reason=EvictedReason.PREEMPTED, message=message, now=now)
-    return with_condition(
-        status, WorkloadCondition.PREEMPTED, value=TRUE, reason=reason, message=message, now=now
-    )
+    return with_condition(status, WorkloadCondition.PREEMPTED, value=TRUE, reason=reason, message=message, now=now)
 
 
 def _reset(check: Check, now: datetime) -> Check:
@@ -270,9 +266,7 @@ def complete_eviction(status: Status, *, now: datetime) -> Status:
         message=evicted.message,
         now=now,
     )
-    return without_reservation(
-        status, reason=QuotaReservedReason.PENDING_EVALUATION, message=evicted.message, now=now
-    )
+    return without_reservation(status, reason=QuotaReservedReason.PENDING_EVALUATION, message=evicted.message, now=now)
 
 
 def requeue(status: Status, *, reason: RequeuedReason, message: str, now: datetime) -> Status:
@@ -295,7 +289,9 @@ def deactivate(status: Status, *, now: datetime) -> Status:
     target = status.condition(WorkloadCondition.DEACTIVATION_TARGET)
     cause = target.reason if target is not None and target.status == TRUE else ""
     if status.is_true(WorkloadCondition.QUOTA_RESERVED) and not status.is_true(WorkloadCondition.EVICTED):
-        message = f"{DEACTIVATED_MESSAGE} due to {target.message}" if target is not None and cause else DEACTIVATED_MESSAGE
+        message = (
+            f"{DEACTIVATED_MESSAGE} due to {target.message}" if target is not None and cause else DEACTIVATED_MESSAGE
+        )
         status = evict(status, reason=deactivated_due_to(cause), message=message, now=now)
     if status.requeue_count is not None or status.requeue_at is not None:
         status = replace(status, requeue_count=None, requeue_at=None)
@@ -306,9 +302,7 @@ def finish(status: Status, *, reason: str, message: str, now: datetime) -> Statu
     """Finished; a second end does not overwrite the first."""
     if status.is_true(WorkloadCondition.FINISHED):
         return status
-    return with_condition(
-        status, WorkloadCondition.FINISHED, value=TRUE, reason=reason, message=message, now=now
-    )
+    return with_condition(status, WorkloadCondition.FINISHED, value=TRUE, reason=reason, message=message, now=now)
 
 
 def pods_ready(status: Status, *, ready: bool, reason: str, message: str, now: datetime) -> Status:
