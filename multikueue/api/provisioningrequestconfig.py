@@ -53,4 +53,4 @@ class ProvisioningRequestConfig(KubeObject):
 
     RESOURCE = PROVISIONING_REQUEST_CONFIGS
 
-    spec: ProvisioningRequestConfigSpec
+    spec: Annotated[ProvisioningRequestConfigSpec, Schema(required=False)]
