@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long work stays on a cluster that cannot be reached.
+
+Owns the one rule for every cause (`docs/spec/multikueue.md §1.7`, design §4): until the loss is older than the policy
+allows, nothing happens; then the work goes elsewhere, or never does. The loss clock is durable (the renew time of the
+agent's Lease, or the transition of the cluster's Active condition), so that a restart does not turn it back.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from multikueue.api.constants import PartitionPolicy
+from multikueue.federation.facts import ClusterFacts, Settings
+
+
+def gone_after(policy: PartitionPolicy, settings: Settings) -> timedelta | None:
+    """How long after the loss the work counts as gone from there; None is never.
+
+    Fenced work is gone when its agent has stopped it for want of a lease, which is not before lease and grace.
+    """
+    match policy:
+        case PartitionPolicy.KEEP:
+            return None
+        case PartitionPolicy.FAILOVER:
+            return settings.worker_lost_timeout
+        case PartitionPolicy.FENCED:
+            return max(settings.worker_lost_timeout, settings.lease + settings.fencing_grace)
+
+
+def remaining_grace(
+    cluster: ClusterFacts | None, *, policy: PartitionPolicy, settings: Settings, now: datetime
+) -> timedelta | None:
+    """What is left of the time that the cluster's work is waited for; zero or less: it is gone. None: no end is set.
+
+    A cluster of which nothing at all is known, not even when it was lost, has been lost for ever.
+    """
+    limit = gone_after(policy, settings)
+    if limit is None:
+        return None
+    if cluster is None:
+        return timedelta(0)
+    since = now if cluster.lost_since is None else cluster.lost_since
+    return since + limit - now
+
+
+def describe_loss(cluster: ClusterFacts | None, name: str) -> str:
+    """Why the cluster cannot be reached, for a person."""
+    if cluster is None:
+        return f'cluster "{name}" is not known'
+    since = "" if cluster.lost_since is None else f" since {cluster.lost_since:%Y-%m-%dT%H:%M:%SZ}"
+    return f'cluster "{name}" is not available{since}: {cluster.message or cluster.reason}'

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `plan` is told: the workload on the management cluster, the worker clusters, and what each saw of it.
+
+Owns frozen values only. They are gathered by `manager/dispatch` from caches; nothing in here knows where from. A
+cluster's availability is one value for every cause, so that a missing Secret, a deleted cluster, a cluster taken out
+of the config and a lost link are judged alike (`docs/spec/multikueue.md §1.7`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from multikueue.api.constants import DISPATCHER_ALL_AT_ONCE, CheckState, PartitionPolicy
+from multikueue.api.meta import JsonObject
+from multikueue.api.remoteassignment import Intent, Phase
+from multikueue.core.keys import Key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The parts of `Configuration.multiKueue` that decide something here."""
+
+    worker_lost_timeout: timedelta = timedelta(minutes=15)
+    dispatcher: str = DISPATCHER_ALL_AT_ONCE
+    step_size: int = 3
+    lease: timedelta = timedelta(seconds=40)
+    fencing_grace: timedelta = timedelta(seconds=10)
+    """Added to the lease before fenced work goes elsewhere: drift of two clocks' rates, and time to kill pods."""
+    avoid_for: timedelta = timedelta(minutes=10)
+    """How long a cluster that refused what it had been granted is passed over for that workload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckFacts:
+    """The MultiKueue check of the workload."""
+
+    name: str
+    state: CheckState
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerFacts:
+    """The job that the workload stands for; `problem` says why it cannot be run remotely, and is empty if it can."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFacts:
+    """The Workload on the management cluster.
+
+    `stopping` is true while quota is held by something that is to stop: evicted, deactivated, or rejected by a check.
+    `fingerprint` is equal as long as a copy that was sent need not be sent again.
+    """
+
+    key: Key
+    uid: str
+    epoch: int
+    check: CheckFacts | None
+    owner: OwnerFacts = OwnerFacts()
+    quota_reserved: bool = False
+    others_ready: bool = True
+    stopping: bool = False
+    finished: bool = False
+    deleting: bool = False
+    cluster_name: str = ""
+    nominated: tuple[str, ...] = ()
+    fingerprint: str = ""
+    partition_policy: PartitionPolicy = PartitionPolicy.FAILOVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    """A worker cluster as the management cluster judges it.
+
+    `lost_since` is None while it is available, and otherwise the moment from which it was not, whatever the cause;
+    `reason` and `message` say which. `capacity` is what its agent last reported, by resource, in the engine's units.
+    """
+
+    name: str
+    lost_since: datetime | None = None
+    reason: str = ""
+    message: str = ""
+    takes_new_work: bool = True
+    free: Mapping[str, int] = field(default_factory=dict)
+    largest_free: Mapping[str, int] = field(default_factory=dict)
+    reported_at: datetime | None = None
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be nominated and its word is fresh."""
+        return self.lost_since is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteEnd:
+    """How the job ended on the worker."""
+
+    reason: str
+    message: str = ""
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """An assignment as it stands in a mailbox: our wish, and the cluster's last word about it."""
+
+    cluster: str
+    workload_uid: str
+    epoch: int
+    intent: Intent
+    fingerprint: str = ""
+    status_epoch: int = 0
+    phase: Phase = Phase.PENDING
+    reason: str = ""
+    message: str = ""
+    job_status: JsonObject | None = None
+    job_uid: str = ""
+    end: RemoteEnd | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether the cluster's word is about the epoch that it was last told; an older one is no answer."""
+        return self.status_epoch == self.epoch
+
+    def says(self, phase: Phase) -> bool:
+        """Whether the cluster's answer to this epoch is `phase`."""
+        return self.answered and self.phase is phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything that one decision about one workload is made from.
+
+    `workload` is None when it is gone. `clusters` are those of the config, in its order; one that is named elsewhere
+    (as clusterName, say) and is not in the config is in `others`. `avoided` clusters are passed over until then.
+    """
+
+    workload: WorkloadFacts | None
+    clusters: tuple[ClusterFacts, ...] = ()
+    others: Mapping[str, ClusterFacts] = field(default_factory=dict)
+    observations: Mapping[str, Observation] = field(default_factory=dict)
+    avoided: Mapping[str, datetime] = field(default_factory=dict)
+    settings: Settings = Settings()
+
+    def cluster(self, name: str) -> ClusterFacts | None:
+        """What is known of the cluster, in the config or not."""
+        for cluster in self.clusters:
+            if cluster.name == name:
+                return cluster
+        return self.others.get(name)

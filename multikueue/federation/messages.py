@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts of checks and events, in the words that Kueue's clients match (`docs/spec/kueue-api.md §5.3`, §12.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from multikueue.api.constants import MULTIKUEUE_MANAGED_BY, CheckState
+from multikueue.federation.actions import Waiting
+
+LOST: Final = "Admitting remote lost"
+NO_LONGER_THERE: Final = "Admitting remote no longer exists"
+READY_WITHOUT_CLUSTER: Final = "The check is Ready, but no cluster is set: this is unexpected, please report it"
+CONNECTED: Final = "Connected"
+CHECK_ACTIVE: Final = "The admission check is active"
+WAITING: Final = "Waiting for a worker cluster: "
+
+
+def admitted_on(cluster: str) -> str:
+    """Of a Ready check."""
+    return f'The workload was admitted on "{cluster}"'
+
+
+def no_adapter(kind: str) -> str:
+    """Of a check that is Rejected because of the owner's kind."""
+    return f'No multikueue adapter found for owner kind "{kind}"'
+
+
+def not_managed(managed_by: str) -> str:
+    """Of a check that is Rejected because another controller runs the job."""
+    return (
+        "The owner is not managed by Kueue: "
+        f'Expecting spec.managedBy to be "{MULTIKUEUE_MANAGED_BY}" not "{managed_by}"'
+    )
+
+
+def out_of_sync(cluster: str) -> str:
+    """Of a Retry."""
+    return f'Remote workload on worker cluster "{cluster}" is out of sync with its user job, resetting for re-dispatch'
+
+
+def evicted_on_worker(cluster: str, reason: str, previously: CheckState) -> str:
+    """Of a Retry."""
+    return (
+        f'Workload evicted on worker cluster: "{cluster}"{f": {reason}" if reason else ""}, '
+        f'resetting for re-admission. Previously: "{previously}"'
+    )
+
+
+def refused(cluster: str, reason: str, message: str) -> str:
+    """Of a Retry: the cluster could not start what it was granted."""
+    return f'Worker cluster "{cluster}" refused the workload: {reason}: {message}, resetting for re-dispatch'
+
+
+def waiting(reasons: Iterable[Waiting]) -> str:
+    """Of a Pending check: what each cluster waits for."""
+    text = "; ".join(map(str, reasons))
+    return f"{WAITING}{text}" if text else ""

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules 6b and 8 while no cluster is chosen: grant to one that holds room, else see that the right ones have a copy.
+
+Owns who may be nominated and what the check says meanwhile. The choice among the usable is the dispatcher's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from multikueue.api.constants import CheckState
+from multikueue.api.remoteassignment import Intent, Phase
+from multikueue.federation import messages
+from multikueue.federation.actions import (
+    Action,
+    Assign,
+    CheckUpdate,
+    Plan,
+    PlannedEvent,
+    Remove,
+    Rule,
+    SetIntent,
+    Waiting,
+)
+from multikueue.federation.dispatchers.registry import dispatcher
+from multikueue.federation.facts import ClusterFacts, Facts, Observation, WorkloadFacts
+from multikueue.federation.grants import choose, reservers
+
+
+def nominate(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan:
+    """The plan for a workload with quota, a Pending check and no cluster."""
+    if not workload.others_ready:
+        # A copy now would hold room on a worker while a check of this side may still take long or fail.
+        return Plan(rule=Rule.NOT_YET, actions=tuple(Remove(cluster) for cluster in facts.observations))
+    winner = choose(workload, reservers(facts, workload))
+    if winner is not None:
+        return _grant(facts, winner)
+    candidates = tuple(cluster for cluster in facts.clusters if _usable(cluster, facts, now))
+    nomination = dispatcher(facts.settings.dispatcher)(workload, candidates, settings=facts.settings, now=now)
+    actions: list[Action] = []
+    usable = {cluster.name for cluster in candidates}
+    for name in nomination.clusters:
+        observation = facts.observations.get(name)
+        if name in usable and (observation is None or not _stands(observation, workload)):
+            actions.append(Assign(name))
+    actions += (Remove(cluster) for cluster in facts.observations if cluster not in nomination.clusters)
+    waiting = (*_unusable(facts, now), *nomination.waiting, *_refusals(facts.observations.values()))
+    changed = set(nomination.clusters) != set(workload.nominated)
+    return Plan(
+        rule=Rule.NOMINATE,
+        actions=tuple(actions),
+        nominated=nomination.clusters if changed else None,
+        check=_pending_message(workload, waiting, nobody=not usable or _all_refused(facts, nomination.clusters)),
+        waiting=waiting,
+        requeue_after=_earliest(nomination.requeue_after, _end_of_avoidance(facts, now)),
+    )
+
+
+def _grant(facts: Facts, winner: Observation) -> Plan:
+    message = messages.admitted_on(winner.cluster)
+    return Plan(
+        rule=Rule.GRANT,
+        check=CheckUpdate(CheckState.READY, message),
+        cluster_name=winner.cluster,
+        nominated=(),
+        actions=(
+            SetIntent(winner.cluster, Intent.RUN),
+            *(Remove(cluster) for cluster in facts.observations if cluster != winner.cluster),
+        ),
+        events=(PlannedEvent(message=message),),
+    )
+
+
+def _stands(observation: Observation, workload: WorkloadFacts) -> bool:
+    return (
+        observation.epoch == workload.epoch
+        and observation.intent is Intent.RESERVE
+        and observation.fingerprint == workload.fingerprint
+    )
+
+
+def _usable(cluster: ClusterFacts, facts: Facts, now: datetime) -> bool:
+    return cluster.available and cluster.takes_new_work and not _avoided(cluster.name, facts, now)
+
+
+def _avoided(name: str, facts: Facts, now: datetime) -> bool:
+    until = facts.avoided.get(name)
+    return until is not None and now < until
+
+
+def _unusable(facts: Facts, now: datetime) -> Iterable[Waiting]:
+    for cluster in facts.clusters:
+        if not cluster.available:
+            yield Waiting(cluster.name, cluster.message or cluster.reason)
+        elif not cluster.takes_new_work:
+            yield Waiting(cluster.name, "takes no new work")
+        elif _avoided(cluster.name, facts, now):
+            yield Waiting(cluster.name, "refused this workload a short while ago")
+
+
+def _refusals(observations: Iterable[Observation]) -> Iterable[Waiting]:
+    for observation in observations:
+        if observation.answered and observation.reason and observation.phase in (Phase.REFUSED, Phase.PENDING):
+            yield Waiting(observation.cluster, observation.message or observation.reason)
+
+
+def _all_refused(facts: Facts, nominated: Iterable[str]) -> bool:
+    observations = [facts.observations.get(name) for name in nominated]
+    return all(observation is not None and observation.says(Phase.REFUSED) for observation in observations)
+
+
+def _pending_message(workload: WorkloadFacts, waiting: tuple[Waiting, ...], *, nobody: bool) -> CheckUpdate | None:
+    # Written when nobody can take the workload, and when that is over: not for each wait of a moment.
+    assert workload.check is not None
+    text = messages.waiting(waiting) if nobody else ""
+    said = workload.check.message
+    if said == text or (not text and not said.startswith(messages.WAITING)):
+        return None
+    return CheckUpdate(CheckState.PENDING, text)
+
+
+def _end_of_avoidance(facts: Facts, now: datetime) -> float | None:
+    ends = [(until - now).total_seconds() for until in facts.avoided.values() if now < until]
+    return min(ends, default=None)
+
+
+def _earliest(*moments: float | None) -> float | None:
+    return min((moment for moment in moments if moment is not None), default=None)
