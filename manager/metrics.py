@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The series the manager exports, under Kueue's names (`docs/spec/kueue-api.md §7`).
+
+Owns a registry of its own (two managers in one process do not share series). Every series but build_info carries
+`replica_role`. Hot paths bind their labels once and keep the child.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from multikueue import __version__
+
+STANDALONE: Final = "standalone"
+LEADER: Final = "leader"
+FOLLOWER: Final = "follower"
+_WAIT_BUCKETS: Final = (1.0, *(2.5 * 2**power for power in range(13)))
+_LATENCY_BUCKETS: Final = tuple(0.01 * 2**power for power in range(11))
+_ROLE: Final = "replica_role"
+_QUEUE: Final = ("cluster_queue", _ROLE)
+_LOCAL: Final = ("name", "namespace", _ROLE)
+_CLASSED: Final = ("cluster_queue", "priority_class", _ROLE)
+_LOCAL_CLASSED: Final = ("name", "namespace", "priority_class", _ROLE)
+
+
+class Metrics:
+    """Counters, gauges and histograms of one manager."""
+
+    def __init__(self, *, role: str = STANDALONE) -> None:
+        self.registry = CollectorRegistry()
+        self.role = role
+        registry = self.registry
+        self.admission_attempts = Counter(
+            "kueue_admission_attempts", "Scheduling cycles by result.", ("result", _ROLE), registry=registry
+        )
+        self.admission_attempt_duration = Histogram(
+            "kueue_admission_attempt_duration_seconds", "Duration of a cycle.", ("result", _ROLE), registry=registry
+        )
+        self.preemption_skips = Gauge(
+            "kueue_admission_cycle_preemption_skips",
+            "Workloads with targets that the last cycle skipped.",
+            _QUEUE,
+            registry=registry,
+        )
+        self.dispatched = Counter(
+            "multikueue_workloads_dispatched",
+            "Workloads sent to a worker cluster.",
+            ("cluster_queue", "cluster", _ROLE),
+            registry=registry,
+        )
+        self.granted = Counter(
+            "multikueue_workloads_admitted",
+            "Workloads that a worker cluster won.",
+            ("cluster_queue", "cluster", _ROLE),
+            registry=registry,
+        )
+        self.creation_latency = Histogram(
+            "kueue_workload_creation_latency_seconds",
+            "From the creation of a job to that of its Workload.",
+            ("job_kind", _ROLE),
+            buckets=_LATENCY_BUCKETS,
+            registry=registry,
+        )
+        self.pending = Gauge(
+            "kueue_pending_workloads", "Pending workloads.", ("cluster_queue", "status", _ROLE), registry=registry
+        )
+        self.local_pending = Gauge(
+            "kueue_local_queue_pending_workloads",
+            "Pending workloads.",
+            ("name", "namespace", "status", _ROLE),
+            registry=registry,
+        )
+        self.finished = Counter(
+            "kueue_finished_workloads", "Workloads that came to their end.", _CLASSED, registry=registry
+        )
+        self.quota_reserved = Counter(
+            "kueue_quota_reserved_workloads", "Reservations.", _CLASSED, registry=registry
+        )
+        self.quota_reserved_wait = Histogram(
+            "kueue_quota_reserved_wait_time_seconds",
+            "From creation or requeue to the reservation.",
+            _CLASSED,
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self.admitted = Counter("kueue_admitted_workloads", "Admissions.", _CLASSED, registry=registry)
+        self.admission_wait = Histogram(
+            "kueue_admission_wait_time_seconds",
+            "From creation or requeue to admission.",
+            _CLASSED,
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self.checks_wait = Histogram(
+            "kueue_admission_checks_wait_time_seconds",
+            "From the reservation to admission.",
+            _CLASSED,
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self.evicted = Counter(
+            "kueue_evicted_workloads",
+            "Evictions.",
+            ("cluster_queue", "reason", "underlying_cause", "priority_class", _ROLE),
+            registry=registry,
+        )
+        self.preempted = Counter(
+            "kueue_preempted_workloads",
+            "Preemptions.",
+            ("preempting_cluster_queue", "reason", _ROLE),
+            registry=registry,
+        )
+        self.reserving = Gauge(
+            "kueue_reserving_active_workloads", "Workloads that hold quota.", _QUEUE, registry=registry
+        )
+        self.admitted_active = Gauge(
+            "kueue_admitted_active_workloads", "Admitted, unfinished workloads.", _QUEUE, registry=registry
+        )
+        self.local_reserving = Gauge(
+            "kueue_local_queue_reserving_active_workloads", "Workloads that hold quota.", _LOCAL, registry=registry
+        )
+        self.local_admitted_active = Gauge(
+            "kueue_local_queue_admitted_active_workloads", "Admitted, unfinished workloads.", _LOCAL, registry=registry
+        )
+        self.local_admitted = Counter(
+            "kueue_local_queue_admitted_workloads", "Admissions.", _LOCAL_CLASSED, registry=registry
+        )
+        self.cluster_queue_status = Gauge(
+            "kueue_cluster_queue_status",
+            "1 for the state that the ClusterQueue is in.",
+            ("cluster_queue", "status", _ROLE),
+            registry=registry,
+        )
+        self.local_queue_status = Gauge(
+            "kueue_local_queue_status",
+            "1 for the state that the LocalQueue is in.",
+            ("name", "namespace", "active", _ROLE),
+            registry=registry,
+        )
+        resource = ("cohort", "cluster_queue", "flavor", "resource", _ROLE)
+        self.resource_reservation = Gauge(
+            "kueue_cluster_queue_resource_reservation", "Reserved.", resource, registry=registry
+        )
+        self.resource_usage = Gauge(
+            "kueue_cluster_queue_resource_usage", "Used by admitted workloads.", resource, registry=registry
+        )
+        self.nominal_quota = Gauge(
+            "kueue_cluster_queue_nominal_quota", "Nominal quota.", resource, registry=registry
+        )
+        build = Gauge(
+            "kueue_build_info",
+            "1, with the build in its labels.",
+            ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform"),
+            registry=registry,
+        )
+        build.labels(
+            f"multikueue-{__version__}", "", "", "", f"python-{platform.python_version()}", f"{sys.platform}/{platform.machine()}"
+        ).set(1)
