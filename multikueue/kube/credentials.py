@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How to reach a cluster and who we are there.
+
+Owns the reading of kubeconfigs (files, merged `$KUBECONFIG`, text of a Secret) and of a pod's service account, and what
+comes of it: a `ClusterConfig` whose token and certificate renew themselves. A kubeconfig that names a legacy auth
+provider is handed to kubernetes_asyncio, which is imported only then: it costs 0.4 s and 60 MiB.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import yaml
+
+from multikueue.core.clock import Clock, SystemClock
+from multikueue.core.errors import BadInput
+from multikueue.kube.tls import Pem, TlsSource
+from multikueue.kube.tokens import ExecToken, FileToken, FixedToken, TokenSource
+
+_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True, slots=True)
+class Impersonation:
+    """Act as somebody else, as far as the real identity may."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """One cluster as one identity sees it; `name` is what messages call the cluster."""
+
+    name: str
+    server: str
+    tls: TlsSource
+    tokens: TokenSource | None = None
+    namespace: str = "default"
+    server_name: str | None = None
+    proxy: str | None = None
+    impersonate: Impersonation | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def load(path: str | Path | None = None, *, context: str | None = None, clock: Clock | None = None) -> ClusterConfig:
+    """The cluster of a kubeconfig; without `path` that of `$KUBECONFIG`, of this pod, or of `~/.kube/config`.
+
+    Raises `BadInput` that names the file and the entry that is missing or wrong.
+    """
+    clock = clock or SystemClock()
+    if path is not None:
+        return from_dict(_read(Path(path)), source=str(path), context=context, base=Path(path).parent, clock=clock)
+    files = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    if not files and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(clock=clock)
+    files = files or [Path.home() / ".kube" / "config"]
+    merged: dict[str, Any] = {}
+    for file in files:
+        if file.exists():
+            _merge(merged, _absolute(_read(file), file.parent))
+    if not merged:
+        names = ", ".join(map(str, files))
+        raise BadInput(f"no kubeconfig: {names} is missing, and this is not a pod; set KUBECONFIG or pass --kubeconfig")
+    return from_dict(merged, source=" + ".join(map(str, files)), context=context, clock=clock)
+
+
+def in_cluster(*, root: Path = _SERVICE_ACCOUNT, clock: Clock | None = None) -> ClusterConfig:
+    """The cluster whose pod this is, as the pod's service account."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise BadInput("not in a pod: KUBERNETES_SERVICE_HOST is not set")
+    namespace = root / "namespace"
+    return ClusterConfig(
+        name="in-cluster",
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        tls=TlsSource(authority=Pem(path=root / "ca.crt"), clock=clock),
+        tokens=FileToken(root / "token", clock=clock),
+        namespace=namespace.read_text().strip() if namespace.exists() else "default",
+    )
+
+
+def from_dict(
+    config: Mapping[str, Any],
+    *,
+    source: str = "kubeconfig",
+    context: str | None = None,
+    base: Path | None = None,
+    clock: Clock | None = None,
+) -> ClusterConfig:
+    """The cluster of a parsed kubeconfig; relative file names count from `base`."""
+    clock = clock or SystemClock()
+    if base is not None:
+        config = _absolute(dict(config), base)
+    chosen = context or config.get("current-context") or ""
+    if not chosen:
+        raise BadInput(f"{source}: no current-context; name one")
+    links = _entry(config, "contexts", "context", chosen, source)
+    cluster = _entry(config, "clusters", "cluster", str(links.get("cluster") or ""), source)
+    user = _entry(config, "users", "user", str(links["user"]), source) if links.get("user") else {}
+    server = str(cluster.get("server") or "").rstrip("/")
+    parts = urlsplit(server)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise BadInput(f"{source}: cluster {links.get('cluster')!r} has no usable server URL, found {server!r}")
+    tls = TlsSource(
+        authority=_pem(cluster, "certificate-authority", source),
+        certificate=_pem(user, "client-certificate", source),
+        key=_pem(user, "client-key", source),
+        verify=not cluster.get("insecure-skip-tls-verify"),
+        clock=clock,
+    )
+    return ClusterConfig(
+        name=str(links.get("cluster")),
+        server=server,
+        tls=tls,
+        tokens=_tokens(user, cluster=cluster, tls=tls, config=config, context=chosen, clock=clock),
+        namespace=str(links.get("namespace") or "default"),
+        server_name=cluster.get("tls-server-name"),
+        proxy=cluster.get("proxy-url") or _proxy_of_environment(parts.scheme, parts.hostname),
+        impersonate=Impersonation(user["as"], tuple(user.get("as-groups") or ())) if user.get("as") else None,
+        headers=_basic(user),
+    )
+
+
+def _tokens(
+    user: Mapping[str, Any],
+    *,
+    cluster: Mapping[str, Any],
+    tls: TlsSource,
+    config: Mapping[str, Any],
+    context: str,
+    clock: Clock,
+) -> TokenSource | None:
+    if user.get("tokenFile"):
+        return FileToken(Path(user["tokenFile"]), clock=clock)
+    if user.get("token"):
+        return FixedToken(str(user["token"]))
+    if user.get("exec"):
+        info = {
+            "server": cluster.get("server"),
+            "certificate-authority-data": cluster.get("certificate-authority-data"),
+            "insecure-skip-tls-verify": bool(cluster.get("insecure-skip-tls-verify")),
+        }
+        return ExecToken(user["exec"], tls=tls, cluster=info, clock=clock)
+    if user.get("auth-provider"):
+        return LibraryToken(config, context)
+    return None
+
+
+class LibraryToken:
+    """The token of a legacy auth provider (oidc, gcp), which kubernetes_asyncio knows how to renew."""
+
+    def __init__(self, config: Mapping[str, Any], context: str) -> None:
+        self._config = config
+        self._context = context
+        self._value: str | None = None
+
+    async def token(self) -> str | None:
+        """The provider's token, renewed by the library when it is first asked for and after a `refresh`."""
+        if self._value is None:
+            from kubernetes_asyncio.client import Configuration
+            from kubernetes_asyncio.config import load_kube_config_from_dict
+
+            loaded = Configuration()
+            await load_kube_config_from_dict(dict(self._config), context=self._context, client_configuration=loaded)
+            value = str(loaded.api_key.get("BearerToken") or "")
+            self._value = value.removeprefix("Bearer ").strip() or None
+        return self._value
+
+    async def refresh(self) -> bool:
+        """Ask the provider again at the next request."""
+        self._value = None
+        return True
+
+
+def _entry(config: Mapping[str, Any], section: str, field_name: str, name: str, source: str) -> dict[str, Any]:
+    for entry in config.get(section) or ():
+        if entry.get("name") == name:
+            return dict(entry.get(field_name) or {})
+    known = ", ".join(str(entry.get("name")) for entry in config.get(section) or ()) or "none"
+    raise BadInput(f"{source}: {section} has no entry {name!r}; it has {known}")
+
+
+def _pem(entry: Mapping[str, Any], name: str, source: str) -> Pem:
+    data = entry.get(f"{name}-data")
+    if data:
+        try:
+            return Pem(base64.b64decode(data, validate=True))
+        except (binascii.Error, ValueError) as error:
+            raise BadInput(f"{source}: {name}-data is not base64") from error
+    return Pem(path=Path(entry[name])) if entry.get(name) else Pem()
+
+
+def _basic(user: Mapping[str, Any]) -> dict[str, str]:
+    if not user.get("username"):
+        return {}
+    pair = f"{user['username']}:{user.get('password') or ''}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+
+
+def _proxy_of_environment(scheme: str, host: str) -> str | None:
+    """`HTTPS_PROXY` and `NO_PROXY`, looked at once: per request it would cost five times the request itself."""
+    from urllib.request import getproxies_environment, proxy_bypass
+
+    if proxy_bypass(host):
+        return None
+    return getproxies_environment().get(scheme)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return parse(path.read_bytes(), source=str(path))
+    except OSError as error:
+        raise BadInput(f"cannot read the kubeconfig {path}: {error.strerror}") from error
+
+
+def parse(text: bytes, *, source: str) -> dict[str, Any]:
+    """A kubeconfig's text as a mapping. Raises `BadInput` with the line where the YAML breaks."""
+    try:
+        parsed = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark else ""
+        raise BadInput(f"{source}: not YAML{where}: {getattr(error, 'problem', error)}") from error
+    if not isinstance(parsed, dict):
+        raise BadInput(f"{source}: a kubeconfig is a mapping, found {type(parsed).__name__}")
+    return parsed
+
+
+def _absolute(config: dict[str, Any], base: Path) -> dict[str, Any]:
+    """File names in a kubeconfig are relative to the file that holds them."""
+    for section, inner, names in (
+        ("clusters", "cluster", ("certificate-authority",)),
+        ("users", "user", ("client-certificate", "client-key", "tokenFile")),
+    ):
+        for entry in config.get(section) or ():
+            body = entry.get(inner) or {}
+            for name in names:
+                if body.get(name):
+                    body[name] = str(base / body[name])
+    return config
+
+
+def _merge(into: dict[str, Any], config: Mapping[str, Any]) -> None:
+    """As kubectl merges `$KUBECONFIG`: the first to set a value or to name an entry wins."""
+    for section in ("clusters", "contexts", "users"):
+        present = into.setdefault(section, [])
+        names = {entry.get("name") for entry in present}
+        present.extend(entry for entry in config.get(section) or () if entry.get("name") not in names)
+    if config.get("current-context"):
+        into.setdefault("current-context", config["current-context"])

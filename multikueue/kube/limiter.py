@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A token bucket in front of a client.
+
+Owns the arithmetic of `qps` and `burst` as Kueue's Configuration means them. Waiting is first come, first served.
+"""
+
+from __future__ import annotations
+
+from multikueue.core.clock import Clock
+
+
+class Limiter:
+    """`burst` requests at once, then `qps` a second."""
+
+    def __init__(self, *, qps: float, burst: int, clock: Clock) -> None:
+        if qps <= 0 or burst < 1:
+            raise ValueError(f"a limiter needs qps > 0 and burst >= 1, got {qps} and {burst}")
+        self._qps = qps
+        self._burst = float(burst)
+        self._clock = clock
+        self._tokens = float(burst)
+        self._filled = clock.monotonic()
+
+    def reserve(self) -> float:
+        """Take one token; seconds to wait until it is really there, 0 when it is."""
+        now = self._clock.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._qps)
+        self._filled = now
+        self._tokens -= 1.0
+        return max(0.0, -self._tokens / self._qps)

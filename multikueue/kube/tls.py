@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS settings of one cluster, rebuilt when what they were made from changes.
+
+Owns the `ssl.SSLContext`: trusted authorities, the client's certificate and key. Promises that key material given as
+data never touches a disk (it goes through an anonymous memory file), and that files are read again when they change,
+so that a rotated certificate needs no restart: the next connection uses it. Linux only, as all of the devcluster is.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from multikueue.core.clock import Clock, SystemClock
+from multikueue.core.errors import BadInput
+
+_LOOK_EVERY: Final = 5.0  # seconds between looks at the files; a stat is cheap, but not per request
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """PEM text, or the file it stands in."""
+
+    data: bytes | None = None
+    path: Path | None = None
+
+    def read(self) -> bytes:
+        """The text. Raises `BadInput` that names the file."""
+        if self.data is not None:
+            return self.data
+        if self.path is None:
+            return b""
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise BadInput(f"cannot read {self.path}: {error.strerror}") from error
+
+    def version(self) -> tuple[int, int]:
+        """Changes when the file does."""
+        if self.path is None:
+            return (0, 0)
+        try:
+            found = self.path.stat()
+        except OSError:  # while a rotation replaces it; the next look sees the new one
+            return (0, 0)
+        return (found.st_mtime_ns, found.st_size)
+
+    def __bool__(self) -> bool:
+        return self.data is not None or self.path is not None
+
+
+class TlsSource:
+    """Gives out the current context; cheap to ask on every request."""
+
+    def __init__(
+        self,
+        *,
+        authority: Pem = Pem(),
+        certificate: Pem = Pem(),
+        key: Pem = Pem(),
+        verify: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        if bool(certificate) != bool(key):
+            raise BadInput("a client certificate needs its key, and a key its certificate")
+        self._pems = (authority, certificate, key)
+        self._verify = verify
+        self._clock = clock or SystemClock()
+        self._context: ssl.SSLContext | None = None
+        self._versions: tuple[tuple[int, int], ...] = ()
+        self._looked = float("-inf")
+
+    def context(self) -> ssl.SSLContext:
+        """The context for new connections. Raises `BadInput` when a file is missing or no PEM."""
+        now = self._clock.monotonic()
+        if self._context is None or now - self._looked >= _LOOK_EVERY:
+            self._looked = now
+            versions = tuple(pem.version() for pem in self._pems)
+            # A file that is gone for a moment (0, 0) keeps the last good context.
+            if self._context is None or (versions != self._versions and (0, 0) not in self._missing(versions)):
+                self._context = self._build()
+                self._versions = versions
+        return self._context
+
+    def replace(self, *, certificate: bytes, key: bytes) -> None:
+        """Use another client certificate from now on, as exec plug-ins hand them out."""
+        self._pems = (self._pems[0], Pem(certificate), Pem(key))
+        self._context = None
+
+    def _missing(self, versions: tuple[tuple[int, int], ...]) -> set[tuple[int, int]]:
+        return {version for pem, version in zip(self._pems, versions, strict=True) if pem.path is not None}
+
+    def _build(self) -> ssl.SSLContext:
+        authority, certificate, key = self._pems
+        try:
+            if authority:
+                context = ssl.create_default_context(cadata=authority.read().decode("ascii", errors="replace"))
+            else:
+                context = ssl.create_default_context()
+        except ssl.SSLError as error:
+            raise BadInput(f"the certificate authority is not PEM: {error}") from error
+        if not self._verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        context.set_alpn_protocols(["http/1.1"])
+        if certificate:
+            load_client_certificate(context, certificate.read() + b"\n" + key.read())
+        return context
+
+
+def load_client_certificate(context: ssl.SSLContext, pem: bytes) -> None:
+    """Hand certificate and key to `context`, which insists on a file: one that exists in memory only."""
+    descriptor = os.memfd_create("multikueue-tls", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, pem)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    except ssl.SSLError as error:
+        raise BadInput(f"the client certificate and its key are no usable PEM pair: {error}") from error
+    finally:
+        os.close(descriptor)

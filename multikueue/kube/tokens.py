@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bearer tokens that change while we run.
+
+Owns where a token comes from and when it is looked up again: a fixed one, a file that is rotated in place (projected
+service-account tokens), an exec plug-in with an expiry. `refresh()` is called once after a 401. A plug-in's client
+certificate is handed to the `TlsSource`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import anyio
+import orjson
+
+from multikueue.core.clock import Clock, SystemClock
+from multikueue.core.errors import BadInput
+from multikueue.core.timestamps import parse_time
+from multikueue.kube.tls import TlsSource
+
+_LOOK_EVERY: Final = 10.0  # seconds between looks at a token file
+_EXPIRY_SKEW: Final = timedelta(seconds=60)  # renewed this long before the end, so that no request carries a dead token
+_EXEC_TIMEOUT: Final = 30.0
+
+
+class TokenSource(Protocol):
+    """Where a client asks for the token of each request."""
+
+    async def token(self) -> str | None:
+        """The token to send; None sends none. Raises `BadInput` when there should be one and is not."""
+
+    async def refresh(self) -> bool:
+        """Forget what is kept, after a 401. False when a new look could bring nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedToken:
+    """A token that never changes."""
+
+    value: str
+
+    async def token(self) -> str | None:
+        """The token."""
+        return self.value
+
+    async def refresh(self) -> bool:
+        """There is no other token."""
+        return False
+
+
+class FileToken:
+    """A token in a file that is read again when it changes."""
+
+    def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
+        self._path = path
+        self._clock = clock or SystemClock()
+        self._value: str | None = None
+        self._version = (0, 0)
+        self._looked = float("-inf")
+
+    async def token(self) -> str | None:
+        """The token of the file; the last good one while the file is being replaced."""
+        now = self._clock.monotonic()
+        if self._value is not None and now - self._looked < _LOOK_EVERY:
+            return self._value
+        self._looked = now
+        try:
+            found = self._path.stat()
+            version = (found.st_mtime_ns, found.st_size)
+            if self._value is None or version != self._version:
+                self._value, self._version = self._path.read_text().strip(), version
+        except OSError as error:
+            if self._value is None:
+                raise BadInput(f"cannot read the token file {self._path}: {error.strerror}") from error
+        return self._value
+
+    async def refresh(self) -> bool:
+        """Look at the file at the next request, whenever the last look was."""
+        self._looked = float("-inf")
+        self._version = (0, 0)
+        return True
+
+
+class ExecToken:
+    """A credential plug-in as `client.authentication.k8s.io` describes it; runs are shared, not repeated."""
+
+    def __init__(
+        self, spec: Mapping[str, Any], *, tls: TlsSource, cluster: Mapping[str, Any], clock: Clock | None = None
+    ) -> None:
+        self._spec = spec
+        self._tls = tls
+        self._cluster = cluster
+        self._clock = clock or SystemClock()
+        self._lock = anyio.Lock()
+        self._value: str | None = None
+        self._expires: datetime | None = None
+        self._have = False
+
+    async def token(self) -> str | None:
+        """The plug-in's token; runs the plug-in when there is none or it is about to end."""
+        async with self._lock:
+            if not self._have or (self._expires is not None and self._clock.now() >= self._expires - _EXPIRY_SKEW):
+                await self._run()
+            return self._value
+
+    async def refresh(self) -> bool:
+        """Run the plug-in again at the next request."""
+        self._have = False
+        return True
+
+    async def _run(self) -> None:
+        command = str(self._spec.get("command") or "")
+        version = str(self._spec.get("apiVersion") or "client.authentication.k8s.io/v1")
+        info: dict[str, Any] = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        if self._spec.get("provideClusterInfo"):
+            info["spec"]["cluster"] = dict(self._cluster)
+        added = {entry["name"]: entry["value"] for entry in self._spec.get("env") or ()}
+        environment = {**os.environ, **added, "KUBERNETES_EXEC_INFO": orjson.dumps(info).decode()}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                command,
+                *(str(argument) for argument in self._spec.get("args") or ()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=environment,
+            )
+        except OSError as error:
+            hint = str(self._spec.get("installHint") or "").strip()
+            raise BadInput(f"credential plug-in {command!r}: {error.strerror}. {hint}".rstrip()) from error
+        try:
+            with anyio.fail_after(_EXEC_TIMEOUT):
+                output, complaint = await process.communicate()
+        except TimeoutError as error:
+            raise BadInput(f"credential plug-in {command!r} did not end within {_EXEC_TIMEOUT:.0f} s") from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                with anyio.CancelScope(shield=True):
+                    await process.wait()
+        if process.returncode:
+            text = complaint.decode(errors="replace").strip()[-300:]
+            raise BadInput(f"credential plug-in {command!r} ended with {process.returncode}: {text}")
+        self._take(command, output)
+
+    def _take(self, command: str, output: bytes) -> None:
+        try:
+            status = orjson.loads(output)["status"]
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise BadInput(f"credential plug-in {command!r} printed no ExecCredential with a status") from error
+        certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
+        if certificate and key:
+            self._tls.replace(certificate=certificate.encode(), key=key.encode())
+        elif not status.get("token"):
+            raise BadInput(f"credential plug-in {command!r} gave neither a token nor a certificate with its key")
+        self._value = status.get("token")
+        self._expires = parse_time(status["expirationTimestamp"]) if status.get("expirationTimestamp") else None
+        self._have = True
