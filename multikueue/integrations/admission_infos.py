@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an admission adds to each pod set: node labels and tolerations of its flavors, updates of checks, our marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from multikueue.api.constants import (
+    CLUSTER_QUEUE_LABEL,
+    LOCAL_QUEUE_LABEL,
+    POD_SET_LABEL,
+    WORKLOAD_ANNOTATION,
+)
+from multikueue.api.meta import JsonObject
+from multikueue.integrations.protocol import InjectionConflict, PodSetInfo
+
+_MAX_LABEL_VALUE = 63
+
+
+def pod_set_infos(workload: JsonObject, flavors: Mapping[str, JsonObject]) -> tuple[PodSetInfo, ...]:
+    """One info for each pod set of the Workload's admission, in its order. Raises `InjectionConflict`.
+
+    `flavors` are ResourceFlavors by name; one that is gone adds nothing, since its labels cannot be known any more.
+    """
+    status: JsonObject = workload.get("status") or {}
+    admission: JsonObject = status.get("admission") or {}
+    counts = {str(pod_set.get("name")): int(pod_set.get("count", 1)) for pod_set in _pod_sets(workload)}
+    return tuple(
+        _info(workload, admission, assignment, counts, flavors)
+        for assignment in admission.get("podSetAssignments") or ()
+    )
+
+
+def original_infos(workload: JsonObject) -> tuple[PodSetInfo, ...]:
+    """The counts of a Workload that was not admitted, with nothing added."""
+    return tuple(
+        PodSetInfo(name=str(pod_set.get("name")), count=int(pod_set.get("count", 1))) for pod_set in _pod_sets(workload)
+    )
+
+
+def _info(
+    workload: JsonObject,
+    admission: JsonObject,
+    assignment: JsonObject,
+    counts: Mapping[str, int],
+    flavors: Mapping[str, JsonObject],
+) -> PodSetInfo:
+    name = str(assignment.get("name", ""))
+    metadata: JsonObject = workload.get("metadata") or {}
+    labels = {POD_SET_LABEL: name}
+    queues = (
+        (CLUSTER_QUEUE_LABEL, admission.get("clusterQueue")),
+        (LOCAL_QUEUE_LABEL, (workload.get("spec") or {}).get("queueName")),
+    )
+    # A queue may have a longer name than a label can carry.
+    labels.update({key: str(value) for key, value in queues if value and len(str(value)) <= _MAX_LABEL_VALUE})
+    annotations = {WORKLOAD_ANNOTATION: str(metadata.get("name", ""))}
+    selector: dict[str, str] = {}
+    tolerations: list[JsonObject] = []
+    for flavor_name in sorted(set((assignment.get("flavors") or {}).values())):
+        spec: JsonObject = flavors.get(flavor_name, {}).get("spec") or {}
+        _merge(selector, spec.get("nodeLabels") or {}, where=f"nodeSelector of pod set {name}")
+        tolerations += [item for item in spec.get("tolerations") or () if item not in tolerations]
+    for update in _updates(workload, name):
+        _merge(labels, update.get("labels") or {}, where=f"labels of pod set {name}")
+        _merge(annotations, update.get("annotations") or {}, where=f"annotations of pod set {name}")
+        _merge(selector, update.get("nodeSelector") or {}, where=f"nodeSelector of pod set {name}")
+        tolerations += [item for item in update.get("tolerations") or () if item not in tolerations]
+    return PodSetInfo(
+        name=name,
+        count=int(assignment.get("count") or counts.get(name, 1)),
+        labels=labels,
+        annotations=annotations,
+        node_selector=selector,
+        tolerations=tuple(tolerations),
+    )
+
+
+def _updates(workload: JsonObject, pod_set: str) -> Iterable[JsonObject]:
+    for check in (workload.get("status") or {}).get("admissionChecks") or ():
+        yield from (update for update in check.get("podSetUpdates") or () if update.get("name") == pod_set)
+
+
+def _merge(target: dict[str, str], extra: Mapping[str, str], *, where: str) -> None:
+    for key, value in extra.items():
+        if target.setdefault(key, value) != value:
+            raise InjectionConflict(f'{where}: "{key}" is to be both "{target[key]}" and "{value}"')
+
+
+def _pod_sets(workload: JsonObject) -> Iterable[JsonObject]:
+    return (workload.get("spec") or {}).get("podSets") or ()

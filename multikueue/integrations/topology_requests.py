@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`topologyRequest` of a pod set, from the annotations of its template (`docs/spec/kueue-api.md §1.1`, §2.2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from multikueue.api.constants import (
+    POD_SET_GROUP_NAME_ANNOTATION,
+    POD_SET_PREFERRED_TOPOLOGY_ANNOTATION,
+    POD_SET_REQUIRED_TOPOLOGY_ANNOTATION,
+    POD_SET_SLICE_REQUIRED_TOPOLOGY_ANNOTATION,
+    POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION,
+    POD_SET_SLICE_SIZE_ANNOTATION,
+    POD_SET_UNCONSTRAINED_TOPOLOGY_ANNOTATION,
+)
+from multikueue.api.meta import JsonObject
+from multikueue.core.errors import BadInput
+
+_TEXTS = (
+    (POD_SET_REQUIRED_TOPOLOGY_ANNOTATION, "required"),
+    (POD_SET_PREFERRED_TOPOLOGY_ANNOTATION, "preferred"),
+    (POD_SET_GROUP_NAME_ANNOTATION, "podSetGroupName"),
+    (POD_SET_SLICE_REQUIRED_TOPOLOGY_ANNOTATION, "podSetSliceRequiredTopology"),
+)
+
+
+def topology_request(annotations: Mapping[str, str], *, pod_index_label: str = "") -> JsonObject | None:
+    """The request, or None when the template asks for no topology. Raises `BadInput`."""
+    request: JsonObject = {field: annotations[key] for key, field in _TEXTS if annotations.get(key)}
+    if POD_SET_UNCONSTRAINED_TOPOLOGY_ANNOTATION in annotations:
+        request["unconstrained"] = annotations[POD_SET_UNCONSTRAINED_TOPOLOGY_ANNOTATION] == "true"
+    if POD_SET_SLICE_SIZE_ANNOTATION in annotations:
+        size = annotations[POD_SET_SLICE_SIZE_ANNOTATION]
+        if not size.isdigit():
+            raise BadInput(f"{POD_SET_SLICE_SIZE_ANNOTATION}: {size!r} is not a whole number")
+        request["podSetSliceSize"] = int(size)
+    if POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION in annotations:
+        request["podsetSliceRequiredTopologyConstraints"] = _constraints(
+            annotations[POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION]
+        )
+    if not request:
+        return None
+    if pod_index_label:
+        request["podIndexLabel"] = pod_index_label
+    return request
+
+
+def _constraints(text: str) -> list[JsonObject]:
+    try:
+        constraints = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION}: not JSON: {error}") from error
+    if not isinstance(constraints, list) or not all(isinstance(item, dict) for item in constraints):
+        raise BadInput(f"{POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION}: expected a list of objects")
+    return constraints
