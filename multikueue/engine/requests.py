@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a workload asks for (`docs/spec/engine.md §2.2` and §2.4).
+
+Owns the path from pod templates to counted amounts: adjustment by runtime class and limit ranges, the pod's request,
+exclusions, transformations, counting, and what a reservation uses. Equal pod sets share one result. DRA requests (§2.3)
+would be added to `PodSetRequests.total` before counting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from multikueue.core.quantity import Quantity
+from multikueue.engine.pod_requests import Adjusted, adjust, pod_request
+from multikueue.engine.resources import FlavorResource, Requests, amount, clamp
+from multikueue.engine.settings import Settings
+from multikueue.engine.values import LimitRange, RuntimeClass
+from multikueue.engine.workloads import PodSet, PodShape, Workload
+
+_CACHE_LIMIT: Final = 20_000
+_ZERO: Final = Quantity(0)
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetRequests:
+    """Totals over the pods of one pod set, and how many pods those are."""
+
+    name: str
+    count: int
+    total: Requests
+
+
+class RequestCounter:
+    """Counts requests under one set of settings, runtime classes and limit ranges."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._runtime_classes: dict[str, RuntimeClass] = {}
+        self._limit_ranges: dict[str, dict[str, LimitRange]] = {}
+        self._shapes: dict[tuple[str, str], tuple[PodShape, Requests]] = {}
+        self._counted: dict[tuple[str, str, str, int], PodSetRequests] = {}
+
+    def set_runtime_class(self, name: str, value: RuntimeClass | None) -> None:
+        """Learn or forget a runtime class."""
+        if value is None:
+            self._runtime_classes.pop(name, None)
+        else:
+            self._runtime_classes[name] = value
+        self._forget()
+
+    def set_limit_range(self, namespace: str, name: str, value: LimitRange | None) -> None:
+        """Learn or forget a limit range."""
+        ranges = self._limit_ranges.setdefault(namespace, {})
+        if value is None:
+            ranges.pop(name, None)
+        else:
+            ranges[name] = value
+        if not ranges:
+            del self._limit_ranges[namespace]
+        self._forget()
+
+    def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...]:
+        """Those of a namespace, by name."""
+        ranges = self._limit_ranges.get(namespace, {})
+        return tuple(ranges[name] for name in sorted(ranges))
+
+    def adjusted(self, workload: Workload, pod_set: PodSet) -> Adjusted:
+        """The pod of a pod set with runtime class and limit ranges applied."""
+        return adjust(pod_set.shape, self._runtime_classes, self.limit_ranges(workload.key.namespace))
+
+    def pending(self, workload: Workload) -> tuple[PodSetRequests, ...]:
+        """The totals of a workload that waits, without `pods`."""
+        return tuple(self._pod_set(workload, pod_set) for pod_set in workload.pod_sets)
+
+    def _pod_set(self, workload: Workload, pod_set: PodSet) -> PodSetRequests:
+        count = effective_count(workload, pod_set, enabled=self._settings.gates.reclaimable_pods)
+        namespace = workload.key.namespace if workload.key.namespace in self._limit_ranges else ""
+        fingerprint = pod_set.shape.fingerprint
+        if not fingerprint:
+            return PodSetRequests(pod_set.name, count, _times(self._single(workload, pod_set), count))
+        key = (namespace, fingerprint, pod_set.name, count)
+        counted = self._counted.get(key)
+        if counted is None:
+            if len(self._counted) >= _CACHE_LIMIT:
+                self._forget()
+            shape_key = (namespace, fingerprint)
+            single = self._shapes.get(shape_key)
+            if single is None:
+                single = self._shapes[shape_key] = (pod_set.shape, self._single(workload, pod_set))
+            counted = self._counted[key] = PodSetRequests(pod_set.name, count, _times(single[1], count))
+        return counted
+
+    def _single(self, workload: Workload, pod_set: PodSet) -> Requests:
+        requests = pod_request(self.adjusted(workload, pod_set))
+        prefixes = self._settings.exclude_resource_prefixes
+        if prefixes:
+            requests = {name: value for name, value in requests.items() if not name.startswith(prefixes)}
+        if self._settings.transformations:
+            requests = self._transformed(requests)
+        return {name: max(0, amount(name, value)) for name, value in requests.items()}
+
+    def _transformed(self, requests: Mapping[str, Quantity]) -> dict[str, Quantity]:
+        generated: dict[str, Quantity] = {}
+        dropped = set()
+        for rule in self._settings.transformations:
+            base = requests.get(rule.input)
+            if base is None:
+                continue
+            if rule.multiply_by in requests:
+                base = base.times(requests[rule.multiply_by])
+            for name, factor in rule.outputs.items():
+                generated[name] = generated.get(name, _ZERO) + base.times(factor)
+            if not rule.retain:
+                dropped.add(rule.input)
+        result = {name: value for name, value in requests.items() if name not in dropped}
+        for name, value in generated.items():
+            positive = value if value > _ZERO else _ZERO
+            result[name] = result[name] + positive if name in result else positive
+        return result
+
+    def _forget(self) -> None:
+        self._shapes.clear()
+        self._counted.clear()
+
+
+def effective_count(workload: Workload, pod_set: PodSet, *, enabled: bool = True) -> int:
+    """How many pods of a pod set still need quota."""
+    if not enabled or not workload.reclaimable:
+        return pod_set.count
+    return pod_set.count - min(workload.reclaimable.get(pod_set.name, 0), pod_set.count)
+
+
+def scaled(requests: PodSetRequests, count: int) -> PodSetRequests:
+    """The same pods, another number of them."""
+    if count == requests.count or not requests.count:
+        return PodSetRequests(requests.name, count, requests.total)
+    total = {name: clamp(value // requests.count * count) for name, value in requests.total.items()}
+    return PodSetRequests(requests.name, count, total)
+
+
+def reserved_usage(workload: Workload, *, reclaimable: bool = True) -> dict[FlavorResource, int]:
+    """What a workload with an admission uses; resources without a flavor use no quota."""
+    usage: dict[FlavorResource, int] = {}
+    if workload.admission is None:
+        return usage
+    specs = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    for assigned in workload.admission.pod_sets:
+        spec = specs.get(assigned.name)
+        needed = effective_count(workload, spec, enabled=reclaimable) if spec is not None else None
+        count = assigned.count if assigned.count is not None else (spec.count if spec is not None else 0)
+        # A resource that is assigned a flavor but no amount still makes the workload a candidate for preemption.
+        for resource, flavor in assigned.flavors.items():
+            value = assigned.usage.get(resource, 0)
+            if needed is not None and count and needed < count:
+                value = value // count * needed
+            key = FlavorResource(flavor, resource)
+            usage[key] = clamp(usage.get(key, 0) + value)
+    return usage
+
+
+def _times(requests: Requests, count: int) -> Requests:
+    return {name: clamp(value * count) for name, value in requests.items()}

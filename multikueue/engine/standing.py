@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reserved workloads of one queue, in the order in which they would be preempted.
+
+Owns the per-queue index of preemption candidates: for each flavor resource and priority a run ordered by the moment of
+reservation, so that a preemptor reads as many candidates as it needs and the sum of what it could free without reading
+any. Order is that of `docs/spec/engine.md §4.2` within one queue, rule 3 apart.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from heapq import merge
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from multikueue.core.keys import Key
+from multikueue.engine.resources import FlavorResource
+from multikueue.engine.tree import Cell, Node
+from multikueue.engine.workloads import Workload
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MIN_DEAD: Final = 32
+
+
+def microseconds(moment: datetime) -> int:
+    """A time as a whole number, exact to the microsecond."""
+    delta = moment - _EPOCH
+    return (delta.days * 86400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+class Reserved:
+    """One workload that holds quota.
+
+    `usage` are the cells that it takes from, `keys` all flavor resources that it is assigned, `since` orders it among
+    its like: the moment of reservation and, within one moment, the number of the reservation.
+    """
+
+    __slots__ = (
+        "admitted",
+        "assumed",
+        "evicted",
+        "keys",
+        "local_queue",
+        "node",
+        "pods_ready",
+        "priority",
+        "reserved_at",
+        "since",
+        "slots",
+        "uid",
+        "usage",
+        "workload",
+    )
+
+    def __init__(
+        self,
+        workload: Workload,
+        node: Node,
+        *,
+        usage: tuple[tuple[Cell, int], ...],
+        keys: tuple[FlavorResource, ...],
+        priority: int,
+        reserved_at: datetime,
+        number: int,
+        local_queue: Key,
+        evicted: bool,
+        admitted: bool,
+        pods_ready: bool,
+        assumed: bool,
+    ) -> None:
+        self.workload = workload
+        self.node = node
+        self.uid = workload.uid
+        self.usage = usage
+        self.keys = keys
+        self.priority = priority
+        self.reserved_at = reserved_at
+        self.since = (microseconds(reserved_at), number)
+        self.local_queue = local_queue
+        self.evicted = evicted
+        self.admitted = admitted
+        self.pods_ready = pods_ready
+        self.assumed = assumed
+        self.slots: list[tuple[Run, Slot]] = []
+
+    def __repr__(self) -> str:
+        return f"Reserved({self.workload.key})"
+
+
+class Slot(NamedTuple):
+    """A place in a run; `number` keeps comparisons from ever reaching the record."""
+
+    since: tuple[int, int]
+    uid: str
+    number: int
+    record: Reserved
+
+
+class Candidate(NamedTuple):
+    """A record with its place in the order of §4.2: ascending is preempted first."""
+
+    priority: int
+    newest_first: tuple[int, int]
+    uid: str
+    number: int
+    record: Reserved
+
+
+class Run:
+    """Records of one priority, oldest first. Removal leaves a gap that is closed when gaps outnumber records."""
+
+    __slots__ = ("amount", "dead", "slots")
+
+    def __init__(self) -> None:
+        self.slots: list[Slot] = []
+        self.dead: set[int] = set()
+        self.amount = 0
+
+    def add(self, slot: Slot) -> None:
+        """Insert; appending is the common case, since reservations come in the order of time."""
+        if self.slots and slot < self.slots[-1]:
+            insort(self.slots, slot)
+        else:
+            self.slots.append(slot)
+
+    def remove(self, slot: Slot) -> None:
+        """Forget one slot."""
+        self.dead.add(slot.number)
+        if len(self.dead) > _MIN_DEAD and len(self.dead) * 2 > len(self.slots):
+            dead = self.dead
+            self.slots = [kept for kept in self.slots if kept.number not in dead]
+            self.dead = set()
+
+    def __len__(self) -> int:
+        return len(self.slots) - len(self.dead)
+
+    def newest_first(self) -> Iterator[Reserved]:
+        """Records, later reservation first, smaller uid first among those of one moment."""
+        slots, dead = self.slots, self.dead
+        position = len(slots)
+        while position:
+            since = slots[position - 1].since
+            if position > 1 and slots[position - 2].since == since:
+                start = bisect_left(slots, since, hi=position, key=itemgetter(0))
+            else:
+                start = position - 1
+            for slot in slots[start:position]:
+                if slot.number not in dead:
+                    yield slot.record
+            position = start
+
+
+class Candidates:
+    """All records of one queue that are assigned one flavor resource, apart by eviction and priority."""
+
+    __slots__ = ("_evicted", "_live")
+
+    def __init__(self) -> None:
+        self._live: dict[int, Run] = {}
+        self._evicted: dict[int, Run] = {}
+
+    def run(self, record: Reserved) -> Run:
+        """The run that a record belongs to as it is now."""
+        runs = self._evicted if record.evicted else self._live
+        run = runs.get(record.priority)
+        if run is None:
+            run = runs[record.priority] = Run()
+        return run
+
+    def runs(self, *, evicted: bool) -> list[tuple[int, Run]]:
+        """Runs that are not empty, lowest priority first."""
+        runs = self._evicted if evicted else self._live
+        found = sorted((item for item in runs.items() if len(item[1])), key=itemgetter(0))
+        if len(found) < len(runs):
+            kept = dict(found)
+            if evicted:
+                self._evicted = kept
+            else:
+                self._live = kept
+        return found
+
+
+class Standing:
+    """The reserved workloads of one queue."""
+
+    __slots__ = ("_numbers", "admitted", "admitted_count", "by_key", "records")
+
+    def __init__(self) -> None:
+        self.records: dict[Key, Reserved] = {}
+        self.by_key: dict[FlavorResource, Candidates] = {}
+        self.admitted: dict[FlavorResource, int] = {}
+        self.admitted_count = 0
+        self._numbers = 0
+
+    def add(self, record: Reserved) -> None:
+        """Index a record. Its usage in the tree is the caller's."""
+        self.records[record.workload.key] = record
+        self._index(record)
+        if record.admitted:
+            self._count_admitted(record, 1)
+
+    def remove(self, record: Reserved) -> None:
+        """Forget a record."""
+        del self.records[record.workload.key]
+        self._unindex(record)
+        if record.admitted:
+            self._count_admitted(record, -1)
+
+    def mark_evicted(self, record: Reserved, *, evicted: bool) -> None:
+        """Move a record to, or back from, those that go first."""
+        if record.evicted != evicted:
+            self._unindex(record)
+            record.evicted = evicted
+            self._index(record)
+
+    def mark_admitted(self, record: Reserved, *, admitted: bool) -> None:
+        """Count, or do not count, a record as admitted."""
+        if record.admitted != admitted:
+            record.admitted = admitted
+            self._count_admitted(record, 1 if admitted else -1)
+
+    def _index(self, record: Reserved) -> None:
+        self._numbers += 1
+        slot = Slot(record.since, record.uid, self._numbers, record)
+        amounts = {cell.key: amount for cell, amount in record.usage}
+        for key in record.keys:
+            candidates = self.by_key.get(key)
+            if candidates is None:
+                candidates = self.by_key[key] = Candidates()
+            run = candidates.run(record)
+            run.add(slot)
+            run.amount += amounts.get(key, 0)
+            record.slots.append((run, slot))
+
+    def _unindex(self, record: Reserved) -> None:
+        amounts = {cell.key: amount for cell, amount in record.usage}
+        for key, (run, slot) in zip(record.keys, record.slots, strict=True):
+            run.remove(slot)
+            run.amount -= amounts.get(key, 0)
+        record.slots = []
+
+    def _count_admitted(self, record: Reserved, sign: int) -> None:
+        self.admitted_count += sign
+        for cell, amount in record.usage:
+            left = self.admitted.get(cell.key, 0) + sign * amount
+            if left:
+                self.admitted[cell.key] = left
+            else:
+                self.admitted.pop(cell.key, None)
+
+    def candidates(
+        self,
+        keys: tuple[FlavorResource, ...],
+        *,
+        evicted: bool,
+        below: int | None,
+        above: int | None = None,
+        extra: Callable[[Reserved], bool] | None = None,
+    ) -> Iterator[Candidate]:
+        """Records assigned one of `keys`, in order; of priority under `below`, at or over `above`.
+
+        With `extra`, those of priority `below` itself come too where it says so.
+        """
+        indexes = [self.by_key[key] for key in keys if key in self.by_key]
+        if not indexes:
+            return iter(())
+        if len(indexes) == 1:
+            return _ordered(indexes[0], evicted=evicted, below=below, above=above, extra=extra)
+        streams = [_ordered(index, evicted=evicted, below=below, above=above, extra=extra) for index in indexes]
+        return _distinct(merge(*streams))
+
+    def freeable(self, key: FlavorResource, *, below: int | None, above: int | None = None) -> int:
+        """No less than what evicting all records of those priorities would free, `below` included."""
+        index = self.by_key.get(key)
+        if index is None:
+            return 0
+        total = 0
+        for evicted in (False, True):
+            for priority, run in index.runs(evicted=evicted):
+                if below is not None and priority > below:
+                    break
+                if above is None or priority >= above:
+                    total += run.amount
+        return total
+
+
+def _ordered(
+    index: Candidates,
+    *,
+    evicted: bool,
+    below: int | None,
+    above: int | None,
+    extra: Callable[[Reserved], bool] | None,
+) -> Iterator[Candidate]:
+    for priority, run in index.runs(evicted=evicted):
+        if above is not None and priority < above:
+            continue
+        if below is not None and priority >= below:
+            if extra is None or priority > below:
+                return
+            for record in run.newest_first():
+                if extra(record):
+                    yield _candidate(record)
+            return
+        for record in run.newest_first():
+            yield _candidate(record)
+
+
+def _candidate(record: Reserved) -> Candidate:
+    moment, number = record.since
+    return Candidate(record.priority, (-moment, -number), record.uid, id(record), record)
+
+
+def _distinct(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    last: Reserved | None = None
+    for candidate in candidates:
+        # Equal records have equal keys, so that those from several indexes stand side by side.
+        if candidate.record is not last:
+            last = candidate.record
+            yield candidate
