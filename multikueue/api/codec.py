@@ -176,7 +176,8 @@ def _bad(error: ValidationError, obj: JsonObject) -> BadInput:
 
 def problem_lines(error: ValidationError) -> list[str]:
     """One `path: what is wrong` for each problem pydantic found."""
-    return [f"{_path(problem['loc'])}: {problem['msg']}" for problem in error.errors(include_url=False)]
+    problems = error.errors(include_url=False, include_context=False)
+    return [f"{_path(problem['loc'])}: {problem['msg'].removeprefix('Value error, ')}" for problem in problems]
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -8,7 +8,6 @@ slices in which what is equal stands once. `expand(compress(domains))` gives the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os.path import commonprefix
 from typing import Any, Final
 
 from multikueue.api.meta import JsonObject
@@ -61,9 +60,9 @@ def _slice(domains: Sequence[JsonObject], levels: int) -> JsonObject:
 def _level(values: list[str]) -> JsonObject:
     if len(set(values)) == 1:
         return {"universal": values[0]}
-    prefix = commonprefix(values)
+    prefix = _common_prefix(values)
     rests = [value[len(prefix) :] for value in values]
-    suffix = commonprefix([rest[::-1] for rest in rests])[::-1]
+    suffix = _common_prefix([rest[::-1] for rest in rests])[::-1]
     roots = [rest[: len(rest) - len(suffix)] for rest in rests]
     individual: JsonObject = {"roots": roots}
     if prefix:
@@ -71,6 +70,13 @@ def _level(values: list[str]) -> JsonObject:
     if suffix:
         individual["suffix"] = suffix
     return {"individual": individual}
+
+
+def _common_prefix(values: list[str]) -> str:
+    # What the first and the last in order share, all between them share too.
+    first, last = min(values), max(values)
+    length = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
+    return first[:length]
 
 
 def _values(level: JsonObject, length: int, where: str) -> list[str]:
