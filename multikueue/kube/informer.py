@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A local copy of a resource that follows the API server.
+
+Owns list, watch and everything that goes wrong between them: pages over a snapshot that expires, a stream that ends,
+is cut, falls silent, or is too old (410), a server that is away. Promises that handlers see each change once and after
+the store has it, that objects which vanished while nobody watched are reported as deleted, and that a server that is
+away is asked again with a jittered, growing pause. Handlers are synchronous and cheap: they put keys into queues.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+import anyio
+import orjson
+
+from multikueue.api.resource import Resource
+from multikueue.core.backoff import Backoff
+from multikueue.core.clock import Clock, SystemClock
+from multikueue.core.keys import Key
+from multikueue.kube import errors, watch
+from multikueue.kube.client import KubeClient
+from multikueue.kube.header import read_row, read_version
+from multikueue.kube.store import Indexer, Row, Store, row_of
+
+logger = logging.getLogger(__name__)
+
+_BACKOFF: Final = Backoff(base=0.25, factor=2.0, cap=30.0, jitter=0.5)
+_WATCH_SECONDS: Final = (300.0, 600.0)  # drawn anew each time, so that many watches do not end together
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happened to one object; `old` is None for ADDED, `new` is None for DELETED."""
+
+    type: str
+    key: Key
+    old: Row | None
+    new: Row | None
+
+    @property
+    def row(self) -> Row:
+        """The object as it is, or as it was last seen."""
+        row = self.new if self.new is not None else self.old
+        assert row is not None, "a change has a row before or after it"
+        return row
+
+
+Handler = Callable[[Change], None]
+
+
+class Informer:
+    """Follows one resource, whole or by namespace and selectors.
+
+    `shrink` may cut each object down to the bytes that are worth keeping; identity, version and labels are read before.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        indexers: Mapping[str, Indexer] | None = None,
+        page_size: int = 500,
+        metadata_only: bool = False,
+        shrink: Callable[[bytes], bytes] | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        backoff: Backoff = _BACKOFF,
+    ) -> None:
+        self.resource = resource
+        self.store = Store(indexers)
+        self.synced = anyio.Event()
+        self.connected = False
+        self.last_error: errors.KubeError | None = None
+        self._client = client
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._page_size = page_size
+        self._metadata_only = metadata_only
+        self._shrink = shrink
+        self._clock = clock or SystemClock()
+        self._random = random or Random()
+        self._backoff = backoff
+        self._handlers: list[Handler] = []
+        self._version: str | None = None
+        self.last_contact = self._clock.monotonic()
+        self._failures = 0
+
+    def add_handler(self, handler: Handler) -> None:
+        """Call `handler` for each change from now on, and now for each object that is already here."""
+        self._handlers.append(handler)
+        for row in self.store.list():
+            handler(Change(watch.ADDED, row.key, None, row))
+
+    async def run(self) -> None:
+        """Follow until cancelled; no failure of the server ends it."""
+        while True:
+            try:
+                if self._version is None:
+                    await self.relist()
+                await self.follow()
+            except errors.KubeError as error:
+                self._note(error)
+                await anyio.sleep(self._backoff.delay(self._failures, self._random))
+            except ValueError as error:  # bytes that are no object: the state of the stream is not to be trusted
+                self._note(errors.KubeError(f"{self._client.config.name}: {self.resource.plural}: {error}"))
+                self._version = None
+                await anyio.sleep(self._backoff.delay(self._failures, self._random))
+
+    async def relist(self) -> None:
+        """Make the store equal to a fresh list; what is gone is reported as deleted."""
+        page = await self._client.list_all(
+            self.resource,
+            namespace=self._namespace,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            limit=self._page_size,
+            metadata_only=self._metadata_only,
+        )
+        self._contact()
+        present: set[Key] = set()
+        for raw in page.items:
+            present.add(self._take(raw).key)
+        for key in set(self.store.keys()) - present:
+            self._drop(key, None)
+        self._version = page.resource_version
+        self.synced.set()
+
+    async def follow(self) -> None:
+        """One watch from the version we have, to its end. A version that is too old asks for a new list."""
+        seconds = self._random.uniform(*_WATCH_SECONDS)
+        events = self._client.watch(
+            self.resource,
+            namespace=self._namespace,
+            resource_version=self._version,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            timeout_seconds=seconds,
+            metadata_only=self._metadata_only,
+        )
+        started = self._clock.monotonic()
+        try:
+            async for event in events:
+                self._contact()
+                self._apply(event)
+        except errors.Gone as error:
+            logger.info("%s: %s is too old, listing anew (%s)", self._client.config.name, self.resource.plural, error)
+            self._version = None
+            return
+        finally:
+            self.connected = False
+        if self._clock.monotonic() - started < 1.0:
+            # A server that ends each stream at once would otherwise be asked in a hot loop.
+            raise errors.Unreachable(
+                f"{self._client.config.name}: WATCH {self.resource.plural}: the server ended the stream at once"
+            )
+
+    def _apply(self, event: watch.WatchEvent) -> None:
+        if event.type == watch.BOOKMARK:
+            self._version = read_version(event.raw)
+        elif event.type == watch.DELETED:
+            row = read_row(event.raw)
+            self._drop(row.key, row)
+            self._version = row.resource_version
+        else:
+            self._version = self._take(event.raw).resource_version
+
+    def _take(self, raw: bytes) -> Row:
+        if self.store.indexed:
+            parsed = orjson.loads(raw)
+            row = row_of(parsed, self._shrink(raw) if self._shrink else raw)
+            old = self.store.put(row, parsed)
+        else:
+            row = read_row(raw)
+            if self._shrink is not None:
+                row.raw = self._shrink(raw)
+            old = self.store.put(row)
+        if old is None:
+            self._tell(Change(watch.ADDED, row.key, None, row))
+        elif old.uid != row.uid:
+            # Deleted and made again while nobody watched: two objects, not one that changed.
+            self._tell(Change(watch.DELETED, row.key, old, None))
+            self._tell(Change(watch.ADDED, row.key, None, row))
+        elif old.resource_version != row.resource_version:
+            self._tell(Change(watch.MODIFIED, row.key, old, row))
+        return row
+
+    def _drop(self, key: Key, last: Row | None) -> None:
+        old = self.store.remove(key)
+        if old is not None:
+            self._tell(Change(watch.DELETED, key, last or old, None))
+
+    def _tell(self, change: Change) -> None:
+        for handler in self._handlers:
+            handler(change)
+
+    def _contact(self) -> None:
+        self.last_contact = self._clock.monotonic()
+        self.connected = True
+        self._failures = 0
+        self.last_error = None
+
+    def _note(self, error: errors.KubeError) -> None:
+        self.connected = False
+        self._failures += 1
+        self.last_error = error
+        log = logger.warning if self._failures == 1 else logger.debug
+        log("%s; trying again", error)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects of one resource as rows of raw bytes.
+
+Owns rows and their indexes. Promises that nobody changes a row once it is stored, that an index is up to date with
+every change, and that the garbage collector has almost nothing to walk: a row holds strings and bytes, never a parsed
+tree. An object is parsed when somebody asks for it and is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from multikueue.core.keys import Key
+
+NO_LABELS: Final[Mapping[str, str]] = {}
+"""Shared by all rows without labels; nobody writes to it."""
+
+Indexer = Callable[[dict[str, Any]], Iterable[str]]
+"""The values under which an object is found in one index."""
+
+
+class Row:
+    """One object: its identity, its version, and its bytes."""
+
+    __slots__ = ("deleting", "generation", "key", "labels", "raw", "resource_version", "uid")
+
+    def __init__(
+        self,
+        *,
+        key: Key,
+        uid: str,
+        resource_version: str,
+        generation: int,
+        labels: Mapping[str, str],
+        deleting: bool,
+        raw: bytes,
+    ) -> None:
+        self.key = key
+        self.uid = uid
+        self.resource_version = resource_version
+        self.generation = generation
+        self.labels = labels
+        self.deleting = deleting
+        self.raw = raw
+
+    def object(self) -> dict[str, Any]:
+        """The object, parsed anew: the caller may change it."""
+        parsed: dict[str, Any] = orjson.loads(self.raw)
+        return parsed
+
+    def __repr__(self) -> str:
+        return f"Row({self.key}, version {self.resource_version})"
+
+
+def row_of(parsed: Mapping[str, Any], raw: bytes) -> Row:
+    """The row of an object that was just parsed."""
+    metadata = parsed["metadata"]
+    return Row(
+        key=Key(metadata.get("namespace", ""), metadata["name"]),
+        uid=metadata.get("uid", ""),
+        resource_version=metadata.get("resourceVersion", ""),
+        generation=metadata.get("generation", 0),
+        labels=metadata.get("labels") or NO_LABELS,
+        deleting="deletionTimestamp" in metadata,
+        raw=raw,
+    )
+
+
+class Store:
+    """Rows by key, and by whatever the given indexers say. Written by its informer only."""
+
+    def __init__(self, indexers: Mapping[str, Indexer] | None = None) -> None:
+        self._rows: dict[Key, Row] = {}
+        self._indexers = dict(indexers or {})
+        self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in self._indexers}
+        self._values: dict[Key, tuple[tuple[str, ...], ...]] = {}
+
+    @property
+    def indexed(self) -> bool:
+        """Whether a change has to be parsed to be stored."""
+        return bool(self._indexers)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._rows
+
+    def keys(self) -> tuple[Key, ...]:
+        """All keys, as of now."""
+        return tuple(self._rows)
+
+    def get(self, key: Key) -> Row | None:
+        """The row of that key."""
+        return self._rows.get(key)
+
+    def object(self, key: Key) -> dict[str, Any] | None:
+        """The object of that key, parsed anew."""
+        row = self._rows.get(key)
+        return row.object() if row is not None else None
+
+    def list(self, index: str | None = None, value: str = "") -> list[Row]:
+        """All rows, or those that the index holds under `value`. Raises `KeyError` for an unknown index."""
+        if index is None:
+            return list(self._rows.values())
+        return [self._rows[key] for key in self._indexes[index].get(value, ())]
+
+    def objects(self, index: str | None = None, value: str = "") -> Iterator[dict[str, Any]]:
+        """The same, parsed one at a time."""
+        for row in self.list(index, value):
+            yield row.object()
+
+    def put(self, row: Row, parsed: Mapping[str, Any] | None = None) -> Row | None:
+        """Take a row in; returns the one it replaces. `parsed` saves a parse where there are indexes."""
+        old = self._rows.get(row.key)
+        self._rows[row.key] = row
+        if self._indexers:
+            found = dict(parsed) if parsed is not None else row.object()
+            values = tuple(tuple(indexer(found)) for indexer in self._indexers.values())
+            before = self._values.get(row.key)
+            if values != before:
+                self._unindex(row.key)
+                self._values[row.key] = values
+                for index, terms in zip(self._indexes.values(), values, strict=True):
+                    for term in terms:
+                        index.setdefault(term, {})[row.key] = None
+        return old
+
+    def remove(self, key: Key) -> Row | None:
+        """Forget a row; returns it if it was there."""
+        self._unindex(key)
+        return self._rows.pop(key, None)
+
+    def _unindex(self, key: Key) -> None:
+        for index, terms in zip(self._indexes.values(), self._values.pop(key, ()), strict=False):
+            for term in terms:
+                members = index[term]
+                del members[key]
+                if not members:
+                    del index[term]
