@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which of the clusters that hold room gets the workload.
 
-Owns the choice among reservers that answered in time for the same decision. Promises that no clock of a worker
+Owns the choice among reservers that answered in time for the same decision. One that runs it already, as after the
+management cluster was restored from a backup, goes first. Promises that no clock of a worker
 decides, that the choice is the same whenever it is repeated, and that equal clusters share the work evenly.
 """
 
@@ -9,9 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import Final
 
 from multikueue.api.remoteassignment import Phase
 from multikueue.federation.facts import ClusterFacts, Facts, Observation, WorkloadFacts
+
+_HOLDING: Final = frozenset({Phase.RESERVED, Phase.RUNNING, Phase.FINISHED})
 
 
 def reservers(facts: Facts, workload: WorkloadFacts) -> tuple[Observation, ...]:
@@ -23,15 +27,18 @@ def reservers(facts: Facts, workload: WorkloadFacts) -> tuple[Observation, ...]:
         if name in usable
         and observation.workload_uid == workload.uid
         and observation.epoch == workload.epoch
-        and observation.says(Phase.RESERVED)
+        and observation.answered
+        and observation.phase in _HOLDING
     )
 
 
 def choose(workload: WorkloadFacts, candidates: Iterable[Observation]) -> Observation | None:
     """The winner: the highest of a hash over workload and cluster, which spreads workloads without any state."""
-    return max(
-        candidates, key=lambda candidate: (_weight(workload.uid, candidate.cluster), candidate.cluster), default=None
-    )
+
+    def rank(candidate: Observation) -> tuple[bool, bytes, str]:
+        return candidate.phase is not Phase.RESERVED, _weight(workload.uid, candidate.cluster), candidate.cluster
+
+    return max(candidates, key=rank, default=None)
 
 
 def _usable(cluster: ClusterFacts) -> bool:

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a MultiKueueCluster is Active, since when it is not, and when to look again.
+
+Owns the reasons of `docs/spec/kueue-api.md §2.5` and the loss clock. A problem of the configuration comes before the
+link, since it is what a person can mend. The clock is durable in both cases: a lost link counts from the last renewal
+of the agent's Lease, a bad configuration from the transition of the Active condition that stands in the API.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from multikueue.api.reasons import ClusterReason
+from multikueue.core.conditions import FALSE, Condition
+from multikueue.federation import messages
+from multikueue.federation.kubeconfigs import KubeconfigProblem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseFacts:
+    """The Lease of an agent; without a renew time no agent has come yet."""
+
+    renewed: datetime | None = None
+    duration: timedelta = timedelta(seconds=40)
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterHealthFacts:
+    """What a MultiKueueCluster is judged by; `active` is its Active condition as it stands."""
+
+    created: datetime
+    problem: KubeconfigProblem | None = None
+    lease: LeaseFacts = LeaseFacts()
+    active: Condition | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterHealth:
+    """The judgement; `lost_since` is None while the cluster is Active."""
+
+    reason: ClusterReason
+    message: str
+    lost_since: datetime | None = None
+    recheck_after: timedelta | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether the cluster can take work and its word is fresh."""
+        return self.lost_since is None
+
+
+def judge(facts: ClusterHealthFacts, now: datetime) -> ClusterHealth:
+    """The health of one cluster now."""
+    if facts.problem is not None:
+        return ClusterHealth(
+            reason=facts.problem.reason, message=facts.problem.message, lost_since=_inactive_since(facts, now)
+        )
+    renewed = facts.lease.renewed
+    if renewed is None:
+        return ClusterHealth(
+            reason=ClusterReason.CLIENT_CONNECTION_FAILED,
+            message="the agent has not connected yet",
+            lost_since=facts.created,
+        )
+    over = renewed + facts.lease.duration
+    if now >= over:
+        return ClusterHealth(
+            reason=ClusterReason.CLIENT_CONNECTION_FAILED,
+            message=f"the agent has not renewed its lease since {renewed:%Y-%m-%dT%H:%M:%SZ}",
+            lost_since=renewed,
+        )
+    return ClusterHealth(reason=ClusterReason.ACTIVE, message=messages.CONNECTED, recheck_after=over - now)
+
+
+def _inactive_since(facts: ClusterHealthFacts, now: datetime) -> datetime:
+    if facts.active is not None and facts.active.status == FALSE:
+        return facts.active.last_transition_time
+    return now

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker's side of one assignment: what its agent does next, and what it says.
+
+Owns the decision `step`, a function of the assignment, the Job on this cluster, the room in the ledger and what was
+said before. Promises that a Job is only created for intent Run, that an older copy is gone before a newer one is made,
+that nothing which is not ours is touched, and that a final word stays. Doing and saying are `worker_agent`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from multikueue.api.meta import JsonObject
+from multikueue.api.remoteassignment import Intent, Phase
+from multikueue.federation.facts import RemoteEnd
+from multikueue.federation.phases import JOB_GONE, PhaseEvent, advance
+
+NO_ROOM: Final = "NoRoom"
+NAME_CONFLICT: Final = "NameConflict"
+NEWER_COPY: Final = "NewerCopy"
+REMOVING_OLD_COPY: Final = "RemovingOldCopy"
+LEASE_EXPIRED: Final = "LeaseExpired"
+
+
+class JobAction(StrEnum):
+    """What is to be done to the Job of this cluster."""
+
+    CREATE = "Create"
+    SUSPEND = "Suspend"
+    DELETE = "Delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentFacts:
+    """The wish. `may_run` is false when fenced work has no valid lease any more."""
+
+    name: str
+    epoch: int
+    intent: Intent
+    may_run: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """The Job of that name on this cluster. `ours`: it was made for this very assignment by this manager."""
+
+    uid: str
+    ours: bool
+    epoch: int = 0
+    deleting: bool = False
+    suspended: bool = False
+    live: bool = True
+    """Whether pods run, or may run: a suspended Job is live until its controller says otherwise."""
+    end: RemoteEnd | None = None
+    status: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """What is said about an assignment, and what was said before."""
+
+    epoch: int = 0
+    phase: Phase = Phase.PENDING
+    reason: str = ""
+    message: str = ""
+    job_uid: str = ""
+    job_status: JsonObject | None = None
+    end: RemoteEnd | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why the cluster cannot take it at all, as it is now: a reason and a message of Refused."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The one thing to do, if any, and what to say."""
+
+    word: Word
+    action: JobAction | None = None
+
+    @property
+    def keeps_room(self) -> bool:
+        """Whether the ledger goes on holding room."""
+        return self.word.phase in (Phase.RESERVED, Phase.RUNNING)
+
+
+def wants_room(assignment: AssignmentFacts, said: Word) -> bool:
+    """Whether the ledger is to be asked before `step`: not for a word that is final, nor for work that is to stop."""
+    final = said.epoch == assignment.epoch and said.phase in (Phase.FINISHED, Phase.EVICTED)
+    return assignment.intent is not Intent.EVICT and not final
+
+
+def step(
+    assignment: AssignmentFacts,
+    job: JobFacts | None,
+    *,
+    said: Word,
+    shortage: str = "",
+    obstacle: Obstacle | None = None,
+) -> Step:
+    """The next step. `shortage` says why there is no room, and is empty when room is held."""
+    if said.epoch != assignment.epoch:
+        said = Word(epoch=assignment.epoch)
+    if said.phase in (Phase.FINISHED, Phase.EVICTED):
+        return Step(said)
+    if job is not None:
+        blocked = _blocked(assignment, job, said)
+        if blocked is not None:
+            return blocked
+    if assignment.intent is Intent.EVICT:
+        return _stop(job, said, reason="", message="")
+    if job is not None:
+        if not assignment.may_run:
+            return _stop(job, said, reason=LEASE_EXPIRED, message="the lease of fenced work ran out")
+        return Step(_about(job, said, PhaseEvent.JOB_RUNS if job.end is None else PhaseEvent.JOB_ENDED))
+    if said.job_uid:
+        message = "The job was removed on the worker cluster"
+        return Step(_say(said, PhaseEvent.JOB_VANISHED, reason=JOB_GONE, message=message))
+    if obstacle is not None:
+        return Step(_say(said, PhaseEvent.REFUSED, reason=obstacle.reason, message=obstacle.message))
+    if assignment.intent is Intent.RUN and assignment.may_run:
+        # Granted is granted: the room was there when it was promised, and the scheduler has the last word anyway.
+        return Step(said, JobAction.CREATE)
+    if shortage:
+        return Step(_say(said, PhaseEvent.NO_ROOM, reason=NO_ROOM, message=shortage))
+    return Step(_say(said, PhaseEvent.ROOM_HELD))
+
+
+def remove(job: JobFacts) -> JobAction | None:
+    """What happens to a Job of ours whose assignment is gone."""
+    return None if job.deleting else JobAction.DELETE
+
+
+def _blocked(assignment: AssignmentFacts, job: JobFacts, said: Word) -> Step | None:
+    """A Job of that name that is not the one of this epoch."""
+    if not job.ours:
+        message = "A job of that name is there that does not belong to this assignment"
+        return Step(_say(said, PhaseEvent.REFUSED, reason=NAME_CONFLICT, message=message))
+    if job.epoch > assignment.epoch:
+        message = f"The job there is of epoch {job.epoch}, newer than {assignment.epoch}"
+        return Step(_say(said, PhaseEvent.REFUSED, reason=NEWER_COPY, message=message))
+    if job.epoch < assignment.epoch:
+        word = _say(said, PhaseEvent.NO_ROOM, reason=REMOVING_OLD_COPY, message=f"of epoch {job.epoch}")
+        return Step(word, remove(job))
+    return None
+
+
+def _stop(job: JobFacts | None, said: Word, *, reason: str, message: str) -> Step:
+    if job is None:
+        return Step(_say(said, PhaseEvent.JOB_STOPPED, reason=reason, message=message))
+    if job.end is not None:
+        return Step(_about(job, said, PhaseEvent.JOB_ENDED))
+    if job.suspended and not job.live:
+        return Step(_about(job, said, PhaseEvent.JOB_STOPPED, reason=reason, message=message))
+    act = None if job.suspended or job.deleting else JobAction.SUSPEND
+    return Step(_about(job, said, PhaseEvent.JOB_RUNS), act)
+
+
+def _about(job: JobFacts, said: Word, event: PhaseEvent, *, reason: str = "", message: str = "") -> Word:
+    return Word(
+        epoch=said.epoch,
+        phase=advance(said.phase, event),
+        reason=reason,
+        message=message,
+        job_uid=job.uid,
+        job_status=job.status,
+        end=job.end,
+    )
+
+
+def _say(said: Word, event: PhaseEvent, *, reason: str = "", message: str = "") -> Word:
+    # What was reported of the job stays in the word: it may be the last that anybody hears of it.
+    return Word(
+        epoch=said.epoch,
+        phase=advance(said.phase, event),
+        reason=reason,
+        message=message,
+        job_uid=said.job_uid,
+        job_status=said.job_status,
+        end=said.end,
+    )
