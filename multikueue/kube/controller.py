@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a reconciler over the keys of a work queue.
 
-A reconciler is `async def reconcile(key) -> Result | None`. It gets identity only, never an event: it reads the state of
-the world, decides, and acts, and may run twice, late, or on a stale cache. What it returns or raises is one of four
+A reconciler is `async def reconcile(key) -> Result | None`. It gets identity only, never an event: it reads the state
+of the world, decides, and acts, and may run twice, late, or on a stale cache. What it returns or raises is one of four
 outcomes: nothing more to do; come back after some seconds; an error, which is tried again with a growing pause; or a
 `TerminalError`, which is not, because only a change of the object can help.
 """

@@ -23,8 +23,19 @@ class Limiter:
 
     def reserve(self) -> float:
         """Take one token; seconds to wait until it is really there, 0 when it is."""
+        self._fill()
+        self._tokens -= 1.0
+        return max(0.0, -self._tokens / self._qps)
+
+    def take(self) -> bool:
+        """Take one token if there is one."""
+        self._fill()
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def _fill(self) -> None:
         now = self._clock.monotonic()
         self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._qps)
         self._filled = now
-        self._tokens -= 1.0
-        return max(0.0, -self._tokens / self._qps)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys that wait for their reconcile.
 
-Owns the order of work. Promises that a key is handed out once at a time; that a key which is added while it is worked on
-comes again afterwards; that adding it many times is one reconcile; that the highest priority and the earliest time of
-all adds win; that a failing key waits longer each time. Plain heaps: one hop through it costs about a microsecond.
+Owns the order of work. Promises that a key is handed out once at a time; that a key which is added while it is worked
+on comes again afterwards; that adding it many times is one reconcile; that the highest priority and the earliest time
+of all adds win; that a failing key waits longer each time. Plain heaps: one hop through it costs about a microsecond.
 """
 
 from __future__ import annotations
