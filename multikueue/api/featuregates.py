@@ -6,8 +6,8 @@ Owns the table and its checks. Whether a gate changes anything here is for the c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeAlias
 
 _ON: Final = """
 AdmissionFairSharing AdmissionGatedBy AssignQueueLabelsForPods CleanupProvisioningRequestsOnEviction
@@ -48,6 +48,15 @@ WorkloadResourceRequestsSummary SanitizePodSets MultiKueueBatchJobWithManagedBy 
 MultiKueueRedoAdmissionOnEvictionInWorker PropagateBatchJobLabelsToWorkload
 SkipFinalizersForPodsSuspendedByParent
 """
+
+
+Gate: TypeAlias = Callable[[str], bool]
+"""Answers whether a gate is on; `Configuration.gate` is one, `default` another."""
+
+
+def default(name: str) -> bool:
+    """Whether a gate is on where nothing is configured. Raises `KeyError` for no such gate."""
+    return DEFAULTS[name]
 
 
 def enabled(gates: Mapping[str, bool], name: str) -> bool:
