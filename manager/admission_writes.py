@@ -113,4 +113,3 @@ def reserved_event(decision: Decision, *, waited: float) -> str:
 def admitted_event(cluster_queue: str, *, waited: float) -> str:
     """The message of the event Admitted (§9.4)."""
     return f"Admitted by ClusterQueue {cluster_queue}, wait time since reservation was {waited:.0f}s"
-

@@ -16,7 +16,7 @@ import orjson
 
 from multikueue.core.timestamps import format_micro_time
 
-_STANDARD: Final = frozenset(vars(logging.makeLogRecord({})) | {"message", "asctime", "taskName"})
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def _moment(record: logging.LogRecord) -> str:

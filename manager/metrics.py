@@ -14,6 +14,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from multikueue import __version__
+from multikueue.kube.controller import ControllerMetrics
 
 STANDALONE: Final = "standalone"
 LEADER: Final = "leader"
@@ -34,6 +35,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.role = role
         registry = self.registry
+        self.controllers = ControllerMetrics(registry)
         self.admission_attempts = Counter(
             "kueue_admission_attempts", "Scheduling cycles by result.", ("result", _ROLE), registry=registry
         )
@@ -77,9 +79,7 @@ class Metrics:
         self.finished = Counter(
             "kueue_finished_workloads", "Workloads that came to their end.", _CLASSED, registry=registry
         )
-        self.quota_reserved = Counter(
-            "kueue_quota_reserved_workloads", "Reservations.", _CLASSED, registry=registry
-        )
+        self.quota_reserved = Counter("kueue_quota_reserved_workloads", "Reservations.", _CLASSED, registry=registry)
         self.quota_reserved_wait = Histogram(
             "kueue_quota_reserved_wait_time_seconds",
             "From creation or requeue to the reservation.",
@@ -148,9 +148,7 @@ class Metrics:
         self.resource_usage = Gauge(
             "kueue_cluster_queue_resource_usage", "Used by admitted workloads.", resource, registry=registry
         )
-        self.nominal_quota = Gauge(
-            "kueue_cluster_queue_nominal_quota", "Nominal quota.", resource, registry=registry
-        )
+        self.nominal_quota = Gauge("kueue_cluster_queue_nominal_quota", "Nominal quota.", resource, registry=registry)
         build = Gauge(
             "kueue_build_info",
             "1, with the build in its labels.",
@@ -158,5 +156,10 @@ class Metrics:
             registry=registry,
         )
         build.labels(
-            f"multikueue-{__version__}", "", "", "", f"python-{platform.python_version()}", f"{sys.platform}/{platform.machine()}"
+            f"multikueue-{__version__}",
+            "",
+            "",
+            "",
+            f"python-{platform.python_version()}",
+            f"{sys.platform}/{platform.machine()}",
         ).set(1)

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Final
 
 import anyio
-import orjson
+import anyio.lowlevel
 
 from manager import admission_writes
 from manager.context import ManagerContext
@@ -44,7 +44,8 @@ from multikueue.engine.decisions import Bypassed, Cycle, Decision, Outcome, Vict
 from multikueue.engine.engine import Engine
 from multikueue.engine.settings import Settings
 from multikueue.kube.errors import ApiError, Unreachable
-from multikueue.kube.informer import Change, ChangeType
+from multikueue.kube.events import Reference
+from multikueue.kube.informer import Change
 
 _log = logging.getLogger(__name__)
 
@@ -141,17 +142,17 @@ class Scheduler:
     ) -> None:
         now = self._clock.now()
         self._events += 1
-        if change.type is ChangeType.DELETED or change.new is None:
+        if change.new is None:
             delete(change.key, now)
             self._mark(resource, change.key, None)
         else:
-            obj: JsonObject = orjson.loads(change.new.raw)
+            obj = self._context.caches.view(resource).parse(change.new)
             try:
                 upsert(obj, now)
             except (BadInput, ValueError) as error:
                 # What cannot be read counts as absent: nobody is admitted by half of a queue.
                 _log.error("%s %s cannot be used: %s; correct the object", resource.kind, change.key, error)
-                self._context.recorder.event(obj, "Warning", "BadInput", str(error))
+                self._context.recorder.event(Reference.of(obj), "Warning", "BadInput", str(error))
                 delete(change.key, now)
             self._mark(resource, change.key, obj)
         self._wake.set()
@@ -213,7 +214,7 @@ class Scheduler:
             elif unsuccessful:
                 await anyio.sleep(_PACES[min(unsuccessful, len(_PACES)) - 1])
             else:
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
 
     async def _rest(self) -> None:
         """Wait for an event, or for the time at which the engine has something to do."""
@@ -308,7 +309,7 @@ class Scheduler:
             await self._write_failed(decision.workload, error)
             return
         if changed and written is not None and decision.reason is not None:
-            self._context.recorder.event(written, "Warning", str(decision.reason), decision.message)
+            self._context.recorder.event(Reference.of(written), "Warning", str(decision.reason), decision.message)
 
     async def _bypass(self, bypassed: Bypassed, now: datetime) -> None:
         try:
@@ -348,10 +349,10 @@ class Scheduler:
         preemptor = self._context.statuses.current(decision.workload)
         priorities = _priorities(preemptor, victim)
         recorder = self._context.recorder
-        recorder.event(written, "Normal", "Preempted", f"{victim.message}; {priorities}")
+        recorder.event(Reference.of(written), "Normal", "Preempted", f"{victim.message}; {priorities}")
         if preemptor is not None:
             recorder.event(
-                preemptor,
+                Reference.of(preemptor),
                 "Normal",
                 "PreemptedWorkload",
                 f"Preempted workload {victim.workload} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue};"
@@ -362,7 +363,7 @@ class Scheduler:
         self._failures += 1
         self._events += 1  # what failed is to be asked for again
         self._wake.set()
-        if isinstance(error, ApiError) and 400 <= error.code < 500 and error.code not in (409, 429):
+        if isinstance(error, ApiError) and 400 <= error.status < 500 and error.status not in (409, 429):
             _log.error("Workload %s: the API server refused its status: %s", key, error)
             await anyio.sleep(_INVALID_PAUSE)
             return
@@ -371,25 +372,24 @@ class Scheduler:
         self._pause_until = max(self._pause_until, self._clock.monotonic() + pause)
         _log.warning("Workload %s: status not written, deciding goes on in %.1f s: %s", key, pause, error)
 
-    def _report_reservation(
-        self, decision: Decision, before: JsonObject, written: JsonObject, now: datetime
-    ) -> None:
+    def _report_reservation(self, decision: Decision, before: JsonObject, written: JsonObject, now: datetime) -> None:
         metrics = self._context.metrics
         status = Status.of(written)
-        queued = admission_writes.waited_since(
-            Status.of(before), parse_time(written["metadata"]["creationTimestamp"])
-        )
+        queued = admission_writes.waited_since(Status.of(before), parse_time(written["metadata"]["creationTimestamp"]))
         waited = max(0.0, (now - queued).total_seconds())
         recorder = self._context.recorder
         recorder.event(
-            written, "Normal", "QuotaReserved", admission_writes.reserved_event(decision, waited=waited)
+            Reference.of(written), "Normal", "QuotaReserved", admission_writes.reserved_event(decision, waited=waited)
         )
         classes = (decision.cluster_queue, priority_class_of(written), metrics.role)
         metrics.quota_reserved.labels(*classes).inc()
         metrics.quota_reserved_wait.labels(*classes).observe(waited)
         if status.is_true(WorkloadCondition.ADMITTED):
             recorder.event(
-                written, "Normal", "Admitted", admission_writes.admitted_event(decision.cluster_queue, waited=0)
+                Reference.of(written),
+                "Normal",
+                "Admitted",
+                admission_writes.admitted_event(decision.cluster_queue, waited=0),
             )
             metrics.admitted.labels(*classes).inc()
             metrics.admission_wait.labels(*classes).observe(waited)

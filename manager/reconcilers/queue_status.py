@@ -26,9 +26,7 @@ def cluster_queue_status(queue: JsonObject, state: ClusterQueueState, *, now: da
     old: JsonObject = queue.get("status") or {}
     new: JsonObject = {
         **old,
-        "conditions": _conditions(
-            queue, active=state.active, reason=str(state.reason), message=state.message, now=now
-        ),
+        "conditions": _conditions(queue, active=state.active, reason=str(state.reason), message=state.message, now=now),
         "flavorsReservation": _flavors(queue, state.reservation, state.borrowed_reservation),
         "flavorsUsage": _flavors(queue, state.usage, state.borrowed),
         "pendingWorkloads": state.pending,
@@ -50,9 +48,7 @@ def local_queue_status(
     flavors = cluster_queue or {}
     return {
         **old,
-        "conditions": _conditions(
-            queue, active=state.active, reason=str(state.reason), message=state.message, now=now
-        ),
+        "conditions": _conditions(queue, active=state.active, reason=str(state.reason), message=state.message, now=now),
         "flavorsReservation": _flavors(flavors, state.reservation, None),
         "flavorsUsage": _flavors(flavors, state.usage, None),
         "pendingWorkloads": state.pending,

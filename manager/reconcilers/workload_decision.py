@@ -192,8 +192,8 @@ def _reserved(facts: WorkloadFacts, status: Status, *, now: datetime, random: Ra
     else:
         drained = _drained(facts)
         if drained is not None:
-            reason, message = drained
-            status = workload_changes.evict(status, reason=reason, message=message, now=now)
+            cause, message = drained
+            status = workload_changes.evict(status, reason=cause, message=message, now=now)
             return Decision(status=status, notes=_eviction_notes(before, status))
     # 9c. Admitted as the checks say.
     status = workload_changes.sync_admitted(status, now=now)

@@ -51,9 +51,9 @@ def default_job(request: AdmissionRequest, queues: Queues) -> Answer:
         return Answer()
     metadata: JsonObject = job.get("metadata") or {}
     labels: dict[str, str] = dict(metadata.get("labels") or {})
-    if QUEUE_NAME_LABEL not in labels and not _owned(metadata):
-        if queues.local_queue(Key(request.namespace, DEFAULT_LOCAL_QUEUE)) is not None:
-            labels[QUEUE_NAME_LABEL] = DEFAULT_LOCAL_QUEUE
+    unqueued = QUEUE_NAME_LABEL not in labels and not _owned(metadata)
+    if unqueued and queues.local_queue(Key(request.namespace, DEFAULT_LOCAL_QUEUE)) is not None:
+        labels[QUEUE_NAME_LABEL] = DEFAULT_LOCAL_QUEUE
     queue = labels.get(QUEUE_NAME_LABEL, "")
     if not queue and not queues.manages_unqueued:
         return Answer()

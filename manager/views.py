@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the manager sees of one resource: the informer's cache, and over it the answers to our own writes.
+
+Owns the overlay that keeps a reconciler from acting on an object older than its own last write, and the fan-out of
+changes to those who subscribed. Promises that a subscriber sees each version of an object at most once and never an
+older one after a newer one; that a subscription replays what is there; and that an overlay entry goes as soon as the
+cache has caught up. Reads are cheap: an object is parsed when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from multikueue.api.meta import JsonObject
+from multikueue.api.resource import Resource
+from multikueue.core.clock import Clock
+from multikueue.core.keys import Key
+from multikueue.kube import watch
+from multikueue.kube.header import read_row
+from multikueue.kube.informer import Change, Informer
+from multikueue.kube.store import Row, Store
+
+Handler = Callable[[Change], None]
+
+_OVERLAY_SECONDS: Final = 60.0  # an object that was deleted in the gap of a relist would otherwise be seen for ever
+
+
+class View:
+    """One resource."""
+
+    def __init__(self, resource: Resource, *, clock: Clock, store: Store | None = None) -> None:
+        self.resource = resource
+        self.store = store or Store()
+        self._clock = clock
+        self._own: dict[Key, tuple[Row, float]] = {}
+        self._handlers: list[Handler] = []
+
+    def follow(self, informer: Informer) -> None:
+        """Show what `informer` holds, from now on."""
+        self.store = informer.store
+        informer.add_handler(self._changed)
+
+    def subscribe(self, handler: Handler) -> None:
+        """Call `handler` for each change from now on, and now for each object that is here."""
+        self._handlers.append(handler)
+        for row in self.rows():
+            handler(Change(watch.ADDED, row.key, None, row))
+
+    def unsubscribe_all(self) -> None:
+        """Nobody is told any more; the cache goes on."""
+        self._handlers.clear()
+
+    def observe(self, raw: bytes) -> None:
+        """Take in what the server answered to a write of ours."""
+        row = read_row(raw)
+        old = self.get(row.key)
+        if old is not None and old.uid == row.uid and not _newer(row, old):
+            return
+        self._own[row.key] = (row, self._clock.monotonic() + _OVERLAY_SECONDS)
+        self._tell(Change(watch.ADDED if old is None else watch.MODIFIED, row.key, old, row))
+
+    def get(self, key: Key) -> Row | None:
+        """The newest row known."""
+        cached = self.store.get(key)
+        own = self._own.get(key)
+        if own is None:
+            return cached
+        row, until = own
+        if self._clock.monotonic() > until:
+            del self._own[key]
+            return cached
+        return cached if cached is not None and not _newer(row, cached) else row
+
+    def object(self, key: Key) -> JsonObject | None:
+        """The newest object known, parsed anew."""
+        row = self.get(key)
+        return None if row is None else self.parse(row)
+
+    def parse(self, row: Row) -> JsonObject:
+        """The object of a row. Items of a list come without their kind, so it is put there."""
+        parsed = row.object()
+        parsed.setdefault("apiVersion", self.resource.api_version)
+        parsed.setdefault("kind", self.resource.kind)
+        return parsed
+
+    def keys(self) -> tuple[Key, ...]:
+        """All keys, as of now."""
+        return tuple({**dict.fromkeys(self.store.keys()), **dict.fromkeys(self._own)})
+
+    def rows(self) -> Iterator[Row]:
+        """All rows, each the newest known."""
+        for key in self.keys():
+            row = self.get(key)
+            if row is not None:
+                yield row
+
+    def objects(self, index: str | None = None, value: str = "") -> Iterator[JsonObject]:
+        """All objects, or those an index of the cache holds; each the newest known.
+
+        An object of ours that the cache has not seen yet is in no index.
+        """
+        if index is None:
+            for row in self.rows():
+                yield self.parse(row)
+            return
+        for cached in self.store.list(index, value):
+            newest = self.get(cached.key)
+            if newest is not None:
+                yield self.parse(newest)
+
+    def _changed(self, change: Change) -> None:
+        own = self._own.get(change.key)
+        if own is None:
+            self._tell(change)
+            return
+        row, _ = own
+        if change.new is None:
+            # The deletion of the object that was there before ours says nothing about ours.
+            if change.old is not None and change.old.uid != row.uid:
+                return
+            del self._own[change.key]
+            self._tell(change)
+        elif change.new.uid == row.uid and not _newer(change.new, row):
+            # Told already when it was written; the cache has it now, or is still on the way there.
+            if not _newer(row, change.new):
+                del self._own[change.key]
+        else:
+            del self._own[change.key]
+            self._tell(Change(watch.MODIFIED, change.key, row, change.new))
+
+    def _tell(self, change: Change) -> None:
+        for handler in self._handlers:
+            handler(change)
+
+
+def _newer(row: Row, other: Row) -> bool:
+    """Whether `row` is a later version than `other`; versions of one resource are ordered since Kubernetes 1.35."""
+    if row.resource_version.isdigit() and other.resource_version.isdigit():
+        return int(row.resource_version) > int(other.resource_version)
+    return row.resource_version != other.resource_version
