@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Building the control plane with Go from the sources that the module proxy has.
+
+Owns finding the module (`hack/kube` of a checkout, or its copy in an installed package), the version stamps without
+which the programs report v0.0.0-master, and progress: the compiler names each package that it has to compile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from multikueue.devcluster.binaries import release
+from multikueue.devcluster.errors import BinariesUnavailable
+from multikueue.devcluster.progress import Progress, Step
+
+_PACKAGES: Final = tuple(f"k8s.io/kubernetes/cmd/{program}" for program in release.KUBERNETES_PROGRAMS)
+_ETCD_PACKAGE: Final = "go.etcd.io/etcd/server/v3"
+_STAMPED: Final = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+_MIN_GO: Final = (1, 21)  # the first that fetches the toolchain which go.mod asks for
+_MODULE_FOLDERS: Final = (
+    Path(__file__).parents[3] / "hack" / "kube",
+    Path(__file__).parents[1] / "kube",
+)
+
+
+def build(folder: Path, progress: Progress) -> None:
+    """Build every program into the folder. Raises `BinariesUnavailable` that says what to install."""
+    go = _go()
+    module = _module()
+    progress(Step("asking Go what has to be built"))
+    packages = _run(go, "list", "-deps", *_PACKAGES, _ETCD_PACKAGE, module=module).split()
+    _compile(go, module, ["-ldflags", f"-s -w {_stamps()}", "-o", f"{folder}/", *_PACKAGES], packages, progress)
+    _compile(go, module, ["-ldflags", "-s -w", "-o", str(folder / release.ETCD), _ETCD_PACKAGE], packages, progress)
+
+
+def _go() -> str:
+    go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
+    if go is None:
+        raise BinariesUnavailable("build: there is no Go here; install Go 1.26 or newer from https://go.dev/dl")
+    text = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+    found = re.match(r"go(\d+)\.(\d+)", text)
+    if found is None or (int(found[1]), int(found[2])) < _MIN_GO:
+        raise BinariesUnavailable(f"build: {go} is {text.strip() or 'broken'}; install Go 1.26 or newer")
+    return go
+
+
+def _module() -> Path:
+    for folder in _MODULE_FOLDERS:
+        if (folder / "go.mod").exists():
+            return folder
+    raise BinariesUnavailable(f"build: no go.mod in {' or '.join(map(str, _MODULE_FOLDERS))}")
+
+
+def _stamps() -> str:
+    major, minor, _ = release.KUBERNETES_VERSION.removeprefix("v").split(".")
+    values = {
+        "gitVersion": release.KUBERNETES_VERSION,
+        "gitMajor": major,
+        "gitMinor": minor,
+        "gitCommit": "multikueue",
+        "gitTreeState": "clean",
+        "buildDate": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    return " ".join(f"-X {package}.{name}={value}" for package in _STAMPED for name, value in values.items())
+
+
+def _compile(go: str, module: Path, arguments: list[str], packages: list[str], progress: Progress) -> None:
+    waiting = set(packages)
+    command = [go, "build", "-v", "-trimpath", *arguments]
+    progress(Step("building the control plane with Go (minutes the first time)", 0, len(packages)))
+    with subprocess.Popen(
+        command, cwd=module, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as child:
+        last: list[str] = []
+        for line in _lines(child):
+            waiting.discard(line)
+            last = [*last[-14:], line]
+            what = line if line.startswith("go: downloading") else f"compiling {line}"
+            progress(Step(f"building the control plane with Go: {what}", len(packages) - len(waiting), len(packages)))
+    if child.returncode != 0:
+        text = "\n    ".join(last)
+        raise BinariesUnavailable(f"build: `{' '.join(command[:3])} …` in {module} failed:\n    {text}")
+
+
+def _lines(child: subprocess.Popen[str]) -> Iterator[str]:
+    assert child.stdout is not None  # asked for above
+    for line in child.stdout:
+        if line.strip():
+            yield line.strip()
+
+
+def _run(go: str, *arguments: str, module: Path) -> str:
+    done = subprocess.run([go, *arguments], cwd=module, env=_environment(), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        text = "\n    ".join(done.stderr.strip().splitlines()[-5:])
+        raise BinariesUnavailable(
+            f"build: `go {arguments[0]}` in {module} failed (is the module proxy in reach?):\n    {text}"
+        )
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The provider of clusters made of real binaries.
+
+Owns one etcd and the ports of all its clusters, from entry to exit. Promises nothing about the data on exit: they stay
+in the folder and a later provider of the same folder goes on with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import anyio
+from anyio import to_thread
+
+from multikueue.devcluster.binaries import acquire, control_plane, etcd
+from multikueue.devcluster.binaries.release import Binaries
+from multikueue.devcluster.cluster import Cluster
+from multikueue.devcluster.errors import DevclusterError
+from multikueue.devcluster.pki import Authority
+from multikueue.devcluster.ports import PortRegistry
+from multikueue.devcluster.processes.process import Process
+from multikueue.devcluster.progress import Progress, Step, silent
+from multikueue.devcluster.provider import ClusterSpec
+
+NAME: Final = "binaries"
+
+
+class BinariesProvider:
+    """Makes clusters of real processes; implements `multikueue.devcluster.provider.Provider`."""
+
+    def __init__(self, *, folder: Path, progress: Progress = silent, binaries: Binaries | None = None) -> None:
+        self._folder = folder.resolve()
+        self._progress = progress
+        self._binaries = binaries
+        self._ports = PortRegistry()
+        self._etcd: Process | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that `--provider` takes."""
+        return NAME
+
+    @property
+    def shared(self) -> Sequence[Process]:
+        """etcd, once entered."""
+        return [self._etcd] if self._etcd is not None else []
+
+    async def __aenter__(self) -> Self:
+        binaries = self._binaries or acquire.find() or await to_thread.run_sync(self._acquire)
+        self._binaries = binaries
+        folder = self._folder / "etcd"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._progress(Step("starting etcd"))
+        self._etcd = Process(etcd.spec(binaries, folder=folder, log=self._folder / "logs" / "etcd.log"))
+        await self._etcd.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            if self._etcd is not None:
+                await self._etcd.stop()
+        self._ports.close()
+
+    async def create(self, name: str, *, folder: Path, spec: ClusterSpec) -> Cluster:
+        """A cluster with its files in `folder`, not started yet."""
+        if self._binaries is None:
+            raise DevclusterError(f"cluster {name}: the provider has not been entered")
+        layout = control_plane.Layout(
+            name=name, folder=folder, etcd_folder=self._folder / "etcd", port=self._ports.take()
+        )
+        layout.pki.mkdir(mode=0o700, parents=True, exist_ok=True)
+        authority = Authority.load_or_create(layout.pki, name=f"{name}-ca")
+        control_plane.prepare(layout, authority)
+        specs = [control_plane.api_server(self._binaries, layout, ca=authority.certificate)]
+        if spec.controllers:
+            specs.append(control_plane.controller_manager(self._binaries, layout))
+        if spec.scheduler:
+            specs.append(control_plane.scheduler(self._binaries, layout))
+        return Cluster(
+            name=name,
+            folder=layout.folder,
+            server=layout.server,
+            authority=authority,
+            components=[Process(spec) for spec in specs],
+            manifests=spec.manifests,
+        )
+
+    def _acquire(self) -> Binaries:
+        return acquire.acquire(progress=self._progress)

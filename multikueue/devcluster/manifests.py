@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects of any kind, from files to the API server and back out.
+
+Owns reading YAML, finding the path of a kind (the ones we know by name, others by discovery), creating, applying and
+deleting in dependency order. For devclusters, the demo and tests; reconcilers never write through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import yaml
+
+from multikueue.api import resource as resources
+from multikueue.api.meta import JsonObject
+from multikueue.api.resource import Resource
+from multikueue.core.errors import BadInput
+from multikueue.devcluster.errors import TimedOut
+
+if TYPE_CHECKING:
+    from multikueue.kube.client import KubeClient
+
+FIELD_MANAGER: Final = "mkctl"
+_FIRST: Final = ("Namespace", "CustomResourceDefinition")  # others live in, or are, what these make
+_KNOWN: Final = {(value.group, value.kind): value for value in vars(resources).values() if isinstance(value, Resource)}
+_POLL_SECONDS: Final = 0.05
+
+
+def read(path: Path) -> list[JsonObject]:
+    """The objects in a YAML file, or in all YAML files of a folder in the order of their names."""
+    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    objects: list[JsonObject] = []
+    for file in files:
+        for document in yaml.load_all(file.read_bytes(), Loader=yaml.CSafeLoader):
+            if document is None:
+                continue
+            if not isinstance(document, dict) or "kind" not in document or "apiVersion" not in document:
+                raise BadInput(f"{file}: a document is no Kubernetes object: it lacks apiVersion or kind")
+            objects.append(document)
+    return objects
+
+
+def in_order(objects: Iterable[JsonObject]) -> list[JsonObject]:
+    """Namespaces and definitions first, the rest as given."""
+    return sorted(objects, key=lambda manifest: manifest["kind"] not in _FIRST)
+
+
+async def create_all(client: KubeClient, objects: Sequence[JsonObject]) -> None:
+    """Create each object; one that exists is left as it is. Returns when all definitions are served."""
+    from multikueue.kube.errors import AlreadyExists
+
+    for manifest in in_order(objects):
+        resource = await resource_of(client, manifest)
+        try:
+            await client.create(resource, manifest, namespace=_namespace(manifest, resource))
+        except AlreadyExists:
+            continue
+    await wait_until_served(client, objects)
+
+
+async def apply_all(client: KubeClient, objects: Sequence[JsonObject]) -> None:
+    """Apply each object by server-side apply; returns when all definitions among them are served."""
+    for manifest in in_order(objects):
+        resource = await resource_of(client, manifest)
+        name: str = manifest["metadata"]["name"]
+        await client.apply(resource, name, manifest, namespace=_namespace(manifest, resource), manager=FIELD_MANAGER)
+    await wait_until_served(client, objects)
+
+
+async def delete_all(client: KubeClient, objects: Sequence[JsonObject], *, within: float = 60.0) -> None:
+    """Delete the objects, the last first, and wait until they are gone. Raises `TimedOut` that names what is left."""
+    from multikueue.kube.errors import NotFound
+
+    left: list[tuple[Resource, str, str | None]] = []
+    for manifest in reversed(in_order(objects)):
+        resource = await resource_of(client, manifest)
+        name, namespace = manifest["metadata"]["name"], _namespace(manifest, resource)
+        try:
+            await client.delete(resource, name, namespace=namespace, propagation="Background")
+        except NotFound:
+            continue
+        left.append((resource, name, namespace))
+    with anyio.move_on_after(within):
+        while left:
+            left = [entry for entry in left if await _exists(client, *entry)]
+            if not left:
+                return
+            await anyio.sleep(_POLL_SECONDS)
+    if left:
+        names = ", ".join(f"{resource.kind} {name}" for resource, name, _ in left)
+        raise TimedOut(f"still there {within:.0f} s after they were deleted: {names}")
+
+
+async def wait_until_served(client: KubeClient, objects: Iterable[JsonObject], *, within: float = 30.0) -> None:
+    """Wait until each CustomResourceDefinition among the objects is established."""
+    waiting = [manifest["metadata"]["name"] for manifest in objects if manifest["kind"] == "CustomResourceDefinition"]
+    with anyio.move_on_after(within):
+        while waiting:
+            if await _established(client, waiting[-1]):
+                waiting.pop()
+            else:
+                await anyio.sleep(_POLL_SECONDS)
+    if waiting:
+        raise TimedOut(f"the API server does not serve {', '.join(waiting)} after {within:.0f} s")
+
+
+async def resource_of(client: KubeClient, manifest: JsonObject) -> Resource:
+    """The resource that the object is one of. Raises `BadInput` when the API server serves no such kind."""
+    from multikueue.kube.errors import NotFound
+
+    group, _, version = str(manifest["apiVersion"]).rpartition("/")
+    kind = str(manifest["kind"])
+    known = _KNOWN.get((group, kind))
+    if known is not None:
+        return known.at(version)
+    base = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    try:
+        listed = (await client.request("GET", base)).json()["resources"]
+    except NotFound as error:
+        raise BadInput(f"{kind}: the API server serves no {manifest['apiVersion']}") from error
+    for entry in listed:
+        if entry["kind"] == kind and "/" not in entry["name"]:
+            return Resource(group, version, kind, entry["name"], entry["namespaced"])
+    raise BadInput(f"the API server serves no {kind} in {manifest['apiVersion']}")
+
+
+async def _exists(client: KubeClient, resource: Resource, name: str, namespace: str | None) -> bool:
+    from multikueue.kube.errors import NotFound
+
+    try:
+        await client.get(resource, name, namespace=namespace)
+    except NotFound:
+        return False
+    return True
+
+
+async def _established(client: KubeClient, name: str) -> bool:
+    definition = await client.get_object(resources.CUSTOM_RESOURCE_DEFINITIONS, name)
+    conditions = definition.get("status", {}).get("conditions") or []  # null until the first condition
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
+
+
+def _namespace(manifest: JsonObject, resource: Resource) -> str | None:
+    return manifest["metadata"].get("namespace", "default") if resource.namespaced else None

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The certificate authority of a local cluster and what it signs.
+
+Owns keys and certificates as PEM values, and their files in a cluster's folder. Promises extensions that strict
+verification (Python 3.13 on, Go) accepts. Keys are P-256: a cluster needs seven, and RSA would take a second each.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_LIFETIME: Final = timedelta(days=3650)  # a devcluster that is found again after a year still starts
+_BACKDATED: Final = timedelta(minutes=5)  # a suspended laptop or container may have another idea of now
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate and its key, PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    def write(self, folder: Path, *, name: str) -> tuple[Path, Path]:
+        """Put `name.crt` and `name.key` (readable by the owner alone) into the folder; return their paths."""
+        certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+        certificate.write_bytes(self.certificate)
+        write_private(key, self.key)
+        return certificate, key
+
+
+class Authority:
+    """A certificate authority."""
+
+    __slots__ = ("_certificate", "_key", "pair")
+
+    def __init__(self, pair: KeyPair) -> None:
+        self.pair = pair
+        self._certificate = x509.load_pem_x509_certificate(pair.certificate)
+        key = serialization.load_pem_private_key(pair.key, password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise TypeError(f"the CA's key is of type {type(key).__name__}, expected an elliptic curve key")
+        self._key = key
+
+    @classmethod
+    def create(cls, name: str) -> Self:
+        """Make a new authority of that common name."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = _name(name, ())
+        usage = _usage(signing_certificates=True)
+        certificate = (
+            _dated(subject=subject, issuer=subject, public=key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(KeyPair(certificate.public_bytes(serialization.Encoding.PEM), private_pem(key)))
+
+    @classmethod
+    def load_or_create(cls, folder: Path, *, name: str) -> Self:
+        """The authority whose files are in the folder; made and written there the first time."""
+        certificate, key = folder / "ca.crt", folder / "ca.key"
+        if certificate.exists() and key.exists():
+            return cls(KeyPair(certificate.read_bytes(), key.read_bytes()))
+        made = cls.create(name)
+        made.pair.write(folder, name="ca")
+        return made
+
+    @property
+    def certificate(self) -> bytes:
+        """The CA's certificate, PEM."""
+        return self.pair.certificate
+
+    def serving(self, name: str, *, hosts: Sequence[str]) -> KeyPair:
+        """Sign a certificate that serves the given host names and IP addresses."""
+        names = [_general_name(host) for host in hosts]
+        return self._sign(_name(name, ()), ExtendedKeyUsageOID.SERVER_AUTH, names)
+
+    def client(self, user: str, *, groups: Sequence[str] = ()) -> KeyPair:
+        """Sign a client certificate: the API server reads the user from CN and the groups from O."""
+        return self._sign(_name(user, groups), ExtendedKeyUsageOID.CLIENT_AUTH, [])
+
+    def _sign(self, subject: x509.Name, purpose: x509.ObjectIdentifier, names: list[x509.GeneralName]) -> KeyPair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = (
+            _dated(subject=subject, issuer=self._certificate.subject, public=key.public_key())
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signing_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+        )
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), private_pem(key))
+
+
+def new_key() -> bytes:
+    """A fresh private key, PEM; service-account tokens are signed with one."""
+    return private_pem(ec.generate_private_key(ec.SECP256R1()))
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The key in SEC 1 form: kube-apiserver derives public keys from that one only."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read, from its first moment on."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _name(common: str, organizations: Sequence[str]) -> x509.Name:
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in organizations]
+    return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _dated(*, subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + _LIFETIME)
+    )
+
+
+def _usage(*, signing_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signing_certificates,
+        crl_sign=signing_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
