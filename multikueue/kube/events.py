@@ -2,8 +2,8 @@
 """Events about objects, for the people who own them.
 
 Owns events.k8s.io/v1. Promises that recording never waits and never fails its caller: events go through a bounded
-queue, equal ones within some minutes become one series, an object that floods is held to a rate, and what cannot be delivered
-is dropped with one line in the log.
+queue, equal ones within some minutes become one series, an object that floods is held to a rate, and what cannot be
+delivered is dropped with one line in the log.
 """
 
 from __future__ import annotations

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import base64
+import os
+import stat
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+
+from multikueue.core.clock import ManualClock
+from multikueue.core.errors import BadInput
+from multikueue.kube import credentials
+from multikueue.kube.tokens import FileToken
+
+
+def kubeconfig(user: dict[str, Any] | None = None, **cluster: Any) -> dict[str, Any]:
+    return {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "team"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:6443/", **cluster}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+
+
+def test_a_kubeconfig_gives_server_namespace_and_identity() -> None:
+    config = credentials.from_dict(kubeconfig({"token": "t", "as": "alice", "as-groups": ["dev"]}))
+    assert (config.name, config.server, config.namespace) == ("k", "https://127.0.0.1:6443", "team")
+    assert config.impersonate == credentials.Impersonation("alice", ("dev",))
+
+
+@pytest.mark.parametrize(
+    ("config", "want"),
+    [
+        pytest.param({}, "no current-context", id="no context"),
+        pytest.param(
+            {"current-context": "x", "contexts": [{"name": "c"}]}, "no entry 'x'; it has c", id="unknown context"
+        ),
+        pytest.param(kubeconfig() | {"users": []}, "users has no entry 'u'", id="unknown user"),
+        pytest.param(kubeconfig(server="nonsense"), "no usable server URL", id="no URL"),
+        pytest.param(kubeconfig({"client-certificate-data": "x"}), "not base64", id="no base64"),
+        pytest.param(
+            kubeconfig({"client-certificate-data": base64.b64encode(b"x").decode()}), "needs its key", id="no key"
+        ),
+    ],
+)
+def test_a_broken_kubeconfig_says_what_is_wrong(config: dict[str, Any], want: str) -> None:
+    with pytest.raises(BadInput, match=want):
+        credentials.from_dict(config, source="Secret a/b")
+
+
+def test_yaml_that_breaks_names_the_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("clusters:\n  - a: [1\n")
+    with pytest.raises(BadInput, match=rf"{path}: not YAML at line \d"):
+        credentials.load(path)
+
+
+def test_several_files_are_merged_the_first_one_winning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_text(yaml.safe_dump({"current-context": "c", "contexts": kubeconfig()["contexts"]}))
+    two.write_text(yaml.safe_dump(kubeconfig({"tokenFile": "token"}) | {"current-context": "other"}))
+    monkeypatch.setenv("KUBECONFIG", f"{one}{os.pathsep}{two}{os.pathsep}{tmp_path / 'missing'}")
+    config = credentials.load()
+    assert isinstance(config.tokens, FileToken)
+    assert config.tokens._path == tmp_path / "token"  # relative to the file that names it
+
+
+async def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    path, clock = tmp_path / "token", ManualClock()
+    path.write_text("one\n")
+    source = FileToken(path, clock=clock)
+    assert await source.token() == "one"
+    path.write_text("two-two")
+    assert await source.token() == "one"
+    clock.advance(11)
+    assert await source.token() == "two-two"
+    path.unlink()
+    clock.advance(11)
+    assert await source.token() == "two-two"  # while the file is being replaced
+
+
+def plugin(tmp_path: Path, body: str) -> dict[str, Any]:
+    path = tmp_path / "plugin.py"
+    path.write_text(f"#!{sys.executable}\nimport json, os, pathlib\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "env": [{"name": "X", "value": "y"}]}
+
+
+async def test_an_exec_plugin_runs_again_when_its_token_is_about_to_end(tmp_path: Path) -> None:
+    clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    count = tmp_path / "count"
+    count.write_text("")
+    spec = plugin(
+        tmp_path,
+        f"p = pathlib.Path({str(count)!r}); p.write_text(p.read_text() + os.environ['X'])\n"
+        "assert json.loads(os.environ['KUBERNETES_EXEC_INFO'])['kind'] == 'ExecCredential'\n"
+        "print(json.dumps({'status': {'token': p.read_text(), 'expirationTimestamp': '2026-01-01T01:00:00Z'}}))",
+    )
+    source = credentials.from_dict(kubeconfig({"exec": spec}), clock=clock).tokens
+    assert source is not None
+    assert [await source.token(), await source.token()] == ["y", "y"]
+    clock.advance(3541)
+    assert await source.token() == "yy"
+    assert await source.refresh()
+    assert await source.token() == "yyy"
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        pytest.param("import sys; sys.exit('no luck')", "ended with 1: no luck", id="it fails"),
+        pytest.param("print('hello')", "printed no ExecCredential", id="it prints something else"),
+        pytest.param("print(json.dumps({'status': {}}))", "neither a token nor a certificate", id="it gives nothing"),
+    ],
+)
+async def test_an_exec_plugin_that_fails_says_how(tmp_path: Path, body: str, want: str) -> None:
+    source = credentials.from_dict(kubeconfig({"exec": plugin(tmp_path, body)})).tokens
+    assert source is not None
+    with pytest.raises(BadInput, match=want):
+        await source.token()
+
+
+async def test_a_missing_exec_plugin_gives_its_hint() -> None:
+    spec = {"command": "/no/such/plugin", "installHint": "get it from your administrator"}
+    source = credentials.from_dict(kubeconfig({"exec": spec})).tokens
+    assert source is not None
+    with pytest.raises(BadInput, match="get it from your administrator"):
+        await source.token()
+
+
+def test_a_rotated_client_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    clock = ManualClock()
+
+    def write(name: str) -> None:
+        leaf = authority.issue_cert(name)
+        (tmp_path / "cert").write_bytes(leaf.cert_chain_pems[0].bytes())
+        (tmp_path / "key").write_bytes(leaf.private_key_pem.bytes())
+
+    write("one.example")
+    user = {"client-certificate": str(tmp_path / "cert"), "client-key": str(tmp_path / "key")}
+    config = credentials.from_dict(kubeconfig(user), clock=clock)
+    first = config.tls.context()
+    assert config.tls.context() is first
+    write("two.example.with.a.longer.name")
+    clock.advance(6)
+    assert config.tls.context() is not first
+
+
+def test_a_service_account_is_found_in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    (tmp_path / "namespace").write_text("kueue-system")
+    config = credentials.in_cluster(root=tmp_path)
+    assert (config.server, config.namespace) == ("https://[fd00::1]:443", "kueue-system")

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import ssl
+
+import aiohttp
+import anyio
+import orjson
+import pytest
+import trustme
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter
+
+from multikueue.core.errors import BadInput
+from multikueue.kube import serve
+from multikueue.kube.events import NORMAL, WARNING, EventRecorder, Reference
+from tests.support.stub_api import StubApi, json_answer, status_answer, stub_api
+
+JOB = Reference("batch/v1", "Job", "train", "team", "uid-1")
+
+
+async def delivered(api: StubApi, count: int) -> list[tuple[str, dict[str, object]]]:
+    with anyio.fail_after(3):
+        while len(api.bodies) < count:
+            await anyio.sleep(0.005)
+    return [(seen.split()[0], orjson.loads(body)) for seen, body in zip(api.seen, api.bodies, strict=True)]
+
+
+async def test_equal_events_are_one_series_and_different_ones_are_not() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return json_answer({})
+
+    async with stub_api(answer) as api, api.client() as client, anyio.create_task_group() as tasks:
+        recorder = EventRecorder(client, "kueue")
+        tasks.start_soon(recorder.run)
+        for _ in range(3):
+            recorder.event(JOB, WARNING, "Pending", "no quota")
+        recorder.event(JOB, NORMAL, "Admitted", "x" * 5000)
+        sent = await delivered(api, 4)
+        assert [verb for verb, _ in sent] == ["POST", "PATCH", "PATCH", "POST"]
+        assert sent[0][1]["regarding"] == JOB.body()
+        assert sent[2][1]["series"]["count"] == 3  # type: ignore[index]
+        assert len(str(sent[3][1]["note"])) == 1024
+        tasks.cancel_scope.cancel()
+
+
+async def test_an_object_that_floods_is_held_to_a_rate_and_others_are_not() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return json_answer({})
+
+    async with stub_api(answer) as api, api.client() as client, anyio.create_task_group() as tasks:
+        recorder = EventRecorder(client, "kueue")
+        for number in range(100):
+            recorder.event(JOB, NORMAL, "Flood", f"number {number}")
+        recorder.event(Reference("v1", "Pod", "other", "team"), NORMAL, "Calm", "one")
+        tasks.start_soon(recorder.run)
+        sent = await delivered(api, 26)
+        assert sent[-1][1]["reason"] == "Calm"
+        tasks.cancel_scope.cancel()
+
+
+async def test_an_event_that_cannot_be_delivered_does_not_stop_the_next() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return status_answer(403, "Forbidden") if len(api.seen) == 1 else json_answer({})
+
+    async with stub_api(answer) as api, api.client() as client, anyio.create_task_group() as tasks:
+        recorder = EventRecorder(client, "kueue")
+        tasks.start_soon(recorder.run)
+        recorder.event(JOB, NORMAL, "First", "lost")
+        recorder.event(JOB, NORMAL, "Second", "kept")
+        assert len(await delivered(api, 2)) == 2
+        tasks.cancel_scope.cancel()
+
+
+async def test_probes_and_metrics_are_served() -> None:
+    registry = CollectorRegistry()
+    Counter("things", "Things", registry=registry).inc()
+    app = web.Application()
+    serve.add_probes(app, live=lambda: None, ready=lambda: "caches are not synced")
+    serve.add_metrics(app, registry)
+    async with serve.serving(app, "127.0.0.1:0") as port, aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{port}/healthz") as live:
+            assert (live.status, await live.text()) == (200, "ok")
+        async with session.get(f"http://127.0.0.1:{port}/readyz") as ready:
+            assert (ready.status, await ready.text()) == (500, "caches are not synced")
+        async with session.get(f"http://127.0.0.1:{port}/metrics") as metrics:
+            assert "things_total 1.0" in await metrics.text()
+
+
+async def test_a_port_in_use_is_one_clear_error() -> None:
+    async with serve.serving(web.Application(), "127.0.0.1:0") as port:
+        with pytest.raises(serve.PortInUse, match=f"127.0.0.1:{port}: the port is in use"):
+            async with serve.serving(web.Application(), f"127.0.0.1:{port}"):
+                pass
+
+
+@pytest.mark.parametrize("text", ["8080", "host:", "host:http", ":99999"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="not an address"):
+        serve.parse_address(text)
+
+
+async def test_a_serving_certificate_is_replaced_while_the_server_runs() -> None:
+    authorities = [trustme.CA(), trustme.CA()]
+
+    def pem(authority: trustme.CA) -> bytes:
+        leaf = authority.issue_cert("127.0.0.1")
+        return leaf.private_key_and_cert_chain_pem.bytes()
+
+    async def trusted_by(authority: trustme.CA, port: int) -> bool:
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        try:
+            async with aiohttp.ClientSession() as session:
+                async with session.get(f"https://127.0.0.1:{port}/healthz", ssl=context) as answer:
+                    return answer.status == 200
+        except aiohttp.ClientConnectorError:
+            return False
+
+    certificate = serve.ServingCertificate(pem(authorities[0]))
+    app = web.Application()
+    serve.add_probes(app, live=lambda: None, ready=lambda: None)
+    async with serve.serving(app, "127.0.0.1:0", certificate=certificate) as port:
+        assert [await trusted_by(authority, port) for authority in authorities] == [True, False]
+        certificate.replace(pem(authorities[1]))
+        assert [await trusted_by(authority, port) for authority in authorities] == [False, True]

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from aiohttp import web
+
+from multikueue.api.resource import JOBS
+from multikueue.core.backoff import Backoff
+from multikueue.core.keys import Key
+from multikueue.kube.informer import Change, Informer
+from tests.support.stub_api import StubApi, event, json_answer, listing, status_answer, stream, stub_api, thing
+
+FAST = Backoff(base=0.01, cap=0.05)
+
+
+class Script:
+    """Answers lists and watches from two queues; a watch past the end stays open."""
+
+    def __init__(self, *, lists: list[Callable[[], web.Response]], watches: list[list[bytes]]) -> None:
+        self._lists = lists
+        self._watches = watches
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return self._lists.pop(0)()
+        if self._watches:
+            return await stream(request, *self._watches.pop(0))  # type: ignore[no-any-return]
+        return await stream(request, then=anyio.sleep_forever)  # type: ignore[no-any-return]
+
+
+@asynccontextmanager
+async def following(script: Script, **options: Any) -> AsyncIterator[tuple[Informer, list[str], StubApi]]:
+    """An informer at work, what its handler saw, and the server."""
+    seen: list[str] = []
+
+    def note(change: Change) -> None:
+        seen.append(f"{change.type} {change.key.name}@{change.row.resource_version}")
+
+    async with stub_api(script) as api, api.client() as client, anyio.create_task_group() as tasks:
+        informer = Informer(client, JOBS, backoff=FAST, **options)
+        informer.add_handler(note)
+        tasks.start_soon(informer.run)
+        yield informer, seen, api
+        tasks.cancel_scope.cancel()
+
+
+async def until(seen: list[str], want: list[str]) -> None:
+    """Wait until the handler has seen `want`; a difference shows as the assertion's."""
+    with anyio.move_on_after(5):
+        while len(seen) < len(want):
+            await anyio.sleep(0.005)
+    assert seen == want
+
+
+async def test_it_lists_then_follows() -> None:
+    script = Script(
+        lists=[lambda: listing(thing("a", "1"))],
+        watches=[
+            [event("ADDED", thing("b", "11")), event("MODIFIED", thing("a", "12")), event("DELETED", thing("b", "13"))]
+        ],
+    )
+    async with following(script) as (informer, seen, api):
+        await until(seen, ["ADDED a@1", "ADDED b@11", "MODIFIED a@12", "DELETED b@13"])
+        assert informer.store.keys() == (Key("ns", "a"),)
+        assert informer.synced.is_set()
+        assert "resourceVersion=10" in api.seen[1]
+
+
+async def test_a_watch_that_ends_is_resumed_where_it_was() -> None:
+    bookmark = {"kind": "Job", "metadata": {"resourceVersion": "20"}}
+    script = Script(
+        lists=[lambda: listing(thing("a"))],
+        watches=[
+            [event("MODIFIED", thing("a", "15")), event("BOOKMARK", bookmark)],
+            [event("ADDED", thing("b", "21"))],
+        ],
+    )
+    async with following(script) as (_, seen, api):
+        await until(seen, ["ADDED a@1", "MODIFIED a@15", "ADDED b@21"])
+        assert "resourceVersion=20" in api.seen[2]
+
+
+async def test_after_a_410_what_vanished_meanwhile_is_reported_as_deleted() -> None:
+    gone = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})
+    script = Script(
+        lists=[
+            lambda: listing(thing("a"), thing("b")),
+            lambda: listing(thing("b", "30"), thing("c", "31"), version="40"),
+        ],
+        watches=[[gone]],
+    )
+    async with following(script) as (informer, seen, _):
+        await until(seen, ["ADDED a@1", "ADDED b@1", "MODIFIED b@30", "ADDED c@31", "DELETED a@1"])
+        assert len(informer.store) == 2
+
+
+async def test_an_object_that_was_made_again_meanwhile_is_two_objects() -> None:
+    script = Script(
+        lists=[lambda: listing(thing("a", "1", uid="one"))], watches=[[event("ADDED", thing("a", "9", uid="two"))]]
+    )
+    async with following(script) as (_, seen, _api):
+        await until(seen, ["ADDED a@1", "DELETED a@1", "ADDED a@9"])
+
+
+async def test_a_server_that_is_away_is_asked_again() -> None:
+    script = Script(
+        lists=[lambda: status_answer(403, "Forbidden"), lambda: json_answer({"broken": True}, 418), lambda: listing()],
+        watches=[],
+    )
+    async with following(script) as (informer, _, _api):
+        with anyio.fail_after(5):
+            await informer.synced.wait()
+        assert informer.last_error is None
+
+
+async def test_a_stream_that_is_no_stream_leads_to_a_new_list() -> None:
+    script = Script(
+        lists=[lambda: listing(thing("a")), lambda: listing(thing("a", "5"))],
+        watches=[[event("ADDED", {"metadata": {"name": 7}})]],
+    )
+    async with following(script) as (_, seen, _api):
+        await until(seen, ["ADDED a@1", "MODIFIED a@5"])
+
+
+async def test_indexes_follow_every_change() -> None:
+    script = Script(
+        lists=[lambda: listing(thing("a", queue="red"), thing("b", queue="red"))],
+        watches=[[event("MODIFIED", thing("a", "11", queue="blue")), event("DELETED", thing("b", "12"))]],
+    )
+    indexers = {"queue": lambda obj: [obj["spec"]["queue"]] if "queue" in obj["spec"] else []}
+    async with following(script, indexers=indexers) as (informer, seen, _):
+        await until(seen, ["ADDED a@1", "ADDED b@1", "MODIFIED a@11", "DELETED b@12"])
+        assert [row.key.name for row in informer.store.list("queue", "blue")] == ["a"]
+        assert informer.store.list("queue", "red") == []
+
+
+async def test_a_handler_that_comes_late_sees_what_is_there() -> None:
+    async with following(Script(lists=[lambda: listing(thing("a"))], watches=[])) as (informer, seen, _):
+        await until(seen, ["ADDED a@1"])
+        late: list[str] = []
+        informer.add_handler(lambda change: late.append(change.key.name))
+        assert late == ["a"]
+
+
+async def test_an_object_can_be_cut_down_before_it_is_kept() -> None:
+    script = Script(lists=[lambda: listing(thing("a", text="long"))], watches=[])
+    async with following(script, shrink=lambda raw: b"{}") as (informer, seen, _):
+        await until(seen, ["ADDED a@1"])
+        row = informer.store.get(Key("ns", "a"))
+        assert row is not None
+        assert (row.raw, row.uid) == (b"{}", "uid-a")
+
+
+@pytest.mark.parametrize("index", ["unknown"])
+async def test_an_unknown_index_is_an_error(index: str) -> None:
+    async with following(Script(lists=[lambda: listing()], watches=[])) as (informer, _, _api):
+        with pytest.raises(KeyError, match=index):
+            informer.store.list(index, "x")
