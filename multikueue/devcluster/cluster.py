@@ -8,7 +8,7 @@ task) is the provider's; data survives `down` until the folder is removed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
@@ -67,7 +67,7 @@ class Component(Protocol):
 
 
 class Cluster:
-    """One local cluster. An async context manager: `up` on entry, `down` on exit."""
+    """One local cluster. An async context manager: `up` on entry, `down` and `close` on exit."""
 
     def __init__(
         self,
@@ -78,6 +78,7 @@ class Cluster:
         authority: Authority,
         components: Sequence[Component],
         manifests: Sequence[JsonObject] = (),
+        closed: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
         self.folder = folder
@@ -85,6 +86,7 @@ class Cluster:
         self._authority = authority
         self._components = {component.name: component for component in components}
         self._manifests = manifests
+        self._closed = closed
 
     @property
     def ca(self) -> bytes:
@@ -175,10 +177,19 @@ class Cluster:
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self.down(grace=0.0)
+            self.close()
             raise
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.down()
+        with anyio.CancelScope(shield=True):
+            await self.down()
+        self.close()
+
+    def close(self) -> None:
+        """Give back what the cluster holds beyond its components, such as its port; it cannot come up again."""
+        if self._closed is not None:
+            self._closed()
+            self._closed = None

@@ -43,8 +43,10 @@ class PortRegistry:
         raise DevclusterError(f"no free port of {LOOPBACK} between {_FIRST} and {_LAST} after {_TRIES} tries")
 
     def give_back(self, port: int) -> None:
-        """Let others have the port."""
-        os.close(self._locks.pop(port))
+        """Let others have the port; harmless when it is not held."""
+        lock = self._locks.pop(port, None)
+        if lock is not None:
+            os.close(lock)
 
     def close(self) -> None:
         """Give all ports back."""

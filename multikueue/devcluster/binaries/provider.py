@@ -49,7 +49,9 @@ class BinariesProvider:
         return [self._etcd] if self._etcd is not None else []
 
     async def __aenter__(self) -> Self:
-        binaries = self._binaries or acquire.find() or await to_thread.run_sync(self._acquire)
+        binaries = self._binaries or acquire.find()
+        if binaries is None:
+            binaries = await to_thread.run_sync(self._acquire)
         self._binaries = binaries
         folder = self._folder / "etcd"
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,9 +72,8 @@ class BinariesProvider:
         """A cluster with its files in `folder`, not started yet."""
         if self._binaries is None:
             raise DevclusterError(f"cluster {name}: the provider has not been entered")
-        layout = control_plane.Layout(
-            name=name, folder=folder, etcd_folder=self._folder / "etcd", port=self._ports.take()
-        )
+        port = self._ports.take()
+        layout = control_plane.Layout(name=name, folder=folder, etcd_folder=self._folder / "etcd", port=port)
         layout.pki.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = Authority.load_or_create(layout.pki, name=f"{name}-ca")
         control_plane.prepare(layout, authority)
@@ -88,6 +89,7 @@ class BinariesProvider:
             authority=authority,
             components=[Process(spec) for spec in specs],
             manifests=spec.manifests,
+            closed=lambda: self._ports.give_back(port),
         )
 
     def _acquire(self) -> Binaries:

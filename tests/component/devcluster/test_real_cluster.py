@@ -24,12 +24,12 @@ async def test_a_real_cluster_reports_the_pinned_version(binaries_cluster: Clust
 
 async def test_data_survive_a_crash_of_the_api_server(binaries_provider: BinariesProvider, tmp_path: Path) -> None:
     spec = ClusterSpec(controllers=False, scheduler=False)
-    async with await binaries_provider.create("crashing", folder=tmp_path, spec=spec) as cluster:
-        async with cluster.client() as client:
-            await client.create(CONFIG_MAPS, KEPT, namespace="default")
-            await cluster.kill("apiserver")
-            await cluster.start("apiserver")
-            found = await client.get_object(CONFIG_MAPS, "kept", namespace="default")
+    cluster = await binaries_provider.create("crashing", folder=tmp_path, spec=spec)
+    async with cluster, cluster.client() as client:
+        await client.create(CONFIG_MAPS, KEPT, namespace="default")
+        await cluster.kill("apiserver")
+        await cluster.start("apiserver")
+        found = await client.get_object(CONFIG_MAPS, "kept", namespace="default")
     assert found["data"] == {"a": "1"}
 
 
