@@ -63,7 +63,8 @@ def stopped(local: JsonObject, *, now: str) -> JobWrite | None:
     if (local.get("spec") or {}).get("suspend"):
         new.pop("startTime", None)
         new["conditions"] = _with_suspended(old, now=now)
-    return JobWrite(body={"status": merge_patch(old, new)}, subresource="status")
+    patch = merge_patch(old, new)
+    return JobWrite(body={"status": patch}, subresource="status") if patch else None
 
 
 def _runs(status: JsonObject) -> bool:
