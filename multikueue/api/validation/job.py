@@ -20,7 +20,7 @@ def validate_job(new: Job, old: Job | None = None, *, has_default_queue: bool = 
 
     `has_default_queue` says whether the namespace has a LocalQueue named `default`.
     """
-    errors = [*_names(new), *_parallelism(new), *_elastic(new)]
+    errors = [*_names(new), *_parallelism(new), *_elastic(new), *_ungrouped(new)]
     errors += formats.admission_gates(new.metadata.annotations, None if old is None else old.metadata.annotations)
     errors += formats.topology(new.spec.template.metadata.annotations, path=_TEMPLATE_ANNOTATIONS, count=pod_count(new))
     if old is not None:
@@ -95,6 +95,12 @@ def _elastic(job: Job) -> Iterator[FieldError]:
     ):
         if key in template:
             yield forbidden(at(_TEMPLATE_ANNOTATIONS, key), "may not be combined with an elastic job")
+
+
+def _ungrouped(job: Job) -> Iterator[FieldError]:
+    key = constants.POD_SET_GROUP_NAME_ANNOTATION
+    if key in job.spec.template.metadata.annotations:
+        yield forbidden(at(_TEMPLATE_ANNOTATIONS, key), "a group needs two pod sets, and a Job has one")
 
 
 def _update(new: Job, old: Job, *, has_default_queue: bool) -> Iterator[FieldError]:
