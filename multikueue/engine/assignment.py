@@ -89,12 +89,15 @@ class PodSetResult:
     attempts: list[Attempt]
     error: str = ""
     severity: Severity = Severity.NO_MATCHING_FLAVOR
+    forced: AssignmentMode | None = None
 
     @property
     def mode(self) -> AssignmentMode:
         """How the pod set as a whole would be had."""
         if self.error:
             return AssignmentMode.NO_FIT
+        if self.forced is not None:
+            return self.forced
         if not self.reasons:
             return AssignmentMode.FIT
         return min((assignment_mode(choice.mode) for choice in self.choices.values()), default=AssignmentMode.NO_FIT)

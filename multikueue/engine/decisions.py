@@ -92,6 +92,7 @@ class Decision:
     resource_requests: tuple[tuple[str, Mapping[str, int]], ...] = ()
     flavors_considered: str = ""
     blocked_on_preemption_gates: bool = False
+    replaced_slice: Key | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the engine knows of flavors, checks, namespaces and topologies, and which queues that concerns.
 
-Owns lookups that flavor choice and the states of queues make. Matches of pod shapes against flavors are remembered until
-the flavor changes.
+Owns lookups that flavor choice and the states of queues make. Matches of pod shapes against flavors are kept
+until a flavor changes.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from multikueue.engine.settings import RequeueTimestamp, Settings
 from multikueue.engine.workloads import Workload
 
 if TYPE_CHECKING:
-    from multikueue.engine.queue import Lane
+    from multikueue.engine.queue import Lane, Queue
 
 _AFTER_RECLAIM: Final = timedelta(milliseconds=1)
 
@@ -62,6 +62,7 @@ class Pending:
         "place",
         "priority",
         "progress",
+        "queue",
         "reason",
         "requests",
         "slot",
@@ -92,6 +93,7 @@ class Pending:
         self.reason: QuotaReservedReason | None = None
         self.slot: object = None
         self.lane: Lane | None = None
+        self.queue: Queue | None = None
 
     @property
     def since(self) -> datetime:

@@ -58,38 +58,38 @@ class Lane:
 
     def __init__(self, key: LaneKey) -> None:
         self.key = key
-        self.heap: list[tuple[Order, Pending]] = []
+        self.heap: list[tuple[Order, int, Pending]] = []
         self.size = 0
         self.parked = False
-        self.top: tuple[Order, Lane] | None = None
+        self.top: tuple[Order, int, Lane] | None = None
 
-    def push(self, pending: Pending) -> None:
-        """Put a workload in; one that was taken out by place only, and not from the heap, may still be there."""
-        slot = (pending.order, pending)
+    def push(self, pending: Pending, number: int) -> None:
+        """Put a workload in; what it left behind when it was here before is passed over."""
+        slot = (pending.order, number, pending)
         pending.slot = slot
         heappush(self.heap, slot)
         self.size += 1
 
-    def first(self) -> tuple[Order, Pending] | None:
+    def first(self) -> tuple[Order, int, Pending] | None:
         """The first workload that is still here."""
         heap = self.heap
         while heap:
             slot = heap[0]
-            if slot[1].slot is slot:
+            if slot[2].slot is slot:
                 return slot
             heappop(heap)
         return None
 
     def members(self) -> Iterator[Pending]:
         """All workloads here, in no order."""
-        return (slot[1] for slot in self.heap if slot[1].slot is slot)
+        return (slot[2] for slot in self.heap if slot[2].slot is slot)
 
     def drop(self, pending: Pending) -> None:
         """Take a workload out."""
         pending.slot = None
         self.size -= 1
         if len(self.heap) > 64 and len(self.heap) > 4 * self.size:
-            self.heap = [slot for slot in self.heap if slot[1].slot is slot]
+            self.heap = [slot for slot in self.heap if slot[2].slot is slot]
             heapify(self.heap)
 
 
@@ -99,6 +99,7 @@ class Queue:
     __slots__ = (
         "_by_hash",
         "_lanes",
+        "_number",
         "_tops",
         "entries",
         "inflight",
@@ -125,13 +126,14 @@ class Queue:
         self.last_flush = -1
         self._lanes: dict[LaneKey, Lane] = {}
         self._by_hash: dict[str, list[Lane]] = {}
-        self._tops: list[tuple[Order, Lane]] = []
+        self._tops: list[tuple[Order, int, Lane]] = []
+        self._number = 0
 
     # Places.
 
     def add(self, pending: Pending, *, backoff_expired: bool) -> bool:
         """Take in a new or changed workload; whether it is in the heap now (`docs/spec/engine.md §1.5`)."""
-        self.entries[pending.workload.key] = pending
+        self._admit(pending)
         if not backoff_expired:
             self._park(pending)
             return False
@@ -144,6 +146,12 @@ class Queue:
         self.entries.pop(key, None)
         if self.preemptor is not None and self.preemptor.key == key:
             self.preemptor = None
+
+    def replace(self, old: Pending, new: Pending) -> None:
+        """Put the newer self of a workload that is in the heap into the heap."""
+        self._take_out(old)
+        self._admit(new)
+        self._lane_push(new, apart=True)
 
     def is_parked(self, pending: Pending) -> bool:
         """Whether a workload waits for a flush."""
@@ -178,6 +186,7 @@ class Queue:
             self.preemptor = Preemptor(pending.workload.key, pending.evaluated_generation, sticky)
         if self.inflight is pending:
             self.inflight = None
+        self._admit(pending)
         pending.place = Place.GONE
         immediate = reason in _IMMEDIATE or (
             self.strategy == QueueingStrategy.STRICT_FIFO and reason is not RequeueReason.NAMESPACE_MISMATCH
@@ -276,13 +285,13 @@ class Queue:
         tops = self._tops
         while tops:
             item = tops[0]
-            lane = item[1]
+            lane = item[2]
             if lane.top is not item:
                 heappop(tops)
                 continue
             slot = lane.first()
             if slot is not None and slot[0] == item[0]:
-                return slot[1]
+                return slot[2]
             heappop(tops)
             lane.top = None
             self._raise(lane)
@@ -304,7 +313,7 @@ class Queue:
                 usage = usages[lane.key.local_queue] = usage_of(lane.key.local_queue)
             rank = (usage, True, slot[0])
             if best is None or rank < best:
-                best, head = rank, slot[1]
+                best, head = rank, slot[2]
         if sticky is not None and best is not None and usage_of(sticky.local_queue) <= best[0]:
             return sticky
         return head
@@ -315,8 +324,13 @@ class Queue:
         if slot is None or lane.parked:
             return
         if lane.top is None or slot[0] < lane.top[0]:
-            lane.top = (slot[0], lane)
+            self._number += 1
+            lane.top = (slot[0], self._number, lane)
             heappush(self._tops, lane.top)
+
+    def _admit(self, pending: Pending) -> None:
+        self.entries[pending.workload.key] = pending
+        pending.queue = self
 
     def _push(self, pending: Pending) -> bool:
         """Into the heap, or into parking with its equals."""
@@ -332,7 +346,8 @@ class Queue:
             lane = self._lanes[key] = Lane(key)
             lane.parked = not apart and bool(pending.hash) and pending.hash in self.parked_hashes
             self._by_hash.setdefault(pending.hash, []).append(lane)
-        lane.push(pending)
+        self._number += 1
+        lane.push(pending, self._number)
         pending.lane = lane
         pending.place = Place.HEAP
         self._raise(lane)

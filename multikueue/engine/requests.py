@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from multikueue.core.quantity import Quantity
-from multikueue.engine.pod_requests import Adjusted, adjust, pod_request
+from multikueue.engine import messages
+from multikueue.engine.pod_requests import Adjusted, adjust, out_of_range, over_limits, pod_request
 from multikueue.engine.resources import FlavorResource, Requests, amount, clamp
 from multikueue.engine.settings import Settings
 from multikueue.engine.values import LimitRange, RuntimeClass
@@ -73,6 +74,23 @@ class RequestCounter:
     def pending(self, workload: Workload) -> tuple[PodSetRequests, ...]:
         """The totals of a workload that waits, without `pods`."""
         return tuple(self._pod_set(workload, pod_set) for pod_set in workload.pod_sets)
+
+    def problem(self, workload: Workload) -> str:
+        """Why a workload's requests can never be right, in the words for users; empty when they are."""
+        ranges = self.limit_ranges(workload.key.namespace)
+        problems: list[str] = []
+        outside: list[str] = []
+        for position, pod_set in enumerate(workload.pod_sets):
+            shape = pod_set.shape
+            if not ranges and not shape.pod_limits and not any(container.limits for container in shape.containers):
+                continue
+            adjusted = self.adjusted(workload, pod_set)
+            path = f"spec.podSets[{position}].template.spec"
+            problems.extend(over_limits(adjusted, path))
+            outside.extend(out_of_range(adjusted, ranges, path))
+        if problems:
+            return messages.resources_invalid(problems)
+        return messages.out_of_range(outside) if outside else ""
 
     def _pod_set(self, workload: Workload, pod_set: PodSet) -> PodSetRequests:
         count = effective_count(workload, pod_set, enabled=self._settings.gates.reclaimable_pods)

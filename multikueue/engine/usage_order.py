@@ -60,7 +60,7 @@ class UsageOrder:
         """How much of the present replaces the past after `seconds`."""
         if self._settings.half_life_seconds <= 0:
             return 0.0
-        return 1.0 - 0.5 ** (max(0.0, seconds) / self._settings.half_life_seconds)
+        return 1.0 - math.exp2(-max(0.0, seconds) / self._settings.half_life_seconds)
 
     def penalize(self, local_queue: Key, workload: Key, requests: Mapping[str, int]) -> None:
         """Charge a workload that was let in before its usage shows; charging twice changes nothing."""
