@@ -34,6 +34,7 @@ Body = Mapping[str, Any] | bytes
 _JSON: Final = "application/json"
 _METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+_LAYERS: Final = 4  # session, connector, TLS, TCP
 _TRIES: Final = 4
 _RETRY: Final = Backoff(base=0.1, factor=2.0, cap=5.0)
 _MAX_RETRY_AFTER: Final = 10.0  # a longer wait is the caller's decision
@@ -103,8 +104,9 @@ class KubeClient:
         for session in (self._calls, self._watches):
             if session is not None:
                 await session.close()
-        # aiohttp closes TLS transports one turn of the loop after it says so.
-        await asyncio.sleep(0)
+        # A socket under TLS is closed one turn of the loop later for each layer, after aiohttp says that it is.
+        for _ in range(_LAYERS):
+            await asyncio.sleep(0)
 
     # Reading
 

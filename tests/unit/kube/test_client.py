@@ -92,7 +92,7 @@ async def test_a_long_retry_after_is_the_callers_decision() -> None:
 async def test_a_server_that_is_not_there_is_unreachable_and_nothing_was_sent() -> None:
     config = ClusterConfig(name="gone", server="http://127.0.0.1:1", tls=TlsSource())
     async with KubeClient(config) as client:
-        with pytest.raises(errors.Unreachable, match="gone: POST jobs.batch") as caught:
+        with pytest.raises(errors.Unreachable, match=r"gone: POST jobs\.batch") as caught:
             await client.create(JOBS, {}, namespace="ns")
     assert not caught.value.sent
 
