@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from multikueue.core.errors import BadInput
-
 DISABLED: Final = "0"
 """As an address: do not listen."""
 
@@ -77,13 +75,3 @@ def parser() -> argparse.ArgumentParser:
 def parse(arguments: Sequence[str]) -> Options:
     """The options; argparse prints usage and leaves with 2 on a flag it does not know."""
     return Options(**vars(parser().parse_args(arguments)))
-
-
-def address(text: str, *, flag: str) -> tuple[str, int] | None:
-    """Host and port of `HOST:PORT` or `:PORT`; None for 0 and for nothing. Raises `BadInput` naming the flag."""
-    if text in ("", DISABLED):
-        return None
-    host, separator, port = text.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > 65535:
-        raise BadInput(f"{flag}: {text!r} is not an address such as :8080 or 127.0.0.1:8080")
-    return host.strip("[]"), int(port)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m manager`: options, logs, signals, and the exit code.
+
+Owns how the process starts and ends: 0 after SIGINT or SIGTERM, 1 when something outside is wrong, 2 when what it was
+told is. A mistake is one line on standard error, never a traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import anyio
+
+from manager import logs, options
+from manager.app import Manager
+from manager.dispatch.controller import DispatchController
+from manager.options import Options
+from multikueue.api import configuration
+from multikueue.core.clock import SystemClock
+from multikueue.core.errors import BadInput, MultikueueError
+from multikueue.kube import credentials
+from multikueue.kube.client import KubeClient
+
+_log = logging.getLogger("manager")
+
+_EXIT_SECONDS: Final = (
+    4.5  # the lease is given back and connections are closed in far less; a hang must not outlive 5 s
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the manager; the exit code."""
+    given = options.parse(sys.argv[1:] if arguments is None else arguments)
+    logs.configure(style=given.log_format, level=given.log_level)
+    try:
+        return asyncio.run(_run(given))
+    except BadInput as error:
+        _log.error("%s", error)
+        return 2
+    except MultikueueError as error:
+        _log.error("%s", error)
+        return 1
+    except BaseExceptionGroup as group:
+        expected, rest = group.split(MultikueueError)
+        if rest is not None:
+            raise rest from None
+        assert expected is not None
+        _log.error("%s", "; ".join(str(error) for error in _leaves(expected)))
+        return 1
+
+
+def _leaves(group: BaseExceptionGroup[MultikueueError]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+async def _run(given: Options) -> int:
+    settings = (
+        configuration.load(Path(given.config), **_namespace(given))
+        if given.config
+        else configuration.load("", **_namespace(given))
+    )
+    clock = SystemClock()
+    cluster = credentials.load(given.kubeconfig, context=given.context, clock=clock)
+    limits = settings.client_connection if "client_connection" in settings.model_fields_set else None
+    client = KubeClient(
+        cluster,
+        clock=clock,
+        qps=None if limits is None else limits.qps,
+        burst=None if limits is None else limits.burst,
+        user_agent="mk-manager",
+    )
+    async with anyio.create_task_group() as tasks, client:
+        tasks.start_soon(_until_signalled, tasks.cancel_scope)
+        manager = Manager(settings, client, options=given, clock=clock, random=Random(), dispatch=DispatchController)
+        await manager.run()
+    return 0
+
+
+def _namespace(given: Options) -> dict[str, str]:
+    return {"namespace": given.namespace} if given.namespace else {}
+
+
+async def _until_signalled(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for number in signals:
+            _log.info("%s: stopping", signal.Signals(number).name)
+            asyncio.get_running_loop().call_later(_EXIT_SECONDS, os._exit, 1)
+            scope.cancel()
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

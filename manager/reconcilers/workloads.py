@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Workload reconciler: facts from the caches, one decision, its writes.
+
+Owns which changes concern which Workload. The rules are `workload_decision`'s; quota is the scheduler's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from manager import admission_writes
+from manager.caches import CLUSTER_QUEUE_INDEX, OWNER_INDEX, QUEUE_INDEX, owner_term
+from manager.context import ManagerContext
+from manager.reconcilers import workload_decision
+from manager.reconcilers.workload_decision import Decision
+from manager.reconcilers.workload_facts import QueueFacts, WorkloadFacts, gates_of
+from manager.scheduler import priority_class_of
+from manager.views import View
+from manager.workload_status import Status, conditions_of
+from multikueue.api.constants import JOB_UID_LABEL
+from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import ACTIVE_CONDITION, WorkloadCondition
+from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
+from multikueue.core import conditions
+from multikueue.core.keys import Key
+from multikueue.core.timestamps import parse_time
+from multikueue.engine.settings import PodsReady
+from multikueue.integrations.registry import Registry
+from multikueue.kube.controller import Controller, Result
+from multikueue.kube.errors import Conflict, NotFound
+from multikueue.kube.events import Reference
+from multikueue.kube.informer import Change
+from multikueue.kube.store import Row
+
+_log = logging.getLogger(__name__)
+
+
+class WorkloadReconciler:
+    """Brings every Workload along its life."""
+
+    def __init__(
+        self,
+        context: ManagerContext,
+        *,
+        registry: Registry,
+        pods_ready: PodsReady | None,
+        queue_active: Callable[[str], bool],
+        workers: int = 10,
+    ) -> None:
+        """`queue_active` tells whether a ClusterQueue can admit."""
+        self._context = context
+        self._registry = registry
+        self._pods_ready = pods_ready
+        self._queue_active = queue_active
+        self._workloads = context.caches.view(WORKLOADS)
+        self._local_queues = context.caches.view(LOCAL_QUEUES)
+        self._cluster_queues = context.caches.view(CLUSTER_QUEUES)
+        retention = context.configuration.object_retention_policies.workloads.after_finished
+        self._retention = None if retention is None else retention.total_seconds()
+        self.controller: Controller[Key] = Controller(
+            "workload", self.reconcile, workers=workers, clock=context.clock, metrics=context.metrics.controllers
+        )
+
+    def attach(self) -> None:
+        """Follow Workloads and what their queues say."""
+        caches = self._context.caches
+        caches.subscribe(WORKLOADS, lambda change: self.controller.enqueue(change.key))
+        caches.subscribe(LOCAL_QUEUES, self._local_queue_changed)
+        caches.subscribe(CLUSTER_QUEUES, self._cluster_queue_changed)
+        for integration in self._registry:
+            caches.subscribe(integration.resource, partial(self._job_gone, integration.resource))
+
+    def _local_queue_changed(self, change: Change) -> None:
+        if not _counts_only(self._local_queues, change):
+            self._enqueue(QUEUE_INDEX, str(change.key))
+
+    def _cluster_queue_changed(self, change: Change) -> None:
+        if _counts_only(self._cluster_queues, change):
+            return
+        self._enqueue(CLUSTER_QUEUE_INDEX, change.key.name)
+        for queue in self._local_queues.store.list(CLUSTER_QUEUE_INDEX, change.key.name):
+            self._enqueue(QUEUE_INDEX, str(queue.key))
+
+    def _job_gone(self, kind: Resource, change: Change) -> None:
+        if change.new is None:
+            term = owner_term(
+                api_version=kind.api_version, kind=kind.kind, namespace=change.key.namespace, name=change.key.name
+            )
+            self._enqueue(OWNER_INDEX, term)
+
+    def _enqueue(self, index: str, value: str) -> None:
+        store = self._workloads.store
+        if store.indexed:
+            for row in store.list(index, value):
+                self.controller.enqueue(row.key)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """One look at one Workload."""
+        workload = self._context.statuses.current(key)
+        if workload is None:
+            return None
+        uid = workload["metadata"]["uid"]
+        before = Status.of(workload)
+        decision: Decision | None = None
+
+        def change(status: Status) -> Status:
+            nonlocal decision
+            decision = workload_decision.decide(
+                self._facts(workload), status, now=self._context.clock.now(), random=self._context.random
+            )
+            return decision.status
+
+        written = await self._context.statuses.write(key, change, uid=uid)
+        if written is None or decision is None:
+            return None
+        self._report(written, before, decision)
+        if decision.deactivate:
+            await self._deactivate(written)
+        if decision.delete:
+            await self._delete(written)
+        return None if decision.revisit is None else Result(after=decision.revisit)
+
+    def _facts(self, workload: JsonObject) -> WorkloadFacts:
+        metadata, spec = workload["metadata"], workload["spec"]
+        key = Key(metadata["namespace"], metadata["name"])
+        queue_name = spec.get("queueName") or ""
+        local_queue = self._local_queues.object(Key(key.namespace, queue_name)) if queue_name else None
+        admission: JsonObject = (workload.get("status") or {}).get("admission") or {}
+        cluster_name = (
+            admission.get("clusterQueue") or ((local_queue or {}).get("spec") or {}).get("clusterQueue") or ""
+        )
+        cluster_queue = self._cluster_queues.object(Key("", cluster_name)) if cluster_name else None
+        return WorkloadFacts(
+            key=key,
+            uid=metadata["uid"],
+            active=spec.get("active") is not False,
+            deleting="deletionTimestamp" in metadata,
+            owned=bool(metadata.get("ownerReferences")),
+            owner_gone=self._owner_gone(workload),
+            queue_name=queue_name,
+            gated_by=gates_of(workload),
+            maximum_execution_seconds=spec.get("maximumExecutionTimeSeconds"),
+            local_queue=None if local_queue is None else QueueFacts.of(local_queue),
+            cluster_queue=None
+            if cluster_queue is None
+            else QueueFacts.of(cluster_queue, active=self._queue_active(cluster_name)),
+            cluster_queue_name=cluster_name,
+            pods_ready=self._pods_ready,
+            retention_seconds=self._retention,
+        )
+
+    def _owner_gone(self, workload: JsonObject) -> bool:
+        """Whether it stood for a job that is no more, and nothing else will take it away."""
+        metadata = workload["metadata"]
+        owners = metadata.get("ownerReferences") or ()
+        was_owned = bool(owners) or JOB_UID_LABEL in (metadata.get("labels") or {})
+        if not was_owned or (owners and "deletionTimestamp" not in metadata):
+            return False
+        for owner in owners:
+            integration = self._registry.for_kind(owner["apiVersion"], owner["kind"])
+            if integration is None:
+                return False  # a kind we do not follow: nobody here can say whether it is gone
+            job = self._context.caches.view(integration.resource).get(Key(metadata["namespace"], owner["name"]))
+            if job is not None and job.uid == owner["uid"]:
+                return False
+        return True
+
+    def _report(self, workload: JsonObject, before: Status, decision: Decision) -> None:
+        recorder, metrics = self._context.recorder, self._context.metrics
+        reference = Reference.of(workload)
+        for note in decision.notes:
+            recorder.event(reference, note.type, note.reason, note.message)
+        after = decision.status
+        queue = (after.admission or before.admission or {}).get("clusterQueue") or ""
+        priority_class = priority_class_of(workload)
+        newly_evicted = after.is_true(WorkloadCondition.EVICTED) and not before.is_true(WorkloadCondition.EVICTED)
+        if newly_evicted:
+            evicted = after.condition(WorkloadCondition.EVICTED)
+            reason = "" if evicted is None else evicted.reason
+            metrics.evicted.labels(queue, reason, "", priority_class, metrics.role).inc()
+            _log.info("evicted %s from %s: %s", decision_key(workload), queue, reason)
+        if not after.is_true(WorkloadCondition.ADMITTED) or before.is_true(WorkloadCondition.ADMITTED):
+            return
+        now = self._context.clock.now()
+        reserved = after.condition(WorkloadCondition.QUOTA_RESERVED)
+        waited = 0.0 if reserved is None else max(0.0, (now - reserved.last_transition_time).total_seconds())
+        recorder.event(reference, "Normal", "Admitted", admission_writes.admitted_event(queue, waited=waited))
+        created = parse_time(workload["metadata"]["creationTimestamp"])
+        total = max(0.0, (now - admission_writes.waited_since(after, created)).total_seconds())
+        metrics.admitted.labels(queue, priority_class, metrics.role).inc()
+        metrics.checks_wait.labels(queue, priority_class, metrics.role).observe(waited)
+        metrics.admission_wait.labels(queue, priority_class, metrics.role).observe(total)
+
+    async def _deactivate(self, workload: JsonObject) -> None:
+        if workload["spec"].get("active") is False:
+            return
+        metadata = workload["metadata"]
+        try:
+            answer = await self._context.client.patch(
+                WORKLOADS, metadata["name"], {"spec": {"active": False}}, namespace=metadata["namespace"]
+            )
+        except NotFound:
+            return
+        self._workloads.observe(answer)
+
+    async def _delete(self, workload: JsonObject) -> None:
+        metadata = workload["metadata"]
+        try:
+            await self._context.client.delete(
+                WORKLOADS, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+            )
+        except (NotFound, Conflict):  # gone, or another one of that name: either way this one is deleted
+            return
+
+
+def decision_key(workload: JsonObject) -> Key:
+    """The key of a Workload object."""
+    return Key(workload["metadata"]["namespace"], workload["metadata"]["name"])
+
+
+def _counts_only(view: View, change: Change) -> bool:
+    """Whether a queue changed in nothing but its figures."""
+    if change.old is None or change.new is None:
+        return False
+    return _gist(view, change.old) == _gist(view, change.new)
+
+
+def _gist(view: View, row: Row) -> tuple[int, bool, bool]:
+    entries = (view.parse(row).get("status") or {}).get("conditions") or ()
+    return row.generation, row.deleting, conditions.is_true(conditions_of(entries), ACTIVE_CONDITION)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP side of the webhooks: a body in, a body out.
+
+Owns the routes and what is answered to something that is no review. The answers themselves are `webhooks.handlers`'.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from manager.webhooks.configurations import Hook
+from manager.webhooks.handlers import Handler
+from manager.webhooks.review import convert_review, read_admission, write_admission
+from multikueue.api import conversion
+from multikueue.api.crds import CONVERSION_PATH
+from multikueue.core.errors import BadInput
+
+_log = logging.getLogger(__name__)
+
+_MAX_BODY = 32 * 1024 * 1024  # a conversion of a long list comes in one request
+_Route = Callable[[web.Request], Awaitable[web.Response]]
+
+
+def application(
+    handlers: Mapping[str, tuple[Hook, Handler]], *, ready: Callable[[], Awaitable[None]]
+) -> web.Application:
+    """The application that serves all webhooks and the conversion.
+
+    Admission waits for `ready`, since a job that is defaulted by an empty cache would never be queued; conversion
+    does not, since the caches may need it to fill.
+    """
+    app = web.Application(client_max_size=_MAX_BODY)
+    app.router.add_post(CONVERSION_PATH, _convert)
+    for path, (hook, handler) in handlers.items():
+        app.router.add_post(path, _admission(hook, handler, ready))
+    return app
+
+
+def _admission(hook: Hook, handler: Handler, ready: Callable[[], Awaitable[None]]) -> _Route:
+    async def answer(request: web.Request) -> web.Response:
+        await ready()
+        try:
+            review = read_admission(await request.read())
+        except BadInput as error:
+            return web.Response(status=400, text=str(error))
+        found = handler(review)
+        if found.refusals:
+            _log.info(
+                "%s of %s %s/%s by %s refused: %s",
+                review.operation,
+                hook.resource.kind,
+                review.namespace,
+                review.name,
+                review.user,
+                "; ".join(found.refusals),
+            )
+        body = write_admission(review, found, kind=f"{hook.resource.kind}.{hook.resource.group}")
+        return web.Response(body=body, content_type="application/json")
+
+    return answer
+
+
+async def _convert(request: web.Request) -> web.Response:
+    try:
+        body = convert_review(await request.read(), conversion.convert)
+    except BadInput as error:
+        return web.Response(status=400, text=str(error))
+    return web.Response(body=body, content_type="application/json")
