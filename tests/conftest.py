@@ -79,6 +79,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
     async def checked(*args: object, **kwargs: object) -> None:
         before = asyncio.all_tasks()
         await test(*args, **kwargs)
+        for _ in range(5):  # a closed TLS connection gives its socket back one turn of the loop later for each layer
+            await asyncio.sleep(0)
         for _ in range(10):  # cancelled tasks need a few turns of the loop to end
             if not asyncio.all_tasks() - before:
                 return
