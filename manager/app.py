@@ -129,7 +129,8 @@ class Manager:
 
     async def run(self) -> None:
         """Run until cancelled. Raises `PortInUse` and `BadInput` at once; everything else is waited out."""
-        async with AsyncExitStack() as servers:
+        servers = AsyncExitStack()
+        try:
             await self._serve_probes(servers)
             await self._connected(lambda: ensure_namespace(self._client, self._namespace))
             manager_uid = await self._connected(self._manager_uid)
@@ -157,6 +158,10 @@ class Manager:
                         name="webhook-certificate",
                     )
                 await self._compete(lambda: self._lead(context, webhooks))
+        finally:
+            # A cancelled scope would interrupt the closing of connections at its first await.
+            with anyio.CancelScope(shield=True):
+                await servers.aclose()
 
     async def _compete(self, lead: Callable[[], Awaitable[None]]) -> None:
         if not self._elects:
@@ -185,7 +190,9 @@ class Manager:
             async with anyio.create_task_group() as tasks:
                 if webhooks is not None:
                     # Before the caches: objects stored in an older version can only be listed through the conversion.
-                    tasks.start_soon(self._installer(webhooks).run, name="webhook-installer")
+                    installer = self._installer(webhooks)
+                    tasks.start_soon(installer.run, name="webhook-installer")
+                    await installer.installed.wait()
                 await self.caches.synced()
                 for name, part in self._parts(context):
                     tasks.start_soon(part, name=name)

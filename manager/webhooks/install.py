@@ -41,11 +41,13 @@ class Installer:
         self._reach = reach
         self._excluded = excluded
         self._told: set[str] = set()
+        self.installed = anyio.Event()
 
     async def run(self) -> None:
         """Install now and look again from time to time, until cancelled."""
         while True:
             await self.install()
+            self.installed.set()
             await anyio.sleep(CHECK_SECONDS)
 
     async def install(self) -> None:

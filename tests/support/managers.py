@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A manager inside the test, and the objects its users make.
+
+Owns starting a `Manager` on free ports beside the test, waiting for what it does with a deadline, and short builders
+of queues and jobs.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, TypeVar
+
+import anyio
+import orjson
+
+from manager.app import Dispatch, Manager
+from manager.options import Options
+from multikueue.api import configuration
+from multikueue.api.constants import QUEUE_NAME_LABEL
+from multikueue.api.resource import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NAMESPACES, PODS, RESOURCE_FLAVORS, WORKLOADS
+from multikueue.core.clock import SystemClock
+from multikueue.devcluster.cluster import Cluster
+from multikueue.kube.client import KubeClient
+from multikueue.kube.errors import AlreadyExists, NotFound
+
+T = TypeVar("T")
+Object = dict[str, Any]
+
+_DEADLINE = 30.0
+
+
+def free_port() -> int:
+    """A port nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def running_manager(
+    cluster: Cluster,
+    *,
+    settings: str = "",
+    webhooks: bool = True,
+    leader_election: bool = False,
+    job_integrations: bool = True,
+    identity: str | None = None,
+    dispatch: Dispatch | None = None,
+) -> AsyncIterator[Manager]:
+    """A manager of `cluster` that leads, as long as the context lasts."""
+    options = Options(
+        webhook_url=f"https://127.0.0.1:{free_port()}" if webhooks else None,
+        webhooks=webhooks,
+        leader_election=leader_election,
+        job_integrations=job_integrations,
+        metrics_bind="127.0.0.1:0",
+        health_bind="127.0.0.1:0",
+        identity=identity,
+    )
+    async with cluster.client() as client, anyio.create_task_group() as tasks:
+        manager = Manager(
+            configuration.load(settings),
+            client,
+            options=options,
+            clock=SystemClock(),
+            random=Random(1),
+            dispatch=dispatch,
+        )
+        tasks.start_soon(manager.run)
+        if not leader_election:
+            await eventually(lambda: _value(manager.leading), what="the manager leads")
+            if webhooks and job_integrations:
+                await webhooks_answer(client)
+        yield manager
+        tasks.cancel_scope.cancel()
+
+
+async def webhooks_answer(client: KubeClient) -> None:
+    """Wait until the API server has heard of the webhooks; it learns of a configuration a moment after it is stored."""
+    job = job_manifest("probe", namespace="default", queue="probe")
+
+    async def probe() -> bool:
+        stored = orjson.loads(await client.create(JOBS, job, namespace="default", dry_run=True))
+        return bool(stored["spec"].get("suspend"))
+
+    await eventually(probe, what="the webhooks are asked")
+
+
+async def _value(value: T) -> T:
+    return value
+
+
+async def eventually(
+    probe: Callable[[], Awaitable[T]], *, what: str, deadline: float = _DEADLINE, until: Callable[[T], bool] = bool
+) -> T:
+    """What `probe` gives once `until` holds of it; fails with the last answer when it never does."""
+    last: T | None = None
+    with anyio.move_on_after(deadline):
+        while True:
+            last = await probe()
+            if until(last):
+                return last
+            await anyio.sleep(0.02)
+    raise AssertionError(f"not within {deadline:.0f} s: {what}; last seen: {last!r}")
+
+
+async def ensure(client: KubeClient, resource: Any, obj: Object) -> None:
+    """Create, or leave what is there."""
+    try:
+        await client.create(resource, obj, namespace=obj["metadata"].get("namespace"))
+    except AlreadyExists:
+        return
+
+
+async def make_namespace(client: KubeClient, name: str) -> None:
+    """A namespace."""
+    await ensure(client, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
+async def make_queue(
+    client: KubeClient,
+    name: str,
+    *,
+    namespace: str,
+    cpu: str = "10",
+    cohort: str | None = None,
+    preemption: Object | None = None,
+    checks: tuple[str, ...] = (),
+    flavor: str = "default",
+) -> None:
+    """A flavor, a ClusterQueue with cpu and memory of it, a namespace, and a LocalQueue of the same name."""
+    await ensure(
+        client,
+        RESOURCE_FLAVORS,
+        {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": flavor}},
+    )
+    await make_namespace(client, namespace)
+    spec: Object = {
+        "namespaceSelector": {},
+        "resourceGroups": [
+            {
+                "coveredResources": ["cpu"],
+                "flavors": [{"name": flavor, "resources": [{"name": "cpu", "nominalQuota": cpu}]}],
+            }
+        ],
+    }
+    if cohort:
+        spec["cohortName"] = cohort
+    if preemption:
+        spec["preemption"] = preemption
+    if checks:
+        spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": check} for check in checks]}
+    await client.create(
+        CLUSTER_QUEUES,
+        {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec},
+    )
+    await client.create(
+        LOCAL_QUEUES,
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "LocalQueue",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"clusterQueue": name},
+        },
+        namespace=namespace,
+    )
+
+
+def job_manifest(
+    name: str,
+    *,
+    namespace: str,
+    queue: str | None,
+    cpu: str = "1",
+    parallelism: int = 1,
+    labels: dict[str, str] | None = None,
+    suspend: bool | None = None,
+) -> Object:
+    """A Job of one container."""
+    labels = {**({QUEUE_NAME_LABEL: queue} if queue else {}), **(labels or {})}
+    job: Object = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "parallelism": parallelism,
+            "completions": parallelism,
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu}}}],
+                }
+            },
+        },
+    }
+    if suspend is not None:
+        job["spec"]["suspend"] = suspend
+    return job
+
+
+async def make_job(
+    client: KubeClient,
+    name: str,
+    *,
+    namespace: str,
+    queue: str | None,
+    cpu: str = "1",
+    parallelism: int = 1,
+    labels: dict[str, str] | None = None,
+    suspend: bool | None = None,
+) -> Object:
+    """A Job of one container, as the server stored it."""
+    job = job_manifest(
+        name, namespace=namespace, queue=queue, cpu=cpu, parallelism=parallelism, labels=labels, suspend=suspend
+    )
+    stored: Object = orjson.loads(await client.create(JOBS, job, namespace=namespace))
+    return stored
+
+
+async def workload_of(client: KubeClient, job: str, *, namespace: str) -> Object | None:
+    """The Workload that the Job of that name owns."""
+    page = await client.list_all(WORKLOADS, namespace=namespace)
+    for raw in page.items:
+        found: Object = orjson.loads(raw)
+        if any(owner["name"] == job for owner in found["metadata"].get("ownerReferences") or ()):
+            return found
+    return None
+
+
+def condition(obj: Object | None, kind: str) -> Object:
+    """The condition of that type; empty when there is none."""
+    entries = ((obj or {}).get("status") or {}).get("conditions") or ()
+    return next((entry for entry in entries if entry["type"] == kind), {})
+
+
+def is_true(obj: Object | None, kind: str) -> bool:
+    """Whether the condition of that type is True."""
+    return bool(condition(obj, kind).get("status") == "True")
+
+
+async def wait_condition(
+    client: KubeClient, job: str, kind: str, *, namespace: str, status: str = "True", reason: str | None = None
+) -> Object:
+    """The Workload of the Job, once the condition has that status and, where given, that reason."""
+
+    async def probe() -> Object | None:
+        return await workload_of(client, job, namespace=namespace)
+
+    found = await eventually(
+        probe,
+        what=f"{kind}={status} {reason or ''} on the Workload of {namespace}/{job}",
+        until=lambda seen: (
+            condition(seen, kind).get("status") == status
+            and (reason is None or condition(seen, kind).get("reason") == reason)
+        ),
+    )
+    assert found is not None
+    return found
+
+
+async def get(client: KubeClient, resource: Any, name: str, *, namespace: str | None = None) -> Object | None:
+    """The object, or None."""
+    try:
+        return await client.get_object(resource, name, namespace=namespace)
+    except NotFound:
+        return None
+
+
+async def finish_pods(client: KubeClient, job: str, *, namespace: str, phase: str = "Succeeded") -> int:
+    """Let every pod of the Job end; how many there were."""
+    page = await client.list_all(PODS, namespace=namespace, label_selector=f"batch.kubernetes.io/job-name={job}")
+    ended = 0
+    for raw in page.items:
+        pod = orjson.loads(raw)
+        if pod.get("status", {}).get("phase") in ("Succeeded", "Failed") or "deletionTimestamp" in pod["metadata"]:
+            continue
+        status = {"phase": phase, "conditions": [{"type": "Ready", "status": "False", "reason": "PodCompleted"}]}
+        await client.patch(PODS, pod["metadata"]["name"], {"status": status}, namespace=namespace, subresource="status")
+        ended += 1
+    return ended
