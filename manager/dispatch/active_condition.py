@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing the Active condition of a cluster-scoped object, when it says something new."""
+
+from __future__ import annotations
+
+import logging
+
+from manager.context import ManagerContext
+from manager.workload_status import conditions_of
+from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import ACTIVE_CONDITION
+from multikueue.api.resource import Resource
+from multikueue.core import conditions
+from multikueue.core.conditions import FALSE, TRUE, Condition
+from multikueue.core.timestamps import format_time
+from multikueue.kube.client import PatchKind
+
+_log = logging.getLogger(__name__)
+
+
+def active_condition(obj: JsonObject) -> Condition | None:
+    """The Active condition as it stands."""
+    return conditions.find(_read(obj), ACTIVE_CONDITION)
+
+
+async def write_active(
+    context: ManagerContext, resource: Resource, obj: JsonObject, *, active: bool, reason: str, message: str
+) -> None:
+    """Make Active say this. Raises `Conflict` when `obj` is not the newest any more."""
+    before = _read(obj)
+    after = conditions.set_condition(
+        before,
+        Condition(
+            type=ACTIVE_CONDITION,
+            status=TRUE if active else FALSE,
+            reason=reason,
+            message=message,
+            last_transition_time=context.clock.now(),
+            observed_generation=obj["metadata"].get("generation"),
+        ),
+    )
+    if after is before:
+        return
+    name = obj["metadata"]["name"]
+    answer = await context.client.patch(
+        resource,
+        name,
+        {"status": {"conditions": [_wire(condition) for condition in after]}},
+        kind=PatchKind.MERGE,
+        subresource="status",
+        resource_version=obj["metadata"]["resourceVersion"],
+    )
+    context.caches.view(resource).observe(answer)
+    _log.info("%s %s: Active=%s %s: %s", resource.kind, name, active, reason, message)
+
+
+def _read(obj: JsonObject) -> tuple[Condition, ...]:
+    return conditions_of((obj.get("status") or {}).get("conditions") or ())
+
+
+def _wire(condition: Condition) -> JsonObject:
+    wire: JsonObject = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": format_time(condition.last_transition_time),
+    }
+    if condition.observed_generation is not None:
+        wire["observedGeneration"] = condition.observed_generation
+    return wire

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The assignment that a workload and its job make (`docs/spec/multikueue.md §5.3`).
+
+Owns the body of a RemoteAssignment and its fingerprint. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from multikueue.api.constants import CLUSTER_LABEL, JOB_UID_LABEL, ORIGIN_LABEL, PartitionPolicy
+from multikueue.api.meta import JsonObject
+from multikueue.api.remoteassignment import Intent, assignment_name, mailbox_namespace
+from multikueue.api.resource import REMOTE_ASSIGNMENTS
+from multikueue.core.keys import Key
+from multikueue.federation.wire import FINGERPRINT_ANNOTATION, cluster_label
+from multikueue.integrations.admission_infos import pod_set_infos
+from multikueue.integrations.protocol import JobIntegration, PodSetInfo, RemoteIdentity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """What all assignments of one dispatch have in common."""
+
+    workload: JsonObject
+    job: JsonObject
+    integration: JobIntegration
+    flavors: Mapping[str, JsonObject]
+    origin: str
+    manager_uid: str
+    epoch: int
+    policy: PartitionPolicy
+    lease_seconds: int
+
+
+def fingerprint(workload: JsonObject) -> str:
+    """Equal as long as what was sent of the workload need not be sent again."""
+    admission: JsonObject = (workload.get("status") or {}).get("admission") or {}
+    parts = (workload.get("spec"), admission.get("podSetAssignments"))
+    return hashlib.blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
+
+
+def assignment(dispatch: Dispatch, cluster: str) -> JsonObject:
+    """The object for the mailbox of `cluster`, with intent Reserve. Raises `InjectionConflict`."""
+    metadata: JsonObject = dispatch.workload["metadata"]
+    spec: JsonObject = dispatch.workload["spec"]
+    key = Key(metadata["namespace"], metadata["name"])
+    name = assignment_name(key)
+    infos = pod_set_infos(dispatch.workload, dispatch.flavors)
+    resource = dispatch.integration.resource
+    # The job's uid would make a worker's own engine look for an owner that is not there.
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != JOB_UID_LABEL}
+    body: JsonObject = {
+        "workload": {"namespace": key.namespace, "name": key.name, "uid": metadata["uid"]},
+        "origin": dispatch.origin,
+        "managerUID": dispatch.manager_uid,
+        "epoch": dispatch.epoch,
+        "intent": str(Intent.RESERVE),
+        "queueName": spec.get("queueName", ""),
+        "workloadSpec": spec,
+        "workloadLabels": labels | {ORIGIN_LABEL: dispatch.origin},
+        "workloadAnnotations": metadata.get("annotations") or {},
+        "job": {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": dispatch.job["metadata"]["name"],
+            "manifest": dispatch.integration.remote_manifest(
+                dispatch.job,
+                infos,
+                identity=RemoteIdentity(
+                    workload_name=key.name,
+                    origin=dispatch.origin,
+                    epoch=dispatch.epoch,
+                    manager_uid=dispatch.manager_uid,
+                    assignment=name,
+                ),
+            ),
+        },
+        "podSetAssignments": [_pod_set(dispatch.workload, info) for info in infos],
+        "partitionPolicy": str(dispatch.policy),
+        "leaseSeconds": dispatch.lease_seconds,
+    }
+    if spec.get("priority") is not None:
+        body["priority"] = spec["priority"]
+    return {
+        "apiVersion": REMOTE_ASSIGNMENTS.api_version,
+        "kind": REMOTE_ASSIGNMENTS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": mailbox_namespace(cluster),
+            "labels": {CLUSTER_LABEL: cluster_label(cluster)},
+            "annotations": {CLUSTER_LABEL: cluster, FINGERPRINT_ANNOTATION: fingerprint(dispatch.workload)},
+        },
+        "spec": body,
+    }
+
+
+def _pod_set(workload: JsonObject, info: PodSetInfo) -> JsonObject:
+    admission: JsonObject = workload["status"]["admission"]
+    admitted: JsonObject = next((item for item in admission["podSetAssignments"] if item["name"] == info.name), {})
+    return {
+        "name": info.name,
+        "count": info.count,
+        "flavors": admitted.get("flavors") or {},
+        "resourceUsage": admitted.get("resourceUsage") or {},
+        "nodeLabels": dict(info.node_selector),
+        "tolerations": list(info.tolerations),
+    }

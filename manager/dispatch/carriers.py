@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How wishes reach a worker cluster and its words come back.
+
+Owns the `Carrier` interface and the pull carrier: objects in the cluster's mailbox namespace. Promises that the plan
+is made from one value, whoever carries it: what is being removed is not observed any more, and what was just written
+is observed as written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from manager.context import ManagerContext
+from multikueue.api.meta import JsonObject
+from multikueue.api.remoteassignment import Intent, assignment_name, mailbox_namespace
+from multikueue.api.resource import REMOTE_ASSIGNMENTS
+from multikueue.core.errors import BadInput
+from multikueue.core.keys import Key
+from multikueue.federation.facts import Observation
+from multikueue.federation.wire import cluster_of, observation_of, workload_of
+from multikueue.kube.client import PatchKind
+from multikueue.kube.errors import AlreadyExists, Conflict, NotFound
+from multikueue.kube.informer import Change
+from multikueue.kube.patch import merge_diff
+
+_log = logging.getLogger(__name__)
+
+
+class Carrier(Protocol):
+    """One way between the manager and agents."""
+
+    def observations(self, workload: Key) -> Mapping[str, Observation]:
+        """What stands in the mailboxes about the workload, by cluster."""
+
+    def workloads(self, cluster: str | None = None) -> Iterable[Key]:
+        """The workloads that something stands about, in one mailbox or in any."""
+
+    async def assign(self, cluster: str, workload: Key, body: JsonObject) -> None:
+        """Put the assignment there, or bring it up to date."""
+
+    async def set_intent(self, cluster: str, workload: Key, intent: Intent) -> None:
+        """Change what the cluster is to do. An assignment that is gone is left alone."""
+
+    async def remove(self, cluster: str, workload: Key) -> None:
+        """Take the assignment away."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    uid: str
+    workload: Key
+    observation: Observation
+
+
+class MailboxCarrier:
+    """Assignments as objects in mailbox namespaces."""
+
+    def __init__(self, context: ManagerContext, *, changed: Callable[[Key], None]) -> None:
+        self._client = context.client
+        self._view = context.caches.view(REMOTE_ASSIGNMENTS)
+        self._changed = changed
+        self._entries: dict[Key, _Entry] = {}
+        self._by_workload: dict[Key, dict[str, Key]] = {}
+        self._removing: set[str] = set()
+        self._view.subscribe(self._take)
+
+    def observations(self, workload: Key) -> Mapping[str, Observation]:
+        """By cluster, without those whose removal was sent."""
+        entries = (self._entries[key] for key in self._by_workload.get(workload, {}).values())
+        return {entry.observation.cluster: entry.observation for entry in entries if entry.uid not in self._removing}
+
+    def workloads(self, cluster: str | None = None) -> Iterable[Key]:
+        """As they are now."""
+        return [key for key, clusters in self._by_workload.items() if cluster is None or cluster in clusters]
+
+    async def assign(self, cluster: str, workload: Key, body: JsonObject) -> None:
+        """Create, or patch what differs. Raises `Conflict` while another object of that name is on its way out."""
+        key = _key(cluster, workload)
+        entry = self._entries.get(key)
+        if entry is None or entry.uid in self._removing:
+            try:
+                self._view.observe(await self._client.create(REMOTE_ASSIGNMENTS, body, namespace=key.namespace))
+            except AlreadyExists:
+                # Written before a restart or by a former leader, and not in the cache yet.
+                await self._update(
+                    await self._client.get_object(REMOTE_ASSIGNMENTS, key.name, namespace=key.namespace), body
+                )
+            return
+        current = self._view.object(key)
+        if current is not None:
+            await self._update(current, body)
+
+    async def set_intent(self, cluster: str, workload: Key, intent: Intent) -> None:
+        """A patch of one field, guarded by the uid."""
+        key = _key(cluster, workload)
+        entry = self._entries.get(key)
+        if entry is None:
+            return
+        patch = {"metadata": {"uid": entry.uid}, "spec": {"intent": str(intent)}}
+        try:
+            answer = await self._client.patch(
+                REMOTE_ASSIGNMENTS, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE
+            )
+        except NotFound:
+            return
+        self._view.observe(answer)
+
+    async def remove(self, cluster: str, workload: Key) -> None:
+        """Delete by uid, so that a later assignment of that name is not hit."""
+        key = _key(cluster, workload)
+        entry = self._entries.get(key)
+        if entry is None or entry.uid in self._removing:
+            return
+        self._removing.add(entry.uid)
+        try:
+            await self._client.delete(REMOTE_ASSIGNMENTS, key.name, namespace=key.namespace, uid=entry.uid)
+        except (NotFound, Conflict):
+            return  # gone already, or another one by now, which its own event tells of
+        except BaseException:
+            self._removing.discard(entry.uid)
+            raise
+
+    async def _update(self, current: JsonObject, body: JsonObject) -> None:
+        if current["spec"]["workload"] != body["spec"]["workload"]:
+            # The workload was deleted and made again under its name: what stands there is of the former one.
+            await self._client.delete(
+                REMOTE_ASSIGNMENTS,
+                current["metadata"]["name"],
+                namespace=current["metadata"]["namespace"],
+                uid=current["metadata"]["uid"],
+            )
+            raise BadInput(f"RemoteAssignment {current['metadata']['name']}: was of another workload, is made anew")
+        metadata = {name: current["metadata"].get(name) or {} for name in ("labels", "annotations")}
+        wanted = {**metadata, **{name: body["metadata"][name] for name in metadata}}
+        patch = merge_diff({"metadata": metadata, "spec": current["spec"]}, {"metadata": wanted, "spec": body["spec"]})
+        if patch is None:
+            return
+        patch["metadata"] = {**patch.get("metadata", {}), "uid": current["metadata"]["uid"]}
+        name, namespace = current["metadata"]["name"], current["metadata"]["namespace"]
+        answer = await self._client.patch(REMOTE_ASSIGNMENTS, name, patch, namespace=namespace, kind=PatchKind.MERGE)
+        self._view.observe(answer)
+
+    def _take(self, change: Change) -> None:
+        old = self._entries.pop(change.key, None)
+        if old is not None:
+            clusters = self._by_workload[old.workload]
+            clusters.pop(old.observation.cluster, None)
+            if not clusters:
+                del self._by_workload[old.workload]
+        if change.new is None:
+            if old is not None:
+                self._removing.discard(old.uid)
+                self._changed(old.workload)
+            return
+        obj = change.new.object()
+        workload = workload_of(obj)
+        try:
+            observation = observation_of(obj)
+        except BadInput as error:
+            _log.error("%s: %s; it is left alone until somebody mends it", cluster_of(obj), error)
+            return
+        self._entries[change.key] = _Entry(change.new.uid, workload, observation)
+        self._by_workload.setdefault(workload, {})[observation.cluster] = change.key
+        self._changed(workload)
+
+
+def _key(cluster: str, workload: Key) -> Key:
+    return Key(mailbox_namespace(cluster), assignment_name(workload))

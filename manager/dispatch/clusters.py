@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MultiKueueClusters: their mailboxes, their Active condition, and what dispatch knows of each.
+
+Owns the condition Active of MultiKueueClusters, the objects in a mailbox namespace that an agent needs, and the book
+of cluster facts that every plan is made from. Promises that the book is right before the first workload is planned,
+and that a cluster whose availability changes is told to those who asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from manager.context import ManagerContext
+from manager.dispatch.active_condition import active_condition, write_active
+from manager.dispatch.kubeconfigs import KubeconfigReader
+from manager.dispatch.mailboxes import Mailboxes
+from multikueue.api.constants import MAILBOX_OBJECT_NAME, TRANSPORT_ANNOTATION, Transport
+from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import ClusterReason
+from multikueue.api.remoteassignment import mailbox_namespace
+from multikueue.api.resource import CLUSTER_REGISTRATIONS, CLUSTER_REPORTS, LEASES, MULTIKUEUE_CLUSTERS
+from multikueue.core.keys import Key
+from multikueue.core.quantity import Quantity
+from multikueue.core.timestamps import parse_time
+from multikueue.federation import cluster_health
+from multikueue.federation.cluster_health import ClusterHealth, ClusterHealthFacts, LeaseFacts
+from multikueue.federation.facts import ClusterFacts
+from multikueue.federation.kubeconfigs import KubeconfigProblem
+from multikueue.kube.controller import Result
+
+PUSH_UNAVAILABLE = (
+    "transport push is not available in this version: "
+    f"annotate the cluster with {TRANSPORT_ANNOTATION}={Transport.AGENT} and run an agent beside it"
+)
+
+
+class Clusters:
+    """The reconciler of MultiKueueClusters, and the book of their facts."""
+
+    def __init__(self, context: ManagerContext, *, changed: Callable[[str], None]) -> None:
+        self._context = context
+        self._changed = changed
+        self._kubeconfigs = KubeconfigReader(context)
+        self._mailboxes = Mailboxes(context)
+        self._facts: dict[str, ClusterFacts] = {}
+        self._absent: dict[str, datetime] = {}
+
+    def get(self, name: str) -> ClusterFacts | None:
+        """What is known of the cluster; None when there is no MultiKueueCluster of that name."""
+        return self._facts.get(name)
+
+    def outside(self, name: str, *, why: str) -> ClusterFacts:
+        """The facts of a cluster that is named somewhere but not in the config, or is not there at all.
+
+        The moment of its absence is when it was noticed here first: the API keeps no trace of it.
+        """
+        now = self._context.clock.now()
+        known = self._facts.get(name)
+        if known is not None and known.lost_since is not None:
+            return known
+        since = self._absent.setdefault(name, now)
+        return ClusterFacts(name=name, lost_since=since, reason="NotInConfig", message=why, takes_new_work=False)
+
+    def inside(self, name: str) -> ClusterFacts:
+        """The facts of a cluster that the config lists, whether it is there or not."""
+        known = self._facts.get(name)
+        if known is None:
+            return self.outside(name, why="the MultiKueueCluster does not exist")
+        self._absent.pop(name, None)
+        return known
+
+    @property
+    def active(self) -> dict[str, bool]:
+        """Of each MultiKueueCluster that exists, whether it is Active."""
+        return {name: facts.available for name, facts in self._facts.items()}
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Bring mailbox, condition and book of one cluster up to date."""
+        cluster = self._context.caches.view(MULTIKUEUE_CLUSTERS).object(key)
+        now = self._context.clock.now()
+        if cluster is None:
+            if self._facts.pop(key.name, None) is not None:
+                self._absent[key.name] = now
+                self._changed(key.name)
+            return None
+        agent = (cluster["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) == Transport.AGENT
+        health = self._judge(cluster, agent=agent, now=now)
+        await write_active(
+            self._context,
+            MULTIKUEUE_CLUSTERS,
+            cluster,
+            active=health.active,
+            reason=health.reason,
+            message=health.message,
+        )
+        self._enter(key.name, health)
+        # Last, so that a management cluster without our CRDs still shows why the cluster is not Active.
+        if agent:
+            await self._mailboxes.ensure(key.name)
+        after = health.recheck_after
+        # A path is read again now and then: there is no event for a file.
+        again = self._kubeconfigs.recheck_after(cluster)
+        if after is None or (again is not None and again < after):
+            after = again
+        return None if after is None else Result(after=max(0.05, after.total_seconds()))
+
+    def _judge(self, cluster: JsonObject, *, agent: bool, now: datetime) -> ClusterHealth:
+        problem = self._kubeconfigs.problem(cluster)
+        if problem is None and not agent:
+            problem = KubeconfigProblem(ClusterReason.CLIENT_CONNECTION_FAILED, PUSH_UNAVAILABLE)
+        facts = ClusterHealthFacts(
+            created=parse_time(cluster["metadata"]["creationTimestamp"]),
+            problem=problem,
+            lease=self._lease(cluster["metadata"]["name"]),
+            active=active_condition(cluster),
+        )
+        return cluster_health.judge(facts, now)
+
+    def _lease(self, cluster: str) -> LeaseFacts:
+        key = Key(mailbox_namespace(cluster), MAILBOX_OBJECT_NAME)
+        lease = self._context.caches.view(LEASES).object(key)
+        spec: JsonObject = (lease or {}).get("spec") or {}
+        renewed = spec.get("renewTime")
+        return LeaseFacts(
+            renewed=parse_time(renewed) if renewed else None,
+            duration=timedelta(seconds=int(spec.get("leaseDurationSeconds") or 40)),
+            holder=str(spec.get("holderIdentity") or ""),
+        )
+
+    def _enter(self, name: str, health: ClusterHealth) -> None:
+        before = self._facts.get(name)
+        report = self._context.caches.view(CLUSTER_REPORTS).object(Key(mailbox_namespace(name), MAILBOX_OBJECT_NAME))
+        status: JsonObject = (report or {}).get("status") or {}
+        capacity: list[JsonObject] = status.get("capacity") or []
+        registration = self._context.caches.view(CLUSTER_REGISTRATIONS).object(Key("", name))
+        spec: JsonObject = (registration or {}).get("spec") or {}
+        facts = self._facts[name] = ClusterFacts(
+            name=name,
+            lost_since=health.lost_since,
+            reason=health.reason,
+            message=health.message,
+            takes_new_work=not (spec.get("cordoned") or spec.get("drain")),
+            free={item["name"]: _amount(item, "free") for item in capacity},
+            largest_free={item["name"]: _amount(item, "largestFree") for item in capacity},
+            reported_at=parse_time(status["time"]) if status.get("time") else None,
+        )
+        if before is None or (before.available, before.takes_new_work) != (facts.available, facts.takes_new_work):
+            self._absent.pop(name, None)
+            self._changed(name)
+
+
+def _amount(item: JsonObject, field: str) -> int:
+    quantity = Quantity.parse(item.get(field) or 0)
+    return quantity.milli_ceil() if item["name"] == "cpu" else quantity.ceil()

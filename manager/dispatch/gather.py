@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From caches to facts.
+
+Owns how a Workload, its job and the books of checks and clusters become the `Facts` of one plan. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from manager.context import ManagerContext
+from manager.dispatch.assignments import fingerprint
+from manager.dispatch.checks import Checks
+from manager.dispatch.clusters import Clusters
+from manager.workload_status import Status
+from multikueue.api.constants import (
+    MULTIKUEUE_MANAGED_BY,
+    PARTITION_POLICY_ANNOTATION,
+    CheckState,
+    PartitionPolicy,
+)
+from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import WorkloadCondition
+from multikueue.core.keys import Key
+from multikueue.federation import messages
+from multikueue.federation.epochs import epoch_of
+from multikueue.federation.facts import (
+    CheckFacts,
+    ClusterFacts,
+    Facts,
+    Observation,
+    OwnerFacts,
+    Settings,
+    WorkloadFacts,
+)
+from multikueue.integrations.protocol import JobIntegration
+from multikueue.integrations.registry import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """The facts, and the objects they were read from."""
+
+    facts: Facts
+    workload: JsonObject | None = None
+    status: Status | None = None
+    integration: JobIntegration | None = None
+    job: Key | None = None
+
+
+def load_job(context: ManagerContext, gathered: Gathered) -> JsonObject | None:
+    """The user's job, if it is still there."""
+    if gathered.integration is None or gathered.job is None:
+        return None
+    return context.caches.view(gathered.integration.resource).object(gathered.job)
+
+
+class Gatherer:
+    """Reads the caches for one plan at a time."""
+
+    def __init__(self, context: ManagerContext, *, checks: Checks, clusters: Clusters, registry: Registry) -> None:
+        self._context = context
+        self._checks = checks
+        self._clusters = clusters
+        self._registry = registry
+        federation = context.configuration.multikueue
+        self._settings = Settings(
+            worker_lost_timeout=federation.worker_lost_timeout,
+            dispatcher=federation.dispatcher_name,
+            step_size=federation.step_size,
+        )
+
+    @property
+    def settings(self) -> Settings:
+        """What the Configuration says about dispatch."""
+        return self._settings
+
+    def gather(
+        self, key: Key, observations: Mapping[str, Observation], avoided: Mapping[str, datetime]
+    ) -> Gathered | None:
+        """The facts about one workload; None when it is none of dispatch's business."""
+        workload = self._context.statuses.current(key)
+        if workload is None:
+            return Gathered(facts=self._facts(None, (), observations, avoided)) if observations else None
+        status = Status.of(workload)
+        check = next((entry for entry in status.checks if self._checks.source(entry.name) is not None), None)
+        if check is None and not observations:
+            return None
+        owner = _controller(workload)
+        integration = None if owner is None else self._registry.for_kind(owner["apiVersion"], owner["kind"])
+        job = None if owner is None else Key(key.namespace, str(owner["name"]))
+        gathered = Gathered(
+            facts=self._facts(None, (), observations, avoided),
+            workload=workload,
+            status=status,
+            integration=integration,
+            job=job,
+        )
+        facts = WorkloadFacts(
+            key=key,
+            uid=workload["metadata"]["uid"],
+            epoch=epoch_of((e.count for e in status.evictions), workload["metadata"].get("annotations") or {}),
+            check=None if check is None else CheckFacts(name=check.name, state=check.state, message=check.message),
+            owner=self._owner(owner, gathered, pending=check is not None and check.state is CheckState.PENDING),
+            quota_reserved=status.is_true(WorkloadCondition.QUOTA_RESERVED),
+            others_ready=all(other.state is CheckState.READY for other in status.checks if other is not check),
+            stopping=_stopping(workload, status),
+            finished=status.is_true(WorkloadCondition.FINISHED),
+            deleting=bool(workload["metadata"].get("deletionTimestamp")),
+            cluster_name=status.cluster_name,
+            nominated=status.nominated,
+            fingerprint=fingerprint(workload),
+            partition_policy=_policy(workload),
+        )
+        listed: tuple[str, ...] = ()
+        if check is not None:
+            source = self._checks.source(check.name)
+            listed = (source.clusters if source is not None else None) or ()
+        return Gathered(
+            facts=self._facts(facts, listed, observations, avoided),
+            workload=workload,
+            status=status,
+            integration=integration,
+            job=job,
+        )
+
+    def _facts(
+        self,
+        workload: WorkloadFacts | None,
+        listed: tuple[str, ...],
+        observations: Mapping[str, Observation],
+        avoided: Mapping[str, datetime],
+    ) -> Facts:
+        named = {*observations, *((workload.cluster_name,) if workload is not None and workload.cluster_name else ())}
+        others: dict[str, ClusterFacts] = {
+            name: self._clusters.outside(name, why="the cluster is not in the config")
+            for name in sorted(named.difference(listed))
+        }
+        return Facts(
+            workload=workload,
+            clusters=tuple(self._clusters.inside(name) for name in listed),
+            others=others,
+            observations=observations,
+            avoided=avoided,
+            settings=self._settings,
+        )
+
+    def _owner(self, owner: JsonObject | None, gathered: Gathered, *, pending: bool) -> OwnerFacts:
+        if owner is None:
+            return OwnerFacts(problem=messages.no_adapter(""))
+        problem = ""
+        if gathered.integration is None:
+            problem = messages.no_adapter(owner["kind"])
+        elif pending:
+            # Once granted, an edit of managedBy must not reject what runs; the field is immutable on a Job anyway.
+            job = load_job(self._context, gathered)
+            managed_by = MULTIKUEUE_MANAGED_BY if job is None else gathered.integration.managed_by(job)
+            problem = "" if managed_by == MULTIKUEUE_MANAGED_BY else messages.not_managed(managed_by)
+        return OwnerFacts(api_version=owner["apiVersion"], kind=owner["kind"], name=owner["name"], problem=problem)
+
+
+def _controller(workload: JsonObject) -> JsonObject | None:
+    for reference in workload["metadata"].get("ownerReferences") or ():
+        if reference.get("controller"):
+            found: JsonObject = reference
+            return found
+    return None
+
+
+def _stopping(workload: JsonObject, status: Status) -> bool:
+    if not status.is_true(WorkloadCondition.QUOTA_RESERVED) or status.is_true(WorkloadCondition.FINISHED):
+        return False
+    inactive = (workload.get("spec") or {}).get("active") is False
+    rejected = any(check.state is CheckState.REJECTED for check in status.checks)
+    return inactive or rejected or status.is_true(WorkloadCondition.EVICTED)
+
+
+def _policy(workload: JsonObject) -> PartitionPolicy:
+    text = (workload["metadata"].get("annotations") or {}).get(PARTITION_POLICY_ANNOTATION)
+    # A word that nobody knows must not stop the workload; the webhook tells its author.
+    return PartitionPolicy(text) if text in set(PartitionPolicy) else PartitionPolicy.FAILOVER

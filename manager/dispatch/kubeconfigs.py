@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the kubeconfig of a MultiKueueCluster lies, and what is wrong with it (`docs/spec/multikueue.md §1.4`).
+
+Owns finding and parsing; the verdict is `multikueue.federation.kubeconfigs`'. Also an agent-backed cluster has one,
+because the CRD demands a source: it names a server that does not exist, and is judged all the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from manager.context import ManagerContext
+from multikueue.api.constants import KUBECONFIG_SECRET_KEY, KubeConfigLocation
+from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import ClusterReason
+from multikueue.api.resource import SECRETS
+from multikueue.core.keys import Key
+from multikueue.federation.kubeconfigs import KubeconfigProblem, judge
+
+PATH_PREFIX: Final = Path("/etc/multikueue/kubeconfigs")
+_FILE_RECHECK: Final = timedelta(seconds=10)
+_MAX_BYTES: Final = 1 << 20  # the size of a Secret; a file beyond it is no kubeconfig
+
+
+class KubeconfigReader:
+    """Reads kubeconfigs from Secrets of the manager's namespace and from files below one folder."""
+
+    def __init__(self, context: ManagerContext, *, prefix: Path = PATH_PREFIX) -> None:
+        self._context = context
+        self._prefix = prefix
+
+    def problem(self, cluster: JsonObject) -> KubeconfigProblem | None:
+        """What is wrong with the cluster's source; None when nothing is."""
+        source: JsonObject = (cluster.get("spec") or {}).get("clusterSource") or {}
+        if source.get("clusterProfileRef"):
+            return KubeconfigProblem(
+                ClusterReason.CLUSTER_PROFILE_FEATURE_DISABLED, "the gate MultiKueueClusterProfile is off"
+            )
+        kubeconfig: JsonObject = source.get("kubeConfig") or {}
+        location = str(kubeconfig.get("location") or "")
+        if kubeconfig.get("locationType") == KubeConfigLocation.PATH:
+            return self._in_file(location)
+        return self._in_secret(location)
+
+    def recheck_after(self, cluster: JsonObject) -> timedelta | None:
+        """When to read a source again that sends no events."""
+        source: JsonObject = (cluster.get("spec") or {}).get("clusterSource") or {}
+        is_path = (source.get("kubeConfig") or {}).get("locationType") == KubeConfigLocation.PATH
+        return _FILE_RECHECK if is_path else None
+
+    def _in_secret(self, name: str) -> KubeconfigProblem | None:
+        where = f'Secret "{self._context.namespace}/{name}"'
+        secret = self._context.caches.view(SECRETS).object(Key(self._context.namespace, name))
+        if secret is None:
+            return _bad(f"{where} not found")
+        encoded = (secret.get("data") or {}).get(KUBECONFIG_SECRET_KEY)
+        if not encoded:
+            return _bad(f'{where} has no key "{KUBECONFIG_SECRET_KEY}"')
+        try:
+            text = base64.b64decode(encoded, validate=True)
+        except binascii.Error as error:
+            return _bad(f"{where}: {error}")
+        return _parse(text, where)
+
+    def _in_file(self, location: str) -> KubeconfigProblem | None:
+        path = Path(location)
+        if not path.is_absolute() or ".." in path.parts:
+            return _bad(f'path "{location}" is not absolute or contains ".."')
+        try:
+            real = path.resolve(strict=True)
+            if not real.is_relative_to(self._prefix):
+                return _bad(f'path "{location}" is not below {self._prefix}')
+            if real.stat().st_size > _MAX_BYTES:
+                return _bad(f'path "{location}": too large')
+            text = real.read_bytes()
+        except OSError as error:
+            return _bad(f'path "{location}": {error.strerror}')
+        return _parse(text, f'path "{location}"')
+
+
+def _parse(text: bytes, where: str) -> KubeconfigProblem | None:
+    try:
+        parsed = yaml.safe_load(text)
+    except (yaml.YAMLError, UnicodeDecodeError):
+        # The parser's own message quotes the line, which may hold a token.
+        return _bad(f"{where}: not YAML")
+    problem = judge(parsed)
+    return None if problem is None else KubeconfigProblem(problem.reason, f"{where}: {problem.detail}")
+
+
+def _bad(detail: str) -> KubeconfigProblem:
+    return KubeconfigProblem(ClusterReason.BAD_KUBE_CONFIG, detail)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan as a change of a Workload's status.
+
+Owns the guard: a plan holds for the situation that it was made for and for no other. Between plan and write the
+workload may have been evicted, finished or granted elsewhere; then the change does nothing, and the next plan is made
+from what is there. Two managers that both believe to lead are kept apart by the same guard and by `resourceVersion`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from manager import workload_changes
+from manager.workload_status import Status
+from multikueue.api.constants import CheckState
+from multikueue.api.reasons import FinishedReason, WorkloadCondition
+from multikueue.federation.actions import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What of a status decides which rule applies."""
+
+    state: CheckState | None
+    others: tuple[CheckState, ...]
+    cluster_name: str
+    nominated: tuple[str, ...]
+    reserved: bool
+    evicted: bool
+    finished: bool
+    epoch: int
+
+    @classmethod
+    def of(cls, status: Status, check: str) -> Situation:
+        """The situation of one check's workload."""
+        ours = status.check(check)
+        return cls(
+            state=None if ours is None else ours.state,
+            others=tuple(other.state for other in status.checks if other is not ours),
+            cluster_name=status.cluster_name,
+            nominated=status.nominated,
+            reserved=status.is_true(WorkloadCondition.QUOTA_RESERVED),
+            evicted=status.is_true(WorkloadCondition.EVICTED),
+            finished=status.is_true(WorkloadCondition.FINISHED),
+            epoch=status.epoch,
+        )
+
+
+class PlanChange:
+    """`Status -> Status` for `StatusWriter.write`; `applied` says whether the last status was the expected one."""
+
+    def __init__(self, plan: Plan, *, check: str, planned_for: Status, now: datetime) -> None:
+        self.applied = False
+        self._plan = plan
+        self._check = check
+        self._situation = Situation.of(planned_for, check)
+        self._now = now
+
+    def __call__(self, status: Status) -> Status:
+        """The status after the plan, or as it is when the situation is another one."""
+        self.applied = Situation.of(status, self._check) == self._situation
+        if not self.applied:
+            return status
+        plan = self._plan
+        if plan.check is not None:
+            status = workload_changes.set_check(
+                status, self._check, state=plan.check.state, message=plan.check.message, now=self._now
+            )
+        if plan.cluster_name is not None and plan.cluster_name != status.cluster_name:
+            status = replace(status, cluster_name=plan.cluster_name)
+        if plan.nominated is not None and plan.nominated != status.nominated:
+            status = replace(status, nominated=plan.nominated)
+        if plan.finish is not None:
+            status = workload_changes.finish(
+                status, reason=plan.finish.reason, message=plan.finish.message, now=self._now
+            )
+        return status
+
+
+def failed_to_start(status: Status, *, message: str, now: datetime) -> Status:
+    """Finished, since what admission adds contradicts the job (`docs/spec/kueue-api.md §4.2` step 13)."""
+    return workload_changes.finish(status, reason=FinishedReason.FAILED_TO_START, message=message, now=now)
