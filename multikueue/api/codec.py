@@ -104,16 +104,22 @@ def documents(text: bytes | str, *, source: str = "manifest") -> Iterator[JsonOb
 
     try:
         for index, document in enumerate(yaml.load_all(text, Loader=_yaml_loader())):
-            if document is None:
-                continue
-            if not isinstance(document, dict):
-                raise BadInput(f"{source}: document {index + 1} is a {type(document).__name__}, not an object")
-            if str(document.get("kind", "")).endswith("List") and isinstance(document.get("items"), list):
-                yield from document["items"]
-            else:
-                yield document
+            for obj in _objects(document):
+                if not isinstance(obj, dict):
+                    raise BadInput(f"{source}: document {index + 1}: expected an object, got {type(obj).__name__}")
+                yield obj
     except yaml.YAMLError as error:
         raise BadInput(f"{source}: not YAML: {error}") from error
+
+
+def _objects(document: Any) -> list[Any]:
+    if document is None:
+        return []
+    if isinstance(document, dict) and str(document.get("kind", "")).endswith("List"):
+        items = document.get("items")
+        if isinstance(items, list):
+            return items
+    return [document]
 
 
 def describe(obj: JsonObject) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from multikueue.api.codec import describe
 from multikueue.api.constants import (
     POD_PRIORITY_CLASS_GROUP,
     POD_PRIORITY_CLASS_KIND,
@@ -56,7 +57,13 @@ def convert(obj: JsonObject, to_version: str) -> JsonObject:
         for part in ("spec", "status"):
             if isinstance(converted.get(part), dict):
                 converted[part] = dict(converted[part])
-        step(_part(converted, "spec"), _part(converted, "status"))
+        try:
+            step(_part(converted, "spec"), _part(converted, "status"))
+        except BadInput as error:
+            raise BadInput(f"{describe(obj)}: {error}") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # The API server has checked the shape before it asks; a file that somebody wrote has not been checked.
+            raise BadInput(f"{describe(obj)}: not the shape of {given}: {error!r}") from error
     return converted
 
 

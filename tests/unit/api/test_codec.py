@@ -152,7 +152,8 @@ def test_a_manifest_gives_its_objects_one_by_one() -> None:
     ("text", "message"),
     [
         pytest.param("a: [", "queues.yaml: not YAML", id="broken YAML"),
-        pytest.param("kind: A\n---\njust text", "queues.yaml: document 2 is a str, not an object", id="text"),
+        pytest.param("kind: A\n---\njust text", "queues.yaml: document 2: expected an object, got str", id="text"),
+        pytest.param("kind: List\nitems: [3]", "document 1: expected an object, got int", id="a list of numbers"),
     ],
 )
 def test_a_manifest_that_cannot_be_read_is_named(text: str, message: str) -> None:

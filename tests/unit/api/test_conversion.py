@@ -268,3 +268,20 @@ def test_a_slice_that_contradicts_itself_is_refused(change: dict[str, Any], mess
 def test_a_domain_with_a_value_too_few_is_refused() -> None:
     with pytest.raises(BadInput, match=r"domains\[0\].values: expected 2 values, one per level, got 1"):
         compress({"levels": ["a", "b"], "domains": [{"values": ["x"], "count": 1}]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        pytest.param("ClusterQueue", {"spec": {"admissionChecksStrategy": "mk"}}, id="text instead of a strategy"),
+        pytest.param("MultiKueueCluster", {"spec": {"kubeConfig": ["a"], "clusterProfileRef": {}}}, id="a list"),
+        pytest.param(
+            "Workload",
+            {"status": {"admission": {"podSetAssignments": [{"topologyAssignment": {"levels": 3}}]}}},
+            id="a number instead of levels",
+        ),
+    ],
+)
+def test_an_object_of_another_shape_is_named(kind: str, parts: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match=f"{kind} x: not the shape of kueue.x-k8s.io/v1beta1"):
+        convert(_object(kind, V1, **parts), V2)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multikueue.api.defaulting import (
+    JobSurroundings,
+    default_cluster_queue,
+    default_job,
+    default_resource_flavor,
+    default_workload,
+    queue_of_job,
+)
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+PRIORITY = "kueue.x-k8s.io/priority-class"
+
+
+def _job(labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "j", "labels": labels or {}}, "spec": spec}
+
+
+JOBS = [
+    pytest.param(_job(), JobSurroundings(), None, id="a job that nobody wants managed is left alone"),
+    pytest.param(
+        _job({QUEUE: "q"}), JobSurroundings(), _job({QUEUE: "q"}, suspend=True), id="a job with a queue is suspended"
+    ),
+    pytest.param(
+        _job({QUEUE: "q"}, suspend=True), JobSurroundings(), None, id="a job that is as it should be is left alone"
+    ),
+    pytest.param(
+        _job(),
+        JobSurroundings(default_queue=True),
+        _job({QUEUE: "default"}, suspend=True),
+        id="a job without a queue gets the default one",
+    ),
+    pytest.param(
+        _job(),
+        JobSurroundings(default_queue=True, owner_managed=True, manage_unqueued=True),
+        None,
+        id="what a managed owner made is left to its owner",
+    ),
+    pytest.param(
+        _job({QUEUE: "q"}),
+        JobSurroundings(default_queue=True, namespace_managed=False),
+        None,
+        id="a namespace that is not managed is left alone",
+    ),
+    pytest.param(
+        _job(), JobSurroundings(manage_unqueued=True), _job(suspend=True), id="every job is managed where that is set"
+    ),
+    pytest.param(
+        _job({QUEUE: "q"}),
+        JobSurroundings(default_priority_class=True),
+        _job({QUEUE: "q", PRIORITY: "default"}, suspend=True),
+        id="the default priority class",
+    ),
+    pytest.param(
+        _job({QUEUE: "q", PRIORITY: "high"}, suspend=True),
+        JobSurroundings(default_priority_class=True),
+        None,
+        id="a priority class of its own stays",
+    ),
+    pytest.param(
+        _job({QUEUE: "q"}),
+        JobSurroundings(multikueue=True),
+        _job({QUEUE: "q"}, suspend=True, managedBy="kueue.x-k8s.io/multikueue"),
+        id="a job for worker clusters is managed by MultiKueue",
+    ),
+    pytest.param(
+        _job({QUEUE: "q"}, suspend=True, managedBy="kubernetes.io/job-controller"),
+        JobSurroundings(multikueue=True),
+        _job({QUEUE: "q"}, suspend=True, managedBy="kueue.x-k8s.io/multikueue"),
+        id="the controller's own name counts as none",
+    ),
+    pytest.param(
+        _job({QUEUE: "q"}, suspend=True, managedBy="example.com/mine"),
+        JobSurroundings(multikueue=True),
+        None,
+        id="somebody else's job stays theirs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("job", "surroundings", "want"), JOBS)
+def test_a_job_is_created_as_kueue_wants_it(
+    job: dict[str, Any], surroundings: JobSurroundings, want: dict[str, Any] | None
+) -> None:
+    got = default_job(job, surroundings)
+    if want is None:
+        assert got is job
+    else:
+        assert got == want
+
+
+def test_the_queue_is_known_before_the_job_is_defaulted() -> None:
+    assert queue_of_job(_job({QUEUE: "q"}), JobSurroundings(default_queue=True)) == "q"
+    assert queue_of_job(_job(), JobSurroundings(default_queue=True)) == "default"
+    assert queue_of_job(_job(), JobSurroundings()) == ""
+
+
+def test_a_gate_keeps_priority_classes_from_being_defaulted() -> None:
+    surroundings = JobSurroundings(default_priority_class=True)
+    job = _job({QUEUE: "q"}, suspend=True)
+    assert default_job(job, surroundings, gate=lambda name: name != "WorkloadPriorityClassDefaulting") is job
+
+
+@pytest.mark.parametrize("default", [default_cluster_queue, default_resource_flavor])
+def test_a_finalizer_keeps_what_is_in_use(default: Any) -> None:
+    made = default({"metadata": {"name": "x", "finalizers": ["a"]}})
+    assert made["metadata"]["finalizers"] == ["a", "kueue.x-k8s.io/resource-in-use"]
+    assert default(made) is made
+
+
+def test_min_count_is_dropped_where_partial_admission_is_off() -> None:
+    workload = {"spec": {"queueName": "q", "podSets": [{"name": "a", "count": 3, "minCount": 1}, {"name": "b"}]}}
+    assert default_workload(workload) is workload
+    assert default_workload(workload, gate=lambda name: False) == {
+        "spec": {"queueName": "q", "podSets": [{"name": "a", "count": 3}, {"name": "b"}]}
+    }
