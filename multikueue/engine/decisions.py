@@ -97,7 +97,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bypassed:
-    """A pending workload that was parked with an equal one, unevaluated (`docs/spec/engine.md §7.12`)."""
+    """A pending workload that was parked with an equal one, unevaluated (`docs/spec/engine.md §7.12`).
+
+    Told once for each reason, not again at every cycle that passes the workload by.
+    """
 
     workload: Key
     cluster_queue: str

@@ -273,7 +273,6 @@ class Engine(World):
             return pending.progress is not None and pending.progress.unfinished
         for equal in self.waiting.park_equals(live, pending, reason, verdict.reason):
             why = verdict.reason or QuotaReservedReason.PENDING_EVALUATION
-            equal.reason = why
             bypassed.append(verdicts.bypassed(equal, live, why, self.settings))
         return False
 

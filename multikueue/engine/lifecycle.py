@@ -35,8 +35,12 @@ _AT_ONCE = (EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES)
 def reserved(workload: Workload, decision: Decision, now: datetime) -> Workload:
     """The workload with the reservation that a cycle decided; admitted too when no check has to be ready."""
     conditions = _set(
-        workload.conditions, WorkloadCondition.QUOTA_RESERVED, TRUE, QuotaReservedReason.QUOTA_RESERVED,
-        decision.message, now,
+        workload.conditions,
+        WorkloadCondition.QUOTA_RESERVED,
+        TRUE,
+        QuotaReservedReason.QUOTA_RESERVED,
+        decision.message,
+        now,
     )
     for kind in _ENDED_BY_RESERVATION:
         old = workload.condition(kind)

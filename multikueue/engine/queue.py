@@ -52,9 +52,13 @@ class Preemptor(NamedTuple):
 
 
 class Lane:
-    """Equal workloads of one local queue. `top` is the lane's entry in the queue's heap of lanes."""
+    """Equal workloads of one local queue.
 
-    __slots__ = ("heap", "key", "parked", "size", "top")
+    `top` is the lane's entry in the queue's heap of lanes. `told` is why its members were last told that they are not
+    looked at, and `untold` those that came since: parking a lane again costs what is new in it.
+    """
+
+    __slots__ = ("heap", "key", "parked", "size", "told", "top", "untold")
 
     def __init__(self, key: LaneKey) -> None:
         self.key = key
@@ -62,6 +66,8 @@ class Lane:
         self.size = 0
         self.parked = False
         self.top: tuple[Order, int, Lane] | None = None
+        self.told: QuotaReservedReason | None = None
+        self.untold: list[Pending] = []
 
     def push(self, pending: Pending, number: int) -> None:
         """Put a workload in; what it left behind when it was here before is passed over."""
@@ -69,6 +75,7 @@ class Lane:
         pending.slot = slot
         heappush(self.heap, slot)
         self.size += 1
+        self.untold.append(pending)
 
     def first(self) -> tuple[Order, int, Pending] | None:
         """The first workload that is still here."""
@@ -83,6 +90,15 @@ class Lane:
     def members(self) -> Iterator[Pending]:
         """All workloads here, in no order."""
         return (slot[2] for slot in self.heap if slot[2].slot is slot)
+
+    def tell(self, why: QuotaReservedReason) -> list[Pending]:
+        """Those who do not know yet that they are not looked at, and why."""
+        news = (
+            [pending for pending in self.untold if pending.lane is self] if self.told == why else list(self.members())
+        )
+        self.told = why
+        self.untold = []
+        return news
 
     def drop(self, pending: Pending) -> None:
         """Take a workload out."""
@@ -199,7 +215,7 @@ class Queue:
         return False
 
     def park_equals(self, pending: Pending, reason: RequeueReason, why: QuotaReservedReason) -> list[Pending]:
-        """Park, unevaluated, all that is equal to a workload that was just parked; those that this moved."""
+        """Park, unevaluated, all that is equal to a workload that was just parked; those to whom that is news."""
         if (
             reason not in _PARKS_EQUALS
             or self.strategy != QueueingStrategy.BEST_EFFORT_FIFO
@@ -208,13 +224,13 @@ class Queue:
         ):
             return []
         self.parked_hashes[pending.hash] = why
-        moved: list[Pending] = []
+        news: list[Pending] = []
         for lane in self._by_hash.get(pending.hash, ()):
             if not lane.parked:
                 lane.parked = True
                 lane.top = None
-                moved.extend(lane.members())
-        return moved
+                news.extend(lane.tell(why))
+        return news
 
     def flush(self, may_return: Callable[[Pending], bool], namespace_matches: Callable[[str], bool]) -> bool:
         """Take back what is parked and may be tried; whether anything was (`docs/spec/engine.md §1.7`)."""

@@ -22,6 +22,7 @@ from multikueue.engine.workloads import Workload
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MIN_DEAD: Final = 32
+_MANY_RUNS: Final = 64
 
 
 def microseconds(moment: datetime) -> int:
@@ -111,15 +112,17 @@ class Candidate(NamedTuple):
 class Run:
     """Records of one priority, oldest first. Removal leaves a gap that is closed when gaps outnumber records."""
 
-    __slots__ = ("amount", "dead", "slots")
+    __slots__ = ("amount", "count", "dead", "slots")
 
     def __init__(self) -> None:
         self.slots: list[Slot] = []
         self.dead: set[int] = set()
         self.amount = 0
+        self.count = 0
 
     def add(self, slot: Slot) -> None:
         """Insert; appending is the common case, since reservations come in the order of time."""
+        self.count += 1
         if self.slots and slot < self.slots[-1]:
             insort(self.slots, slot)
         else:
@@ -127,14 +130,12 @@ class Run:
 
     def remove(self, slot: Slot) -> None:
         """Forget one slot."""
+        self.count -= 1
         self.dead.add(slot.number)
         if len(self.dead) > _MIN_DEAD and len(self.dead) * 2 > len(self.slots):
             dead = self.dead
             self.slots = [kept for kept in self.slots if kept.number not in dead]
             self.dead = set()
-
-    def __len__(self) -> int:
-        return len(self.slots) - len(self.dead)
 
     def newest_first(self) -> Iterator[Reserved]:
         """Records, later reservation first, smaller uid first among those of one moment."""
@@ -152,34 +153,31 @@ class Run:
             position = start
 
 
+Runs = list[tuple[int, Run]]
+
+
 class Candidates:
     """All records of one queue that are assigned one flavor resource, apart by eviction and priority."""
 
-    __slots__ = ("_evicted", "_live")
+    __slots__ = ("evicted", "live")
 
     def __init__(self) -> None:
-        self._live: dict[int, Run] = {}
-        self._evicted: dict[int, Run] = {}
+        self.live: Runs = []
+        self.evicted: Runs = []
 
     def run(self, record: Reserved) -> Run:
         """The run that a record belongs to as it is now."""
-        runs = self._evicted if record.evicted else self._live
-        run = runs.get(record.priority)
-        if run is None:
-            run = runs[record.priority] = Run()
+        runs = self.evicted if record.evicted else self.live
+        position = bisect_left(runs, record.priority, key=itemgetter(0))
+        if position < len(runs) and runs[position][0] == record.priority:
+            return runs[position][1]
+        # Empty runs are kept for their priority to come back, but not for ever.
+        if len(runs) > _MANY_RUNS:
+            runs[:] = [item for item in runs if item[1].count]
+            position = bisect_left(runs, record.priority, key=itemgetter(0))
+        run = Run()
+        runs.insert(position, (record.priority, run))
         return run
-
-    def runs(self, *, evicted: bool) -> list[tuple[int, Run]]:
-        """Runs that are not empty, lowest priority first."""
-        runs = self._evicted if evicted else self._live
-        found = sorted((item for item in runs.items() if len(item[1])), key=itemgetter(0))
-        if len(found) < len(runs):
-            kept = dict(found)
-            if evicted:
-                self._evicted = kept
-            else:
-                self._live = kept
-        return found
 
 
 class Standing:
@@ -256,10 +254,9 @@ class Standing:
         *,
         evicted: bool,
         below: int | None,
-        above: int | None = None,
         extra: Callable[[Reserved], bool] | None = None,
     ) -> Iterator[Candidate]:
-        """Records assigned one of `keys`, in order; of priority under `below`, at or over `above`.
+        """Records assigned one of `keys`, in order; of priority under `below`.
 
         With `extra`, those of priority `below` itself come too where it says so.
         """
@@ -267,22 +264,34 @@ class Standing:
         if not indexes:
             return iter(())
         if len(indexes) == 1:
-            return _ordered(indexes[0], evicted=evicted, below=below, above=above, extra=extra)
-        streams = [_ordered(index, evicted=evicted, below=below, above=above, extra=extra) for index in indexes]
+            return _ordered(indexes[0], evicted=evicted, below=below, extra=extra)
+        streams = [_ordered(index, evicted=evicted, below=below, extra=extra) for index in indexes]
         return _distinct(merge(*streams))
 
-    def freeable(self, key: FlavorResource, *, below: int | None, above: int | None = None) -> int:
+    def has(self, keys: tuple[FlavorResource, ...], *, evicted: bool, below: int | None) -> bool:
+        """Whether `candidates` would give anything."""
+        for key in keys:
+            index = self.by_key.get(key)
+            if index is None:
+                continue
+            for priority, run in index.evicted if evicted else index.live:
+                if below is not None and priority >= below:
+                    break
+                if run.count:
+                    return True
+        return False
+
+    def freeable(self, key: FlavorResource, *, below: int | None) -> int:
         """No less than what evicting all records of those priorities would free, `below` included."""
         index = self.by_key.get(key)
         if index is None:
             return 0
         total = 0
-        for evicted in (False, True):
-            for priority, run in index.runs(evicted=evicted):
+        for runs in (index.live, index.evicted):
+            for priority, run in runs:
                 if below is not None and priority > below:
                     break
-                if above is None or priority >= above:
-                    total += run.amount
+                total += run.amount
         return total
 
 
@@ -291,11 +300,10 @@ def _ordered(
     *,
     evicted: bool,
     below: int | None,
-    above: int | None,
     extra: Callable[[Reserved], bool] | None,
 ) -> Iterator[Candidate]:
-    for priority, run in index.runs(evicted=evicted):
-        if above is not None and priority < above:
+    for priority, run in index.evicted if evicted else index.live:
+        if not run.count:
             continue
         if below is not None and priority >= below:
             if extra is None or priority > below:

@@ -53,6 +53,7 @@ class World:
         self.second_pass = SecondPassQueue()
         self.active: dict[str, bool] = {}
         self.workloads: dict[Key, Workload] = {}
+        self.cohorts: dict[str, Cohort] = {}
         sharing = settings.admission_fair_sharing
         enabled = sharing is not None and settings.gates.admission_fair_sharing
         self.usage_order = UsageOrder(sharing) if sharing is not None and enabled else None
@@ -100,11 +101,15 @@ class World:
 
     def upsert_cohort(self, value: Cohort, now: datetime) -> None:
         """A Cohort came or changed."""
+        if self.cohorts.get(value.name) == value:
+            return
+        self.cohorts[value.name] = value
         self.forest.set_cohort(value.name, parent=value.parent, groups=value.resource_groups, weight=value.weight)
         self.flushes.request(self.forest.cohorts[value.name], now)
 
     def delete_cohort(self, name: str, now: datetime) -> None:
         """A Cohort object is gone; queues may still name it."""
+        self.cohorts.pop(name, None)
         self.forest.remove_cohort(name)
         if name in self.forest.cohorts:
             self.flushes.request(self.forest.cohorts[name], now)

@@ -147,7 +147,9 @@ def _sequence(problem: Problem, sources: Sources, *, borrowing: bool) -> Iterato
             by_queue = {source.live.node: source for source in group}
             limit = None if hierarchical else below
             streams: list[Iterator[Candidate]] = [
-                problem.others(source.live, evicted=evicted, below=limit) for source in group
+                problem.others(source.live, evicted=evicted, below=limit)
+                for source in group
+                if problem.has_others(source.live, evicted=evicted, below=limit)
             ]
             for candidate in streams[0] if len(streams) == 1 else merge(*streams):
                 yield candidate.record, by_queue[candidate.record.node], hierarchical

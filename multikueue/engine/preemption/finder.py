@@ -71,6 +71,7 @@ class Finder:
             priority=self._priority,
             requested=requested,
             contested=tuple(contested),
+            keys=tuple(cell.key for cell in contested),
             lives=self._lives,
             settings=self._settings,
             excluded=self._excluded,

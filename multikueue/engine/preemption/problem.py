@@ -38,7 +38,8 @@ class Target(NamedTuple):
 class Problem:
     """A preemptor and what it asks for.
 
-    `requested` is all it would take, `contested` the cells that only preemption can give. `excluded` are workloads
+    `requested` is all it would take, `contested` the cells that only preemption can give and `keys`
+    their flavor resources. `excluded` are workloads
     that are as good as gone. `placed` tells whether the pods could be placed as usage is now, beyond quota.
     """
 
@@ -47,16 +48,12 @@ class Problem:
     priority: int
     requested: Amounts
     contested: tuple[Cell, ...]
+    keys: tuple[FlavorResource, ...]
     lives: dict[str, LiveQueue]
     settings: Settings
     excluded: Collection[Key] = ()
     usage_of: Callable[[Key], float] | None = None
     placed: Callable[[], bool] | None = None
-
-    @property
-    def keys(self) -> tuple[FlavorResource, ...]:
-        """The contested flavor resources."""
-        return tuple(cell.key for cell in self.contested)
 
     def fits(self, *, borrowing: bool = True) -> bool:
         """Whether the request is there as usage is now."""
@@ -86,14 +83,19 @@ class Problem:
             return iter(())
         return self._usable(self.live, found)
 
-    def others(
-        self, live: LiveQueue, *, evicted: bool, below: int | None = None, above: int | None = None
-    ) -> Iterator[Candidate]:
+    def others(self, live: LiveQueue, *, evicted: bool, below: int | None = None) -> Iterator[Candidate]:
         """Candidates of another queue, in order, within what the policy allows."""
         limit = self.reclaim_limit()
         if limit is not None:
             below = limit if below is None else min(below, limit)
-        return self._usable(live, live.standing.candidates(self.keys, evicted=evicted, below=below, above=above))
+        return self._usable(live, live.standing.candidates(self.keys, evicted=evicted, below=below))
+
+    def has_others(self, live: LiveQueue, *, evicted: bool, below: int | None = None) -> bool:
+        """Whether `others` may give anything."""
+        limit = self.reclaim_limit()
+        if limit is not None:
+            below = limit if below is None else min(below, limit)
+        return live.standing.has(self.keys, evicted=evicted, below=below)
 
     def own_freeable(self, key: FlavorResource) -> int:
         """No less than what preemption in the own queue could free."""
