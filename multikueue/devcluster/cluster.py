@@ -29,6 +29,8 @@ ADMIN_GROUP: Final = "system:masters"
 API_SERVER: Final = "apiserver"
 CONTROLLER_MANAGER: Final = "controller-manager"
 SCHEDULER: Final = "scheduler"
+KUBELET_CLIENT: Final = "kube-apiserver-kubelet-client"
+"""The user as which the API server dials kubelets."""
 
 
 class Component(Protocol):

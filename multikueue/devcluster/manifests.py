@@ -7,7 +7,7 @@ deleting in dependency order. For devclusters, the demo and tests; reconcilers n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +27,7 @@ FIELD_MANAGER: Final = "mkctl"
 _FIRST: Final = ("Namespace", "CustomResourceDefinition")  # others live in, or are, what these make
 _KNOWN: Final = {(value.group, value.kind): value for value in vars(resources).values() if isinstance(value, Resource)}
 _POLL_SECONDS: Final = 0.05
+_SERVED_SECONDS: Final = 10.0
 
 
 def read(path: Path) -> list[JsonObject]:
@@ -52,22 +53,62 @@ async def create_all(client: KubeClient, objects: Sequence[JsonObject]) -> None:
     """Create each object; one that exists is left as it is. Returns when all definitions are served."""
     from multikueue.kube.errors import AlreadyExists
 
-    for manifest in in_order(objects):
-        resource = await resource_of(client, manifest)
+    async def create(resource: Resource, manifest: JsonObject) -> None:
         try:
             await client.create(resource, manifest, namespace=_namespace(manifest, resource))
         except AlreadyExists:
-            continue
-    await wait_until_served(client, objects)
+            return
+
+    await _each(client, objects, create)
 
 
 async def apply_all(client: KubeClient, objects: Sequence[JsonObject]) -> None:
     """Apply each object by server-side apply; returns when all definitions among them are served."""
-    for manifest in in_order(objects):
-        resource = await resource_of(client, manifest)
+
+    async def apply(resource: Resource, manifest: JsonObject) -> None:
         name: str = manifest["metadata"]["name"]
         await client.apply(resource, name, manifest, namespace=_namespace(manifest, resource), manager=FIELD_MANAGER)
-    await wait_until_served(client, objects)
+
+    await _each(client, objects, apply)
+
+
+async def _each(
+    client: KubeClient, objects: Sequence[JsonObject], write: Callable[[Resource, JsonObject], Awaitable[None]]
+) -> None:
+    from multikueue.kube.errors import NotFound
+
+    first = [manifest for manifest in objects if manifest["kind"] in _FIRST]
+    for manifest in first:
+        await write(await resource_of(client, manifest), manifest)
+    await wait_until_served(client, first)
+    deadline = anyio.current_time() + _SERVED_SECONDS
+    for manifest in objects:
+        while manifest["kind"] not in _FIRST:
+            try:
+                await write(await resource_of(client, manifest), manifest)
+            except NotFound:
+                # A definition is established a moment before its path is served.
+                if not first or anyio.current_time() > deadline:
+                    raise
+                await anyio.sleep(_POLL_SECONDS)
+            else:
+                break
+
+
+async def apply_when_served(client: KubeClient, objects: Sequence[JsonObject], *, within: float = 30.0) -> None:
+    """Apply objects, trying again while a webhook of ours is not reached: it may be a moment behind its manager."""
+    from multikueue.kube.errors import InternalError
+
+    deadline = anyio.current_time() + within
+    while True:
+        try:
+            await apply_all(client, objects)
+        except InternalError:
+            if anyio.current_time() > deadline:
+                raise
+            await anyio.sleep(_POLL_SECONDS)
+        else:
+            return
 
 
 async def delete_all(client: KubeClient, objects: Sequence[JsonObject], *, within: float = 60.0) -> None:

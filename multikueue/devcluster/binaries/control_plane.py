@@ -20,7 +20,6 @@ from multikueue.devcluster.pki import Authority, new_key, write_private
 from multikueue.devcluster.ports import LOOPBACK
 from multikueue.devcluster.processes.process import ProcessSpec
 
-KUBELET_CLIENT: Final = "kube-apiserver-kubelet-client"
 _ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 _SERVICE_RANGE: Final = "10.96.0.0/16"
 _SERVICE_ADDRESS: Final = "10.96.0.1"
@@ -83,7 +82,7 @@ def prepare(layout: Layout, authority: Authority) -> None:
     if not (layout.pki / "apiserver.crt").exists():
         hosts = [LOOPBACK, "::1", "localhost", _SERVICE_ADDRESS, "kubernetes", "kubernetes.default.svc"]
         authority.serving("kube-apiserver", hosts=hosts).write(layout.pki, name="apiserver")
-        authority.client(KUBELET_CLIENT).write(layout.pki, name="kubelet-client")
+        authority.client(cluster.KUBELET_CLIENT).write(layout.pki, name="kubelet-client")
         authority.serving("kubelet", hosts=[LOOPBACK, "localhost"]).write(layout.pki, name="kubelet")
     for component, user, groups in (
         (cluster.CONTROLLER_MANAGER, "system:kube-controller-manager", [cluster.ADMIN_GROUP]),
