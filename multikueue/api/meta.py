@@ -6,8 +6,6 @@ for quantities and times. Promises that fields nobody here knows survive a round
 update makes a new one), and that a module of models imports fast: validators are built on first use.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
@@ -38,7 +36,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 class _QuantitySchema:
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: type, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: type, handler: "GetCoreSchemaHandler") -> "CoreSchema":
         from pydantic_core import core_schema
 
         return core_schema.no_info_plain_validator_function(
@@ -52,7 +50,7 @@ def _read_quantity(value: str | int | float | Quantity) -> Quantity:
 
 class _TimeSchema:
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: type, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: type, handler: "GetCoreSchemaHandler") -> "CoreSchema":
         from pydantic_core import core_schema
 
         return core_schema.datetime_schema(
@@ -163,7 +161,7 @@ class Condition(WireModel):
         )
 
     @classmethod
-    def of(cls, value: conditions.Condition) -> Condition:
+    def of(cls, value: conditions.Condition) -> "Condition":
         """The wire form of `value`."""
         condition = cls(
             type=value.type,

@@ -18,7 +18,8 @@ _PRESENCE_OPERATORS: Final = ("Exists", "DoesNotExist")
 def labels(values: Mapping[str, str], path: str) -> Iterator[FieldError]:
     """Keys and values of labels or of a node selector."""
     for key, value in values.items():
-        yield from annotation_keys({key: ""}, path)
+        for problem in names.label_key(key):
+            yield invalid(path, key, problem)
         for problem in names.label_value(value):
             yield invalid(path, value, problem)
 
@@ -26,7 +27,7 @@ def labels(values: Mapping[str, str], path: str) -> Iterator[FieldError]:
 def annotation_keys(values: Mapping[str, str], path: str) -> Iterator[FieldError]:
     """Keys of annotations; their case does not matter."""
     for key in values:
-        for problem in names.label_key(key):
+        for problem in names.label_key(key.lower()):
             yield invalid(path, key, problem)
 
 
