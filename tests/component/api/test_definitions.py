@@ -60,7 +60,9 @@ def _condition(kind: str, status: str = "True") -> dict[str, Any]:
 async def _update_status(client: KubeClient, name: str, status: dict[str, Any]) -> dict[str, Any]:
     current = await client.get_object(WORKLOADS, name, namespace="default")
     body = current | {"status": status}
-    return orjson.loads(await client.replace(WORKLOADS, name, body, namespace="default", subresource="status"))
+    written = await client.replace(WORKLOADS, name, body, namespace="default", subresource="status")
+    found: dict[str, Any] = orjson.loads(written)
+    return found
 
 
 @pytest.mark.parametrize("manifest", manifests(), ids=lambda manifest: manifest["metadata"]["name"])

@@ -28,7 +28,7 @@ DOMAINS = {
         {"values": ["b1", "node-3.example"], "count": 1},
     ],
 }
-SLICES = {
+SLICES: dict[str, Any] = {
     "levels": ["block", "kubernetes.io/hostname"],
     "slices": [
         {
@@ -260,7 +260,7 @@ def test_a_compressed_assignment_keeps_the_rules_of_its_schema(assignment: dict[
     ],
 )
 def test_a_slice_that_contradicts_itself_is_refused(change: dict[str, Any], message: str) -> None:
-    broken = SLICES | {"slices": [SLICES["slices"][0] | change]}  # type: ignore[operator]
+    broken = SLICES | {"slices": [SLICES["slices"][0] | change]}
     with pytest.raises(BadInput, match=message):
         expand(broken)
 
