@@ -17,7 +17,7 @@ from multikueue.api.reasons import EvictedReason
 from multikueue.core.errors import MultikueueError
 from multikueue.core.keys import Key
 from multikueue.engine import lifecycle
-from multikueue.engine.decisions import Cycle, Outcome, Victim
+from multikueue.engine.decisions import Cycle, Decision, Outcome, Victim
 from multikueue.simulation.world import World
 
 # Apart, so that of two reservations the later one is known; small, so that no back-off ends because of it.
@@ -47,15 +47,22 @@ class Run:
 def run(world: World, *, now: datetime, cycles: int | None = None, evict: Evict = Evict.INSTANT) -> Run:
     """Run `cycles` cycles, or until one changes nothing. Raises `NoEnd`."""
     taken: list[Cycle] = []
+    standing: set[object] = set()  # how cycles ended since the last reservation or eviction
     limit = cycles if cycles is not None else _CYCLES_PER_WORKLOAD * (len(world.workloads) + 10)
     while len(taken) < limit and world.engine.has_heads(now):
         before = _parked(world)
         cycle = world.engine.cycle(now)
         taken.append(cycle)
-        changed = _settle(world, cycle, now=now, evict=evict)
+        if _settle(world, cycle, now=now, evict=evict):
+            standing.clear()
+        elif cycles is None:
+            after = _parked(world)
+            # A scan of flavors may go round in circles: what was seen before will come again.
+            seen = (tuple(after.items()), tuple(_found(decision) for decision in cycle.decisions))
+            if (not cycle.scan_progress and after == before) or seen in standing:
+                return Run(tuple(taken), now)
+            standing.add(seen)
         now += _BETWEEN_CYCLES
-        if cycles is None and not changed and not cycle.scan_progress and _parked(world) == before:
-            return Run(tuple(taken), now)
     if cycles is None and len(taken) == limit:
         names = ", ".join(sorted({str(victim.workload) for cycle in taken[-20:] for victim in _victims(cycle)}))
         raise NoEnd(f"no end after {limit} cycles: these evict each other in turn: {names}")
@@ -64,6 +71,11 @@ def run(world: World, *, now: datetime, cycles: int | None = None, evict: Evict 
 
 def _victims(cycle: Cycle) -> list[Victim]:
     return [victim for decision in cycle.decisions for victim in decision.victims]
+
+
+def _found(decision: Decision) -> tuple[object, ...]:
+    tried = tuple(tuple(sorted(index.items())) for index in decision.last_tried_flavor_index)
+    return decision.workload, decision.outcome, decision.message, tried
 
 
 def _parked(world: World) -> dict[str, frozenset[Key]]:
