@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The entry point of `mkctl`.
 
-Owns the table of commands. A command's module is imported when the command is invoked and not before, so that
-`mkctl simulate` starts without the client and `mkctl --help` without anything.
+Owns the table of commands. Only the module of the command that is invoked is imported, so that `mkctl simulate` starts
+without the client and `mkctl --help` without anything.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final
+from typing import Annotated, Final
 
-import click
 import typer
-from typer.core import TyperGroup
-from typer.main import get_command
 
 from multikueue import __version__
 
@@ -27,50 +25,48 @@ class Entry:
     target: str
     help: str
 
+    def load(self) -> Callable[..., None]:
+        """The function, imported."""
+        module, _, function = self.target.partition(":")
+        loaded: Callable[..., None] = getattr(import_module(module), function)
+        return loaded
+
 
 COMMANDS: Final = {
-    "simulate": Entry("multikueue.cli.simulate:simulate", "what the queues would decide about manifests"),
-    "explain": Entry("multikueue.cli.explain:explain", "why a workload of some manifests stands where it stands"),
+    "simulate": Entry("multikueue.cli.simulate:simulate", "Show what the queues would decide about manifests."),
+    "explain": Entry("multikueue.cli.explain:explain", "Show why a workload of some manifests stands where it stands."),
 }
 
 
-class LazyGroup(TyperGroup):
-    """A group whose commands are imported when they are asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of the table."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, imported."""
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        module, _, function = entry.target.partition(":")
-        app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(cmd_name)(getattr(import_module(module), function))
-        return get_command(app)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of `--help`, without importing a single command."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+def build(arguments: Sequence[str]) -> typer.Typer:
+    """The application for these arguments: every name is known, the invoked one is loaded."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+    app.callback(invoke_without_command=True)(_mkctl)
+    invoked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name, entry in COMMANDS.items():
+        if name == invoked:
+            app.command(name)(entry.load())
+        else:
+            app.command(name, help=entry.help)(_listed)
+    return app
 
 
-app = typer.Typer(cls=LazyGroup, add_completion=False, rich_markup_mode=None, no_args_is_help=True)
-
-
-@app.callback(invoke_without_command=True)
-def mkctl(version: bool = typer.Option(False, "--version", help="print the version and exit")) -> None:
+def _mkctl(
+    version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
+) -> None:
     """Federate Kubernetes clusters for batch work."""
     if version:
         typer.echo(f"mkctl {__version__}")
         raise typer.Exit
 
 
+def _listed() -> None:
+    """Stands for a command in `--help`; what is invoked has been loaded instead."""
+
+
 def main() -> None:
-    """Run `mkctl`; a broken pipe of `mkctl … | head` is no error."""
+    """Run `mkctl`; that `mkctl … | head` closes the pipe is no error."""
     try:
-        app()
+        build(sys.argv[1:])()
     except BrokenPipeError:
         sys.stderr.close()
