@@ -8,7 +8,7 @@ then creates (queues, flavors, checks) is not its business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,8 +113,8 @@ class Federation:
 
     @property
     def clusters(self) -> list[Cluster]:
-        """The hub and the workers."""
-        return [self.hub, *self._workers.values()]
+        """The hub and the workers, as far as they have been made."""
+        return [*([self._hub] if self._hub is not None else []), *self._workers.values()]
 
     @property
     def manager(self) -> Process:
@@ -139,10 +139,9 @@ class Federation:
         """Every component with the name of what it belongs to."""
         for shared in self._provider.shared:
             yield "shared", shared
-        for cluster in [self._hub, *self._workers.values()]:
-            if cluster is not None:
-                for component in cluster.components.values():
-                    yield cluster.name, component
+        for cluster in self.clusters:
+            for component in cluster.components.values():
+                yield cluster.name, component
         if self._nodes is not None:
             yield "workers", self._nodes
         if self._manager is not None:
@@ -165,16 +164,15 @@ class Federation:
     async def down(self, *, grace: float = 10.0) -> None:
         """End everything, data stay. Processes of ours first, so that none of them logs that its cluster is gone."""
         ours = [*self._agents.values(), self._manager, self._nodes]
-        clusters = [self._hub, *self._workers.values()]
         await together(*(process.stop(grace=grace) for process in ours if process is not None))
-        await together(*(_down(cluster, grace) for cluster in clusters if cluster is not None))
+        await together(*(_down(cluster, grace) for cluster in self.clusters))
         await self._stack.aclose()
         self._ports.close()
 
-    async def keep(self) -> None:
-        """Start components again that end unasked; runs until cancelled."""
+    async def keep(self, *, changed: Callable[[Process], None] | None = None) -> None:
+        """Start components again that end unasked; runs until cancelled. `changed` is told of each end and start."""
         processes = [component for _, component in self.components() if isinstance(component, Process)]
-        await revive(processes, backoff=_REVIVAL)
+        await revive(processes, backoff=_REVIVAL, changed=changed)
 
     async def __aenter__(self) -> Self:
         await self.up()
