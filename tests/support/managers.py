@@ -7,6 +7,7 @@ of queues and jobs.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,9 +19,20 @@ import orjson
 
 from manager.app import Dispatch, Manager
 from manager.options import Options
+from manager.webhooks.configurations import MUTATING_NAME, VALIDATING_NAME
 from multikueue.api import configuration
 from multikueue.api.constants import QUEUE_NAME_LABEL
-from multikueue.api.resource import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NAMESPACES, PODS, RESOURCE_FLAVORS, WORKLOADS
+from multikueue.api.resource import (
+    CLUSTER_QUEUES,
+    JOBS,
+    LOCAL_QUEUES,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_FLAVORS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+    WORKLOADS,
+)
 from multikueue.core.clock import SystemClock
 from multikueue.devcluster.cluster import Cluster
 from multikueue.kube.client import KubeClient
@@ -76,6 +88,41 @@ async def running_manager(
                 await webhooks_answer(client)
         yield manager
         tasks.cancel_scope.cancel()
+        if webhooks:
+            with anyio.CancelScope(shield=True):
+                await _uninstall_webhooks(client)
+
+
+async def _uninstall_webhooks(client: KubeClient) -> None:
+    """Else the API server would go on to ask a manager that is gone."""
+    for resource, name in (
+        (MUTATING_WEBHOOK_CONFIGURATIONS, MUTATING_NAME),
+        (VALIDATING_WEBHOOK_CONFIGURATIONS, VALIDATING_NAME),
+    ):
+        try:
+            await client.delete(resource, name)
+        except NotFound:
+            continue
+
+
+@asynccontextmanager
+async def connections_closed() -> AsyncIterator[None]:
+    """Wait at the end until what was opened inside is closed: a TLS connection goes when the server said goodbye."""
+    before = _open_sockets()
+    yield
+    await eventually(lambda: _value(_open_sockets() <= before), what="all connections are closed", deadline=5)
+
+
+def _open_sockets() -> set[str]:
+    found = set()
+    for entry in os.scandir("/proc/self/fd"):
+        try:
+            target = os.readlink(entry.path)
+        except FileNotFoundError:  # the descriptor of this very scan
+            continue
+        if target.startswith("socket:"):
+            found.add(target)
+    return found
 
 
 async def webhooks_answer(client: KubeClient) -> None:

@@ -13,6 +13,7 @@ from multikueue.devcluster.cluster import Cluster
 from multikueue.devcluster.provider import ClusterSpec
 from multikueue.kube.client import KubeClient
 from multikueue.testing.plugin import binaries_provider, kube_binaries
+from tests.support.managers import connections_closed
 
 __all__ = ["binaries_provider", "kube_binaries"]
 
@@ -29,5 +30,5 @@ async def hub(binaries_provider: BinariesProvider, tmp_path_factory: pytest.Temp
 @pytest.fixture
 async def client(hub: Cluster) -> AsyncIterator[KubeClient]:
     """The administrator."""
-    async with hub.client() as client:
+    async with connections_closed(), hub.client() as client:
         yield client

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Preemption on a real API server: the victim is told why, stops, gives its quota back, and comes again."""
+
+from __future__ import annotations
+
+import pytest
+
+from multikueue.api.resource import JOBS, WORKLOAD_PRIORITY_CLASSES
+from multikueue.devcluster.cluster import Cluster
+from multikueue.kube.client import KubeClient
+from tests.support.managers import (
+    condition,
+    ensure,
+    eventually,
+    finish_pods,
+    get,
+    make_job,
+    make_queue,
+    running_manager,
+    wait_condition,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+
+NAMESPACE = "team-preempt"
+
+
+async def make_class(client: KubeClient, name: str, value: int) -> None:
+    await ensure(
+        client,
+        WORKLOAD_PRIORITY_CLASSES,
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "WorkloadPriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+        },
+    )
+
+
+async def started(client: KubeClient, name: str) -> None:
+    await eventually(
+        lambda: get(client, JOBS, name, namespace=NAMESPACE),
+        what=f"job {name} runs a pod",
+        until=lambda job: job is not None and job["spec"]["suspend"] is False and bool(job["status"].get("active")),
+    )
+
+
+async def test_a_job_of_higher_priority_takes_the_room_of_a_lower_one_which_comes_back(
+    hub: Cluster, client: KubeClient
+) -> None:
+    async with running_manager(hub):
+        await make_class(client, "low", 1)
+        await make_class(client, "high", 1000)
+        await make_queue(
+            client, "tight", namespace=NAMESPACE, cpu="2", preemption={"withinClusterQueue": "LowerPriority"}
+        )
+        label = "kueue.x-k8s.io/priority-class"
+        await make_job(client, "small", namespace=NAMESPACE, queue="tight", cpu="2", labels={label: "low"})
+        await started(client, "small")
+
+        await make_job(client, "urgent", namespace=NAMESPACE, queue="tight", cpu="2", labels={label: "high"})
+        urgent = await wait_condition(client, "urgent", "Admitted", namespace=NAMESPACE)
+        small = await wait_condition(client, "small", "Requeued", namespace=NAMESPACE)
+
+        message = condition(small, "Preempted")["message"]
+        assert message == (
+            f"Preempted to accommodate a workload (UID: {urgent['metadata']['uid']}, JobUID:"
+            f" {urgent['metadata']['labels']['kueue.x-k8s.io/job-uid']}) due to prioritization in the ClusterQueue;"
+            " preemptor path: /tight; preemptee path: /tight"
+        )
+        assert condition(small, "Preempted")["reason"] == "InClusterQueue"
+        assert condition(small, "Evicted")["reason"] == "Preempted"
+        assert condition(small, "Evicted")["message"] == message
+        assert condition(small, "Requeued")["reason"] == "Preempted"
+        assert "admission" not in small["status"]
+        assert small["status"]["schedulingStats"]["evictions"] == [
+            {"reason": "Preempted", "underlyingCause": "", "count": 1}
+        ]
+
+        await started(client, "urgent")
+        await eventually(lambda: finish_pods(client, "urgent", namespace=NAMESPACE), what="the pod of urgent to end")
+        small = await wait_condition(client, "small", "Admitted", namespace=NAMESPACE)
+        assert condition(small, "Evicted")["status"] == "False"
+        assert condition(small, "Preempted")["message"] == f"Previously: {message}"
+        await started(client, "small")
