@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger of this cluster, kept in step with its nodes and pods.
+
+Owns the informers of Nodes and Pods and what they change in the ledger, and says when room was freed. Promises that
+the ledger is complete once `synced`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from multikueue.api.resource import NODES, PODS
+from multikueue.core.clock import Clock
+from multikueue.core.quantity import Format, Quantity
+from multikueue.federation.ledger import Ledger
+from multikueue.kube.client import KubeClient
+from multikueue.kube.informer import Change, Informer
+from worker_agent.footprint import node_facts, pod_facts, small_node, small_pod
+
+_LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class Capacity:
+    """The ledger and what feeds it."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        clock: Clock,
+        random: Random,
+        freed: Callable[[], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.ledger = Ledger()
+        self._freed = freed
+        self._changed = changed
+        self.nodes = Informer(client, NODES, shrink=small_node, clock=clock, random=random)
+        self.pods = Informer(client, PODS, field_selector=_LIVE_PODS, shrink=small_pod, clock=clock, random=random)
+        self.nodes.add_handler(self._on_node)
+        self.pods.add_handler(self._on_pod)
+
+    def release(self, owner: str) -> None:
+        """Give room back that was promised, and say so if there was any."""
+        if owner in self.ledger.owners:
+            self.ledger.release(owner)
+            self._freed()
+
+    def report(self) -> list[dict[str, str]]:
+        """`status.capacity` of a ClusterReport."""
+        return [
+            {
+                "name": name,
+                "allocatable": _text(name, summary.allocatable),
+                "free": _text(name, summary.free),
+                "largestFree": _text(name, summary.largest_free),
+            }
+            for name, summary in sorted(self.ledger.summary().items())
+        ]
+
+    def _on_node(self, change: Change) -> None:
+        if change.new is None:
+            self.ledger.remove_node(change.key.name)
+        elif change.old is None or change.old.raw != change.new.raw:
+            self.ledger.set_node(node_facts(change.key.name, change.new.raw))
+        else:
+            return  # a heartbeat: nothing that the ledger looks at
+        self._freed()
+        self._changed()
+
+    def _on_pod(self, change: Change) -> None:
+        facts = None if change.new is None else pod_facts(change.new.raw)
+        key = str(change.key)
+        if facts is None:
+            self.ledger.remove_pod(key)
+            if change.old is not None and change.old.raw:
+                self._freed()
+        else:
+            self.ledger.set_pod(key, facts)
+
+
+def _text(resource: str, amount: int) -> str:
+    if resource == "cpu":
+        return str(Quantity.of_milli(amount))
+    binary = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
+    return str(Quantity.of(amount, Format.BINARY_SI if binary else Format.DECIMAL_SI))

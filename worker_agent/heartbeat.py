@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""That the agent and its cluster are there: the Lease, and the ClusterReport.
+
+Owns the renewals and the reports. The Lease is renewed only while this cluster's own API server answers: an agent
+that cannot reach its cluster is of no use to the hub, and its work is to be judged lost. Promises that `valid` is
+decided by the monotonic clock and from the moment before the renewal was sent, so that fenced work never believes in
+a lease that the hub holds for over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anyio
+
+from multikueue.api.constants import MAILBOX_OBJECT_NAME
+from multikueue.api.meta import JsonObject
+from multikueue.api.resource import CLUSTER_REPORTS, LEASES
+from multikueue.core.clock import Clock
+from multikueue.core.timestamps import format_micro_time, format_time
+from multikueue.kube.client import KubeClient, PatchKind
+from multikueue.kube.errors import KubeError
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """How often the agent is heard; tests scale it down."""
+
+    renew_seconds: float = 10.0
+    lease_seconds: int = 40
+    report_seconds: float = 10.0
+    status_window_seconds: float = 1.0
+
+
+class Heartbeat:
+    """The Lease of one mailbox."""
+
+    def __init__(
+        self,
+        hub: KubeClient,
+        worker: KubeClient,
+        *,
+        namespace: str,
+        holder: str,
+        rhythm: Rhythm,
+        clock: Clock,
+        flipped: Callable[[], None],
+    ) -> None:
+        self.problem = "the lease has not been renewed yet"
+        self._hub = hub
+        self._worker = worker
+        self._namespace = namespace
+        self._holder = holder
+        self._rhythm = rhythm
+        self._clock = clock
+        self._flipped = flipped
+        self._renewed: float | None = None
+        self._was_valid = False
+
+    def valid(self) -> bool:
+        """Whether the last renewal is younger than the lease is long."""
+        return self._renewed is not None and self._clock.monotonic() - self._renewed < self._rhythm.lease_seconds
+
+    async def run(self) -> None:
+        """Renew until cancelled. After a failure it is tried again sooner."""
+        while True:
+            began = self._clock.monotonic()
+            try:
+                with anyio.fail_after(self._rhythm.renew_seconds):
+                    await self._renew()
+            except (KubeError, TimeoutError) as error:
+                text = str(error) or "no answer in time"
+                if text != self.problem:
+                    _log.warning("lease of %s not renewed: %s", self._namespace, text)
+                self.problem = text
+                pause = self._rhythm.renew_seconds / 5
+            else:
+                if self.problem:
+                    _log.info("lease of %s renewed", self._namespace)
+                self.problem = ""
+                self._renewed = began
+                pause = self._rhythm.renew_seconds
+            if self.valid() != self._was_valid:
+                self._was_valid = not self._was_valid
+                self._flipped()
+            await anyio.sleep(max(0.0, pause - (self._clock.monotonic() - began)))
+
+    async def _renew(self) -> None:
+        await self._worker.request("GET", "/readyz")
+        now = self._clock.now()
+        spec = {
+            "holderIdentity": self._holder,
+            "leaseDurationSeconds": self._rhythm.lease_seconds,
+            "renewTime": format_micro_time(now),
+        }
+        await self._hub.patch(
+            LEASES, MAILBOX_OBJECT_NAME, {"spec": spec}, namespace=self._namespace, kind=PatchKind.MERGE
+        )
+
+
+class Reporter:
+    """The ClusterReport of one mailbox."""
+
+    def __init__(
+        self,
+        hub: KubeClient,
+        *,
+        namespace: str,
+        boot_id: str,
+        rhythm: Rhythm,
+        clock: Clock,
+        compose: Callable[[], JsonObject],
+    ) -> None:
+        self._hub = hub
+        self._namespace = namespace
+        self._boot_id = boot_id
+        self._rhythm = rhythm
+        self._clock = clock
+        self._compose = compose
+        self._changed = anyio.Event()
+        self._sequence = 0
+
+    def changed(self) -> None:
+        """Something that the report tells has changed; it goes out soon."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Report until cancelled: on a change, but not in a stream, and regularly for the time in it."""
+        while True:
+            self._changed = anyio.Event()
+            try:
+                await self._send()
+            except KubeError as error:
+                _log.debug("report of %s not sent: %s", self._namespace, error)
+            await anyio.sleep(self._rhythm.status_window_seconds)
+            with anyio.move_on_after(max(0.0, self._rhythm.report_seconds - self._rhythm.status_window_seconds)):
+                await self._changed.wait()
+
+    async def _send(self) -> None:
+        self._sequence += 1
+        status = self._compose() | {
+            "bootID": self._boot_id,
+            "sequence": self._sequence,
+            "time": format_time(self._clock.now()),
+        }
+        # Replaced whole: a resource that no node has any more must not stay in it.
+        patch: list[JsonObject] = [{"op": "add", "path": "/status", "value": status}]
+        await self._hub.patch(
+            CLUSTER_REPORTS,
+            MAILBOX_OBJECT_NAME,
+            patch,
+            namespace=self._namespace,
+            kind=PatchKind.JSON,
+            subresource="status",
+        )

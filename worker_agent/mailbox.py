@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hub's side of the agent: which assignments stand in the mailbox, and whose mailbox it is.
+
+Owns the informer of assignments and the identity of the management cluster. Promises that the absence of an
+assignment is only acted upon when the mailbox was seen to belong to the same manager after the absence was noticed:
+an emptied mailbox of a rebuilt management cluster must not kill work (ADR 0003).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import anyio
+
+from multikueue.api.constants import MANAGER_UID_ANNOTATION
+from multikueue.api.meta import JsonObject
+from multikueue.api.remoteassignment import mailbox_namespace
+from multikueue.api.resource import NAMESPACES, REMOTE_ASSIGNMENTS
+from multikueue.core.clock import Clock
+from multikueue.core.keys import Key
+from multikueue.kube.client import KubeClient
+from multikueue.kube.informer import Change, Informer
+
+
+class Mailbox:
+    """The mailbox of one cluster."""
+
+    def __init__(
+        self, client: KubeClient, cluster: str, *, clock: Clock, random: Random, changed: Callable[[str], None]
+    ) -> None:
+        self.namespace = mailbox_namespace(cluster)
+        self.informer = Informer(client, REMOTE_ASSIGNMENTS, namespace=self.namespace, clock=clock, random=random)
+        self._client = client
+        self._changed = changed
+        self._asking = anyio.Lock()
+        self._asked = 0
+        self._answered = 0
+        self._owner = ""
+        self.informer.add_handler(self._on_assignment)
+
+    def get(self, name: str) -> JsonObject | None:
+        """The assignment, if it stands there."""
+        return self.informer.store.object(Key(self.namespace, name))
+
+    def names(self) -> list[str]:
+        """All assignments that stand there."""
+        return [key.name for key in self.informer.store.keys()]  # noqa: SIM118  (a store is no mapping)
+
+    async def owner(self) -> str:
+        """The uid of the manager whose mailbox it is, asked for after this was called; empty when it does not say.
+
+        Many that ask at once share one request. Raises what the API server answers, `NotFound` for no mailbox.
+        """
+        self._asked += 1
+        ticket = self._asked
+        async with self._asking:
+            if self._answered < ticket:
+                covers = self._asked
+                namespace = await self._client.get_object(NAMESPACES, self.namespace)
+                annotations: dict[str, str] = namespace["metadata"].get("annotations") or {}
+                self._owner = annotations.get(MANAGER_UID_ANNOTATION, "")
+                self._answered = covers
+            return self._owner
+
+    def _on_assignment(self, change: Change) -> None:
+        self._changed(change.key.name)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of the agent."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from multikueue.api.constants import DEFAULT_ORIGIN
+from multikueue.core.errors import BadInput
+from worker_agent.heartbeat import Rhythm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line says."""
+
+    cluster: str
+    hub_kubeconfig: str
+    hub_context: str | None = None
+    kubeconfig: str | None = None
+    context: str | None = None
+    origin: str = DEFAULT_ORIGIN
+    health_bind: str = "0"
+    log_format: str = "json"
+    log_level: str = "info"
+    rhythm: Rhythm = field(default_factory=Rhythm)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of `python -m worker_agent`."""
+    rhythm = Rhythm()
+    flags = argparse.ArgumentParser(prog="mk-worker-agent", description="The agent beside a worker cluster.")
+    flags.add_argument("--cluster", required=True, metavar="NAME", help="the MultiKueueCluster that this cluster is")
+    flags.add_argument(
+        "--hub-kubeconfig", required=True, metavar="FILE", help="the management cluster, as the identity of this agent"
+    )
+    flags.add_argument("--hub-context", help="the context of that kubeconfig")
+    flags.add_argument("--kubeconfig", metavar="FILE", help="this cluster; without it the pod's own account")
+    flags.add_argument("--context", help="the context of that kubeconfig")
+    flags.add_argument("--origin", default=DEFAULT_ORIGIN, help="multiKueue.origin of the manager (%(default)s)")
+    flags.add_argument("--health-bind", default="0", metavar="ADDR", help="probes and metrics: HOST:PORT; 0 for none")
+    flags.add_argument("--renew-seconds", type=float, default=rhythm.renew_seconds, help="(%(default)s)")
+    flags.add_argument("--lease-seconds", type=int, default=rhythm.lease_seconds, help="(%(default)s)")
+    flags.add_argument("--report-seconds", type=float, default=rhythm.report_seconds, help="(%(default)s)")
+    flags.add_argument(
+        "--status-window-seconds", type=float, default=rhythm.status_window_seconds, help="(%(default)s)"
+    )
+    flags.add_argument("--log-format", choices=("json", "text"), default="json", help="(%(default)s)")
+    flags.add_argument(
+        "--log-level", choices=("debug", "info", "warning", "error"), default="info", help="(%(default)s)"
+    )
+    return flags
+
+
+def parse(arguments: Sequence[str] | None = None) -> Options:
+    """The options. Raises `BadInput`; argparse ends the process for what it does not know."""
+    given = parser().parse_args(arguments)
+    rhythm = Rhythm(
+        renew_seconds=given.renew_seconds,
+        lease_seconds=given.lease_seconds,
+        report_seconds=given.report_seconds,
+        status_window_seconds=given.status_window_seconds,
+    )
+    if not 0 < rhythm.renew_seconds < rhythm.lease_seconds:
+        raise BadInput(
+            f"--renew-seconds {rhythm.renew_seconds} must be above 0 and below --lease-seconds {rhythm.lease_seconds}"
+        )
+    if not 0 <= rhythm.status_window_seconds <= rhythm.report_seconds:
+        raise BadInput("--status-window-seconds must not be longer than --report-seconds")
+    return Options(
+        cluster=given.cluster,
+        hub_kubeconfig=given.hub_kubeconfig,
+        hub_context=given.hub_context,
+        kubeconfig=given.kubeconfig,
+        context=given.context,
+        origin=given.origin,
+        health_bind=given.health_bind,
+        log_format=given.log_format,
+        log_level=given.log_level,
+        rhythm=rhythm,
+    )

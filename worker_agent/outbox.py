@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saying to the hub what became of each assignment.
+
+Owns batching: a word that changes phase, epoch or reason goes out at once, progress within a phase waits for the rest
+of a window and is sent as one; a word that was said already is not sent. Promises that the newest word gets there in
+the end, that sequence numbers of one boot only grow, and that a status never lands on another assignment of that name.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from multikueue.api.meta import JsonObject
+from multikueue.api.resource import REMOTE_ASSIGNMENTS
+from multikueue.core.backoff import Backoff
+from multikueue.core.clock import Clock
+from multikueue.federation.mirror import Word
+from multikueue.federation.wire import status_of
+from multikueue.kube.client import KubeClient, PatchKind
+from multikueue.kube.controller import Controller, Result
+from multikueue.kube.errors import Invalid, NotFound
+from multikueue.kube.workqueue import WorkQueue
+
+_log = logging.getLogger(__name__)
+
+_SENDERS: Final = 8
+_BACKOFF: Final = Backoff(base=0.05, factor=2.0, cap=5.0, jitter=0.3)
+
+
+@dataclass(slots=True)
+class _Letter:
+    uid: str
+    word: Word
+    sent: Word | None = None
+    sent_at: float = float("-inf")
+
+
+class Outbox:
+    """The words that are on their way."""
+
+    def __init__(
+        self, client: KubeClient, namespace: str, *, boot_id: str, window: float, clock: Clock, random: Random
+    ) -> None:
+        self.writes = 0
+        self._client = client
+        self._namespace = namespace
+        self._boot_id = boot_id
+        self._window = window
+        self._clock = clock
+        self._letters: dict[str, _Letter] = {}
+        queue: WorkQueue[str] = WorkQueue(clock=clock, backoff=_BACKOFF, random=random)
+        self._controller = Controller("status", self._send, workers=_SENDERS, queue=queue, clock=clock)
+
+    def latest(self, name: str, uid: str) -> Word | None:
+        """The newest word about that very assignment, sent or not."""
+        letter = self._letters.get(name)
+        return letter.word if letter is not None and letter.uid == uid else None
+
+    def put(self, name: str, uid: str, word: Word, *, said: Word) -> None:
+        """Have `word` said; `said` is what the assignment's status says already."""
+        letter = self._letters.get(name)
+        if letter is None or letter.uid != uid:
+            letter = self._letters[name] = _Letter(uid=uid, word=said, sent=said)
+        if word == letter.word:
+            return
+        before, letter.word = letter.word, word
+        if _is_news(before, word):
+            self._controller.enqueue(name)
+        else:
+            waited = self._clock.monotonic() - letter.sent_at
+            self._controller.queue.add_after(name, self._window - waited)
+
+    def forget(self, name: str) -> None:
+        """The assignment is gone."""
+        self._letters.pop(name, None)
+
+    @property
+    def unsent(self) -> int:
+        """How many words have not got there."""
+        return sum(letter.word != letter.sent for letter in self._letters.values())
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        await self._controller.run()
+
+    async def _send(self, name: str) -> Result | None:
+        letter = self._letters.get(name)
+        if letter is None or letter.word == letter.sent:
+            return None
+        word = letter.word
+        self.writes += 1
+        status = status_of(word, sequence=self.writes, boot_id=self._boot_id, now=self._clock.now())
+        patch: list[JsonObject] = [
+            {"op": "test", "path": "/metadata/uid", "value": letter.uid},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        try:
+            await self._client.patch(
+                REMOTE_ASSIGNMENTS,
+                name,
+                patch,
+                namespace=self._namespace,
+                kind=PatchKind.JSON,
+                subresource="status",
+            )
+        except NotFound:
+            return None  # removed meanwhile; its event is on the way
+        except Invalid as error:
+            # The test of the uid failed, or the server does not take the status: neither gets better by repeating.
+            _log.warning("assignment %s: the hub refused the status: %s", name, error)
+        letter.sent, letter.sent_at = word, self._clock.monotonic()
+        return None
+
+
+def _is_news(before: Word, word: Word) -> bool:
+    """Whether somebody waits for it, rather than watches it."""
+    return (before.epoch, before.phase, before.reason) != (word.epoch, word.phase, word.reason)

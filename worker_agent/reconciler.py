@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One assignment at a time: look, decide, act, say.
+
+Owns how `federation.mirror.step` gets its facts on this cluster and how its actions are done, the removal of jobs
+whose assignment is gone, and the memory of what this cluster refused. Level-based: it may run twice, late, or on a
+stale cache; a job that is there already is recognised by its marks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from multikueue.api.constants import PartitionPolicy
+from multikueue.api.meta import JsonObject
+from multikueue.api.remoteassignment import Phase
+from multikueue.core.clock import Clock
+from multikueue.core.errors import BadInput
+from multikueue.core.keys import Key
+from multikueue.federation.ledger import Demand
+from multikueue.federation.mirror import (
+    NAME_CONFLICT,
+    NO_ROOM,
+    AssignmentFacts,
+    JobAction,
+    JobFacts,
+    Obstacle,
+    Step,
+    Word,
+    remove,
+    step,
+    wants_room,
+)
+from multikueue.federation.wire import intent_of, word_of
+from multikueue.kube.controller import Result
+from multikueue.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
+from worker_agent.capacity import Capacity
+from worker_agent.footprint import demands
+from worker_agent.jobs import Jobs
+from worker_agent.mailbox import Mailbox
+from worker_agent.outbox import Outbox
+
+_log = logging.getLogger(__name__)
+
+REFUSAL_SECONDS: Final = 60.0  # how long a refusal of the API server is believed before it is asked again
+NAMESPACE_MISSING: Final = "NamespaceNotFound"
+KIND_MISSING: Final = "KindNotSupported"
+CREATE_REJECTED: Final = "CreateRejected"
+BAD_ASSIGNMENT: Final = "BadAssignment"
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    obstacle: Obstacle
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    """An assignment as read from the mailbox."""
+
+    facts: AssignmentFacts
+    uid: str
+    manager_uid: str
+    job: Key
+    manifest: JsonObject
+    jobs: Jobs | None
+    demands: tuple[Demand, ...]
+
+
+class Reconciler:
+    """The assignments of one mailbox on one cluster."""
+
+    def __init__(
+        self,
+        *,
+        mailbox: Mailbox,
+        kinds: dict[tuple[str, str], Jobs],
+        capacity: Capacity,
+        outbox: Outbox,
+        namespace_exists: Callable[[str], bool],
+        lease_valid: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._mailbox = mailbox
+        self._kinds = kinds
+        self._capacity = capacity
+        self._outbox = outbox
+        self._namespace_exists = namespace_exists
+        self._lease_valid = lease_valid
+        self._clock = clock
+        self._waiting: dict[str, None] = {}
+        self._refusals: dict[Key, _Refusal] = {}
+        self._owners: dict[str, str] = {}
+        self.phases: dict[str, Phase] = {}
+
+    def waiting(self) -> list[str]:
+        """The assignments that found no room, in the order in which they asked."""
+        return list(self._waiting)
+
+    def restore(self) -> None:
+        """Take the room again that was held before a restart; to be called before any new wish is looked at."""
+        held = []
+        for name in self._mailbox.names():
+            obj = self._mailbox.get(name)
+            if obj is not None and word_of(obj).phase in (Phase.RUNNING, Phase.RESERVED):
+                held.append((word_of(obj).phase is not Phase.RUNNING, name, obj))
+        for _, name, obj in sorted(held, key=lambda entry: entry[:2]):
+            try:
+                wish = self._read(obj)
+            except BadInput as error:
+                _log.warning("assignment %s: %s", name, error)
+                continue
+            self._owners[name] = str(wish.job)
+            self._capacity.ledger.promise(str(wish.job), wish.demands)
+
+    async def reconcile(self, name: str) -> Result | None:
+        """Bring the job of one assignment to where it should be, and say where it is."""
+        obj = self._mailbox.get(name)
+        if obj is None:
+            return await self._remove(name)
+        said = self._outbox.latest(name, obj["metadata"]["uid"]) or word_of(obj)
+        try:
+            wish = self._read(obj)
+        except BadInput as error:
+            word = Word(epoch=int(obj["spec"]["epoch"]), phase=Phase.REFUSED, reason=BAD_ASSIGNMENT, message=str(error))
+            self._outbox.put(name, obj["metadata"]["uid"], word, said=word_of(obj))
+            return None
+        job = wish.jobs.get(wish.job) if wish.jobs is not None else None
+        taken = self._step(wish, job, said)
+        if taken.action is JobAction.CREATE and wish.jobs is not None:
+            await self._create(wish)
+            job = wish.jobs.get(wish.job)
+            said = taken.word
+            taken = self._step(wish, job, said)
+            if taken.action is JobAction.CREATE:
+                # It was there and is gone again, or is not ours to see yet: look again in a moment.
+                return Result(after=0.2)
+        self._settle(name, wish, taken)
+        self._outbox.put(name, wish.uid, taken.word, said=word_of(obj))
+        if taken.action is not None and job is not None and wish.jobs is not None:
+            await self._act(
+                wish.jobs, wish.job, wish.jobs.facts(job, assignment=name, manager_uid=wish.manager_uid), taken
+            )
+        return self._again(wish, taken)
+
+    def _read(self, obj: JsonObject) -> _Wish:
+        spec: JsonObject = obj["spec"]
+        reference: JsonObject = spec.get("job") or {}
+        manifest: JsonObject = reference.get("manifest") or {}
+        group, _, _ = str(reference.get("apiVersion", "")).rpartition("/")
+        jobs = self._kinds.get((group, str(reference.get("kind", ""))))
+        fenced = spec.get("partitionPolicy") == PartitionPolicy.FENCED
+        return _Wish(
+            facts=AssignmentFacts(
+                name=obj["metadata"]["name"],
+                epoch=int(spec["epoch"]),
+                intent=intent_of(obj),
+                may_run=not fenced or self._lease_valid(),
+            ),
+            uid=obj["metadata"]["uid"],
+            manager_uid=str(spec["managerUID"]),
+            job=Key(str(spec["workload"]["namespace"]), str(reference.get("name", ""))),
+            manifest=manifest,
+            jobs=jobs,
+            demands=() if jobs is None else demands(jobs.integration.pod_sets(manifest)),
+        )
+
+    def _step(self, wish: _Wish, job: JsonObject | None, said: Word) -> Step:
+        facts: JobFacts | None = None
+        if job is not None and wish.jobs is not None:
+            facts = wish.jobs.facts(job, assignment=wish.facts.name, manager_uid=wish.manager_uid)
+        obstacle = self._obstacle(wish)
+        shortage = ""
+        if obstacle is None and wants_room(wish.facts, said):
+            short = self._capacity.ledger.promise(str(wish.job), wish.demands)
+            shortage = "" if short is None else short.reason
+        return step(wish.facts, facts, said=said, shortage=shortage, obstacle=obstacle)
+
+    def _obstacle(self, wish: _Wish) -> Obstacle | None:
+        if wish.jobs is None:
+            return Obstacle(KIND_MISSING, "this cluster's agent does not know the kind of the job")
+        if (wish.manifest.get("metadata") or {}).get("namespace") != wish.job.namespace:
+            # The manifest decides where the job lands, the reference which workload it is charged to.
+            return Obstacle(BAD_ASSIGNMENT, "the job is not of the namespace of its workload")
+        if not self._namespace_exists(wish.job.namespace):
+            return Obstacle(NAMESPACE_MISSING, f'namespace "{wish.job.namespace}" does not exist')
+        refusal = self._refusals.get(wish.job)
+        if refusal is None:
+            return None
+        if self._clock.monotonic() >= refusal.until:
+            del self._refusals[wish.job]
+            return None
+        return refusal.obstacle
+
+    async def _create(self, wish: _Wish) -> None:
+        assert wish.jobs is not None
+        try:
+            await wish.jobs.create(wish.manifest)
+        except AlreadyExists:
+            found = await wish.jobs.look(wish.job)
+            if found is None:
+                return
+            facts = wish.jobs.facts(found, assignment=wish.facts.name, manager_uid=wish.manager_uid)
+            if not facts.ours:
+                message = f'{found.get("kind", "a job")} "{wish.job}" is there already and is not of this assignment'
+                self._refuse(wish.job, Obstacle(NAME_CONFLICT, message))
+        except NotFound:
+            self._refuse(wish.job, Obstacle(NAMESPACE_MISSING, f'namespace "{wish.job.namespace}" does not exist'))
+        except (Invalid, Forbidden, BadRequest) as error:
+            self._refuse(wish.job, Obstacle(CREATE_REJECTED, error.message))
+        else:
+            _log.info("job %s: created for assignment %s, epoch %d", wish.job, wish.facts.name, wish.facts.epoch)
+
+    def _refuse(self, job: Key, obstacle: Obstacle) -> None:
+        _log.warning("job %s: refused: %s: %s", job, obstacle.reason, obstacle.message)
+        self._refusals[job] = _Refusal(obstacle, self._clock.monotonic() + REFUSAL_SECONDS)
+
+    def _settle(self, name: str, wish: _Wish, taken: Step) -> None:
+        """What follows from the word for the ledger and for who is asked again."""
+        self.phases[name] = taken.word.phase
+        owner = str(wish.job)
+        if taken.keeps_room:
+            self._owners[name] = owner
+        else:
+            self._owners.pop(name, None)
+            self._capacity.release(owner)
+        if taken.word.phase is Phase.PENDING and taken.word.reason == NO_ROOM:
+            self._waiting.setdefault(name)
+        else:
+            self._waiting.pop(name, None)
+
+    async def _act(self, jobs: Jobs, key: Key, facts: JobFacts, taken: Step) -> None:
+        match taken.action:
+            case JobAction.SUSPEND:
+                _log.info("job %s: told to stop", key)
+                await jobs.suspend(key, facts.uid)
+            case JobAction.DELETE:
+                _log.info("job %s: removing the copy of epoch %d", key, facts.epoch)
+                await jobs.delete(key, facts.uid, ended=facts.end is not None)
+            case _:
+                return
+
+    def _again(self, wish: _Wish, taken: Step) -> Result | None:
+        if taken.word.phase is not Phase.REFUSED:
+            return None
+        refusal = self._refusals.get(wish.job)
+        if refusal is None:
+            return None
+        return Result(after=max(0.1, refusal.until - self._clock.monotonic()))
+
+    async def _remove(self, name: str) -> Result | None:
+        """The assignment is gone: so is what was made for it, if it was this manager's wish and is its absence."""
+        self._outbox.forget(name)
+        self._waiting.pop(name, None)
+        self.phases.pop(name, None)
+        owner = self._owners.pop(name, None)
+        if owner is not None:
+            self._capacity.release(owner)
+        for jobs in self._kinds.values():
+            for key in jobs.of_assignment(name):
+                self._refusals.pop(key, None)
+                await self._remove_job(jobs, key, name)
+        return None
+
+    async def _remove_job(self, jobs: Jobs, key: Key, name: str) -> None:
+        job = jobs.get(key)
+        if job is None or not self._mailbox.informer.synced.is_set():
+            return
+        made_by = jobs.manager_uid(job)
+        facts = jobs.facts(job, assignment=name, manager_uid=made_by)
+        if not facts.ours or remove(facts) is None:
+            return
+        try:
+            owner = await self._mailbox.owner()
+        except NotFound:
+            owner = ""
+        if self._mailbox.get(name) is not None:
+            return  # it came back while we asked
+        if not made_by or owner != made_by:
+            _log.warning("job %s: its assignment is gone, but the mailbox is not of the manager that made it", key)
+            return
+        _log.info("job %s: removed, assignment %s is gone", key, name)
+        await jobs.delete(key, facts.uid, ended=facts.end is not None)
