@@ -70,22 +70,29 @@ def show(found: State, output: Output) -> None:
     from rich.table import Table
 
     console = Console(soft_wrap=not os.isatty(1))
-    console.print(f"federation [bold]{found.name}[/bold] is {found.phase.value} (provider {found.provider})")
+    folder = federations.folder_of(found.name)
+    console.print(
+        f"federation [bold]{found.name}[/bold] is {found.phase.value} (provider {found.provider}), in {folder}"
+    )
     if found.error:
         console.print(found.error, style="red", highlight=False, markup=False)
     clusters = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("CLUSTER", "ROLE", "SERVER", "KUBECONFIG"):
         clusters.add_column(column, overflow="fold")
     for cluster in found.clusters:
-        clusters.add_row(cluster.name, cluster.role, cluster.server, cluster.kubeconfig)
+        clusters.add_row(cluster.name, cluster.role, cluster.server, _within(folder, cluster.kubeconfig))
     components = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("COMPONENT", "OF", "STATE", "PID", "LOG"):
         components.add_column(column, overflow="fold")
     for part in found.components:
         shown = "[green]running[/green]" if part.running else "[red]not running[/red]"
-        components.add_row(part.name, part.owner, shown, str(part.pid or "-"), part.log)
+        components.add_row(part.name, part.owner, shown, str(part.pid or "-"), _within(folder, part.log))
     console.print(clusters)
     console.print(components)
+
+
+def _within(folder: Path, path: str) -> str:
+    return os.path.relpath(path, folder)
 
 
 def _exists(pid: int) -> bool:

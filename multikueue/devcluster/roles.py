@@ -95,6 +95,7 @@ def agent(cluster: Cluster, *, hub_kubeconfig: Path, health_port: int, extra: Se
 
     return ProcessSpec(
         name=AGENT,
+        owner=cluster.name,
         arguments=[
             *_python("worker_agent"),
             f"--cluster={cluster.name}",

@@ -107,6 +107,7 @@ def api_server(binaries: Binaries, layout: Layout, *, ca: bytes) -> ProcessSpec:
 
     return ProcessSpec(
         name=cluster.API_SERVER,
+        owner=layout.name,
         arguments=[
             str(binaries.path(release.API_SERVER)),
             f"--etcd-servers={etcd.SERVERS}",
@@ -143,6 +144,7 @@ def controller_manager(binaries: Binaries, layout: Layout) -> ProcessSpec:
     pki = layout.pki
     return ProcessSpec(
         name=cluster.CONTROLLER_MANAGER,
+        owner=layout.name,
         arguments=[
             str(binaries.path(release.CONTROLLER_MANAGER)),
             f"--kubeconfig={layout.folder / f'{cluster.CONTROLLER_MANAGER}.kubeconfig'}",
@@ -166,6 +168,7 @@ def scheduler(binaries: Binaries, layout: Layout) -> ProcessSpec:
     """The scheduler of pods."""
     return ProcessSpec(
         name=cluster.SCHEDULER,
+        owner=layout.name,
         arguments=[
             str(binaries.path(release.SCHEDULER)),
             f"--config={layout.folder / 'scheduler.yaml'}",

@@ -40,6 +40,8 @@ class ProcessSpec:
     """How to run it."""
 
     name: str
+    owner: str = ""
+    """What it belongs to, for messages: there are several of that name in a federation."""
     arguments: Sequence[str]
     """The program (absolute path) and its arguments."""
     folder: Path
@@ -146,7 +148,9 @@ class Process:
 
     def failure(self, problem: str) -> ComponentFailed:
         """An error that tells where the log is and how it ends."""
-        return ComponentFailed(self.name, problem=problem, log=self.log, tail=self.tail())
+        return ComponentFailed(
+            f"{self.spec.owner} {self.name}".strip(), problem=problem, log=self.log, tail=self.tail()
+        )
 
     def tail(self, *, lines: int = 15) -> str:
         """The end of its log."""
