@@ -26,7 +26,8 @@ def split(body: bytes) -> Page:
     parsed = orjson.loads(body)
     metadata = parsed.get("metadata") or {}
     return Page(
-        items=[orjson.dumps(item) for item in parsed.get("items") or ()],
+        # orjson hands out its whole buffer, several times the text; what stays in a store is copied to its size.
+        items=[bytes(memoryview(orjson.dumps(item))) for item in parsed.get("items") or ()],
         resource_version=metadata.get("resourceVersion", ""),
         continue_token=metadata.get("continue") or None,
     )
