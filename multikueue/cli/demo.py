@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from multikueue.cli import federations
-from multikueue.cli.display import StepDisplay, errors_of, fail
+from multikueue.cli.display import StepDisplay, errors_of, fail, terminal_or_wide
 from multikueue.core.errors import BadInput, MultikueueError
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ def demo(
 
 async def _demo(*, folder: Path, count: int, provider: str) -> str:
     """The run; what went wrong, or nothing."""
-    from rich.console import Console
-
     from multikueue.cli import examples
     from multikueue.cli.demo_jobs import jobs
     from multikueue.cli.demo_run import Demo, log_ends
@@ -47,7 +45,7 @@ async def _demo(*, folder: Path, count: int, provider: str) -> str:
     from multikueue.devcluster import providers
     from multikueue.devcluster.federation import Federation, FederationSpec
 
-    console = Console()
+    console = terminal_or_wide()
     spec = FederationSpec(name=folder.name, workers=_workers())
     display = StepDisplay()
     federation = Federation(spec, folder=folder, provider=providers.factory(provider), progress=display)

@@ -55,6 +55,7 @@ class Demo:
         async with self._federation.hub.client() as hub:
             self._progress(Step("applying the two-team example (v1beta1)"))
             await manifests.apply_when_served(hub, self._example)
+            await self._make_namespaces()
             self._progress(Step(f"submitting {len(self._jobs)} Jobs"))
             await manifests.create_all(hub, self._jobs)
 
@@ -100,6 +101,12 @@ class Demo:
         async with self._federation.hub.client() as hub:
             self._progress(Step("removing the example"))
             await manifests.delete_all(hub, self._example)
+
+    async def _make_namespaces(self) -> None:
+        namespaces = [manifest for manifest in self._example if manifest["kind"] == "Namespace"]
+        for cluster in self._federation.workers.values():
+            async with cluster.client() as worker:
+                await manifests.create_all(worker, namespaces)
 
     async def _rows(self, hub: KubeClient) -> list[Row]:
         workloads = workload_by_job(map(orjson.loads, (await hub.list_all(WORKLOADS)).items))

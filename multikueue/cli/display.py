@@ -25,7 +25,14 @@ from multikueue.devcluster.progress import Step
 FAILED: Final = 1
 BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130  # what a shell reports for ^C
+_PLAIN_WIDTH: Final = 160
 _PLAIN_EVERY: Final = 10.0  # seconds between two lines of one growing step, where there is no terminal
+
+
+def terminal_or_wide() -> Console:
+    """Standard output: as wide as the terminal is, and wide enough for every table where there is none."""
+    found = Console()
+    return found if found.is_terminal else Console(width=_PLAIN_WIDTH)
 
 
 class Output(StrEnum):

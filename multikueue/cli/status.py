@@ -12,7 +12,7 @@ import orjson
 import typer
 
 from multikueue.cli import federations
-from multikueue.cli.display import FAILED, Output, errors_of
+from multikueue.cli.display import FAILED, Output, errors_of, terminal_or_wide
 from multikueue.devcluster import state
 from multikueue.devcluster.state import Phase, State
 
@@ -66,10 +66,9 @@ def show(found: State, output: Output) -> None:
         print(orjson.dumps(document(found), option=orjson.OPT_INDENT_2).decode())
         return
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(soft_wrap=not os.isatty(1))
+    console = terminal_or_wide()
     folder = federations.folder_of(found.name)
     console.print(
         f"federation [bold]{found.name}[/bold] is {found.phase.value} (provider {found.provider}), in {folder}"

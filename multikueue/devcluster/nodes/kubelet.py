@@ -53,6 +53,7 @@ class VirtualKubelet:
         self._clock = clock
         self._record = record
         self._lives: dict[str, Life] = {}
+        self._recorded: dict[str, set[tuple[str, int]]] = {}
         self._pods = Informer(
             client, PODS, field_selector="spec.nodeName!=", indexers={_BY_WORK: _work_index}, clock=clock
         )
@@ -120,6 +121,7 @@ class VirtualKubelet:
     def _changed(self, change: Change) -> None:
         if change.new is None:
             self._lives.pop(change.row.uid, None)
+            self._recorded.pop(change.row.uid, None)
         else:
             self._controller.enqueue(change.key)
 
@@ -167,15 +169,21 @@ class VirtualKubelet:
             return  # gone, or another pod of that name
 
     def _note(self, pod: JsonObject, before: Life, life: Life, *, now: datetime) -> None:
-        if self._record is None:
-            return
         if life.started_at != before.started_at:
-            self._record(self._entry(pod, journal.STARTED, now=now))
+            self._tell(pod, journal.STARTED, now=now, life=life)
         if before.running and not life.running:
             event = journal.STOPPED if life.state is State.REMOVED else journal.ENDED
-            self._record(self._entry(pod, event, now=now, exit_code=life.exit_code))
+            self._tell(pod, event, now=now, life=life)
 
-    def _entry(self, pod: JsonObject, event: str, *, now: datetime, exit_code: int | None = None) -> journal.Entry:
+    def _tell(self, pod: JsonObject, event: str, *, now: datetime, life: Life) -> None:
+        # What could not be written is decided again; it still happened once.
+        told = self._recorded.setdefault(pod["metadata"]["uid"], set())
+        if self._record is not None and (event, life.restarts) not in told:
+            told.add((event, life.restarts))
+            code = None if event == journal.STARTED else life.exit_code
+            self._record(self._entry(pod, event, now=now, exit_code=code))
+
+    def _entry(self, pod: JsonObject, event: str, *, now: datetime, exit_code: int | None) -> journal.Entry:
         owner = behaviour.controller_of(pod)
         return journal.Entry(
             time=format_time(now),
