@@ -81,10 +81,13 @@ class _Serving:
     bundle: Bundle
     reach: Callable[[Bundle], Reach]
     handlers: Handlers
+    installer: Installer | None = None
 
     def replace(self, bundle: Bundle) -> None:
         self.certificate.replace(bundle.certificate + bundle.key)
         self.bundle = bundle
+        if self.installer is not None:
+            self.installer.nudge()
 
 
 class Manager:
@@ -190,7 +193,7 @@ class Manager:
             async with anyio.create_task_group() as tasks:
                 if webhooks is not None:
                     # Before the caches: objects stored in an older version can only be listed through the conversion.
-                    installer = self._installer(webhooks)
+                    webhooks.installer = installer = self._installer(webhooks)
                     tasks.start_soon(installer.run, name="webhook-installer")
                     await installer.installed.wait()
                 await self.caches.synced()

@@ -100,6 +100,7 @@ def _new_ca(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey
     certificate = (
         _builder(name, key, now=now, lifetime=CA_LIFETIME)
         .issuer_name(name)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
@@ -120,6 +121,7 @@ def _issued(
     certificate = (
         _builder(name, key, now=now, lifetime=SERVING_LIFETIME)
         .issuer_name(ca.subject)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in sorted(hosts)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line, and what a log line looks like."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import orjson
+import pytest
+
+from manager.logs import JsonFormatter, TextFormatter
+from manager.options import Options, parse
+
+
+def test_without_flags_the_configuration_decides() -> None:
+    assert parse([]) == Options()
+
+
+def test_flags() -> None:
+    given = parse(
+        [
+            "--config=c.yaml",
+            "--kubeconfig=k",
+            "--namespace=kueue",
+            "--webhook-url=https://127.0.0.1:1",
+            "--no-leader-elect",
+            "--no-job-integrations",
+            "--metrics-bind=127.0.0.1:0",
+            "--health-bind=0",
+            "--log-format=json",
+        ]
+    )
+    assert (given.config, given.kubeconfig, given.namespace) == ("c.yaml", "k", "kueue")
+    assert (given.leader_election, given.job_integrations, given.webhooks) == (False, False, True)
+    assert parse(["--no-webhooks"]).webhooks is False
+
+
+def test_a_url_and_a_service_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--webhook-url=https://a", "--webhook-service=b"])
+    assert "not allowed with" in capsys.readouterr().err
+
+
+def record(**extra: object) -> logging.LogRecord:
+    made = logging.LogRecord("manager.x", logging.INFO, "f", 1, "hello %s", ("you",), None)
+    made.created = 1767268800.5
+    vars(made).update(extra)
+    return made
+
+
+def test_a_text_line() -> None:
+    line = TextFormatter().format(record(workload="ns/w"))
+    assert line == "2026-01-01T12:00:00.500000Z INFO    manager.x: hello you workload=ns/w"
+
+
+def test_a_json_line_with_an_error() -> None:
+    made = record(workload="ns/w")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        made.exc_info = sys.exc_info()
+    line = orjson.loads(JsonFormatter().format(made))
+    assert (line["level"], line["msg"], line["workload"]) == ("info", "hello you", "ns/w")
+    assert "ValueError: broken" in line["error"]
+    assert "ValueError: broken" in TextFormatter().format(made)
