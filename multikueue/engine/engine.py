@@ -217,9 +217,10 @@ class Engine(World):
     def _flush(self, until: datetime | None, now: datetime) -> None:
         for is_cohort, name in self.flushes.take(until):
             node = (self.forest.cohorts if is_cohort else self.forest.queues).get(name)
-            for queue in node.all_queues() if node is not None else ():
+            # An edit within the window may have closed a cycle: such trees are not flushed.
+            for queue in node.all_queues() if node is not None and not node.in_cycle else ():
                 live = self.lives.get(queue.name)
-                if live is not None:
+                if live is not None and live.value is not None:
                     self.waiting.flush(live, now)
 
     def _heads(self) -> list[Head]:

@@ -350,7 +350,9 @@ class Queue:
 
     def _push(self, pending: Pending) -> bool:
         """Into the heap, or into parking with its equals."""
-        return not self._lane_push(pending).parked
+        # Only where the order may be broken are equals passed by (§1.5 point 4).
+        strict = self.strategy == QueueingStrategy.STRICT_FIFO
+        return not self._lane_push(pending, apart=strict).parked
 
     def _lane_push(self, pending: Pending, *, apart: bool = False) -> Lane:
         key = LaneKey(pending.hash, pending.local_queue)
