@@ -25,7 +25,7 @@ Indexer = Callable[[dict[str, Any]], Iterable[str]]
 class Row:
     """One object: its identity, its version, and its bytes."""
 
-    __slots__ = ("deleting", "generation", "key", "labels", "raw", "resource_version", "uid")
+    __slots__ = ("_key", "deleting", "generation", "labels", "raw", "resource_version", "uid")
 
     def __init__(
         self,
@@ -38,13 +38,19 @@ class Row:
         deleting: bool,
         raw: bytes,
     ) -> None:
-        self.key = key
+        # The collector forgets a plain tuple of strings at its first look; a Key it would walk for ever.
+        self._key = tuple(key)
         self.uid = uid
         self.resource_version = resource_version
         self.generation = generation
         self.labels = labels
         self.deleting = deleting
         self.raw = raw
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return Key(*self._key)
 
     def object(self) -> dict[str, Any]:
         """The object, parsed anew: the caller may change it."""
@@ -73,10 +79,10 @@ class Store:
     """Rows by key, and by whatever the given indexers say. Written by its informer only."""
 
     def __init__(self, indexers: Mapping[str, Indexer] | None = None) -> None:
-        self._rows: dict[Key, Row] = {}
+        self._rows: dict[tuple[str, ...], Row] = {}  # equal to Keys, see Row
         self._indexers = dict(indexers or {})
-        self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in self._indexers}
-        self._values: dict[Key, tuple[tuple[str, ...], ...]] = {}
+        self._indexes: dict[str, dict[str, dict[tuple[str, ...], None]]] = {name: {} for name in self._indexers}
+        self._values: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {}
 
     @property
     def indexed(self) -> bool:
@@ -91,7 +97,7 @@ class Store:
 
     def keys(self) -> tuple[Key, ...]:
         """All keys, as of now."""
-        return tuple(self._rows)
+        return tuple(Key(*key) for key in self._rows)
 
     def get(self, key: Key) -> Row | None:
         """The row of that key."""
@@ -115,18 +121,19 @@ class Store:
 
     def put(self, row: Row, parsed: Mapping[str, Any] | None = None) -> Row | None:
         """Take a row in; returns the one it replaces. `parsed` saves a parse where there are indexes."""
-        old = self._rows.get(row.key)
-        self._rows[row.key] = row
+        key = row._key
+        old = self._rows.get(key)
+        self._rows[key] = row
         if self._indexers:
             found = dict(parsed) if parsed is not None else row.object()
             values = tuple(tuple(indexer(found)) for indexer in self._indexers.values())
-            before = self._values.get(row.key)
+            before = self._values.get(key)
             if values != before:
-                self._unindex(row.key)
-                self._values[row.key] = values
+                self._unindex(key)
+                self._values[key] = values
                 for index, terms in zip(self._indexes.values(), values, strict=True):
                     for term in terms:
-                        index.setdefault(term, {})[row.key] = None
+                        index.setdefault(term, {})[key] = None
         return old
 
     def remove(self, key: Key) -> Row | None:
@@ -134,7 +141,7 @@ class Store:
         self._unindex(key)
         return self._rows.pop(key, None)
 
-    def _unindex(self, key: Key) -> None:
+    def _unindex(self, key: tuple[str, ...]) -> None:
         for index, terms in zip(self._indexes.values(), self._values.pop(key, ()), strict=False):
             for term in terms:
                 members = index[term]
