@@ -109,7 +109,8 @@ class World:
 
     def delete_cohort(self, name: str, now: datetime) -> None:
         """A Cohort object is gone; queues may still name it."""
-        self.cohorts.pop(name, None)
+        if self.cohorts.pop(name, None) is None:
+            return
         self.forest.remove_cohort(name)
         if name in self.forest.cohorts:
             self.flushes.request(self.forest.cohorts[name], now)
