@@ -164,7 +164,6 @@ def _note(stage: Stage, conditions: Mapping[str, JsonObject], workload: JsonObje
         reserved = conditions.get("QuotaReserved")
         return str(reserved["message"]) if reserved is not None else ""
     if stage is Stage.DISPATCHING:
-        status = (workload or {}).get("status") or {}
-        nominated = status.get("nominatedClusterNames") or []
-        return f"asked: {', '.join(nominated)}" if nominated else ""
+        checks = ((workload or {}).get("status") or {}).get("admissionChecks") or []
+        return "; ".join(check["message"] for check in checks if check.get("message"))
     return ""

@@ -33,12 +33,12 @@ class Entry:
 
 
 COMMANDS: Final = {
-    "up": Entry("multikueue.cli.up:up", "bring a federation up and leave it running"),
-    "down": Entry("multikueue.cli.down:down", "end a federation and remove its data"),
-    "status": Entry("multikueue.cli.status:status", "what runs, as a table or as JSON"),
-    "kubeconfig": Entry("multikueue.cli.kubeconfig:kubeconfig", "how to reach a cluster of a federation"),
-    "demo": Entry("multikueue.cli.demo:demo", "run 20 Jobs through a federation of its own and watch them"),
-    "binaries": Entry("multikueue.cli.binaries:binaries", "find, download or build the real control plane"),
+    "up": Entry("multikueue.cli.up:up", "Bring a federation up and leave it running."),
+    "down": Entry("multikueue.cli.down:down", "End a federation and remove its data."),
+    "status": Entry("multikueue.cli.status:status", "Show what runs, as a table or as JSON."),
+    "kubeconfig": Entry("multikueue.cli.kubeconfig:kubeconfig", "Print the path of a cluster's kubeconfig."),
+    "demo": Entry("multikueue.cli.demo:demo", "Run 20 Jobs through a federation of its own and watch them."),
+    "binaries": Entry("multikueue.cli.binaries:binaries", "Find, download or build the real control plane."),
     "simulate": Entry("multikueue.cli.simulate:simulate", "Show what the queues would decide about manifests."),
     "explain": Entry("multikueue.cli.explain:explain", "Show why a workload of some manifests stands where it stands."),
 }
