@@ -96,12 +96,6 @@ def _requests(requests: tuple[tuple[str, Mapping[str, int]], ...]) -> tuple[Json
     return workload_changes.requests_wire((name, texts(amounts)) for name, amounts in requests)
 
 
-def waited_since(status: Status, created: datetime) -> datetime:
-    """From when the wait for quota counts: the requeue, or else the creation (§9.4)."""
-    requeued = status.condition(WorkloadCondition.REQUEUED)
-    return created if requeued is None else requeued.last_transition_time
-
-
 def reserved_event(decision: Decision, *, waited: float) -> str:
     """The message of the event QuotaReserved (§9.4)."""
     text = f"Quota reserved in ClusterQueue {decision.cluster_queue}, wait time since queued was {waited:.0f}s"

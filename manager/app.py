@@ -31,6 +31,7 @@ from manager.reconcilers.jobs import JobReconciler
 from manager.reconcilers.queues import QueueReconcilers
 from manager.reconcilers.workloads import WorkloadReconciler
 from manager.scheduler import Scheduler
+from manager.transitions import Transitions
 from manager.webhooks.certificates import Bundle
 from manager.webhooks.configurations import Reach
 from manager.webhooks.handlers import Handlers
@@ -123,6 +124,7 @@ class Manager:
         jobs: list[Resource] = [integration.resource for integration in self._registry]
         self.caches = Caches(client, followed(namespace=self._namespace, jobs=jobs), clock=clock, random=random)
         self.statuses = StatusWriter(client, self.caches.view(WORKLOADS))
+        self.statuses.tell(Transitions(self.metrics, clock=clock).written)
         self.namespaces = ManagedNamespaces(configuration, self.caches.view(NAMESPACES))
         self.recorder = EventRecorder(client, _COMPONENT, instance=self.identity, clock=clock)
         self.leading = False

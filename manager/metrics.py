@@ -20,6 +20,7 @@ STANDALONE: Final = "standalone"
 LEADER: Final = "leader"
 FOLLOWER: Final = "follower"
 _WAIT_BUCKETS: Final = (1.0, *(2.5 * 2**power for power in range(13)))
+_LONG_BUCKETS: Final = (1.0, *(2.5 * 2**power for power in range(15)))
 _LATENCY_BUCKETS: Final = tuple(0.01 * 2**power for power in range(11))
 _ROLE: Final = "replica_role"
 _QUEUE: Final = ("cluster_queue", _ROLE)
@@ -100,6 +101,13 @@ class Metrics:
             "From the reservation to admission.",
             _CLASSED,
             buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self.execution_time = Histogram(
+            "kueue_execution_time_seconds",
+            "From admission to the end.",
+            _CLASSED,
+            buckets=_LONG_BUCKETS,
             registry=registry,
         )
         self.evicted = Counter(

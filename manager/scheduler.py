@@ -20,6 +20,7 @@ import anyio.lowlevel
 from manager import admission_writes
 from manager.context import ManagerContext
 from manager.outbox import Outbox
+from manager.transitions import queued_at, seconds_since
 from manager.workload_status import Status
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import WorkloadCondition
@@ -38,7 +39,6 @@ from multikueue.api.resource import (
 from multikueue.core.backoff import Backoff
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.core.timestamps import parse_time
 from multikueue.engine import intake
 from multikueue.engine.decisions import Bypassed, Cycle, Decision, Outcome, Victim
 from multikueue.engine.engine import Engine
@@ -373,32 +373,13 @@ class Scheduler:
         _log.warning("Workload %s: status not written, deciding goes on in %.1f s: %s", key, pause, error)
 
     def _report_reservation(self, decision: Decision, before: JsonObject, written: JsonObject, now: datetime) -> None:
-        metrics = self._context.metrics
-        status = Status.of(written)
-        queued = admission_writes.waited_since(Status.of(before), parse_time(written["metadata"]["creationTimestamp"]))
-        waited = max(0.0, (now - queued).total_seconds())
         recorder = self._context.recorder
-        recorder.event(
-            Reference.of(written), "Normal", "QuotaReserved", admission_writes.reserved_event(decision, waited=waited)
-        )
-        classes = (decision.cluster_queue, priority_class_of(written), metrics.role)
-        metrics.quota_reserved.labels(*classes).inc()
-        metrics.quota_reserved_wait.labels(*classes).observe(waited)
-        if status.is_true(WorkloadCondition.ADMITTED):
-            recorder.event(
-                Reference.of(written),
-                "Normal",
-                "Admitted",
-                admission_writes.admitted_event(decision.cluster_queue, waited=0),
-            )
-            metrics.admitted.labels(*classes).inc()
-            metrics.admission_wait.labels(*classes).observe(waited)
-
-
-def priority_class_of(workload: JsonObject) -> str:
-    """The name of its priority class, for labels of metrics."""
-    reference: JsonObject = workload["spec"].get("priorityClassRef") or {}
-    return reference.get("name") or ""
+        reference = Reference.of(written)
+        waited = seconds_since(queued_at(written, Status.of(before)), now)
+        recorder.event(reference, "Normal", "QuotaReserved", admission_writes.reserved_event(decision, waited=waited))
+        if Status.of(written).is_true(WorkloadCondition.ADMITTED):
+            text = admission_writes.admitted_event(decision.cluster_queue, waited=0)
+            recorder.event(reference, "Normal", "Admitted", text)
 
 
 def _priorities(preemptor: JsonObject | None, victim: Victim) -> str:

@@ -155,6 +155,7 @@ class Status:
 
 
 Change = Callable[[Status], Status]
+Written = Callable[[JsonObject, Status, Status], None]
 
 
 def conditions_of(entries: Iterable[JsonObject]) -> tuple[Condition, ...]:
@@ -178,8 +179,13 @@ class StatusWriter:
     def __init__(self, client: KubeClient, workloads: View) -> None:
         self._client = client
         self._workloads = workloads
+        self._written: list[Written] = []
         self._locks: dict[Key, anyio.Lock] = {}
         self._waiting: Counter[Key] = Counter()
+
+    def tell(self, written: Written) -> None:
+        """Call `written` after each write with the object as it is now, and the status before and after."""
+        self._written.append(written)
 
     def current(self, key: Key) -> JsonObject | None:
         """The newest object known: of the cache, or the answer to a later write of ours."""
@@ -232,7 +238,10 @@ class StatusWriter:
                 workload = await self._live(key)
             else:
                 self._workloads.observe(answer)
-                return _decoded(answer)
+                workload = _decoded(answer)
+                for written in self._written:
+                    written(workload, old, new)
+                return workload
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _live(self, key: Key) -> JsonObject | None:

@@ -16,7 +16,7 @@ from manager.context import ManagerContext
 from manager.reconcilers import workload_decision
 from manager.reconcilers.workload_decision import Decision
 from manager.reconcilers.workload_facts import QueueFacts, WorkloadFacts, gates_of
-from manager.scheduler import priority_class_of
+from manager.transitions import reservation_age
 from manager.views import View
 from manager.workload_status import Status, conditions_of
 from multikueue.api.constants import JOB_UID_LABEL
@@ -25,7 +25,6 @@ from multikueue.api.reasons import ACTIVE_CONDITION, WorkloadCondition
 from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
 from multikueue.core import conditions
 from multikueue.core.keys import Key
-from multikueue.core.timestamps import parse_time
 from multikueue.engine.settings import PodsReady
 from multikueue.integrations.registry import Registry
 from multikueue.kube.controller import Controller, Result
@@ -102,11 +101,12 @@ class WorkloadReconciler:
         if workload is None:
             return None
         uid = workload["metadata"]["uid"]
-        before = Status.of(workload)
+        before = Status()
         decision: Decision | None = None
 
         def change(status: Status) -> Status:
-            nonlocal decision
+            nonlocal before, decision
+            before = status
             decision = workload_decision.decide(
                 self._facts(workload), status, now=self._context.clock.now(), random=self._context.random
             )
@@ -168,30 +168,15 @@ class WorkloadReconciler:
         return True
 
     def _report(self, workload: JsonObject, before: Status, decision: Decision) -> None:
-        recorder, metrics = self._context.recorder, self._context.metrics
-        reference = Reference.of(workload)
+        recorder, reference = self._context.recorder, Reference.of(workload)
         for note in decision.notes:
             recorder.event(reference, note.type, note.reason, note.message)
+            _log.info("%s: %s: %s", _key(workload), note.reason, note.message)
         after = decision.status
-        queue = (after.admission or before.admission or {}).get("clusterQueue") or ""
-        priority_class = priority_class_of(workload)
-        newly_evicted = after.is_true(WorkloadCondition.EVICTED) and not before.is_true(WorkloadCondition.EVICTED)
-        if newly_evicted:
-            evicted = after.condition(WorkloadCondition.EVICTED)
-            reason = "" if evicted is None else evicted.reason
-            metrics.evicted.labels(queue, reason, "", priority_class, metrics.role).inc()
-            _log.info("evicted %s from %s: %s", decision_key(workload), queue, reason)
-        if not after.is_true(WorkloadCondition.ADMITTED) or before.is_true(WorkloadCondition.ADMITTED):
-            return
-        now = self._context.clock.now()
-        reserved = after.condition(WorkloadCondition.QUOTA_RESERVED)
-        waited = 0.0 if reserved is None else max(0.0, (now - reserved.last_transition_time).total_seconds())
-        recorder.event(reference, "Normal", "Admitted", admission_writes.admitted_event(queue, waited=waited))
-        created = parse_time(workload["metadata"]["creationTimestamp"])
-        total = max(0.0, (now - admission_writes.waited_since(after, created)).total_seconds())
-        metrics.admitted.labels(queue, priority_class, metrics.role).inc()
-        metrics.checks_wait.labels(queue, priority_class, metrics.role).observe(waited)
-        metrics.admission_wait.labels(queue, priority_class, metrics.role).observe(total)
+        if after.is_true(WorkloadCondition.ADMITTED) and not before.is_true(WorkloadCondition.ADMITTED):
+            queue = (after.admission or {}).get("clusterQueue") or ""
+            waited = reservation_age(after, self._context.clock.now())
+            recorder.event(reference, "Normal", "Admitted", admission_writes.admitted_event(queue, waited=waited))
 
     async def _deactivate(self, workload: JsonObject) -> None:
         if workload["spec"].get("active") is False:
@@ -215,8 +200,7 @@ class WorkloadReconciler:
             return
 
 
-def decision_key(workload: JsonObject) -> Key:
-    """The key of a Workload object."""
+def _key(workload: JsonObject) -> Key:
     return Key(workload["metadata"]["namespace"], workload["metadata"]["name"])
 
 
