@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 
 import hypothesis.strategies as st
@@ -119,7 +119,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.now = START
         self.number = 0
         self.known: dict[str, Workload] = {}
-        self.decided: dict[str, Decision] = {}
+        self.decided: dict[str, tuple[Decision, datetime]] = {}
 
     @initialize(draw=seeds)
     def begin(self, draw: Random) -> None:
@@ -271,7 +271,7 @@ class EngineMachine(RuleBasedStateMachine):
             victims = []
             for decision in found.decisions:
                 if decision.outcome is Outcome.RESERVED:
-                    self.decided[decision.workload.name] = decision
+                    self.decided[decision.workload.name] = (decision, self.now)
                 victims.extend(victim.workload.name for victim in decision.victims if not victim.evicted)
             if instant:
                 for name in victims:
@@ -287,9 +287,8 @@ class EngineMachine(RuleBasedStateMachine):
 
     def written(self, name: str) -> None:
         """The reservation of a workload is in the API, and comes back."""
-        decision = self.decided.get(name)
-        if decision is not None and not self.known[name].reserved:
-            self.put(lifecycle.reserved(self.known[name], decision, self.now))
+        if name in self.decided and not self.known[name].reserved:
+            self.put(lifecycle.reserved(self.known[name], *self.decided[name]))
 
     def forget(self, name: str) -> None:
         self.known.pop(name, None)
