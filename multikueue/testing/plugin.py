@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pytest plugin: real clusters as fixtures.
+"""The pytest plugin: real clusters, and a whole federation, as fixtures.
 
 Load it with `pytest_plugins = ["multikueue.testing.plugin"]` and give the anyio backend session scope. A machine
 without the binaries skips the tests that need them, with a word; `mkctl binaries` makes them.
@@ -7,7 +7,11 @@ without the binaries skips the tests that need them, with a word; `mkctl binarie
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -16,7 +20,10 @@ from multikueue.devcluster.binaries.provider import BinariesProvider
 from multikueue.devcluster.binaries.release import Binaries
 from multikueue.devcluster.cluster import Cluster
 from multikueue.devcluster.errors import BinariesUnavailable
+from multikueue.devcluster.federation import Federation, FederationSpec
 from multikueue.devcluster.provider import ClusterSpec
+
+MakeFederation: TypeAlias = Callable[[FederationSpec], Awaitable[Federation]]
 
 
 @pytest.fixture(scope="session")
@@ -49,3 +56,27 @@ async def binaries_cluster(
     cluster = await binaries_provider.create("shared", folder=tmp_path_factory.mktemp("shared"), spec=ClusterSpec())
     async with cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+async def federation(
+    anyio_backend: str, kube_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Federation]:
+    """A hub and two workers with manager and agents, shared by all tests of the session: leave it as you found it."""
+    provider = partial(BinariesProvider, binaries=kube_binaries)
+    async with Federation(FederationSpec(), folder=tmp_path_factory.mktemp("federation"), provider=provider) as made:
+        yield made
+
+
+@pytest.fixture
+async def make_federation(
+    anyio_backend: str, kube_binaries: Binaries, tmp_path: Path
+) -> AsyncIterator[MakeFederation]:
+    """Makes federations for one test, which may break them; they are ended after it."""
+    async with AsyncExitStack() as stack:
+
+        async def make(spec: FederationSpec) -> Federation:
+            provider = partial(BinariesProvider, binaries=kube_binaries)
+            return await stack.enter_async_context(Federation(spec, folder=tmp_path / spec.name, provider=provider))
+
+        yield make
