@@ -60,7 +60,14 @@ class Clusters:
         if known is not None and known.lost_since is not None:
             return known
         since = self._absent.setdefault(name, now)
-        return ClusterFacts(name=name, lost_since=since, reason="NotInConfig", message=why, takes_new_work=False)
+        return ClusterFacts(
+            name=name,
+            lost_since=since,
+            silent_since=self._silent_since(name, now, otherwise=since),
+            reason="NotInConfig",
+            message=why,
+            takes_new_work=False,
+        )
 
     def inside(self, name: str) -> ClusterFacts:
         """The facts of a cluster that the config lists, whether it is there or not."""
@@ -94,7 +101,7 @@ class Clusters:
             reason=health.reason,
             message=health.message,
         )
-        self._enter(key.name, health)
+        self._enter(key.name, health, now)
         # Last, so that a management cluster without our CRDs still shows why the cluster is not Active.
         if agent:
             await self._mailboxes.ensure(key.name)
@@ -117,6 +124,10 @@ class Clusters:
         )
         return cluster_health.judge(facts, now)
 
+    def _silent_since(self, name: str, now: datetime, *, otherwise: datetime) -> datetime | None:
+        lease = self._lease(name)
+        return otherwise if lease.renewed is None else lease.silent_since(now)
+
     def _lease(self, cluster: str) -> LeaseFacts:
         key = Key(mailbox_namespace(cluster), MAILBOX_OBJECT_NAME)
         lease = self._context.caches.view(LEASES).object(key)
@@ -128,7 +139,7 @@ class Clusters:
             holder=str(spec.get("holderIdentity") or ""),
         )
 
-    def _enter(self, name: str, health: ClusterHealth) -> None:
+    def _enter(self, name: str, health: ClusterHealth, now: datetime) -> None:
         before = self._facts.get(name)
         report = self._context.caches.view(CLUSTER_REPORTS).object(Key(mailbox_namespace(name), MAILBOX_OBJECT_NAME))
         status: JsonObject = (report or {}).get("status") or {}
@@ -138,6 +149,9 @@ class Clusters:
         facts = self._facts[name] = ClusterFacts(
             name=name,
             lost_since=health.lost_since,
+            silent_since=self._silent_since(
+                name, now, otherwise=now if health.lost_since is None else health.lost_since
+            ),
             reason=health.reason,
             message=health.message,
             takes_new_work=not (spec.get("cordoned") or spec.get("drain")),

@@ -8,6 +8,7 @@ a plan is given up when the Workload is no longer as it was when the plan was ma
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +28,10 @@ from multikueue.core.keys import Key
 from multikueue.federation.actions import Assign, DeclareStopped, MirrorStatus, Plan, Remove, Rule, SetIntent
 from multikueue.integrations.protocol import InjectionConflict, JobWrite
 from multikueue.kube.client import PatchKind
-from multikueue.kube.errors import NotFound
+from multikueue.kube.errors import Invalid, NotFound
 from multikueue.kube.events import Reference
+
+_log = logging.getLogger(__name__)
 
 Call = Callable[[], Awaitable[None]]
 
@@ -112,6 +115,10 @@ class Executor:
             )
         except NotFound:
             return  # the user deleted the job, and with it the interest in its status
+        except Invalid as error:
+            # Kubernetes does not take what the worker reports. The workload must go on all the same.
+            _log.warning("%s %s: its status cannot be mirrored: %s", resource.kind, gathered.job, error.message)
+            return
         self._context.caches.view(resource).observe(answer)
 
     async def _write_status(self, key: Key, plan: Plan, gathered: Gathered) -> bool:

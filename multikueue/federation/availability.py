@@ -29,19 +29,16 @@ def gone_after(policy: PartitionPolicy, settings: Settings) -> timedelta | None:
 
 
 def remaining_grace(
-    cluster: ClusterFacts | None, *, policy: PartitionPolicy, settings: Settings, now: datetime
+    since: datetime | None, *, policy: PartitionPolicy, settings: Settings, now: datetime
 ) -> timedelta | None:
-    """What is left of the time that the cluster's work is waited for; zero or less: it is gone. None: no end is set.
+    """What is left of the time that work is waited for which is away since then; zero or less: it is gone.
 
-    A cluster of which nothing at all is known, not even when it was lost, has been lost for ever.
+    None: no end is set.
     """
     limit = gone_after(policy, settings)
     if limit is None:
         return None
-    if cluster is None:
-        return timedelta(0)
-    since = now if cluster.lost_since is None else cluster.lost_since
-    return since + limit - now
+    return (now if since is None else since) + limit - now
 
 
 def describe_loss(cluster: ClusterFacts | None, name: str) -> str:

@@ -25,6 +25,10 @@ class LeaseFacts:
     duration: timedelta = timedelta(seconds=40)
     holder: str = ""
 
+    def silent_since(self, now: datetime) -> datetime | None:
+        """The last renewal of a Lease that is over; None while it holds, and when there was never a renewal."""
+        return self.renewed if self.renewed is not None and now >= self.renewed + self.duration else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterHealthFacts:
@@ -64,14 +68,15 @@ def judge(facts: ClusterHealthFacts, now: datetime) -> ClusterHealth:
             message="the agent has not connected yet",
             lost_since=facts.created,
         )
-    over = renewed + facts.lease.duration
-    if now >= over:
+    if facts.lease.silent_since(now) is not None:
         return ClusterHealth(
             reason=ClusterReason.CLIENT_CONNECTION_FAILED,
             message=f"the agent has not renewed its lease since {renewed:%Y-%m-%dT%H:%M:%SZ}",
             lost_since=renewed,
         )
-    return ClusterHealth(reason=ClusterReason.ACTIVE, message=messages.CONNECTED, recheck_after=over - now)
+    return ClusterHealth(
+        reason=ClusterReason.ACTIVE, message=messages.CONNECTED, recheck_after=renewed + facts.lease.duration - now
+    )
 
 
 def _inactive_since(facts: ClusterHealthFacts, now: datetime) -> datetime:

@@ -80,11 +80,14 @@ class ClusterFacts:
     """A worker cluster as the management cluster judges it.
 
     `lost_since` is None while it is available, and otherwise the moment from which it was not, whatever the cause;
-    `reason` and `message` say which. `capacity` is what its agent last reported, by resource, in the engine's units.
+    `reason` and `message` say which. `silent_since` is only about whether its agent is heard: one that was taken out
+    of the config can still be told to stop. `free` and `largest_free` are what it reported last, by resource, in
+    thousandths for cpu and units for everything else.
     """
 
     name: str
     lost_since: datetime | None = None
+    silent_since: datetime | None = None
     reason: str = ""
     message: str = ""
     takes_new_work: bool = True

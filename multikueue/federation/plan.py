@@ -112,25 +112,35 @@ def _stopping(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan | No
         elif observation.says(Phase.REFUSED) or observation.says(Phase.EVICTED):
             actions.append(DeclareStopped())
         else:
-            grace = remaining_grace(
-                facts.cluster(observation.cluster),
-                policy=workload.partition_policy,
-                settings=facts.settings,
-                now=now,
-            )
-            cluster = facts.cluster(observation.cluster)
-            lost = cluster is None or not cluster.available
-            if lost and grace is not None and grace.total_seconds() <= 0:
+            grace = _silence(facts, workload, observation.cluster, now)
+            if grace is not None and grace <= 0:
                 actions += (DeclareStopped(), Remove(observation.cluster))
                 continue
-            if lost and grace is not None:
-                requeue_after = grace.total_seconds()
+            cluster = facts.cluster(observation.cluster)
+            if grace is None and cluster is not None and not cluster.available:
+                # Nobody watches the link of a cluster that is not in the config: look at it now and then.
+                grace = facts.settings.lease.total_seconds()
+            requeue_after = grace if requeue_after is None else requeue_after
             if observation.intent is not Intent.EVICT:
                 actions.append(SetIntent(observation.cluster, Intent.EVICT))
             actions.append(MirrorStatus(observation.cluster))
     if not granted:
         actions.append(DeclareStopped())
     return Plan(rule=Rule.STOPPING, actions=tuple(actions), requeue_after=requeue_after)
+
+
+def _silence(facts: Facts, workload: WorkloadFacts, name: str, now: datetime) -> float | None:
+    """The seconds for which a cluster that is to stop the work is still waited for; None while it is heard.
+
+    Whether it is in the config does not matter here: one that was taken out of it can stop its work in good order.
+    """
+    cluster = facts.cluster(name)
+    if cluster is None:
+        return 0.0
+    if cluster.silent_since is None:
+        return None
+    grace = remaining_grace(cluster.silent_since, policy=workload.partition_policy, settings=facts.settings, now=now)
+    return None if grace is None else grace.total_seconds()
 
 
 def _waits_for_eviction(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan | None:
@@ -167,10 +177,12 @@ def _lost(facts: Facts, workload: WorkloadFacts, losers: tuple[Remove, ...], now
     cluster = facts.cluster(workload.cluster_name)
     if cluster is not None and cluster.available:
         return None
-    grace = remaining_grace(cluster, policy=workload.partition_policy, settings=facts.settings, now=now)
+    since = None if cluster is None else cluster.lost_since
+    grace = remaining_grace(since, policy=workload.partition_policy, settings=facts.settings, now=now)
     if grace is None:
         return Plan(rule=Rule.LOST, actions=losers)
-    if grace.total_seconds() > 0:
+    # Of a cluster that is not known at all, not even when it was lost, nothing is to be waited for.
+    if cluster is not None and grace.total_seconds() > 0:
         return Plan(rule=Rule.LOST, actions=losers, requeue_after=grace.total_seconds())
     detail = describe_loss(cluster, workload.cluster_name)
     return _retry(Rule.LOST, messages.LOST, actions=losers, detail=f"{messages.LOST}: {detail}")

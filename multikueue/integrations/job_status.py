@@ -48,7 +48,7 @@ def mirror(local: JsonObject, remote: JsonObject) -> Mirror:
             new[counter] = old[counter]
             if indexes in old:
                 new[indexes] = old[indexes]
-    if not suspended and old.get("startTime") and new.get("startTime"):
+    if not suspended and old.get("startTime"):
         new["startTime"] = old["startTime"]
     patch = merge_patch(old, new)
     return Mirror(write=JobWrite(body={"status": patch}, subresource="status") if patch else None)

@@ -53,7 +53,8 @@ def cluster(name: str, *, lost_minutes: float | None = None, **changes: Any) -> 
     """A worker cluster, available unless it was lost."""
     facts = ClusterFacts(name=name)
     if lost_minutes is not None:
-        facts = replace(facts, lost_since=minutes_ago(lost_minutes), reason="ClientConnectionFailed", message="lost")
+        away = minutes_ago(lost_minutes)
+        facts = replace(facts, lost_since=away, silent_since=away, reason="ClientConnectionFailed", message="lost")
     return replace(facts, **changes)
 
 

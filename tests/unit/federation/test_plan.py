@@ -409,6 +409,17 @@ class TestStopping:
         found = plan(facts(workload(stopping=True, epoch=2), granted(intent=Intent.EVICT), clusters=away), NOW)
         assert found.actions == (DeclareStopped(), Remove("w1"))
 
+    def test_a_cluster_out_of_the_config_is_told_to_stop_as_long_as_it_is_heard(self) -> None:
+        given = facts(
+            workload(stopping=True, epoch=2),
+            granted(),
+            clusters=(cluster("w2"),),
+            others={"w1": cluster("w1", lost_minutes=60, silent_since=None)},
+        )
+        found = plan(given, NOW)
+        assert found.actions == (SetIntent("w1", Intent.EVICT), MirrorStatus("w1"))
+        assert found.requeue_after == 40, "its link is looked at again, since nobody watches it"
+
     def test_keep_holds_quota_as_long_as_the_cluster_may_run_it(self) -> None:
         given = facts(
             workload(stopping=True, epoch=2, partition_policy=PartitionPolicy.KEEP),

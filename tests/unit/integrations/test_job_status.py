@@ -58,6 +58,12 @@ def patched(found: Mirror) -> Any:
             local({"startTime": T1}), {"startTime": T2, "active": 1}, {"active": 1}, id="startTime stays once set"
         ),
         pytest.param(
+            local(RUNNING),
+            {"active": 0, "ready": 0, "conditions": SUSPENDED},
+            {"active": 0, "ready": 0, "conditions": SUSPENDED},
+            id="also when the remote was stopped before the local job",
+        ),
+        pytest.param(
             local({"startTime": T1}, suspended=True),
             {"startTime": T2, "conditions": COMPLETE},
             {"startTime": T2, "conditions": COMPLETE},

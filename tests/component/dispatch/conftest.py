@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A management cluster of real binaries; the tests play the agents."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from multikueue.api.crds import manifests
+from multikueue.api.resource import MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS
+from multikueue.devcluster.binaries.provider import BinariesProvider
+from multikueue.devcluster.cluster import Cluster
+from multikueue.devcluster.provider import ClusterSpec
+from multikueue.kube.client import KubeClient
+from multikueue.testing.plugin import binaries_provider, kube_binaries
+from tests.support.managers import connections_closed
+
+__all__ = ["binaries_provider", "kube_binaries"]
+
+
+@pytest.fixture(scope="session")
+async def hub(binaries_provider: BinariesProvider, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    """An API server with its controllers."""
+    spec = ClusterSpec(controllers=True, scheduler=False, manifests=manifests())
+    cluster = await binaries_provider.create("dispatch", folder=tmp_path_factory.mktemp("dispatch"), spec=spec)
+    async with cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def client(hub: Cluster) -> AsyncIterator[KubeClient]:
+    """The administrator."""
+    async with connections_closed(), hub.client() as client:
+        yield client
+        # A test that failed leaves them behind, and then nobody can create anything any more.
+        for resource in (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS):
+            await client.delete_collection(resource)
