@@ -19,6 +19,7 @@ from multikueue.api.meta import JsonObject
 from multikueue.api.resource import Resource
 from multikueue.core.errors import BadInput
 from multikueue.devcluster.errors import TimedOut
+from multikueue.devcluster.together import together
 
 if TYPE_CHECKING:
     from multikueue.kube.client import KubeClient
@@ -77,15 +78,17 @@ async def _each(
 ) -> None:
     from multikueue.kube.errors import NotFound
 
-    first = [manifest for manifest in objects if manifest["kind"] in _FIRST]
-    for manifest in first:
+    async def write_one(manifest: JsonObject) -> None:
         await write(await resource_of(client, manifest), manifest)
+
+    first = [manifest for manifest in objects if manifest["kind"] in _FIRST]
+    await together(*(write_one(manifest) for manifest in first))
     await wait_until_served(client, first)
     deadline = anyio.current_time() + _SERVED_SECONDS
     for manifest in objects:
         while manifest["kind"] not in _FIRST:
             try:
-                await write(await resource_of(client, manifest), manifest)
+                await write_one(manifest)
             except NotFound:
                 # A definition is established a moment before its path is served.
                 if not first or anyio.current_time() > deadline:

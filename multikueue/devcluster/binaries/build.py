@@ -11,10 +11,11 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from multikueue.devcluster.binaries import release
 from multikueue.devcluster.errors import BinariesUnavailable
@@ -35,7 +36,7 @@ def build(folder: Path, progress: Progress) -> None:
     go = _go()
     module = _module()
     progress(Step("asking Go what has to be built"))
-    packages = _run(go, "list", "-deps", *_PACKAGES, _ETCD_PACKAGE, module=module).split()
+    packages = _packages(go, module, progress)
     _compile(go, module, ["-ldflags", f"-s -w {_stamps()}", "-o", f"{folder}/", *_PACKAGES], packages, progress)
     _compile(go, module, ["-ldflags", "-s -w", "-o", str(folder / release.ETCD), _ETCD_PACKAGE], packages, progress)
 
@@ -79,7 +80,7 @@ def _compile(go: str, module: Path, arguments: list[str], packages: list[str], p
         command, cwd=module, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as child:
         last: list[str] = []
-        for line in _lines(child):
+        for line in _lines(child.stdout):
             waiting.discard(line)
             last = [*last[-14:], line]
             what = line if line.startswith("go: downloading") else f"compiling {line}"
@@ -89,21 +90,31 @@ def _compile(go: str, module: Path, arguments: list[str], packages: list[str], p
         raise BinariesUnavailable(f"build: `{' '.join(command[:3])} …` in {module} failed:\n    {text}")
 
 
-def _lines(child: subprocess.Popen[str]) -> Iterator[str]:
-    assert child.stdout is not None  # asked for above
-    for line in child.stdout:
+def _lines(stream: IO[str] | None) -> Iterator[str]:
+    assert stream is not None  # a pipe was asked for
+    for line in stream:
         if line.strip():
             yield line.strip()
 
 
-def _run(go: str, *arguments: str, module: Path) -> str:
-    done = subprocess.run([go, *arguments], cwd=module, env=_environment(), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        text = "\n    ".join(done.stderr.strip().splitlines()[-5:])
-        raise BinariesUnavailable(
-            f"build: `go {arguments[0]}` in {module} failed (is the module proxy in reach?):\n    {text}"
-        )
-    return done.stdout
+def _packages(go: str, module: Path, progress: Progress) -> list[str]:
+    """Every package that goes into the programs; fetches what the module cache lacks."""
+    command = [go, "list", "-deps", *_PACKAGES, _ETCD_PACKAGE]
+    with tempfile.TemporaryFile("w+") as listed:
+        with subprocess.Popen(
+            command, cwd=module, env=_environment(), stdout=listed, stderr=subprocess.PIPE, text=True
+        ) as child:
+            last: list[str] = []
+            for line in _lines(child.stderr):
+                last = [*last[-4:], line]
+                progress(Step(f"fetching sources: {line}"))
+        if child.returncode != 0:
+            text = "\n    ".join(last)
+            raise BinariesUnavailable(
+                f"build: `go list` in {module} failed; is the Go module proxy in reach?\n    {text}"
+            )
+        listed.seek(0)
+        return listed.read().split()
 
 
 def _environment() -> dict[str, str]:
