@@ -2,7 +2,7 @@
 """How fast Jobs travel from the hub to running on a worker, on any federation.
 
 Owns one measurement: it creates Jobs on the hub, sees on each worker when the copy is created and when it runs, and
-counts the requests that the hub's API server answered meanwhile. It knows nothing of who dispatches, so that another
+counts the requests that the hub's API server answered meanwhile. The Jobs stay for who wants to look. It knows nothing of who dispatches, so that another
 implementation can be put under it:
 
     python -m tests.bench.dispatch --hub HUB.kubeconfig --worker W1.kubeconfig --worker W2.kubeconfig
@@ -20,7 +20,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 
 import anyio
 import orjson
@@ -30,8 +30,8 @@ from multikueue.api.resource import JOBS
 from multikueue.kube import credentials
 from multikueue.kube.client import KubeClient
 
-_PREFIX = "bench-dispatch-"
-_REQUESTS = re.compile(r'^apiserver_request_total\{(?P<labels>[^}]*)\} (?P<count>\S+)$', re.MULTILINE)
+_PREFIX = f"bench-{int(time()):x}-"
+_REQUESTS = re.compile(r"^apiserver_request_total\{(?P<labels>[^}]*)\} (?P<count>\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -60,7 +60,7 @@ def job(name: str, *, queue: str, run_for: str) -> dict[str, object]:
         "metadata": {"name": name, "labels": {constants.QUEUE_NAME_LABEL: queue}},
         "spec": {
             "suspend": True,
-            "managedBy": constants.MULTIKUEUE_CONTROLLER,
+            "managedBy": constants.MULTIKUEUE_MANAGED_BY,
             "template": {
                 "metadata": {"annotations": {constants.RUN_FOR_ANNOTATION: run_for}},
                 "spec": {
@@ -124,7 +124,6 @@ async def measure(options: argparse.Namespace) -> dict[str, object]:
             while any(journey.running is None for journey in seen.journeys.values()):
                 await anyio.sleep(0.05)
         after = await hub_requests(hub)
-        await hub.delete_collection(JOBS, namespace=options.namespace)
         tasks.cancel_scope.cancel()
     return report(seen, start=start, created=created, requests=after - before)
 
@@ -151,9 +150,7 @@ async def _create_all(hub: KubeClient, options: argparse.Namespace, seen: Observ
             tasks.start_soon(create, f"{_PREFIX}{number:05}")
 
 
-def report(
-    seen: Observed, *, start: float, created: float, requests: Counter[tuple[str, str]]
-) -> dict[str, object]:
+def report(seen: Observed, *, start: float, created: float, requests: Counter[tuple[str, str]]) -> dict[str, object]:
     """The figures: rate, quantiles in seconds, and hub requests per Job by verb and resource."""
     journeys = seen.journeys.values()
     copied = [journey.copied - journey.created for journey in journeys if journey.copied is not None]
