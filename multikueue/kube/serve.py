@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
+import anyio
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
@@ -67,7 +68,9 @@ async def serving(
             raise MultikueueError(f"cannot listen on {address}: {error.strerror or error}") from error
         yield int(runner.addresses[0][1])
     finally:
-        await runner.cleanup()
+        # Also when we are cancelled: else the port stays taken and connections stay open until the process ends.
+        with anyio.CancelScope(shield=True):
+            await runner.cleanup()
 
 
 def add_probes(app: web.Application, *, live: Check, ready: Check) -> None:
