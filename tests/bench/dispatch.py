@@ -2,12 +2,12 @@
 """How fast Jobs travel from the hub to running on a worker, on any federation.
 
 Owns one measurement: it creates Jobs on the hub, sees on each worker when the copy is created and when it runs, and
-counts the requests that the hub's API server answered meanwhile. The Jobs stay for who wants to look. It knows nothing of who dispatches, so that another
-implementation can be put under it:
+counts the requests that the hub's API server answered meanwhile. The Jobs stay for who wants to look. It knows nothing
+of who dispatches, so that another implementation can be put under it:
 
     python -m tests.bench.dispatch --hub HUB.kubeconfig --worker W1.kubeconfig --worker W2.kubeconfig
 
-A queue of the given name must exist in the namespace. Without `--rate` all Jobs are created as one burst.
+A queue of the given name must exist in the namespace (dispatch.yaml beside this file makes one). Without `--rate` all Jobs are created as one burst.
 """
 
 from __future__ import annotations
