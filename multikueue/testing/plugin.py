@@ -69,9 +69,7 @@ async def federation(
 
 
 @pytest.fixture
-async def make_federation(
-    anyio_backend: str, kube_binaries: Binaries, tmp_path: Path
-) -> AsyncIterator[MakeFederation]:
+async def make_federation(anyio_backend: str, kube_binaries: Binaries, tmp_path: Path) -> AsyncIterator[MakeFederation]:
     """Makes federations for one test, which may break them; they are ended after it."""
     async with AsyncExitStack() as stack:
 

@@ -7,7 +7,8 @@ of who dispatches, so that another implementation can be put under it:
 
     python -m tests.bench.dispatch --hub HUB.kubeconfig --worker W1.kubeconfig --worker W2.kubeconfig
 
-A queue of the given name must exist in the namespace (dispatch.yaml beside this file makes one). Without `--rate` all Jobs are created as one burst.
+A queue of the given name must exist in the namespace (dispatch.yaml beside this file makes one). Without `--rate` all
+Jobs are created as one burst.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ and the words of messages. Knows local queues only where open, no admission fair
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cmp_to_key
 
