@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,31 +11,9 @@ import pytest
 
 from multikueue.devcluster.binaries.release import Binaries
 from tests.support.federations import EXAMPLES
+from tests.support.hand import Hand
 
 pytestmark = [pytest.mark.e2e, pytest.mark.binaries, pytest.mark.timeout(240)]
-
-
-class Hand:
-    """A terminal: runs mkctl and kubectl and reads what they print."""
-
-    def __init__(self, *, home: Path, kubectl: Path) -> None:
-        self._environment = {**os.environ, "XDG_STATE_HOME": str(home)}
-        self._kubectl = str(kubectl)
-
-    def mkctl(self, *arguments: str) -> str:
-        return self._run(sys.executable, "-c", "from multikueue.cli.main import main; main()", *arguments)
-
-    def kubectl(self, *arguments: str, cluster: str = "hub") -> str:
-        kubeconfig = self.mkctl("kubeconfig", cluster).strip()
-        return self._run(self._kubectl, "--kubeconfig", kubeconfig, *arguments)
-
-    def _run(self, *command: str) -> str:
-        with subprocess.Popen(
-            command, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as child:
-            output, errors = child.communicate(timeout=150)
-        assert child.returncode == 0, f"{' '.join(command)}: {errors}\n{output}"
-        return output
 
 
 @pytest.fixture
