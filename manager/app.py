@@ -124,9 +124,9 @@ class Manager:
         jobs: list[Resource] = [integration.resource for integration in self._registry]
         self.caches = Caches(client, followed(namespace=self._namespace, jobs=jobs), clock=clock, random=random)
         self.statuses = StatusWriter(client, self.caches.view(WORKLOADS))
-        self.statuses.tell(Transitions(self.metrics, clock=clock).written)
         self.namespaces = ManagedNamespaces(configuration, self.caches.view(NAMESPACES))
         self.recorder = EventRecorder(client, _COMPONENT, instance=self.identity, clock=clock)
+        self.statuses.tell(Transitions(self.metrics, self.recorder, clock=clock).written)
         self.leading = False
         self.metrics_port = 0
         self.health_port = 0

@@ -23,7 +23,6 @@ from manager.outbox import Outbox
 from manager.transitions import queued_at, seconds_since
 from manager.workload_status import Status
 from multikueue.api.meta import JsonObject
-from multikueue.api.reasons import WorkloadCondition
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -261,15 +260,20 @@ class Scheduler:
         key = decision.workload
         reserved = False
 
-        def change(status: Status) -> Status:
+        def tell(workload: JsonObject, before: Status, after: Status) -> None:
             nonlocal reserved
-            new = admission_writes.reserve(status, decision, now=now)
-            reserved = new is not status
-            return new
+            reserved = True
+            waited = seconds_since(queued_at(workload, before), now)
+            text = admission_writes.reserved_event(decision, waited=waited)
+            self._context.recorder.event(Reference.of(workload), "Normal", "QuotaReserved", text)
 
-        before = self._context.statuses.current(key)
         try:
-            written = await self._context.statuses.write(key, change, uid=decision.uid)
+            written = await self._context.statuses.write(
+                key,
+                lambda status: admission_writes.reserve(status, decision, now=now),
+                uid=decision.uid,
+                written=tell,
+            )
         except (ApiError, Unreachable) as error:
             await self._write_failed(key, error)
             self._admission_failed(key)
@@ -280,7 +284,6 @@ class Scheduler:
             self._admission_failed(key)
         elif reserved:
             self.engine.admission_written(key, self._clock.now())
-            self._report_reservation(decision, before or written, written, now)
         else:
             _log.info("%s moved on before its reservation in %s was written", key, decision.cluster_queue)
             self._admission_failed(key)
@@ -295,21 +298,18 @@ class Scheduler:
         self._wake.set()
 
     async def _pend(self, decision: Decision, now: datetime) -> None:
-        changed = False
-
-        def change(status: Status) -> Status:
-            nonlocal changed
-            new = admission_writes.pend(status, decision, now=now)
-            changed = new is not status
-            return new
+        def tell(workload: JsonObject, before: Status, after: Status) -> None:
+            self._context.recorder.event(Reference.of(workload), "Warning", str(decision.reason), decision.message)
 
         try:
-            written = await self._context.statuses.write(decision.workload, change, uid=decision.uid)
+            await self._context.statuses.write(
+                decision.workload,
+                lambda status: admission_writes.pend(status, decision, now=now),
+                uid=decision.uid,
+                written=tell,
+            )
         except (ApiError, Unreachable) as error:
             await self._write_failed(decision.workload, error)
-            return
-        if changed and written is not None and decision.reason is not None:
-            self._context.recorder.event(Reference.of(written), "Warning", str(decision.reason), decision.message)
 
     async def _bypass(self, bypassed: Bypassed, now: datetime) -> None:
         try:
@@ -320,22 +320,18 @@ class Scheduler:
             await self._write_failed(bypassed.workload, error)
 
     async def _preempt(self, decision: Decision, victim: Victim, now: datetime) -> None:
-        evicted = False
-
-        def change(status: Status) -> Status:
-            nonlocal evicted
-            new = admission_writes.preempt(status, victim, now=now)
-            evicted = new is not status
-            return new
-
         try:
-            written = await self._context.statuses.write(victim.workload, change, uid=victim.uid)
+            await self._context.statuses.write(
+                victim.workload,
+                lambda status: admission_writes.preempt(status, victim, now=now),
+                uid=victim.uid,
+                written=lambda workload, before, after: self._preempted(decision, victim, workload),
+            )
         except (ApiError, Unreachable) as error:
             # The next cycle finds the victim unevicted and asks again.
             await self._write_failed(victim.workload, error)
-            return
-        if not evicted or written is None:
-            return
+
+    def _preempted(self, decision: Decision, victim: Victim, evicted: JsonObject) -> None:
         _log.info(
             "preempted %s in %s for %s: %s (%s)",
             victim.workload,
@@ -344,12 +340,11 @@ class Scheduler:
             victim.reason,
             victim.rule,
         )
-        metrics = self._context.metrics
+        metrics, recorder = self._context.metrics, self._context.recorder
         metrics.preempted.labels(decision.cluster_queue, str(victim.reason), metrics.role).inc()
         preemptor = self._context.statuses.current(decision.workload)
         priorities = _priorities(preemptor, victim)
-        recorder = self._context.recorder
-        recorder.event(Reference.of(written), "Normal", "Preempted", f"{victim.message}; {priorities}")
+        recorder.event(Reference.of(evicted), "Normal", "Preempted", f"{victim.message}; {priorities}")
         if preemptor is not None:
             recorder.event(
                 Reference.of(preemptor),
@@ -371,15 +366,6 @@ class Scheduler:
         pause = self._backoff.delay(min(self._failures, 10), self._context.random)
         self._pause_until = max(self._pause_until, self._clock.monotonic() + pause)
         _log.warning("Workload %s: status not written, deciding goes on in %.1f s: %s", key, pause, error)
-
-    def _report_reservation(self, decision: Decision, before: JsonObject, written: JsonObject, now: datetime) -> None:
-        recorder = self._context.recorder
-        reference = Reference.of(written)
-        waited = seconds_since(queued_at(written, Status.of(before)), now)
-        recorder.event(reference, "Normal", "QuotaReserved", admission_writes.reserved_event(decision, waited=waited))
-        if Status.of(written).is_true(WorkloadCondition.ADMITTED):
-            text = admission_writes.admitted_event(decision.cluster_queue, waited=0)
-            recorder.event(reference, "Normal", "Admitted", text)
 
 
 def _priorities(preemptor: JsonObject | None, victim: Victim) -> str:

@@ -1,27 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted when a Workload passes from one state to the next.
+"""What is counted and told when a Workload passes from one state to the next.
 
-Owns the metrics of `docs/spec/kueue-api.md §7` that follow from a change of status. Every write of status goes through
-one place and is told here once, so that nothing is counted twice or by two reconcilers.
+Owns the metrics (`docs/spec/kueue-api.md §7`) and the events (`docs/spec/engine.md §7.10`, §9.4) that follow from a
+change of status. Every write of status goes through one place and is told here once, so that nothing is counted twice,
+whoever wrote.
 """
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
+from typing import Protocol
 
+from manager.admission_writes import admitted_event
 from manager.metrics import Metrics
 from manager.workload_status import Status
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import WorkloadCondition
 from multikueue.core.clock import Clock
 from multikueue.core.timestamps import parse_time
+from multikueue.kube.events import Reference
+
+_log = logging.getLogger(__name__)
+
+
+class Recorder(Protocol):
+    """Where events go."""
+
+    def event(self, about: Reference, type: str, reason: str, message: str) -> None:
+        """Record one."""
 
 
 class Transitions:
-    """Counts what a write changed."""
+    """Counts and tells what a write changed."""
 
-    def __init__(self, metrics: Metrics, *, clock: Clock) -> None:
+    def __init__(self, metrics: Metrics, recorder: Recorder, *, clock: Clock) -> None:
         self._metrics = metrics
+        self._recorder = recorder
         self._clock = clock
 
     def written(self, workload: JsonObject, before: Status, after: Status) -> None:
@@ -34,12 +49,13 @@ class Transitions:
             metrics.quota_reserved_wait.labels(*labels).observe(seconds_since(queued_at(workload, before), now))
         if _newly(before, after, WorkloadCondition.ADMITTED):
             self._admitted(workload, before, after, labels=labels, now=now)
-        if _newly(before, after, WorkloadCondition.EVICTED):
-            evicted = after.condition(WorkloadCondition.EVICTED)
+        evicted = after.condition(WorkloadCondition.EVICTED)
+        if evicted is not None and _newly(before, after, WorkloadCondition.EVICTED):
             causes = {eviction.underlying_cause for eviction in set(after.evictions) - set(before.evictions)}
-            metrics.evicted.labels(
-                queue, "" if evicted is None else evicted.reason, "".join(sorted(causes)), labels[1], metrics.role
-            ).inc()
+            metrics.evicted.labels(queue, evicted.reason, "".join(sorted(causes)), labels[1], metrics.role).inc()
+            self._recorder.event(Reference.of(workload), "Normal", f"EvictedDueTo{evicted.reason}", evicted.message)
+            name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+            _log.info("%s evicted from %s: %s: %s", name, queue, evicted.reason, evicted.message)
         if _newly(before, after, WorkloadCondition.FINISHED):
             metrics.finished.labels(*labels).inc()
             admitted = before.condition(WorkloadCondition.ADMITTED)
@@ -54,6 +70,8 @@ class Transitions:
         metrics.admission_wait.labels(*labels).observe(seconds_since(queued_at(workload, before), now))
         metrics.checks_wait.labels(*labels).observe(reservation_age(after, now))
         queue, namespace = workload["spec"].get("queueName") or "", workload["metadata"]["namespace"]
+        text = admitted_event(labels[0], waited=reservation_age(after, now))
+        self._recorder.event(Reference.of(workload), "Normal", "Admitted", text)
         metrics.local_admitted.labels(queue, namespace, labels[1], metrics.role).inc()
 
 

@@ -183,6 +183,11 @@ class StatusWriter:
         self._locks: dict[Key, anyio.Lock] = {}
         self._waiting: Counter[Key] = Counter()
 
+    @property
+    def requests_sent(self) -> Counter[tuple[str, str]]:
+        """Requests of our client by verb and resource."""
+        return self._client.requests_sent
+
     def tell(self, written: Written) -> None:
         """Call `written` after each write with the object as it is now, and the status before and after."""
         self._written.append(written)
@@ -191,24 +196,27 @@ class StatusWriter:
         """The newest object known: of the cache, or the answer to a later write of ours."""
         return self._workloads.object(key)
 
-    async def write(self, key: Key, change: Change, *, uid: str = "") -> JsonObject | None:
+    async def write(
+        self, key: Key, change: Change, *, uid: str = "", written: Written | None = None
+    ) -> JsonObject | None:
         """The object after `change`; None when it is gone, or another one of that name stands there.
 
-        `change` must be pure: after a conflict it is asked again, about the live object. Raises `ApiError` for
+        `change` must be pure: after a conflict it is asked again, about the live object. `written` is called when
+        something was written, before those that `tell` named. Raises `ApiError` for
         everything but conflict and absence; cancelled, the write may or may not have happened.
         """
         lock = self._locks.setdefault(key, anyio.Lock())
         self._waiting[key] += 1
         try:
             async with lock:
-                return await self._write(key, change, uid=uid)
+                return await self._write(key, change, uid=uid, written=written)
         finally:
             self._waiting[key] -= 1
             if not self._waiting[key]:
                 del self._waiting[key]
                 del self._locks[key]
 
-    async def _write(self, key: Key, change: Change, *, uid: str) -> JsonObject | None:
+    async def _write(self, key: Key, change: Change, *, uid: str, written: Written | None) -> JsonObject | None:
         workload = self.current(key)
         for attempt in range(_ATTEMPTS):
             if workload is None or (uid and workload["metadata"].get("uid") != uid):
@@ -239,8 +247,8 @@ class StatusWriter:
             else:
                 self._workloads.observe(answer)
                 workload = _decoded(answer)
-                for written in self._written:
-                    written(workload, old, new)
+                for tell in (*([written] if written is not None else []), *self._written):
+                    tell(workload, old, new)
                 return workload
         raise AssertionError("unreachable: the last attempt returns or raises")
 

@@ -115,13 +115,12 @@ def _delay_for_retries(status: Status, now: datetime) -> Status:
 
 
 def _inactive(status: Status, now: datetime) -> Decision:
-    before = status
     status = workload_changes.deactivate(status, now=now)
     if not status.is_true(WorkloadCondition.QUOTA_RESERVED):
         status = _say(
             status, reason=QuotaReservedReason.DEACTIVATED, message=workload_changes.DEACTIVATED_MESSAGE, now=now
         )
-    return Decision(status=status, notes=_eviction_notes(before, status))
+    return Decision(status=status)
 
 
 def _requeue(facts: WorkloadFacts, status: Status, now: datetime) -> tuple[Status, float | None]:
@@ -161,7 +160,6 @@ def _reserved(facts: WorkloadFacts, status: Status, *, now: datetime, random: Ra
     # Between the two phases of an eviction the job side has the word: nothing is added to what it was told.
     if status.is_true(WorkloadCondition.EVICTED):
         return Decision(status=status)
-    before = status
     admitted = status.is_true(WorkloadCondition.ADMITTED)
     # 9a. Outcome of the checks (§7.3).
     rejected = _said(status, CheckState.REJECTED)
@@ -180,7 +178,7 @@ def _reserved(facts: WorkloadFacts, status: Status, *, now: datetime, random: Ra
             message=f"Evicted due to AdmissionCheck in Retry state: {retried}",
             now=now,
         )
-        return Decision(status=status, notes=_eviction_notes(before, status))
+        return Decision(status=status)
     # 9b. Stop policies and queues that are gone (§7.6).
     if not admitted:
         loss = _loss(facts)
@@ -194,7 +192,7 @@ def _reserved(facts: WorkloadFacts, status: Status, *, now: datetime, random: Ra
         if drained is not None:
             cause, message = drained
             status = workload_changes.evict(status, reason=cause, message=message, now=now)
-            return Decision(status=status, notes=_eviction_notes(before, status))
+            return Decision(status=status)
     # 9c. Admitted as the checks say.
     status = workload_changes.sync_admitted(status, now=now)
     if not status.is_true(WorkloadCondition.ADMITTED):
@@ -281,7 +279,7 @@ def _pods_not_ready(facts: WorkloadFacts, status: Status, *, now: datetime, rand
     if evicted.requeue_at is not None:
         requeue_at = max(requeue_at, evicted.requeue_at)
     wanted = replace(evicted, requeue_count=count, requeue_at=requeue_at)
-    return Decision(status=wanted, notes=_eviction_notes(status, wanted))
+    return Decision(status=wanted)
 
 
 def _execution_time(facts: WorkloadFacts, status: Status, now: datetime) -> Decision:
@@ -342,10 +340,3 @@ def _problem(facts: WorkloadFacts) -> tuple[QuotaReservedReason, str] | None:
 
 def _say(status: Status, *, reason: QuotaReservedReason, message: str, now: datetime) -> Status:
     return workload_changes.without_reservation(status, reason=reason, message=message, now=now)
-
-
-def _eviction_notes(before: Status, after: Status) -> tuple[Note, ...]:
-    old, new = before.condition(WorkloadCondition.EVICTED), after.condition(WorkloadCondition.EVICTED)
-    if new is None or new.status != TRUE or (old is not None and old.status == TRUE):
-        return ()
-    return (Note("Normal", f"EvictedDueTo{new.reason}", new.message),)

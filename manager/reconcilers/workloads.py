@@ -6,22 +6,19 @@ Owns which changes concern which Workload. The rules are `workload_decision`'s; 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 
-from manager import admission_writes
 from manager.caches import CLUSTER_QUEUE_INDEX, OWNER_INDEX, QUEUE_INDEX, owner_term
 from manager.context import ManagerContext
 from manager.reconcilers import workload_decision
 from manager.reconcilers.workload_decision import Decision
 from manager.reconcilers.workload_facts import QueueFacts, WorkloadFacts, gates_of
-from manager.transitions import reservation_age
 from manager.views import View
 from manager.workload_status import Status, conditions_of
 from multikueue.api.constants import JOB_UID_LABEL
 from multikueue.api.meta import JsonObject
-from multikueue.api.reasons import ACTIVE_CONDITION, WorkloadCondition
+from multikueue.api.reasons import ACTIVE_CONDITION
 from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
 from multikueue.core import conditions
 from multikueue.core.keys import Key
@@ -32,8 +29,6 @@ from multikueue.kube.errors import Conflict, NotFound
 from multikueue.kube.events import Reference
 from multikueue.kube.informer import Change
 from multikueue.kube.store import Row
-
-_log = logging.getLogger(__name__)
 
 
 class WorkloadReconciler:
@@ -101,12 +96,10 @@ class WorkloadReconciler:
         if workload is None:
             return None
         uid = workload["metadata"]["uid"]
-        before = Status()
         decision: Decision | None = None
 
         def change(status: Status) -> Status:
-            nonlocal before, decision
-            before = status
+            nonlocal decision
             decision = workload_decision.decide(
                 self._facts(workload), status, now=self._context.clock.now(), random=self._context.random
             )
@@ -115,7 +108,8 @@ class WorkloadReconciler:
         written = await self._context.statuses.write(key, change, uid=uid)
         if written is None or decision is None:
             return None
-        self._report(written, before, decision)
+        for note in decision.notes:
+            self._context.recorder.event(Reference.of(written), note.type, note.reason, note.message)
         if decision.deactivate:
             await self._deactivate(written)
         if decision.delete:
@@ -167,17 +161,6 @@ class WorkloadReconciler:
                 return False
         return True
 
-    def _report(self, workload: JsonObject, before: Status, decision: Decision) -> None:
-        recorder, reference = self._context.recorder, Reference.of(workload)
-        for note in decision.notes:
-            recorder.event(reference, note.type, note.reason, note.message)
-            _log.info("%s: %s: %s", _key(workload), note.reason, note.message)
-        after = decision.status
-        if after.is_true(WorkloadCondition.ADMITTED) and not before.is_true(WorkloadCondition.ADMITTED):
-            queue = (after.admission or {}).get("clusterQueue") or ""
-            waited = reservation_age(after, self._context.clock.now())
-            recorder.event(reference, "Normal", "Admitted", admission_writes.admitted_event(queue, waited=waited))
-
     async def _deactivate(self, workload: JsonObject) -> None:
         if workload["spec"].get("active") is False:
             return
@@ -198,10 +181,6 @@ class WorkloadReconciler:
             )
         except (NotFound, Conflict):  # gone, or another one of that name: either way this one is deleted
             return
-
-
-def _key(workload: JsonObject) -> Key:
-    return Key(workload["metadata"]["namespace"], workload["metadata"]["name"])
 
 
 def _counts_only(view: View, change: Change) -> bool:

@@ -82,15 +82,17 @@ async def running_manager(
             dispatch=dispatch,
         )
         tasks.start_soon(manager.run)
-        if not leader_election:
-            await eventually(lambda: _value(manager.leading), what="the manager leads")
-            if webhooks and job_integrations:
-                await webhooks_answer(client)
-        yield manager
-        tasks.cancel_scope.cancel()
-        if webhooks:
-            with anyio.CancelScope(shield=True):
-                await _uninstall_webhooks(client)
+        try:
+            if not leader_election:
+                await eventually(lambda: _value(manager.leading), what="the manager leads")
+                if webhooks and job_integrations:
+                    await webhooks_answer(client)
+            yield manager
+        finally:
+            tasks.cancel_scope.cancel()
+            if webhooks:
+                with anyio.CancelScope(shield=True):
+                    await _uninstall_webhooks(client)
 
 
 async def _uninstall_webhooks(client: KubeClient) -> None:

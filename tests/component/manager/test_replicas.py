@@ -51,8 +51,8 @@ async def test_a_new_manager_goes_on_where_the_last_one_stopped(hub: Cluster, cl
     async with running_manager(hub, webhooks=False):
         await make_queue(client, "again", namespace="team-again", cpu="1")
         await make_job(client, "one", namespace="team-again", queue="again", suspend=True)
-        await make_job(client, "two", namespace="team-again", queue="again", suspend=True)
         await wait_condition(client, "one", "Admitted", namespace="team-again")
+        await make_job(client, "two", namespace="team-again", queue="again", suspend=True)
         await wait_condition(client, "two", "QuotaReserved", namespace="team-again", status="False")
     async with running_manager(hub, webhooks=False):
         await eventually(lambda: finish_pods(client, "one", namespace="team-again"), what="a pod to end")
