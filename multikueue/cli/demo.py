@@ -30,7 +30,11 @@ def demo(
 
     with errors_of("demo"):
         folder = federations.folder_of(f"demo-{os.getpid()}")
-        problem = anyio.run(functools.partial(_demo, folder=folder, count=jobs, provider=provider))
+        try:
+            problem = anyio.run(functools.partial(_demo, folder=folder, count=jobs, provider=provider))
+        except KeyboardInterrupt:
+            federations.forget(folder)
+            raise
         if problem:
             fail("demo", f"{problem}\nlogs and data are kept in {folder}")
         federations.forget(folder)

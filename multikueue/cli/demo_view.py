@@ -28,16 +28,19 @@ _STYLES: Final = {
     Stage.FINISHED: "green",
     Stage.FAILED: "bold red",
 }
+_OTHER_COLUMNS: Final = 62  # characters that the columns before the note take
+_LEAST_NOTE: Final = 12
 
 
-def table(rows: Sequence[Row], *, title: str) -> Table:
-    """All Jobs, one a line."""
+def table(rows: Sequence[Row], *, title: str, width: int) -> Table:
+    """All Jobs, one a line of at most `width` characters: a note is cut, never a name."""
+    room = max(_LEAST_NOTE, width - _OTHER_COLUMNS)
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     for column in ("TEAM", "JOB", "STAGE", "CLUSTER"):
         drawn.add_column(column, no_wrap=True)
     drawn.add_column("PODS", justify="right", no_wrap=True)
     drawn.add_column("QUEUED", justify="right", no_wrap=True)
-    drawn.add_column("NOTE", overflow="ellipsis", no_wrap=True, max_width=60)
+    drawn.add_column("NOTE", no_wrap=True)
     for row in rows:
         style = _STYLES[row.stage]
         drawn.add_row(
@@ -47,7 +50,7 @@ def table(rows: Sequence[Row], *, title: str) -> Table:
             row.cluster or "-",
             f"{row.succeeded}/{row.completions}",
             f"{row.queued_seconds:.0f}s",
-            row.note,
+            row.note if len(row.note) <= room else f"{row.note[: room - 1]}…",
         )
     return drawn
 
@@ -71,7 +74,7 @@ class LiveTable:
         """Draw them."""
         self._rows = rows
         if self._console.is_terminal:
-            self._live.update(table(rows, title=summary(rows)))
+            self._live.update(self._table(rows))
             return
         for row in rows:
             if self._stages.get(row.key) is not row.stage:
@@ -90,4 +93,7 @@ class LiveTable:
         if self._console.is_terminal:
             self._live.stop()
         if self._rows:
-            self._console.print(table(self._rows, title=summary(self._rows)))
+            self._console.print(self._table(self._rows))
+
+    def _table(self, rows: Sequence[Row]) -> Table:
+        return table(rows, title=summary(rows), width=self._console.width)

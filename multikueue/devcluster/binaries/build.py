@@ -24,6 +24,7 @@ from multikueue.devcluster.progress import Progress, Step
 _PACKAGES: Final = tuple(f"k8s.io/kubernetes/cmd/{program}" for program in release.KUBERNETES_PROGRAMS)
 _ETCD_PACKAGE: Final = "go.etcd.io/etcd/server/v3"
 _STAMPED: Final = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+_USUAL_GO: Final = "/usr/local/go/bin/go"  # where its installer puts it, which a login shell's PATH often lacks
 _MIN_GO: Final = (1, 21)  # the first that fetches the toolchain which go.mod asks for
 _MODULE_FOLDERS: Final = (
     Path(__file__).parents[3] / "hack" / "kube",
@@ -42,7 +43,7 @@ def build(folder: Path, progress: Progress) -> None:
 
 
 def _go() -> str:
-    go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
+    go = shutil.which("go") or shutil.which(_USUAL_GO)
     if go is None:
         raise BinariesUnavailable("build: there is no Go here; install Go 1.26 or newer from https://go.dev/dl")
     text = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
