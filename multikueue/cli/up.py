@@ -11,6 +11,7 @@ import typer
 from multikueue.cli import federations, status
 from multikueue.cli.display import Output, StepDisplay, errors_of
 from multikueue.cli.federations import DEFAULT_NAME
+from multikueue.core.errors import BadInput
 
 
 def up(
@@ -26,12 +27,16 @@ def up(
     something asked for makes no sense.
     """
     from multikueue.devcluster import providers, state
+    from multikueue.devcluster.state import Phase
     from multikueue.devcluster.supervisor import SupervisedSpec
 
     with errors_of("up"):
         folder = federations.folder_of(name)
         if state.is_supervised(folder):
-            status.show(federations.existing(name), output)
+            found = federations.existing(name)
+            if found.phase is not Phase.UP:
+                raise BadInput(f"federation {name} is {found.phase.value}; wait, or end it with `mkctl down`")
+            status.show(found, output)
             return
         providers.factory(provider)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

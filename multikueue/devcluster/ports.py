@@ -36,6 +36,9 @@ class PortRegistry:
     def take(self) -> int:
         """Hold a port that nothing listens on. Raises `DevclusterError` when none can be found."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._folder.stat().st_uid != os.getuid():
+            # In a shared folder for temporary files anybody may have made it first, to have us write where they like.
+            raise DevclusterError(f"{self._folder} belongs to somebody else; set XDG_RUNTIME_DIR to a folder of yours")
         for _ in range(_TRIES):
             port = self._random.randint(_FIRST, _LAST)
             if port not in self._locks and self._hold(port):

@@ -78,6 +78,9 @@ class Supervisor:
             except MultikueueError as error:
                 self._error = str(error)
                 log.error("%s", error)
+            except Exception as error:
+                self._error = f"a defect of multikueue: {type(error).__name__}: {error}; see supervisor.log"
+                log.exception("the federation cannot be kept")
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._end()

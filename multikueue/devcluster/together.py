@@ -20,6 +20,9 @@ async def together(*work: Coroutine[Any, Any, None]) -> None:
                 tasks.start_soon(_awaited, coroutine)
     except BaseExceptionGroup as group:
         raise first_cause(group) from None
+    finally:
+        for coroutine in work:
+            coroutine.close()  # one that was cancelled before its first step was never awaited
 
 
 def first_cause(error: BaseException) -> BaseException:

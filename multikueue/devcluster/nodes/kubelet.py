@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from itertools import pairwise
 from typing import Final
 
 import anyio
@@ -105,17 +106,16 @@ class VirtualKubelet:
             kill_at=parse_time(deleted) if deleted is not None else None,
         )
         # 3. Decide.
-        life = _advance(before, facts, deleted=deleted is not None)
+        lives = _advance(before, facts, deleted=deleted is not None)
+        life = lives[-1]
         # 4. Act, then remember: what could not be written is decided again.
-        if life != before:
-            self._note(pod, before, life, now=now)
-            if _visible(before, life):
-                await self._write_status(pod, life, now=now)
-            if life.state is State.REMOVED:
-                await self._delete(pod)
-        row = self._pods.store.get(key)
-        if row is not None and row.uid == uid:  # else its end was seen while we wrote, and nobody would forget it
-            self._lives[uid] = life
+        for earlier, later in pairwise(lives):
+            self._note(pod, earlier, later, now=now)
+        if _visible(before, life):
+            await self._patch(pod, pod_status.status_of(pod, life, now=now))
+        if life.state is State.REMOVED:
+            await self._delete(pod)
+        self._remember(key, uid, life)
         return Result(after=(life.due - self._clock.now()).total_seconds()) if life.due is not None else None
 
     def _changed(self, change: Change) -> None:
@@ -125,23 +125,24 @@ class VirtualKubelet:
         else:
             self._controller.enqueue(change.key)
 
+    def _remember(self, key: Key, uid: str, life: Life) -> None:
+        row = self._pods.store.get(key)
+        if row is not None and row.uid == uid:  # else its end was seen while we wrote, and nobody would forget it
+            self._lives[uid] = life
+
     def _failed_before(self, pod: JsonObject) -> bool:
         work, uid = behaviour.work_of(pod), pod["metadata"]["uid"]
         others = self._pods.store.objects(_BY_WORK, work)
         return any(other["status"].get("phase") == "Failed" for other in others if other["metadata"]["uid"] != uid)
 
     async def _refuse(self, pod: JsonObject, message: str, *, now: datetime) -> None:
-        log.warning(
-            "%s: pod %s: %s", self._cluster, Key(pod["metadata"]["namespace"], pod["metadata"]["name"]), message
-        )
+        key = Key(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        log.warning("%s: pod %s: %s", self._cluster, key, message)
         if (pod.get("status") or {}).get("phase") != "Failed":
             await self._patch(pod, pod_status.refusal(pod, message, now=now))
         if "deletionTimestamp" in pod["metadata"]:
             await self._delete(pod)
-        self._lives[pod["metadata"]["uid"]] = Life(state=State.ENDED)
-
-    async def _write_status(self, pod: JsonObject, life: Life, *, now: datetime) -> None:
-        await self._patch(pod, pod_status.status_of(pod, life, now=now))
+        self._remember(key, pod["metadata"]["uid"], Life(state=State.ENDED))
 
     async def _patch(self, pod: JsonObject, status: JsonObject) -> None:
         metadata = pod["metadata"]
@@ -169,7 +170,7 @@ class VirtualKubelet:
             return  # gone, or another pod of that name
 
     def _note(self, pod: JsonObject, before: Life, life: Life, *, now: datetime) -> None:
-        if life.started_at != before.started_at:
+        if life.running and not before.running:
             self._tell(pod, journal.STARTED, now=now, life=life)
         if before.running and not life.running:
             event = journal.STOPPED if life.state is State.REMOVED else journal.ENDED
@@ -198,14 +199,16 @@ class VirtualKubelet:
         )
 
 
-def _advance(life: Life, facts: Facts, *, deleted: bool) -> Life:
+def _advance(life: Life, facts: Facts, *, deleted: bool) -> list[Life]:
+    """The life so far and what it becomes, step by step, up to now."""
+    lives = [life]
     if life.state is State.WAITING and not deleted:
-        life = lifecycle.advance(life, Event.BIND, facts)
+        lives.append(lifecycle.advance(life, Event.BIND, facts))
     if deleted:
-        life = lifecycle.advance(life, Event.DELETE, facts)
-    while life.due is not None and life.due <= facts.now:
-        life = lifecycle.advance(life, Event.DUE, facts)
-    return life
+        lives.append(lifecycle.advance(life, Event.DELETE, facts))
+    while (due := lives[-1].due) is not None and due <= facts.now:
+        lives.append(lifecycle.advance(lives[-1], Event.DUE, facts))
+    return lives
 
 
 def _visible(before: Life, life: Life) -> bool:

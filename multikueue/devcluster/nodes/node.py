@@ -64,6 +64,7 @@ class NodeKeeper:
         self._client = client
         self._nodes = nodes
         self._clock = clock
+        self._since = format_time(clock.now())
         self._port = kubelet_port
         self._version = version
 
@@ -131,7 +132,10 @@ class NodeKeeper:
                 "allocatable": dict(node.allocatable),
                 "addresses": [{"type": "InternalIP", "address": LOOPBACK}, {"type": "Hostname", "address": node.name}],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
-                "conditions": [{**condition, "lastHeartbeatTime": now} for condition in conditions],
+                "conditions": [
+                    {**condition, "lastHeartbeatTime": now, "lastTransitionTime": self._since}
+                    for condition in conditions
+                ],
                 "nodeInfo": {
                     "kubeletVersion": self._version,
                     "kubeProxyVersion": self._version,
