@@ -8,6 +8,7 @@ The preemptor's request counts as used during the whole search, except in fit te
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
 from itertools import chain
 
 from multikueue.api.reasons import PreemptedReason
@@ -17,7 +18,9 @@ from multikueue.engine.resources import FlavorResource
 from multikueue.engine.settings import FairStrategy
 from multikueue.engine.shares import Share
 from multikueue.engine.standing import Candidate
-from multikueue.engine.tree import Node
+from multikueue.engine.tree import Cell, Node
+
+Rank = tuple[bool, float, bool, bool, Candidate]
 
 
 def find(problem: Problem) -> list[Target]:
@@ -58,6 +61,18 @@ class Pool:
         if candidate is not None:
             self._ahead = next(self._rest, None)
         return candidate
+
+    def drain(self) -> Iterator[Candidate]:
+        """All candidates one by one; those not asked for stay."""
+        candidate = self._ahead
+        while candidate is not None:
+            self._ahead = following = next(self._rest, None)
+            yield candidate
+            candidate = following
+
+    def close(self) -> None:
+        """Forget the rest."""
+        self._ahead = None
 
 
 def _alone(problem: Problem) -> list[Target]:
@@ -120,7 +135,11 @@ def _could_free(problem: Problem, pools: dict[Node, Pool]) -> bool:
 
 
 class _Search:
-    """One run of the strategies. `_shares` is what is known of nodes; what a removal changes is forgotten."""
+    """One run of the strategies.
+
+    What is known of nodes is kept and forgotten where a removal changes it. Queues compete below each cohort in a heap
+    by rank; only the queue that was taken from gets a new one, so that the next choice does not look at all of them.
+    """
 
     def __init__(self, problem: Problem, pools: dict[Node, Pool]) -> None:
         self.targets: list[Target] = []
@@ -131,8 +150,11 @@ class _Search:
         self._root = self._line[-1]
         self._shares: dict[Node, Share] = {}
         self._borrowing: dict[Node, bool] = {}
-        self._children: dict[Node, tuple[list[Node], list[Node]]] = {}
-        self._retry: dict[Node, list[Candidate]] = {}
+        self._cohorts: dict[Node, list[Node]] = {}
+        self._queues: dict[Node, list[tuple[Rank, Node]]] = {}
+        self._ranks: dict[Node, Rank] = {}
+        # The second pass looks at each queue once, and there at its first candidate only.
+        self._retry: dict[Node, Candidate] = {}
 
     def run(self) -> bool:
         """Whether the request fits after the removals in `targets`."""
@@ -159,29 +181,42 @@ class _Search:
                     return True
             elif self._take_fairly(node, pool, strategy):
                 return True
+            self._rank(node)
         return False
 
     def _take_fairly(self, node: Node, pool: Pool, strategy: FairStrategy) -> bool:
         mine, theirs = self._below_common_ancestor(node)
         new_share, old_share = self._share(mine), self._share(theirs)
-        hopeless = new_share.infinite and not old_share.infinite
-        while (candidate := pool.pop()) is not None:
-            if not hopeless:
-                usage = candidate.record.usage
+        if new_share.infinite and not old_share.infinite:
+            self._give_up(node, pool)
+            return False
+        by_initial = strategy is FairStrategy.LESS_THAN_INITIAL_SHARE
+        if by_initial and not new_share < old_share:
+            self._give_up(node, pool)
+            return False
+        # Workloads of one size leave the same share behind: one of them is tested for all.
+        failed: set[tuple[tuple[Cell, int], ...]] = set()
+        for candidate in pool.drain():
+            usage = candidate.record.usage
+            if usage not in failed:
                 quota.give_all(usage)
                 after = shares.share(theirs)
                 quota.take_all(usage)
-                if strategy is FairStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE:
-                    passes = new_share <= after
-                else:
-                    passes = new_share < old_share
-                if passes:
+                if by_initial or new_share <= after:
                     return self._remove(_fair_target(candidate, strategy), node)
-            self._retry.setdefault(node, []).append(candidate)
+                failed.add(usage)
+            self._retry.setdefault(node, candidate)
         return False
 
+    def _give_up(self, node: Node, pool: Pool) -> None:
+        """None of a queue's candidates passes, whatever its size."""
+        first = pool.pop()
+        if first is not None:
+            self._retry.setdefault(node, first)
+        pool.close()
+
     def _second_pass(self) -> bool:
-        self._pools = {node: Pool(node, iter(kept)) for node, kept in self._retry.items()}
+        self._pools = {node: Pool(node, iter((first,))) for node, first in self._retry.items()}
         self._seat(self._pools)
         while (node := self._next()) is not None:
             pool = self._pools.pop(node)
@@ -191,27 +226,43 @@ class _Search:
                 target = _fair_target(candidate, FairStrategy.LESS_THAN_INITIAL_SHARE)
                 if self._remove(target, node):
                     return True
+            self._rank(node)
         return False
 
     def _seat(self, pools: dict[Node, Pool]) -> None:
         """Who may be chosen below each cohort: queues with candidates, and the cohorts above them."""
-        self._children = {}
+        self._cohorts = {}
+        self._queues = {}
+        self._ranks = {}
         for queue in pools:
             below = queue
             for cohort in queue.ancestors():
-                known = cohort in self._children
-                cohorts, queues = self._children.setdefault(cohort, ([], []))
+                known = cohort in self._cohorts
+                children = self._cohorts.setdefault(cohort, [])
+                self._queues.setdefault(cohort, [])
                 if below.is_cohort:
-                    cohorts.append(below)
-                else:
-                    queues.append(below)
+                    children.append(below)
                 if known:
                     break
                 below = cohort
+            self._rank(queue)
+
+    def _rank(self, queue: Node) -> None:
+        """Let a queue compete as it is now, if it may at all; once out, it stays out."""
+        self._ranks.pop(queue, None)
+        pool = self._pools.get(queue)
+        first = pool.first if pool is not None else None
+        if first is None or queue.parent is None or not (queue is self._node or self._borrows(queue)):
+            return
+        share = self._share(queue)
+        record = first.record
+        rank = (not share.infinite, -share.value, not record.evicted, record.node is self._node, first)
+        self._ranks[queue] = rank
+        heappush(self._queues[queue.parent], (rank, queue))
 
     def _next(self) -> Node | None:
         """The queue to take from next; None when nobody is left."""
-        while self._root in self._children:
+        while self._root in self._cohorts:
             node: Node | None = self._root
             while node is not None and node.is_cohort:
                 node = self._choose(node)
@@ -220,24 +271,17 @@ class _Search:
         return None
 
     def _choose(self, cohort: Node) -> Node | None:
-        cohorts, queues = self._children[cohort]
+        cohorts = self._cohorts[cohort]
         cohorts[:] = [
-            child for child in cohorts if child in self._children and (child in self._line or self._borrows(child))
+            child for child in cohorts if child in self._cohorts and (child in self._line or self._borrows(child))
         ]
-        queues[:] = [child for child in queues if self._has_candidates(child)]
-        if not cohorts and not queues:
-            del self._children[cohort]
+        best_queue = self._first_queue(cohort)
+        if not cohorts and best_queue is None:
+            del self._cohorts[cohort]
             return None
-        best_queue: Node | None = None
-        for child in queues:
-            if best_queue is None or self._goes_before(child, best_queue):
-                best_queue = child
         best_cohort: Node | None = None
         for child in cohorts:
-            if best_cohort is None or (self._share(child), best_cohort.name) > (
-                self._share(best_cohort),
-                child.name,
-            ):
+            if best_cohort is None or (self._share(child), best_cohort.name) > (self._share(best_cohort), child.name):
                 best_cohort = child
         if best_cohort is None:
             return best_queue
@@ -245,25 +289,14 @@ class _Search:
             return best_queue
         return best_cohort
 
-    def _has_candidates(self, queue: Node) -> bool:
-        pool = self._pools.get(queue)
-        if pool is None or pool.first is None:
-            return False
-        return queue is self._node or self._borrows(queue)
-
-    def _goes_before(self, queue: Node, other: Node) -> bool:
-        share, best = self._share(queue), self._share(other)
-        if share != best:
-            return share > best
-        first, second = self._pools[queue].first, self._pools[other].first
-        assert first is not None, "chosen among queues with candidates"
-        assert second is not None, "chosen among queues with candidates"
-        own = self._node
-        return (not first.record.evicted, first.record.node is own, first) < (
-            not second.record.evicted,
-            second.record.node is own,
-            second,
-        )
+    def _first_queue(self, cohort: Node) -> Node | None:
+        heap = self._queues[cohort]
+        while heap:
+            rank, queue = heap[0]
+            if self._ranks.get(queue) is rank:
+                return queue
+            heappop(heap)
+        return None
 
     def _share(self, node: Node) -> Share:
         share = self._shares.get(node)
