@@ -4,5 +4,6 @@
 from __future__ import annotations
 
 from multikueue.testing.plugin import kube_binaries, make_federation
+from tests.support.sockets import sockets_settle
 
-__all__ = ["kube_binaries", "make_federation"]
+__all__ = ["kube_binaries", "make_federation", "sockets_settle"]

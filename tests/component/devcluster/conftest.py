@@ -4,5 +4,6 @@
 from __future__ import annotations
 
 from multikueue.testing.plugin import binaries_cluster, binaries_provider, kube_binaries
+from tests.support.sockets import sockets_settle
 
-__all__ = ["binaries_cluster", "binaries_provider", "kube_binaries"]
+__all__ = ["binaries_cluster", "binaries_provider", "kube_binaries", "sockets_settle"]
