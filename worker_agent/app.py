@@ -35,6 +35,7 @@ from worker_agent.jobs import Jobs
 from worker_agent.mailbox import Mailbox
 from worker_agent.outbox import Outbox
 from worker_agent.reconciler import Reconciler
+from worker_agent.reconnect import RECONNECT
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +84,13 @@ class Agent:
             for integration in Registry(frameworks)
         )
         self.namespaces = Informer(
-            worker, NAMESPACES, metadata_only=True, shrink=lambda raw: b"", clock=clock, random=random
+            worker,
+            NAMESPACES,
+            metadata_only=True,
+            shrink=lambda raw: b"",
+            clock=clock,
+            random=random,
+            backoff=RECONNECT,
         )
         self.namespaces.add_handler(self._on_namespace)
         self.outbox = Outbox(

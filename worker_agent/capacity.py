@@ -18,6 +18,7 @@ from multikueue.federation.ledger import Ledger
 from multikueue.kube.client import KubeClient
 from multikueue.kube.informer import Change, Informer
 from worker_agent.footprint import node_facts, pod_facts, small_node, small_pod
+from worker_agent.reconnect import RECONNECT
 
 _LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -37,8 +38,10 @@ class Capacity:
         self.ledger = Ledger()
         self._freed = freed
         self._changed = changed
-        self.nodes = Informer(client, NODES, shrink=small_node, clock=clock, random=random)
-        self.pods = Informer(client, PODS, field_selector=_LIVE_PODS, shrink=small_pod, clock=clock, random=random)
+        self.nodes = Informer(client, NODES, shrink=small_node, clock=clock, random=random, backoff=RECONNECT)
+        self.pods = Informer(
+            client, PODS, field_selector=_LIVE_PODS, shrink=small_pod, clock=clock, random=random, backoff=RECONNECT
+        )
         self.nodes.add_handler(self._on_node)
         self.pods.add_handler(self._on_pod)
 

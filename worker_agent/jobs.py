@@ -30,6 +30,7 @@ from multikueue.integrations.protocol import JobIntegration
 from multikueue.kube.client import KubeClient, PatchKind
 from multikueue.kube.errors import Conflict, NotFound
 from multikueue.kube.informer import Change, Informer
+from worker_agent.reconnect import RECONNECT
 
 
 class Jobs:
@@ -47,7 +48,12 @@ class Jobs:
     ) -> None:
         self.integration = integration
         self.informer = Informer(
-            client, integration.resource, label_selector=f"{ORIGIN_LABEL}={origin}", clock=clock, random=random
+            client,
+            integration.resource,
+            label_selector=f"{ORIGIN_LABEL}={origin}",
+            clock=clock,
+            random=random,
+            backoff=RECONNECT,
         )
         self._client = client
         self._origin = origin

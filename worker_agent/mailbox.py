@@ -21,6 +21,7 @@ from multikueue.core.clock import Clock
 from multikueue.core.keys import Key
 from multikueue.kube.client import KubeClient
 from multikueue.kube.informer import Change, Informer
+from worker_agent.reconnect import RECONNECT
 
 
 class Mailbox:
@@ -30,7 +31,9 @@ class Mailbox:
         self, client: KubeClient, cluster: str, *, clock: Clock, random: Random, changed: Callable[[str], None]
     ) -> None:
         self.namespace = mailbox_namespace(cluster)
-        self.informer = Informer(client, REMOTE_ASSIGNMENTS, namespace=self.namespace, clock=clock, random=random)
+        self.informer = Informer(
+            client, REMOTE_ASSIGNMENTS, namespace=self.namespace, clock=clock, random=random, backoff=RECONNECT
+        )
         self._client = client
         self._changed = changed
         self._asking = anyio.Lock()

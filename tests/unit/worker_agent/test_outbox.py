@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said to the hub, when, and how often; against a server whose answers the test decides."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+from aiohttp import web
+
+from multikueue.api.constants import MANAGER_UID_ANNOTATION
+from multikueue.api.remoteassignment import Phase
+from multikueue.core.clock import SystemClock
+from multikueue.federation.mirror import Word
+from tests.support.stub_api import StubApi, json_answer, status_answer, stub_api
+from worker_agent.heartbeat import Heartbeat, Rhythm
+from worker_agent.mailbox import Mailbox
+from worker_agent.outbox import Outbox
+
+pytestmark = pytest.mark.anyio
+
+WINDOW = 0.15
+SAID = Word()
+RESERVED = Word(epoch=1, phase=Phase.RESERVED)
+
+
+def running(active: int) -> Word:
+    return Word(epoch=1, phase=Phase.RUNNING, job_uid="j", job_status={"active": active})
+
+
+def statuses(stub: StubApi) -> list[Any]:
+    """The statuses that were sent, in order."""
+    return [orjson.loads(body)[1]["value"] for body in stub.bodies if body]
+
+
+async def until(condition: Callable[[], bool], *, what: str) -> None:
+    with anyio.fail_after(5):
+        while not condition():
+            await anyio.sleep(0.005)
+    assert condition(), what
+
+
+@asynccontextmanager
+async def outbox(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> AsyncIterator[tuple[Outbox, StubApi]]:
+    async with stub_api(answer) as stub, stub.client() as client, anyio.create_task_group() as tasks:
+        made = Outbox(client, "mk-w", boot_id="b", window=WINDOW, clock=SystemClock(), random=Random(1))
+        tasks.start_soon(made.run)
+        yield made, stub
+        tasks.cancel_scope.cancel()
+
+
+async def fine(request: web.Request) -> web.StreamResponse:
+    return json_answer({})
+
+
+async def test_a_new_phase_goes_out_at_once_whole_and_guarded_by_the_uid() -> None:
+    async with outbox(fine) as (it, stub):
+        it.put("a", "u1", RESERVED, said=SAID)
+        await until(lambda: it.unsent == 0, what="sent")
+        assert stub.seen == ["PATCH /apis/multikueue.io/v1alpha1/namespaces/mk-w/remoteassignments/a/status"]
+        assert orjson.loads(stub.bodies[0]) == [
+            {"op": "test", "path": "/metadata/uid", "value": "u1"},
+            {
+                "op": "add",
+                "path": "/status",
+                "value": {"epoch": 1, "phase": "Reserved", "sequence": 1, "bootID": "b"},
+            },
+        ]
+
+
+async def test_a_word_that_was_said_is_not_said_again() -> None:
+    async with outbox(fine) as (it, stub):
+        it.put("a", "u1", RESERVED, said=RESERVED)
+        it.put("b", "u2", RESERVED, said=SAID)
+        await until(lambda: it.unsent == 0, what="sent")
+        it.put("b", "u2", RESERVED, said=SAID)
+        await anyio.sleep(2 * WINDOW)
+        assert len(stub.seen) == 1
+
+
+async def test_progress_within_a_phase_is_sent_as_one_and_the_newest_wins() -> None:
+    async with outbox(fine) as (it, stub):
+        it.put("a", "u1", running(1), said=RESERVED)
+        await until(lambda: len(stub.seen) == 1, what="the phase is sent")
+        for active in range(2, 9):
+            it.put("a", "u1", running(active), said=RESERVED)
+            await anyio.sleep(0.005)
+        assert len(stub.seen) == 1
+        await until(lambda: it.unsent == 0, what="the rest is sent")
+        assert [status["jobStatus"]["active"] for status in statuses(stub)] == [1, 8]
+        assert [status["sequence"] for status in statuses(stub)] == [1, 2]
+
+
+async def test_news_does_not_wait_for_the_window() -> None:
+    async with outbox(fine) as (it, stub):
+        it.put("a", "u1", running(1), said=RESERVED)
+        await until(lambda: len(stub.seen) == 1, what="the phase is sent")
+        it.put("a", "u1", running(2), said=RESERVED)
+        it.put("a", "u1", Word(epoch=1, phase=Phase.EVICTED, job_uid="j"), said=RESERVED)
+        started = anyio.current_time()
+        await until(lambda: it.unsent == 0, what="the end is sent")
+        assert anyio.current_time() - started < WINDOW
+        assert [status["phase"] for status in statuses(stub)] == ["Running", "Evicted"]
+
+
+async def test_a_hub_that_is_away_gets_the_newest_word_when_it_is_back() -> None:
+    away = True
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return status_answer(503, "ServiceUnavailable") if away else json_answer({})
+
+    async with outbox(answer) as (it, stub):
+        it.put("a", "u1", RESERVED, said=SAID)
+        await until(lambda: len(stub.seen) >= 2, what="it tries again")
+        it.put("a", "u1", running(1), said=SAID)
+        away = False
+        await until(lambda: it.unsent == 0, what="sent")
+        assert statuses(stub)[-1]["phase"] == "Running"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(404, "NotFound"), (422, "Invalid")], ids=["gone", "another of that name"]
+)
+async def test_a_status_that_cannot_land_is_given_up(code: int, reason: str) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return status_answer(code, reason)
+
+    async with outbox(answer) as (it, stub):
+        it.put("a", "u1", RESERVED, said=SAID)
+        await until(lambda: len(stub.seen) == 1, what="tried")
+        await anyio.sleep(0.2)
+        assert len(stub.seen) == 1
+
+
+async def test_an_assignment_made_anew_starts_with_an_empty_memory() -> None:
+    async with outbox(fine) as (it, _):
+        it.put("a", "u1", RESERVED, said=SAID)
+        assert it.latest("a", "u1") == RESERVED
+        assert it.latest("a", "u2") is None
+        it.forget("a")
+        assert it.latest("a", "u1") is None
+
+
+async def test_many_who_ask_whose_mailbox_it_is_share_a_request_made_after_they_asked() -> None:
+    gate = anyio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        await gate.wait()
+        return json_answer({"metadata": {"name": "mk-w", "annotations": {MANAGER_UID_ANNOTATION: "m"}}})
+
+    async with stub_api(answer) as stub, stub.client() as client:
+        mailbox = Mailbox(client, "w", clock=SystemClock(), random=Random(1), changed=lambda name: None)
+        answers: list[str] = []
+
+        async def ask() -> None:
+            answers.append(await mailbox.owner())
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await until(lambda: len(stub.seen) == 1, what="the first asks")
+            for _ in range(20):
+                tasks.start_soon(ask)
+            await anyio.sleep(0.01)
+            gate.set()
+        assert answers == ["m"] * 21
+        assert len(stub.seen) == 2, "those who asked while the first was under way need a later answer"
+
+
+class TestHeartbeat:
+    RHYTHM = Rhythm(renew_seconds=0.05, lease_seconds=1, report_seconds=1)
+
+    @asynccontextmanager
+    async def beating(self, *, hub: Any, worker: Any) -> AsyncIterator[tuple[Heartbeat, StubApi, list[bool]]]:
+        flips: list[bool] = []
+        async with (
+            stub_api(hub) as one,
+            stub_api(worker) as other,
+            one.client() as hub_client,
+            other.client() as worker_client,
+            anyio.create_task_group() as tasks,
+        ):
+            heartbeat = Heartbeat(
+                hub_client,
+                worker_client,
+                namespace="mk-w",
+                holder="w/b",
+                rhythm=self.RHYTHM,
+                clock=SystemClock(),
+                flipped=lambda: flips.append(heartbeat.valid()),
+            )
+            tasks.start_soon(heartbeat.run)
+            yield heartbeat, one, flips
+            tasks.cancel_scope.cancel()
+
+    async def test_the_lease_is_renewed_again_and_again(self) -> None:
+        async with self.beating(hub=fine, worker=fine) as (heartbeat, hub, flips):
+            await until(lambda: len(hub.seen) >= 3, what="renewed")
+            assert heartbeat.valid()
+            assert heartbeat.problem == ""
+            assert flips == [True]
+            spec = orjson.loads(hub.bodies[0])["spec"]
+            assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("w/b", 1)
+
+    async def test_an_agent_that_cannot_reach_its_cluster_does_not_renew(self) -> None:
+        async def broken(request: web.Request) -> web.StreamResponse:
+            return status_answer(403, "Forbidden", "not for you")
+
+        async with self.beating(hub=fine, worker=broken) as (heartbeat, hub, _):
+            await until(lambda: "not for you" in heartbeat.problem, what="the problem is told")
+            assert not heartbeat.valid()
+            assert hub.seen == []
+
+    async def test_a_lease_that_is_not_renewed_runs_out_and_those_who_wait_are_told(self) -> None:
+        away = False
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return status_answer(503, "ServiceUnavailable") if away else json_answer({})
+
+        async with self.beating(hub=answer, worker=fine) as (heartbeat, _, flips):
+            await until(heartbeat.valid, what="renewed")
+            away = True
+            await until(lambda: flips == [True, False], what="it ran out")
+            away = False
+            await until(lambda: flips == [True, False, True], what="it holds again")
