@@ -39,7 +39,8 @@ def explain(
     try:
         key = parse_target(target)
         moment = parse_time(now) if now else datetime.now(UTC)
-        world = build(manifests.read(files), settings=settings_of(config), now=moment)
+        given = manifests.read(files)
+        world = build(given, settings=settings_of(config, given), now=moment)
         if cycles:
             moment = run(world, now=moment, cycles=cycles, evict=Evict.INSTANT).now
         explanation = world.engine.explain(key, moment)

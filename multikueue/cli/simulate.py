@@ -7,6 +7,7 @@ Owns options and output. Starts in a fraction of a second: it imports neither th
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Annotated
 
 import typer
 
-from multikueue.core.errors import MultikueueError
+from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.core.timestamps import parse_time
 from multikueue.engine.settings import Settings
 from multikueue.simulation import differences, manifests, report
+from multikueue.simulation.manifests import CONFIG_GROUP, Manifest
 from multikueue.simulation.run import Evict, run
 from multikueue.simulation.world import World, build
 
@@ -44,8 +46,8 @@ def simulate(
     """Show what the queues would decide about manifests: who gets quota, who waits and why, who is evicted."""
     try:
         moment = parse_time(now) if now else datetime.now(UTC)
-        settings = settings_of(config)
         given = manifests.read(files)
+        settings = settings_of(config, given)
         world = build(given, settings=settings, now=moment)
         result = report.document(world, run(world, now=moment, cycles=cycles, evict=evict))
         if diff is not None:
@@ -58,12 +60,25 @@ def simulate(
     show(result, output)
 
 
-def settings_of(config: Path | None) -> Settings:
-    """The engine's settings of a Configuration file, or the defaults. Raises `BadInput`."""
-    from multikueue.api.configuration import load
+def settings_of(config: Path | None, given: Sequence[Manifest] = ()) -> Settings:
+    """The engine's settings of a Configuration: the file's, else the one among the manifests, else the defaults.
+
+    Raises `BadInput`.
+    """
     from multikueue.engine import intake
 
-    return intake.settings(load(config if config is not None else ""))
+    found = [manifest for manifest in given if manifest.group == CONFIG_GROUP]
+    if config is None and not found:
+        return intake.settings({})
+    from multikueue.api.configuration import load
+
+    if config is not None:
+        return intake.settings(load(config))
+    if len(found) > 1:
+        raise BadInput(f"{found[1]}: a second Configuration; name one with --config")
+    import orjson
+
+    return intake.settings(load(orjson.dumps(found[0].obj).decode()))
 
 
 def show(result: dict[str, object], output: Output) -> None:

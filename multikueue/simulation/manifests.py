@@ -20,6 +20,7 @@ from multikueue.api.meta import JsonObject
 from multikueue.api.resource import KUEUE_GROUP, KUEUE_VERSION
 from multikueue.core.errors import BadInput
 
+CONFIG_GROUP: Final = "config.kueue.x-k8s.io"
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 
@@ -100,6 +101,9 @@ def _objects(document: object, source: str) -> Iterator[Manifest]:
     if not kind or not document.get("apiVersion"):
         raise BadInput(f"{manifest}: an object needs apiVersion and kind")
     metadata = document.get("metadata")
+    if manifest.group == CONFIG_GROUP:
+        yield manifest  # a Configuration is a file of the manager's and has no name
+        return
     if not isinstance(metadata, dict) or not metadata.get("name"):
         raise BadInput(f"{manifest}: an object needs metadata.name")
     if manifest.group == KUEUE_GROUP:

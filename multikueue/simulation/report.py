@@ -19,7 +19,7 @@ from multikueue.simulation.world import World
 
 def document(world: World, run: Run) -> JsonObject:
     """The whole run: what each cycle decided, and how queues and cohorts stand after the last one."""
-    return {
+    shown: JsonObject = {
         "cycles": [
             {"cycle": number, "decisions": [_decision(decision) for decision in cycle.decisions]}
             for number, cycle in enumerate(run.cycles, start=1)
@@ -28,6 +28,10 @@ def document(world: World, run: Run) -> JsonObject:
         "cohorts": {name: _cohort(world, name) for name in world.cohorts},
         "notQueued": [_not_queued(world, key, run) for key in sorted(_outside(world))],
     }
+    if run.stops:
+        stops = [{"workload": str(stop.workload), "reason": stop.reason, "message": stop.message} for stop in run.stops]
+        shown["stopped"] = stops
+    return shown
 
 
 def _decision(decision: Decision) -> JsonObject:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cycles in virtual time.
 
-Owns what happens between two cycles: a reservation is taken as written; a victim gives its quota back at once and
-queues again, or stays marked. Promises an end: a run stops when a cycle changed nothing, and a bound ends a run whose
-workloads evict each other in turn.
+Owns what happens before and between cycles: stopped queues give back what they hold; a reservation is taken as written;
+a victim gives its quota back at once and queues again, or stays marked. Promises an end: a run stops when a cycle
+changed nothing, and a bound ends a run whose workloads evict each other in turn.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from multikueue.core.errors import MultikueueError
 from multikueue.core.keys import Key
 from multikueue.engine import lifecycle
 from multikueue.engine.decisions import Cycle, Decision, Outcome, Victim
+from multikueue.simulation import stops as stopped
+from multikueue.simulation.stops import Stop
 from multikueue.simulation.world import World
 
 # Apart, so that of two reservations the later one is known; small, so that no back-off ends because of it.
@@ -42,10 +44,12 @@ class Run:
 
     cycles: tuple[Cycle, ...]
     now: datetime
+    stops: tuple[Stop, ...] = ()
 
 
 def run(world: World, *, now: datetime, cycles: int | None = None, evict: Evict = Evict.INSTANT) -> Run:
     """Run `cycles` cycles, or until one changes nothing. Raises `NoEnd`."""
+    stops = stopped.apply(world, now=now) if evict is Evict.INSTANT else ()
     taken: list[Cycle] = []
     standing: set[object] = set()  # how cycles ended since the last reservation or eviction
     limit = cycles if cycles is not None else _CYCLES_PER_WORKLOAD * (len(world.workloads) + 10)
@@ -60,13 +64,13 @@ def run(world: World, *, now: datetime, cycles: int | None = None, evict: Evict 
             # A scan of flavors may go round in circles: what was seen before will come again.
             seen = (tuple(after.items()), tuple(_found(decision) for decision in cycle.decisions))
             if (not cycle.scan_progress and after == before) or seen in standing:
-                return Run(tuple(taken), now)
+                return Run(tuple(taken), now, stops)
             standing.add(seen)
         now += _BETWEEN_CYCLES
     if cycles is None and len(taken) == limit:
         names = ", ".join(sorted({str(victim.workload) for cycle in taken[-20:] for victim in _victims(cycle)}))
         raise NoEnd(f"no end after {limit} cycles: these evict each other in turn: {names}")
-    return Run(tuple(taken), now)
+    return Run(tuple(taken), now, stops)
 
 
 def _victims(cycle: Cycle) -> list[Victim]:

@@ -29,6 +29,8 @@ def show(document: JsonObject, console: Console) -> None:
                 _gets(decision),
                 _why(decision),
             )
+    for stop in document.get("stopped", ()):
+        console.print(f"[yellow]{stop['workload']} loses its quota:[/] {stop['message']} ({stop['reason']})")
     if decisions.row_count:
         console.print(decisions)
     else:
@@ -37,6 +39,17 @@ def show(document: JsonObject, console: Console) -> None:
     console.print(_queues(document))
     for entry in document["notQueued"]:
         console.print(f"\n[red]{entry['workload']} is in no queue:[/] {entry['message']} ({entry['reason']})")
+    if "diff" in document:
+        console.print()
+        console.print(_differences(document["diff"]))
+        console.print(f"{document['diff']['unchanged']} workloads stand as before.")
+
+
+def _differences(diff: JsonObject) -> Table:
+    differences = _table("WORKLOAD", "WITH THESE MANIFESTS", "WITH THE OTHERS")
+    for change in diff["changes"]:
+        differences.add_row(change["workload"], change["before"], change["after"])
+    return differences
 
 
 def _queues(document: JsonObject) -> Table:
