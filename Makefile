@@ -37,6 +37,7 @@ bench: $(STAMP) ## print the figures of docs/performance.md; no test
 
 verify: $(STAMP) ## make what is generated anew; fail when it differs from what is checked in
 	@$(BIN)/python hack/gen_crds.py --check
+	@$(BIN)/python hack/gen_concepts.py --check
 
 fmt: $(STAMP) ## format and sort imports
 	@$(BIN)/ruff check --fix-only .

@@ -116,6 +116,9 @@ def explain(world: World, nominator: Nominator, key: Key) -> Explanation:
     live = world.waiting.live_of(pending)
     position = next((place for place, other in enumerate(live.queue.in_order()) if other.workload.key == key), None)
     standing = "Parked" if live.queue.is_parked(pending) else "Pending"
+    if live.value is None:
+        reason, message = not_queued(world, key)
+        return Explanation(workload=key, standing="NotQueued", reason=reason, message=message)
     rejection = nominator.rejection(live, pending, active=world.active.get(live.name, False))
     if rejection is not None:
         return Explanation(

@@ -59,7 +59,7 @@ def _flavors(pod_set: PodSetCheck) -> Table:
         "SHORT",
         "OUTCOME",
     ):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", min_width=len(column))
     for flavor in pod_set.flavors:
         mark = "* " if flavor.chosen else "  "
         if not flavor.resources:

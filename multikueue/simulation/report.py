@@ -29,8 +29,9 @@ def document(world: World, run: Run) -> JsonObject:
         "notQueued": [_not_queued(world, key, run) for key in sorted(_outside(world))],
     }
     if run.stops:
-        stops = [{"workload": str(stop.workload), "reason": stop.reason, "message": stop.message} for stop in run.stops]
-        shown["stopped"] = stops
+        shown["stopped"] = [
+            {"workload": str(stop.workload), "reason": str(stop.reason), "message": stop.message} for stop in run.stops
+        ]
     return shown
 
 
@@ -39,7 +40,7 @@ def _decision(decision: Decision) -> JsonObject:
         "workload": str(decision.workload),
         "clusterQueue": decision.cluster_queue,
         "outcome": decision.outcome.value,
-        "reason": decision.reason or "",
+        "reason": str(decision.reason or ""),
         "message": decision.message,
         "borrows": decision.borrows,
         "borrowingLevel": decision.borrowing_level,
@@ -106,4 +107,4 @@ def _outside(world: World) -> list[Key]:
 
 def _not_queued(world: World, key: Key, run: Run) -> Mapping[str, str]:
     explanation = world.engine.explain(key, run.now)
-    return {"workload": str(key), "reason": explanation.reason or "", "message": explanation.message}
+    return {"workload": str(key), "reason": str(explanation.reason or ""), "message": explanation.message}

@@ -97,5 +97,5 @@ def _amounts(usage: dict[str, dict[str, str]]) -> str:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", min_width=len(column))
     return table

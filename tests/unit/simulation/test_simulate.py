@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from multikueue.cli.main import build
+
+EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
+NOW = ("--now", "2026-01-01T09:00:00Z")
+
+
+def mkctl(*arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(build(arguments), arguments)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def simulate(*arguments: str) -> dict[str, Any]:
+    parsed: dict[str, Any] = orjson.loads(mkctl("simulate", *arguments, *NOW, "-o", "json").stdout)
+    return parsed
+
+
+def example(name: str, *arguments: str) -> dict[str, Any]:
+    return simulate("-f", str(EXAMPLES / name), *arguments)
+
+
+def outcomes(result: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(d["workload"], d["outcome"]) for cycle in result["cycles"] for d in cycle["decisions"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        pytest.param(
+            "borrowing",
+            [("blue/small", "Reserved"), ("red/big", "Reserved"), ("blue/late", "Pending")],
+            id="what is borrowed is missing to its owner",
+        ),
+        pytest.param(
+            "lending-limit",
+            [("blue/own", "Reserved"), ("red/fits", "Reserved"), ("red/too-big", "Pending")],
+            id="no more is lent than the limit",
+        ),
+        pytest.param(
+            "reclaim",
+            [
+                ("blue/owner", "Preempting"),
+                ("blue/owner", "Reserved"),
+                ("red/modest", "Skipped"),
+                ("red/modest", "Pending"),
+            ],
+            id="an owner takes its quota back",
+        ),
+        pytest.param(
+            "priority-preemption",
+            [("red/incident", "Preempting"), ("red/incident", "Reserved"), ("red/nightly", "Pending")],
+            id="the least important goes",
+        ),
+        pytest.param(
+            "spot-then-on-demand",
+            [
+                ("red/cheap", "Reserved"),
+                ("red/overflow", "Reserved"),
+                ("red/steady", "Reserved"),
+                ("red/waiting", "Pending"),
+            ],
+            id="flavors are taken in order",
+        ),
+        pytest.param("stop-policy-hold", [], id="a held queue decides nothing"),
+    ],
+)
+def test_an_example_shows_what_its_page_says(name: str, want: list[tuple[str, str]]) -> None:
+    assert outcomes(example(name)) == want
+
+
+def test_fair_sharing_ends_two_to_one_with_equal_shares() -> None:
+    queues = example("fair-sharing-2-1")["clusterQueues"]
+    assert [queues[name]["reserving"] for name in ("red", "blue")] == [6, 3]
+    assert queues["red"]["weightedShare"] == queues["blue"]["weightedShare"]
+
+
+def test_a_drained_queue_gives_its_quota_back_and_a_held_one_does_not() -> None:
+    drained = example("stop-policy-hold-and-drain")
+    assert drained["stopped"] == [
+        {"workload": "red/running", "reason": "ClusterQueueStopped", "message": "The ClusterQueue is stopped"}
+    ]
+    assert drained["clusterQueues"]["red"]["usage"] == {"default": {"cpu": "0"}}
+    assert example("stop-policy-hold")["clusterQueues"]["red"]["usage"] == {"default": {"cpu": "2"}}
+
+
+def test_every_example_gives_a_table() -> None:
+    for folder in sorted(path for path in EXAMPLES.iterdir() if path.is_dir()):
+        assert "CLUSTERQUEUE" in mkctl("simulate", "-f", str(folder), *NOW).stdout, folder
+
+
+def test_the_document_has_the_promised_keys() -> None:
+    result = example("reclaim")
+    (first, *_) = result["cycles"][0]["decisions"]
+    assert first | {"message": ""} == {
+        "workload": "blue/owner",
+        "clusterQueue": "blue",
+        "outcome": "Preempting",
+        "reason": "WaitingForPreemptedWorkloads",
+        "message": "",
+        "borrows": False,
+        "borrowingLevel": 0,
+        "podSets": [{"name": "main", "count": 1, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "3"}}],
+        "lastTriedFlavorIndex": [{"cpu": -1}],
+        "victims": [{"workload": "red/modest", "reason": "InCohortReclamation", "rule": first["victims"][0]["rule"]}],
+    }
+    assert result["clusterQueues"]["red"]["inadmissible"] == ["red/modest"]
+    assert result["cohorts"]["company"]["subtreeQuota"] == {"default": {"cpu": "6"}}
+    assert yaml.safe_load(mkctl("simulate", "-f", str(EXAMPLES / "reclaim"), *NOW, "-o", "yaml").stdout) == result
+
+
+def test_one_cycle_without_eviction_can_be_judged() -> None:
+    result = example("reclaim", "--cycles", "1", "--evict", "never")
+    assert len(result["cycles"]) == 1
+    assert result["clusterQueues"]["red"]["reserving"] == 2
+
+
+def test_a_change_of_quota_shows_who_would_stand_otherwise(tmp_path: Path) -> None:
+    queues = (EXAMPLES / "lending-limit" / "queues.yaml").read_text()
+    (tmp_path / "queues.yaml").write_text(queues.replace("nominalQuota: 6, lendingLimit: 2", "nominalQuota: 20"))
+    diff = example("lending-limit", "--diff", str(tmp_path))["diff"]
+    change = {"workload": "red/too-big", "before": "Pending", "after": "Reserved in red on default x1"}
+    assert diff == {"changes": [change], "unchanged": 2}
+    table = mkctl("simulate", "-f", str(EXAMPLES / "lending-limit"), *NOW, "--diff", str(tmp_path)).stdout
+    assert "WITH THE OTHERS" in table
+
+
+def write(folder: Path, *documents: dict[str, Any]) -> str:
+    path = folder / "manifests.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+    return str(path)
+
+
+def workload(queue: str = "jobs") -> dict[str, Any]:
+    container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}
+    pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "w"},
+        "spec": {"queueName": queue, "podSets": [pod_set]},
+    }
+
+
+def cluster_queue(flavor: str = "gone") -> dict[str, Any]:
+    flavors = [{"name": flavor, "resources": [{"name": "cpu", "nominalQuota": "4"}]}]
+    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+    spec = {"namespaceSelector": {}, "resourceGroups": groups}
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "red"}, "spec": spec}
+
+
+LOCAL_QUEUE = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "LocalQueue",
+    "metadata": {"name": "jobs"},
+    "spec": {"clusterQueue": "red"},
+}
+FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "gone"}}
+
+
+@pytest.mark.parametrize(
+    ("documents", "want"),
+    [
+        pytest.param([workload()], "LocalQueue jobs doesn't exist", id="no LocalQueue"),
+        pytest.param([workload(), LOCAL_QUEUE], "ClusterQueue red doesn't exist", id="no ClusterQueue"),
+    ],
+)
+def test_a_broken_reference_gives_the_managers_message(
+    tmp_path: Path, documents: list[dict[str, Any]], want: str
+) -> None:
+    (entry,) = simulate("-f", write(tmp_path, *documents))["notQueued"]
+    assert entry == {"workload": "default/w", "reason": "Misconfigured", "message": want}
+
+
+def test_a_missing_flavor_makes_its_queue_inactive_and_says_which(tmp_path: Path) -> None:
+    queue = simulate("-f", write(tmp_path, workload(), LOCAL_QUEUE, cluster_queue()))["clusterQueues"]["red"]
+    assert (queue["active"], queue["reason"]) == (False, "FlavorNotFound")
+    assert "references missing ResourceFlavor(s): gone" in queue["message"]
+
+
+def test_a_job_is_queued_as_the_workload_that_the_manager_would_make(tmp_path: Path) -> None:
+    template = workload()["spec"]["podSets"][0]["template"]
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "labels": {"kueue.x-k8s.io/queue-name": "jobs"}},
+        "spec": {"parallelism": 3, "template": template},
+    }
+    result = simulate("-f", write(tmp_path, job, LOCAL_QUEUE, cluster_queue(), FLAVOR))
+    ((name, outcome),) = outcomes(result)
+    assert (name.startswith("default/job-train-"), outcome) == (True, "Reserved")
+    assert result["clusterQueues"]["red"]["usage"] == {"gone": {"cpu": "3"}}
+
+
+def test_a_namespace_that_is_not_among_those_given_does_not_exist(tmp_path: Path) -> None:
+    other = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
+    result = simulate("-f", write(tmp_path, other, workload(), LOCAL_QUEUE, cluster_queue(), FLAVOR))
+    (decision,) = result["cycles"][0]["decisions"]
+    assert decision["outcome"] == "Inadmissible"
+    assert 'namespace "default" does not exist' in decision["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param(["-f", "/no/such"], "/no/such: no such file", id="no file"),
+        pytest.param(["-f", str(EXAMPLES / "reclaim"), "--now", "noon"], "RFC 3339", id="no time"),
+        pytest.param(
+            ["-f", str(EXAMPLES / "reclaim"), "--config", "/no/such"], "/no/such: cannot read", id="no config"
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_status_2(arguments: list[str], want: str) -> None:
+    result = mkctl("simulate", *arguments, code=2)
+    assert want in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_an_object_of_the_wrong_shape_is_named_with_its_file(tmp_path: Path) -> None:
+    path = write(tmp_path, cluster_queue() | {"spec": {"resourceGroups": [7]}})
+    result = mkctl("simulate", "-f", path, code=2)
+    assert f"{path}: ClusterQueue red" in result.stderr
+
+
+def test_simulate_does_not_import_the_client() -> None:
+    arguments = ["simulate", "-f", str(EXAMPLES / "reclaim"), "-o", "json"]
+    script = (
+        f"import sys; sys.argv = ['mkctl', *{arguments!r}]\n"
+        "from multikueue.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('aiohttp', 'kubernetes_asyncio', 'multikueue.kube', 'rich') if name in sys.modules],"
+        " file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stderr.strip() == "[]"
+
+
+def test_explain_shows_the_figures_and_the_victims() -> None:
+    page = mkctl("explain", "workload/blue/owner", "-f", str(EXAMPLES / "reclaim"), *NOW).stdout
+    assert "workload/blue/owner: Pending, number 1 in blue" in page
+    assert "red/modest" in page
+    arguments = ("workload/blue/owner", "-f", str(EXAMPLES / "reclaim"), *NOW, "-o", "json")
+    parsed = orjson.loads(mkctl("explain", *arguments).stdout)
+    assert parsed["podSets"][0]["flavors"][0]["resources"][0]["short"] == "2"
+    assert [victim["workload"] for victim in parsed["victims"]] == ["red/modest"]
+
+
+@pytest.mark.parametrize(
+    ("target", "want"),
+    [
+        pytest.param("blue/owner", "write workload/NAMESPACE/NAME", id="no kind"),
+        pytest.param("workload/blue/nobody", "is not among the manifests; they hold workload/blue/owner", id="unknown"),
+    ],
+)
+def test_explain_of_what_is_not_there_says_what_is(target: str, want: str) -> None:
+    assert want in mkctl("explain", target, "-f", str(EXAMPLES / "reclaim"), code=2).stderr
