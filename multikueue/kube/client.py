@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import aiohttp
+import anyio
 import orjson
 from yarl import URL
 
@@ -101,12 +102,13 @@ class KubeClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for session in (self._calls, self._watches):
-            if session is not None:
-                await session.close()
-        # A socket under TLS is closed one turn of the loop later for each layer, after aiohttp says that it is.
-        for _ in range(_LAYERS):
-            await asyncio.sleep(0)
+        with anyio.CancelScope(shield=True):  # a task that is cancelled leaves its connections no less
+            for session in (self._calls, self._watches):
+                if session is not None:
+                    await session.close()
+            # A socket under TLS is closed one turn of the loop later for each layer, after aiohttp says that it is.
+            for _ in range(_LAYERS):
+                await asyncio.sleep(0)
 
     # Reading
 
