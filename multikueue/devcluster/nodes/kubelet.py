@@ -56,7 +56,12 @@ class VirtualKubelet:
         self._lives: dict[str, Life] = {}
         self._recorded: dict[str, set[tuple[str, int]]] = {}
         self._pods = Informer(
-            client, PODS, field_selector="spec.nodeName!=", indexers={_BY_WORK: _work_index}, clock=clock
+            client,
+            PODS,
+            field_selector="spec.nodeName!=",
+            indexers={_BY_WORK: _work_index},
+            clock=clock,
+            backoff=_BACKOFF,
         )
         self._pods.add_handler(self._changed)
         self._controller: Controller[Key] = Controller(
