@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Distil what a real API server says about its built-in kinds into `multikueue/devcluster/apiserver/data/`.
+
+Starts an etcd and a kube-apiserver of its own on loopback, asks them for OpenAPI v3, discovery, table columns and the
+objects they are born with, and writes compact JSON. Field numbers of the protobuf encoding are in no document that an
+API server serves; they are read from the `.proto` files of the Go modules that the server was built from.
+
+    hack/gen_builtin_tables.py [--binaries FOLDER] [--modules FOLDER] [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).resolve().parent.parent / "multikueue/devcluster/apiserver/data"
+TOKEN = "generator"
+DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+BORN = {
+    "clusterroles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "clusterrolebindings": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "roles": "/apis/rbac.authorization.k8s.io/v1/roles",
+    "rolebindings": "/apis/rbac.authorization.k8s.io/v1/rolebindings",
+    "priorityclasses": "/apis/scheduling.k8s.io/v1/priorityclasses",
+}
+_FIELD = re.compile(
+    r"^\s*(?:(?P<label>optional|repeated|required)\s+)?"
+    r"(?P<type>map<\s*\w+\s*,\s*[\w.]+\s*>|[\w.]+)\s+(?P<name>\w+)\s*=\s*(?P<number>\d+)\s*;"
+)
+
+
+class Server:
+    """One running API server."""
+
+    def __init__(self, port: int) -> None:
+        self._base = f"https://127.0.0.1:{port}"
+        self._tls = ssl._create_unverified_context()
+
+    def get(self, path: str, accept: str = "application/json") -> Any:
+        """What it answers, decoded."""
+        headers = {"Authorization": f"Bearer {TOKEN}", "Accept": accept}
+        request = urllib.request.Request(self._base + path, headers=headers)
+        with urllib.request.urlopen(request, context=self._tls, timeout=30) as answer:
+            return json.load(answer)
+
+    def wait(self) -> None:
+        """Until every post-start hook has run."""
+        deadline = time.monotonic() + 120
+        while True:
+            request = urllib.request.Request(self._base + "/readyz", headers={"Authorization": f"Bearer {TOKEN}"})
+            try:
+                with urllib.request.urlopen(request, context=self._tls, timeout=5):
+                    return
+            except (urllib.error.URLError, OSError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.3)
+
+
+def main() -> int:
+    """Write the tables, or compare them with what is checked in."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--binaries", type=Path, default=Path(os.environ.get("KUBEBUILDER_ASSETS", "/tmp/kubebin")))
+    parser.add_argument("--modules", type=Path, default=Path.home() / "go/pkg/mod")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a table differs")
+    arguments = parser.parse_args()
+    with running(arguments.binaries) as server:
+        tables = {
+            "definitions.json": definitions(server),
+            "discovery.json": discovery(server),
+            "columns.json": columns(server),
+            "born.json": born(server),
+            "version.json": server.get("/version"),
+            "protobuf.json": protobuf(arguments.modules),
+        }
+    different = []
+    for name, table in tables.items():
+        text = json.dumps(table, separators=(",", ":"), sort_keys=name != "protobuf.json") + "\n"
+        path = DATA / name
+        if not path.exists() or path.read_text() != text:
+            different.append(name)
+            if not arguments.check:
+                path.write_text(text)
+        print(f"{name}: {len(text):,} bytes{' (new)' if name in different else ''}")
+    return 1 if arguments.check and different else 0
+
+
+@contextmanager
+def running(binaries: Path) -> Iterator[Server]:
+    """A kube-apiserver on an etcd of its own, ended on exit."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        client, peer, port = free_port(), free_port(), free_port()
+        (folder / "tokens.csv").write_text(f'{TOKEN},generator,generator,"system:masters"\n')
+        key = subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout"], capture_output=True)
+        (folder / "sa.key").write_bytes(key.stdout)
+        etcd = [
+            str(binaries / "etcd"),
+            f"--data-dir={folder / 'etcd'}",
+            f"--listen-client-urls=http://127.0.0.1:{client}",
+            f"--advertise-client-urls=http://127.0.0.1:{client}",
+            f"--listen-peer-urls=http://127.0.0.1:{peer}",
+            f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+            f"--initial-cluster=default=http://127.0.0.1:{peer}",
+            "--unsafe-no-fsync",
+            "--log-level=error",
+        ]
+        api = [
+            str(binaries / "kube-apiserver"),
+            f"--etcd-servers=http://127.0.0.1:{client}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={folder}",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={folder / 'sa.key'}",
+            f"--service-account-signing-key-file={folder / 'sa.key'}",
+            f"--token-auth-file={folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--endpoint-reconciler-type=none",
+        ]
+        for command in (etcd, api):
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        server = Server(port)
+        server.wait()
+        yield server
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def definitions(server: Server) -> dict[str, Any]:
+    """Every schema of every OpenAPI v3 document, once."""
+    found: dict[str, Any] = {}
+    for entry in server.get("/openapi/v3")["paths"].values():
+        document = server.get(entry["serverRelativeURL"])
+        for name, schema in document.get("components", {}).get("schemas", {}).items():
+            kinds = schema.get("x-kubernetes-group-version-kind", [])
+            if (
+                len(kinds) > 1
+            ):  # DeleteOptions and WatchEvent belong to all groups, and each document lists another part
+                schema = {**schema, "x-kubernetes-group-version-kind": []}
+            found.setdefault(name, schema)
+    return found
+
+
+def discovery(server: Server) -> dict[str, Any]:
+    """The aggregated discovery documents."""
+    return {"api": server.get("/api", DISCOVERY)["items"], "apis": server.get("/apis", DISCOVERY)["items"]}
+
+
+def columns(server: Server) -> dict[str, Any]:
+    """The table columns of each listable resource."""
+    found = {}
+    documents = discovery(server)
+    for group in documents["api"] + documents["apis"]:
+        name = group["metadata"].get("name", "")
+        for version in group["versions"]:
+            base = f"/apis/{name}/{version['version']}" if name else f"/api/{version['version']}"
+            for resource in version["resources"]:
+                if "list" in resource["verbs"]:
+                    table = server.get(f"{base}/{resource['resource']}?limit=1", TABLE)
+                    found[f"{base}/{resource['resource']}"] = table["columnDefinitions"]
+    return found
+
+
+def born(server: Server) -> dict[str, Any]:
+    """The objects that every cluster starts with, without what a server adds."""
+    found = {}
+    for name, path in BORN.items():
+        answer = server.get(path)
+        kind = answer["kind"].removesuffix("List")
+        items = []
+        for item in answer["items"]:
+            for field in ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"):
+                item["metadata"].pop(field, None)
+            items.append({"apiVersion": answer["apiVersion"], "kind": kind, **item})
+        found[name] = items
+    return found
+
+
+def protobuf(modules: Path) -> dict[str, Any]:
+    """Messages by full name; each a list of [number, name, type, repeated]."""
+    messages: dict[str, Any] = {}
+    roots = [sorted(modules.glob(f"k8s.io/{module}@v0.*"))[-1] for module in MODULES]
+    for root in roots:
+        for path in sorted(root.rglob("generated.proto")):
+            if "/testdata/" in str(path) or "example" in str(path) or "testapigroup" in str(path):
+                continue
+            messages.update(_messages(path.read_text()))
+    return dict(sorted(messages.items()))
+
+
+MODULES = ("api", "apimachinery", "apiextensions-apiserver", "kube-aggregator")
+
+
+def _messages(text: str) -> Iterator[tuple[str, Any]]:
+    package = re.search(r"^package\s+([\w.]+);", text, re.MULTILINE)
+    if package is None:
+        return
+    current: list[list[Any]] | None = None
+    name = ""
+    for line in text.splitlines():
+        if opened := re.match(r"^message\s+(\w+)\s*\{", line):
+            name, current = f"{package[1]}.{opened[1]}", []
+        elif line.startswith("}") and current is not None:
+            yield name, current
+            current = None
+        elif current is not None and (field := _FIELD.match(line)):
+            kind = field["type"].replace(" ", "")
+            current.append([int(field["number"]), field["name"], _full(kind, package[1]), field["label"] == "repeated"])
+
+
+_SCALARS = {"string", "bytes", "bool", "int32", "int64", "uint32", "uint64", "double", "float"}
+
+
+def _full(kind: str, package: str) -> str:
+    """The type with its package; scalars stay as they are."""
+    if kind.startswith("map<"):
+        key, _, value = kind[4:-1].partition(",")
+        return f"map<{key},{_full(value, package)}>"
+    if kind in _SCALARS:
+        return kind
+    return kind.lstrip(".") if "." in kind else f"{package}.{kind}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

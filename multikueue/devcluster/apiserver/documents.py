@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON documents: their type, how they are read and written, and paths into them.
+
+Owns the one place where text becomes objects. Promises that what `dump` writes begins with `kind` and `apiVersion` when
+the object has them, since a list of built-in objects drops that prefix from each item without parsing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias, cast
+
+import orjson
+
+JsonObject: TypeAlias = dict[str, Any]
+"""A decoded JSON object whose shape is not ours to know."""
+JsonValue: TypeAlias = Any
+"""Whatever JSON can hold."""
+
+EMPTY: JsonObject = {}
+"""Stands for an absent object while reading; never written to."""
+
+
+def load(raw: bytes) -> JsonValue:
+    """The document. Raises `ValueError`."""
+    return orjson.loads(raw)
+
+
+def load_object(raw: bytes) -> JsonObject:
+    """The object that we wrote ourselves."""
+    return cast(JsonObject, orjson.loads(raw))
+
+
+def dump(value: JsonValue) -> bytes:
+    """The document as compact text."""
+    return orjson.dumps(value)
+
+
+def dump_object(value: JsonObject) -> bytes:
+    """The object as compact text, type first."""
+    kind, version = value.get("kind"), value.get("apiVersion")
+    if kind is None or version is None:
+        return orjson.dumps(value)
+    ordered = {"kind": kind, "apiVersion": version}
+    ordered.update(value)
+    return orjson.dumps(ordered)
+
+
+def prefix(kind: str, api_version: str) -> bytes:
+    """How every object of the kind begins."""
+    return orjson.dumps({"kind": kind, "apiVersion": api_version})[:-1]
+
+
+def metadata(value: JsonObject) -> JsonObject:
+    """The object's metadata; an empty object when it has none."""
+    found = value.get("metadata")
+    return found if isinstance(found, dict) else EMPTY
+
+
+def child(value: JsonObject, *path: str) -> JsonObject:
+    """The object at the path, for reading; an empty one where there is none."""
+    for name in path:
+        found = value.get(name)
+        if not isinstance(found, dict):
+            return EMPTY
+        value = found
+    return value
+
+
+def items(value: JsonObject, *path: str) -> list[JsonObject]:
+    """The list of objects at the path, for reading; an empty one where there is none."""
+    found = child(value, *path[:-1]).get(path[-1])
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def strings(value: JsonValue) -> dict[str, str]:
+    """The string entries of a map, for labels and annotations."""
+    if not isinstance(value, dict):
+        return {}
+    return {key: entry for key, entry in value.items() if isinstance(entry, str)}
+
+
+def copy(value: JsonValue) -> JsonValue:
+    """A deep copy of JSON."""
+    if isinstance(value, dict):
+        return {key: copy(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [copy(entry) for entry in value]
+    return value
+
+
+def walk(value: JsonValue, path: str) -> Iterator[JsonValue]:
+    """What a dotted path such as `spec.nodeName` leads to: nothing or one value."""
+    for name in path.lstrip(".").split("."):
+        if not isinstance(value, dict) or name not in value:
+            return
+        value = value[name]
+    yield value
