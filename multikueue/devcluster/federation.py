@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -20,9 +21,12 @@ import orjson
 
 from multikueue.api import constants, crds
 from multikueue.api.meta import JsonObject
-from multikueue.api.resource import MULTIKUEUE_CLUSTERS
+from multikueue.api.remoteassignment import mailbox_namespace
+from multikueue.api.resource import LEASES, MULTIKUEUE_CLUSTERS
 from multikueue.core.backoff import Backoff
+from multikueue.core.clock import SystemClock
 from multikueue.core.errors import BadInput
+from multikueue.core.timestamps import parse_time
 from multikueue.devcluster import enrolment, kubeconfigs, roles
 from multikueue.devcluster.cluster import Cluster, Component
 from multikueue.devcluster.errors import TimedOut
@@ -93,6 +97,7 @@ class Federation:
         self._manager: Process | None = None
         self._agents: dict[str, Process] = {}
         self._nodes: Process | None = None
+        self._since = SystemClock().now()
 
     @property
     def provider(self) -> str:
@@ -244,12 +249,15 @@ class Federation:
             )
 
     async def wait_until_connected(self, *, within: float = _CONNECTED_WITHIN) -> None:
-        """Wait until the manager says that every worker is active. Raises `TimedOut` with what it says instead."""
+        """Wait until the manager says that every worker is active, and its agent has been heard of since `up`.
+
+        Raises `TimedOut` with what is said instead.
+        """
         said: dict[str, str] = {}
         async with self.hub.client() as client:
             with anyio.move_on_after(within):
                 while True:
-                    said = {name: await _connection(client, name) for name in self._workers}
+                    said = {name: await _connection(client, name, since=self._since) for name in self._workers}
                     if not any(said.values()):
                         return
                     await anyio.sleep(_POLL_SECONDS)
@@ -257,12 +265,24 @@ class Federation:
         raise TimedOut(f"not connected after {within:.0f} s: {detail}; manager log: {self.manager.log}")
 
 
-async def _connection(client: KubeClient, name: str) -> str:
+async def _connection(client: KubeClient, name: str, *, since: datetime) -> str:
+    """Why a worker is not connected; empty when it is."""
+    from multikueue.kube.errors import NotFound
+
     cluster = await client.get_object(MULTIKUEUE_CLUSTERS, name)
-    for condition in cluster.get("status", {}).get("conditions") or []:
-        if condition["type"] == "Active":
-            return "" if condition["status"] == "True" else f"{condition['reason']}: {condition['message']}"
-    return "the manager has said nothing of it yet"
+    conditions = {each["type"]: each for each in cluster.get("status", {}).get("conditions") or []}
+    active = conditions.get("Active")
+    if active is None:
+        return "the manager has said nothing of it yet"
+    if active["status"] != "True":
+        return f"{active['reason']}: {active['message']}"
+    # A federation that comes up again finds the condition of its last life.
+    try:
+        lease = await client.get_object(LEASES, constants.MAILBOX_OBJECT_NAME, namespace=mailbox_namespace(name))
+    except NotFound:
+        return "it has no mailbox yet"
+    renewed = lease["spec"].get("renewTime")
+    return "" if renewed and parse_time(renewed) >= since else "its agent has not been heard of yet"
 
 
 async def _down(cluster: Cluster, grace: float) -> None:
