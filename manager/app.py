@@ -58,6 +58,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _SYSTEM_NAMESPACE: Final = "kube-system"
+_METRICS_ADDRESS: Final = ":8080"
 _COMPONENT: Final = "kueue-controller-manager"
 _CONNECT: Final = Backoff(base=0.2, cap=5.0)
 _PATIENCE_SECONDS: Final = 30.0  # how long a first list may take before somebody should hear of it
@@ -249,7 +250,7 @@ class Manager:
         ]
 
     async def _serve_probes(self, servers: AsyncExitStack) -> None:
-        metrics = self._options.metrics_bind or self._configuration.metrics.bind_address
+        metrics = self._options.metrics_bind or self._metrics_address()
         health = self._options.health_bind or self._configuration.health.health_probe_bind_address
         if metrics != DISABLED:
             app = web.Application()
@@ -259,6 +260,11 @@ class Manager:
             app = web.Application()
             add_probes(app, live=lambda: None, ready=self._not_ready)
             self.health_port = await servers.enter_async_context(serving(app, health))
+
+    def _metrics_address(self) -> str:
+        settings = self._configuration.metrics
+        # Kueue's own default is :8443 with TLS of its own; what installs us expects plain :8080 (design.md §5).
+        return settings.bind_address if "bind_address" in settings.model_fields_set else _METRICS_ADDRESS
 
     def _not_ready(self) -> str | None:
         waiting = self.caches.waiting_for

@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 
 from manager.views import Handler, View
-from multikueue.api.constants import MAILBOX_OBJECT_NAME, PREBUILT_WORKLOAD_LABEL
+from multikueue.api.constants import MAILBOX_OBJECT_NAME, PREBUILT_WORKLOAD_LABEL, WORKLOAD_PRIORITY_CLASS_KIND
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
@@ -55,6 +55,8 @@ PREBUILT_INDEX: Final = "prebuilt"
 """Jobs by `namespace/name` of the prebuilt Workload they name."""
 QUEUE_INDEX: Final = "queue"
 """Workloads by `namespace/LocalQueue`."""
+PRIORITY_CLASS_INDEX: Final = "priorityClass"
+"""Workloads by the name of their WorkloadPriorityClass."""
 CLUSTER_QUEUE_INDEX: Final = "clusterQueue"
 """Workloads by the ClusterQueue they hold quota in; LocalQueues by the one they point to."""
 _MISSING_SECONDS: Final = 10.0
@@ -110,6 +112,11 @@ def _reserved_in(obj: JsonObject) -> Iterable[str]:
     return [name] if name else ()
 
 
+def _priority_class(obj: JsonObject) -> Iterable[str]:
+    reference: JsonObject = (obj.get("spec") or {}).get("priorityClassRef") or {}
+    return [reference["name"]] if reference.get("kind") == WORKLOAD_PRIORITY_CLASS_KIND else ()
+
+
 def _points_to(obj: JsonObject) -> Iterable[str]:
     name = (obj.get("spec") or {}).get("clusterQueue")
     return [name] if name else ()
@@ -138,7 +145,12 @@ def followed(*, namespace: str, jobs: Iterable[Resource]) -> tuple[Followed, ...
         Followed(resource=LOCAL_QUEUES, indexers={CLUSTER_QUEUE_INDEX: _points_to}),
         Followed(
             resource=WORKLOADS,
-            indexers={OWNER_INDEX: _owners, QUEUE_INDEX: _queue, CLUSTER_QUEUE_INDEX: _reserved_in},
+            indexers={
+                OWNER_INDEX: _owners,
+                QUEUE_INDEX: _queue,
+                CLUSTER_QUEUE_INDEX: _reserved_in,
+                PRIORITY_CLASS_INDEX: _priority_class,
+            },
         ),
         Followed(resource=SECRETS, namespace=namespace),
         Followed(resource=LEASES, field_selector=f"metadata.name={MAILBOX_OBJECT_NAME}"),

@@ -15,7 +15,7 @@ from typing import Final
 
 from manager import workload_changes
 from manager.workload_status import Change, Status
-from multikueue.api.constants import RESOURCE_IN_USE_FINALIZER
+from multikueue.api.constants import RESOURCE_IN_USE_FINALIZER, WORKLOAD_PRIORITY_CLASS_GROUP
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import FinishedReason, PodsReadyReason, WorkloadCondition
 from multikueue.core.conditions import FALSE, TRUE
@@ -26,6 +26,7 @@ from multikueue.integrations.protocol import (
     PodSetInfo,
     Reclaimable,
 )
+from multikueue.integrations.workloads import Priority
 
 OUT_OF_SYNC_MESSAGE: Final = "The prebuilt workload is out of sync with its user job"
 _READY_MESSAGE: Final = "All pods reached readiness and the workload is running"
@@ -39,7 +40,8 @@ class JobFacts:
     """A job that is ours to manage, and the Workloads that may stand for it.
 
     `workloads` are those it owns, oldest first, or the prebuilt one it names, when that exists. `infos` computes what
-    the admission of a Workload adds to the job. `tracks_pods` is on with waitForPodsReady.
+    the admission of a Workload adds to the job. `tracks_pods` is on with waitForPodsReady. `priority` is what the job
+    asks for now; None when that cannot be told.
     """
 
     job: JsonObject
@@ -48,6 +50,7 @@ class JobFacts:
     prebuilt: str = ""
     tracks_pods: bool = False
     infos: Callable[[JsonObject], tuple[PodSetInfo, ...]]
+    priority: Priority | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,14 @@ class UpdateWorkload:
     """Bring the unreserved Workload's spec to what the job says now."""
 
     workload: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class SetPriority:
+    """The job names another priority class now."""
+
+    workload: JsonObject
+    priority: Priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +124,7 @@ class WriteReclaimable:
 Step = (
     CreateWorkload
     | UpdateWorkload
+    | SetPriority
     | DeleteWorkload
     | OwnWorkload
     | ReleaseWorkload
@@ -173,6 +185,8 @@ def decide(facts: JobFacts, *, now: datetime) -> tuple[Step, ...]:
     if not _in_sync(facts, workload, status):
         steps += _resync(facts, workload, status)
         return tuple(steps)
+    if facts.priority is not None and not facts.prebuilt and _reprioritized(facts.priority, workload, status):
+        steps.append(SetPriority(workload, facts.priority))
     # 10. Pods that need no quota any more.
     reclaimable = _reclaimable(facts, workload)
     if reclaimable is not None:
@@ -260,6 +274,16 @@ def _resync(facts: JobFacts, workload: JsonObject, status: Status) -> tuple[Step
     if status.is_true(WorkloadCondition.QUOTA_RESERVED):
         return (DeleteWorkload(workload),)
     return (UpdateWorkload(workload),)
+
+
+def _reprioritized(wanted: Priority, workload: JsonObject, status: Status) -> bool:
+    """Whether the Workload's class is to change; while quota is held only to another WorkloadPriorityClass."""
+    reference: JsonObject = workload["spec"].get("priorityClassRef") or {}
+    if reference.get("name", "") == wanted.name and reference.get("group", "") == wanted.group:
+        return False  # a new value of the same class is followed by the workload reconciler
+    if not status.is_true(WorkloadCondition.QUOTA_RESERVED):
+        return True
+    return wanted.group == WORKLOAD_PRIORITY_CLASS_GROUP == reference.get("group")
 
 
 def _evicted(facts: JobFacts, workload: JsonObject, status: Status, now: datetime) -> tuple[Step, ...]:

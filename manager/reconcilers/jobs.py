@@ -18,6 +18,7 @@ from manager.reconcilers.job_decision import (
     JobFacts,
     OwnWorkload,
     ReleaseWorkload,
+    SetPriority,
     Step,
     UpdateWorkload,
     WriteJob,
@@ -42,7 +43,7 @@ from multikueue.core.keys import Key
 from multikueue.core.timestamps import parse_time
 from multikueue.integrations.admission_infos import pod_set_infos
 from multikueue.integrations.protocol import JobIntegration, PodSetInfo
-from multikueue.integrations.workloads import name_for, workload_for
+from multikueue.integrations.workloads import Priority, name_for, workload_for
 from multikueue.kube.controller import Controller, Result
 from multikueue.kube.errors import AlreadyExists, Conflict, NotFound
 from multikueue.kube.events import Reference
@@ -125,6 +126,7 @@ class JobReconciler:
             prebuilt=prebuilt,
             tracks_pods=self._tracks_pods,
             infos=self._infos,
+            priority=self._priority_now(job),
         )
         result: Result | None = None
         try:
@@ -172,6 +174,8 @@ class JobReconciler:
                 await self._create(job)
             case UpdateWorkload(workload):
                 await self._update(job, workload)
+            case SetPriority(workload, wanted):
+                await self._prioritize(job, workload, wanted)
             case DeleteWorkload(workload):
                 await self._delete(job, workload)
             case OwnWorkload(workload):
@@ -233,6 +237,15 @@ class JobReconciler:
             )
 
     def _manifest(self, job: JsonObject) -> JsonObject:
+        return workload_for(
+            job,
+            self._integration,
+            priority=self._priority(job),
+            labels_to_copy=self._context.configuration.integrations.label_keys_to_copy,
+        )
+
+    def _priority(self, job: JsonObject) -> Priority:
+        """Raises `UnknownPriorityClass`."""
         classes = self._context.caches.view(WORKLOAD_PRIORITY_CLASSES)
         pod_classes = self._context.caches.view(PRIORITY_CLASSES)
 
@@ -244,7 +257,7 @@ class JobReconciler:
             found = next(marked, None)
             return None if found is None else (found["metadata"]["name"], int(found.get("value") or 0))
 
-        resolved = priority.resolve(
+        return priority.resolve(
             self._integration.priority(job),
             PriorityClasses(
                 workload=lambda name: value(classes.object(Key("", name))),
@@ -252,12 +265,25 @@ class JobReconciler:
                 default=default,
             ),
         )
-        return workload_for(
-            job,
-            self._integration,
-            priority=resolved,
-            labels_to_copy=self._context.configuration.integrations.label_keys_to_copy,
+
+    def _priority_now(self, job: JsonObject) -> Priority | None:
+        try:
+            return self._priority(job)
+        except UnknownPriorityClass:  # told when a Workload is to be made; one that exists keeps what it has
+            return None
+
+    async def _prioritize(self, job: JsonObject, workload: JsonObject, wanted: Priority) -> None:
+        metadata = workload["metadata"]
+        reference = {"group": wanted.group, "kind": wanted.kind, "name": wanted.name} if wanted.name else None
+        answer = await self._context.client.patch(
+            WORKLOADS,
+            metadata["name"],
+            {"spec": {"priority": wanted.value, "priorityClassRef": reference}},
+            namespace=metadata["namespace"],
+            resource_version=metadata["resourceVersion"],
         )
+        self._workloads.observe(answer)
+        self._tell(job, "Normal", "UpdatedWorkload", f"Updated workload priority class: {wanted.name or 'none'}")
 
     async def _update(self, job: JsonObject, workload: JsonObject) -> None:
         metadata = workload["metadata"]

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from manager.caches import CLUSTER_QUEUE_INDEX, OWNER_INDEX, QUEUE_INDEX, owner_term
+from manager.caches import CLUSTER_QUEUE_INDEX, OWNER_INDEX, PRIORITY_CLASS_INDEX, QUEUE_INDEX, owner_term
 from manager.context import ManagerContext
 from manager.reconcilers import workload_decision
 from manager.reconcilers.workload_decision import Decision
 from manager.reconcilers.workload_facts import QueueFacts, WorkloadFacts, gates_of
 from manager.views import View
 from manager.workload_status import Status, conditions_of
-from multikueue.api.constants import JOB_UID_LABEL
+from multikueue.api.constants import JOB_UID_LABEL, WORKLOAD_PRIORITY_CLASS_KIND
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ACTIVE_CONDITION
-from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
+from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, WORKLOADS, Resource
 from multikueue.core import conditions
 from multikueue.core.keys import Key
 from multikueue.engine.settings import PodsReady
@@ -63,6 +63,7 @@ class WorkloadReconciler:
         caches.subscribe(WORKLOADS, lambda change: self.controller.enqueue(change.key))
         caches.subscribe(LOCAL_QUEUES, self._local_queue_changed)
         caches.subscribe(CLUSTER_QUEUES, self._cluster_queue_changed)
+        caches.subscribe(WORKLOAD_PRIORITY_CLASSES, lambda change: self._enqueue(PRIORITY_CLASS_INDEX, change.key.name))
         for integration in self._registry:
             caches.subscribe(integration.resource, partial(self._job_gone, integration.resource))
 
@@ -95,6 +96,7 @@ class WorkloadReconciler:
         workload = self._context.statuses.current(key)
         if workload is None:
             return None
+        await self._follow_class(workload)
         uid = workload["metadata"]["uid"]
         decision: Decision | None = None
 
@@ -160,6 +162,27 @@ class WorkloadReconciler:
             if job is not None and job.uid == owner["uid"]:
                 return False
         return True
+
+    async def _follow_class(self, workload: JsonObject) -> None:
+        """Give it the value that its WorkloadPriorityClass has now (`docs/spec/kueue-api.md §1.11`)."""
+        reference: JsonObject = workload["spec"].get("priorityClassRef") or {}
+        if reference.get("kind") != WORKLOAD_PRIORITY_CLASS_KIND:
+            return
+        found = self._context.caches.view(WORKLOAD_PRIORITY_CLASSES).object(Key("", reference["name"]))
+        if found is None or found.get("value", 0) == workload["spec"].get("priority"):
+            return
+        metadata = workload["metadata"]
+        try:
+            answer = await self._context.client.patch(
+                WORKLOADS,
+                metadata["name"],
+                {"spec": {"priority": found.get("value", 0)}},
+                namespace=metadata["namespace"],
+                resource_version=metadata["resourceVersion"],
+            )
+        except NotFound:
+            return
+        self._workloads.observe(answer)
 
     async def _deactivate(self, workload: JsonObject) -> None:
         if workload["spec"].get("active") is False:

@@ -35,6 +35,7 @@ from multikueue.api.resource import (
 )
 from multikueue.core.clock import SystemClock
 from multikueue.devcluster.cluster import Cluster
+from multikueue.kube import credentials
 from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import AlreadyExists, NotFound
 
@@ -61,8 +62,9 @@ async def running_manager(
     job_integrations: bool = True,
     identity: str | None = None,
     dispatch: Dispatch | None = None,
+    user: str | None = None,
 ) -> AsyncIterator[Manager]:
-    """A manager of `cluster` that leads, as long as the context lasts."""
+    """A manager of `cluster` that leads, as long as the context lasts; as `user`, or as the administrator."""
     options = Options(
         webhook_url=f"https://127.0.0.1:{free_port()}" if webhooks else None,
         webhooks=webhooks,
@@ -72,10 +74,13 @@ async def running_manager(
         health_bind="127.0.0.1:0",
         identity=identity,
     )
-    async with cluster.client() as client, anyio.create_task_group() as tasks:
+    own = cluster.client()
+    if user is not None:
+        own = KubeClient(credentials.from_dict(cluster.issue_client_certificate(user)))
+    async with cluster.client() as client, own, anyio.create_task_group() as tasks:
         manager = Manager(
             configuration.load(settings),
-            client,
+            own,
             options=options,
             clock=SystemClock(),
             random=Random(1),

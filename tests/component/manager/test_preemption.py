@@ -18,6 +18,7 @@ from tests.support.managers import (
     make_queue,
     running_manager,
     wait_condition,
+    workload_of,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
@@ -84,3 +85,21 @@ async def test_a_job_of_higher_priority_takes_the_room_of_a_lower_one_which_come
         assert condition(small, "Evicted")["status"] == "False"
         assert condition(small, "Preempted")["message"] == f"Previously: {message}"
         await started(client, "small")
+
+
+async def test_a_new_value_of_a_priority_class_reaches_the_workloads_that_name_it(
+    hub: Cluster, client: KubeClient
+) -> None:
+    async with running_manager(hub):
+        await make_class(client, "moving", 5)
+        await make_queue(client, "moved", namespace="team-moved", cpu="1")
+        label = "kueue.x-k8s.io/priority-class"
+        await make_job(client, "big", namespace="team-moved", queue="moved", cpu="3", labels={label: "moving"})
+        workload = await wait_condition(client, "big", "QuotaReserved", namespace="team-moved", status="False")
+        assert workload["spec"]["priority"] == 5
+        await client.patch(WORKLOAD_PRIORITY_CLASSES, "moving", {"value": 50})
+        await eventually(
+            lambda: workload_of(client, "big", namespace="team-moved"),
+            what="the new value",
+            until=lambda seen: seen is not None and seen["spec"]["priority"] == 50,
+        )

@@ -15,6 +15,7 @@ from manager.reconcilers.job_decision import (
     JobFacts,
     OwnWorkload,
     ReleaseWorkload,
+    SetPriority,
     Step,
     UpdateWorkload,
     WriteJob,
@@ -280,6 +281,27 @@ def test_pods_ready(old: Status, running: Object, want: tuple[str, str] | None) 
     found = step.change(old).condition(WorkloadCondition.PODS_READY)
     assert found is not None
     assert (found.status, found.reason) == want
+
+
+@pytest.mark.parametrize(
+    ("value", "has", "wants", "want"),
+    [
+        pytest.param(pending(), "", "high", True, id="a class is added while it waits"),
+        pytest.param(pending(), "low", "high", True, id="another class while it waits"),
+        pytest.param(admitted(), "low", "high", True, id="another class of the same kind while it holds quota"),
+        pytest.param(admitted(), "", "high", False, id="a class cannot be added while it holds quota"),
+        pytest.param(pending(), "high", "high", False, id="the same class"),
+    ],
+)
+def test_priority(value: Status, has: str, wants: str, want: bool) -> None:
+    def of(name: str) -> Priority:
+        group = "kueue.x-k8s.io" if name else ""
+        return Priority(value=5, group=group, kind="WorkloadPriorityClass" if name else "", name=name)
+
+    known = workload_for(job(), BATCH_JOB, priority=of(has)) | {"status": value.wire()}
+    known["metadata"] |= {"uid": "uid-w", "resourceVersion": "1"}
+    steps = decide(job(), known, priority=of(wants))
+    assert (SetPriority(known, of(wants)) in steps) is want
 
 
 class TestPrebuilt:
