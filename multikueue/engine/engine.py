@@ -169,7 +169,7 @@ class Engine(World):
             live,
             self.knowledge,
             holdings=self.reservations.holdings.get(key),
-            pending=sum(1 for workload in self.waiting.members(key) if workload.key in self.waiting.pending),
+            pending=self.waiting.counts.get(key, 0),
             consumption=order.of(key) if order is not None else None,
             usage=order.usage(key) if order is not None else None,
         )
@@ -198,6 +198,16 @@ class Engine(World):
                 )
             )
         return tuple(found)
+
+    def bypassed(self, key: Key) -> Bypassed | None:
+        """Why a workload is not looked at, if that is because an equal one failed (§7.12); also one that came later."""
+        pending = self.waiting.pending.get(key)
+        if pending is None or pending.queue is None:
+            return None
+        why = pending.queue.parked_with_equals(pending)
+        if why is None:
+            return None
+        return verdicts.bypassed(pending, self.waiting.live_of(pending), why, self.settings)
 
     def explain(self, key: Key, now: datetime) -> Explanation:
         """Why a workload stands where it stands, by looking at it as a cycle would. Changes nothing."""

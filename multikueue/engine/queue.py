@@ -177,6 +177,13 @@ class Queue:
             return False
         return pending.lane is not None and pending.lane.parked
 
+    def parked_with_equals(self, pending: Pending) -> QuotaReservedReason | None:
+        """The reason of the equal workload that a workload is parked for; None where it is not, or was looked at."""
+        lane = pending.lane
+        if pending.place is not Place.HEAP or lane is None or not lane.parked:
+            return None
+        return self.parked_hashes.get(pending.hash)
+
     def refile(self, pending: Pending, *, backoff_expired: bool) -> bool:
         """File a workload again after what decides its place has changed."""
         self._take_out(pending)
@@ -254,6 +261,11 @@ class Queue:
         return moved
 
     # Looking.
+
+    @property
+    def parked_count(self) -> int:
+        """How many workloads wait for a flush."""
+        return len(self.parked) + sum(lane.size for lane in self._lanes.values() if lane.parked)
 
     @property
     def has_head(self) -> bool:

@@ -15,7 +15,6 @@ from multikueue.engine import shares
 from multikueue.engine.decisions import ClusterQueueState, CohortState, LocalQueueState
 from multikueue.engine.knowledge import Knowledge
 from multikueue.engine.live import LiveQueue
-from multikueue.engine.queue import Queue
 from multikueue.engine.reservations import Holdings
 from multikueue.engine.resources import MAX_INT64, FlavorResource
 from multikueue.engine.tree import Node
@@ -114,7 +113,7 @@ def cluster_queue(live: LiveQueue, knowledge: Knowledge, *, fair_sharing: bool) 
         borrowed_reservation=_borrowed(live.node, reservation),
         borrowed=_borrowed(live.node, usage),
         pending=len(live.queue.entries),
-        inadmissible=parked_count(live.queue),
+        inadmissible=live.queue.parked_count,
         reserving=len(live.standing.records),
         admitted=live.standing.admitted_count,
         weighted_share=shares.share(live.node).status() if fair_sharing else None,
@@ -171,11 +170,6 @@ def cohort(node: Node, *, fair_sharing: bool) -> CohortState:
         weighted_share=shares.share(node).status() if fair_sharing else None,
         in_cycle=node.in_cycle,
     )
-
-
-def parked_count(queue: Queue) -> int:
-    """How many workloads wait for a flush."""
-    return sum(1 for pending in queue.entries.values() if queue.is_parked(pending))
 
 
 def _borrowed(node: Node, usage: Mapping[FlavorResource, int]) -> dict[FlavorResource, int]:

@@ -49,6 +49,7 @@ class Waiting:
         self._wakes: list[tuple[datetime, Key]] = []
         self.local_queues: dict[Key, LocalQueue] = {}
         self.pending: dict[Key, Pending] = {}
+        self.counts: dict[Key, int] = {}
         self.ready: set[str] = set()
 
     # Workloads.
@@ -86,7 +87,8 @@ class Waiting:
         if queue is None or not _is_open(queue) or not is_queueable(workload, self._settings):
             return
         live = self._live(queue.cluster_queue)
-        pending = self.pending[workload.key] = self._make(workload, local_queue)
+        pending = self._make(workload, local_queue)
+        self._count(pending)
         self.requeue(live, pending, reason, now)
 
     def requeue(self, live: LiveQueue, pending: Pending, reason: RequeueReason, now: datetime) -> bool:
@@ -190,7 +192,7 @@ class Waiting:
         )
 
     def _enter(self, live: LiveQueue, pending: Pending, now: datetime) -> None:
-        self.pending[pending.workload.key] = pending
+        self._count(pending)
         expired = backoff_expired(pending.workload, now)
         if live.queue.add(pending, backoff_expired=expired):
             self.ready.add(live.name)
@@ -219,8 +221,19 @@ class Waiting:
         pending = self.pending.pop(key, None)
         if pending is None:
             return
+        left = self.counts[pending.local_queue] - 1
+        if left:
+            self.counts[pending.local_queue] = left
+        else:
+            del self.counts[pending.local_queue]
         if pending.queue is not None:
             pending.queue.remove(pending)
+
+    def _count(self, pending: Pending) -> None:
+        """Note a workload as pending; its newer self takes the place of the older."""
+        if self.pending.get(pending.workload.key) is None:
+            self.counts[pending.local_queue] = self.counts.get(pending.local_queue, 0) + 1
+        self.pending[pending.workload.key] = pending
 
     def _wake(self, workload: Workload) -> None:
         if workload.requeue_at is not None:

@@ -323,6 +323,8 @@ class EngineMachine(RuleBasedStateMachine):
         for name, value in self.known.items():
             stopped = self.engine.waiting.local_queues[key(value.queue_name)].stop_policy == HOLD
             assert key(name) in waiting | holding or stopped, name
+        for name in QUEUES:
+            assert self.engine.waiting.counts.get(key(name), 0) == len(self.engine.pending(name))
         for live in self.engine.lives.values():
             places = [p for p in live.queue.entries.values() if live.queue.inflight is p]
             assert not places, "nothing is in flight between cycles"

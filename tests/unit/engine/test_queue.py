@@ -301,6 +301,21 @@ def test_example_15_best_effort_parks_equals_and_goes_on() -> None:
     assert bench.decide("w1").message.endswith("1 more needed")
 
 
+def test_a_workload_that_came_after_its_equal_failed_can_say_so() -> None:
+    bench = Bench(queue("q", group(default="5")))
+    bench.add(workload("first", "q", BIG))
+    bench.cycle()
+    bench.add(workload("second", "q", BIG, created=1))
+    told = bench.engine.bypassed(key("second"))
+    assert told is not None
+    assert (told.reason, told.message) == (
+        "ExceedsMaxQuota",
+        "Bypassed scheduling evaluation because an equivalent workload recently failed",
+    )
+    assert bench.engine.bypassed(key("first")) is None
+    assert bench.engine.cluster_queue_state("q").inadmissible == 2
+
+
 def test_example_15_strict_tries_its_head_again_and_nothing_behind_it() -> None:
     bench = Bench(queue("q", group(default="5"), strategy=STRICT))
     bench.add(workload("w1", "q", BIG), workload("w3", "q", SMALL, created=3))
