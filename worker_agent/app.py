@@ -80,7 +80,7 @@ class Agent:
             changed=lambda: self._reporter.changed(),
         )
         self.jobs = tuple(
-            Jobs(worker, integration, origin=origin, clock=clock, random=random, changed=wake)
+            Jobs(worker, integration, cluster=cluster, origin=origin, clock=clock, random=random, changed=wake)
             for integration in Registry(frameworks)
         )
         self.namespaces = Informer(
@@ -124,7 +124,7 @@ class Agent:
             capacity=self.capacity,
             outbox=self.outbox,
             namespace_exists=lambda name: Key("", name) in self.namespaces.store,
-            lease_valid=self.heartbeat.valid,
+            lease_valid=lambda seconds: self.heartbeat.valid(within=seconds),
             clock=clock,
         )
 

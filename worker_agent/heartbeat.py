@@ -61,9 +61,10 @@ class Heartbeat:
         self._renewed: float | None = None
         self._was_valid = False
 
-    def valid(self) -> bool:
-        """Whether the last renewal is younger than the lease is long."""
-        return self._renewed is not None and self._clock.monotonic() - self._renewed < self._rhythm.lease_seconds
+    def valid(self, *, within: float = float("inf")) -> bool:
+        """Whether the last renewal is younger than the lease is long, and than `within` seconds."""
+        limit = min(within, self._rhythm.lease_seconds)
+        return self._renewed is not None and self._clock.monotonic() - self._renewed < limit
 
     async def run(self) -> None:
         """Renew until cancelled. After a failure it is tried again sooner."""

@@ -16,6 +16,7 @@ import orjson
 
 from multikueue.api.constants import (
     ASSIGNMENT_ANNOTATION,
+    CLUSTER_LABEL,
     EPOCH_ANNOTATION,
     MANAGER_UID_ANNOTATION,
     ORIGIN_LABEL,
@@ -41,6 +42,7 @@ class Jobs:
         client: KubeClient,
         integration: JobIntegration,
         *,
+        cluster: str,
         origin: str,
         clock: Clock,
         random: Random,
@@ -56,6 +58,7 @@ class Jobs:
             backoff=RECONNECT,
         )
         self._client = client
+        self._cluster = cluster
         self._origin = origin
         self._changed = changed
         self._assignments: dict[Key, str] = {}
@@ -86,7 +89,7 @@ class Jobs:
         return JobFacts(
             uid=metadata["uid"],
             ours=(metadata.get("labels") or {}).get(ORIGIN_LABEL) == self._origin
-            and annotations.get(ASSIGNMENT_ANNOTATION) == assignment
+            and self._assignment(job) == assignment
             and annotations.get(MANAGER_UID_ANNOTATION) == manager_uid,
             epoch=int(epoch) if epoch.isdigit() else 0,
             deleting=bool(metadata.get("deletionTimestamp")),
@@ -145,7 +148,7 @@ class Jobs:
         row = self.informer.store.get(key)
         if row is None or row.uid != job["metadata"]["uid"]:
             self._made[key] = job
-            self._file(key, _assignment(job))
+            self._file(key, self._assignment(job))
 
     def _on_job(self, change: Change) -> None:
         made = self._made.get(change.key)
@@ -153,7 +156,7 @@ class Jobs:
             del self._made[change.key]
             made = None
         if change.new is not None:
-            assignment = _assignment(change.new.object())
+            assignment = self._assignment(change.new.object())
             before = self._file(change.key, assignment)
         elif made is None:
             assignment = before = self._file(change.key, "")
@@ -161,6 +164,11 @@ class Jobs:
             return  # the deletion of a former job of that name
         for name in {before, assignment} - {""}:
             self._changed(name)
+
+    def _assignment(self, job: JsonObject) -> str:
+        """The assignment that a job was made for by this agent; two agents may share a cluster, and an origin."""
+        annotations: dict[str, str] = job["metadata"].get("annotations") or {}
+        return annotations.get(ASSIGNMENT_ANNOTATION, "") if annotations.get(CLUSTER_LABEL) == self._cluster else ""
 
     def _file(self, key: Key, assignment: str) -> str:
         """Note whose job it is, or with an empty name that it is gone; gives whose it was before."""
@@ -174,10 +182,6 @@ class Jobs:
             self._assignments[key] = assignment
             self._by_assignment.setdefault(assignment, set()).add(key)
         return before
-
-
-def _assignment(job: JsonObject) -> str:
-    return str((job["metadata"].get("annotations") or {}).get(ASSIGNMENT_ANNOTATION, ""))
 
 
 def _says_suspended(status: JsonObject) -> bool:

@@ -2,8 +2,8 @@
 """The hub's side of the agent: which assignments stand in the mailbox, and whose mailbox it is.
 
 Owns the informer of assignments and the identity of the management cluster. Promises that the absence of an
-assignment is only acted upon when the mailbox was seen to belong to the same manager after the absence was noticed:
-an emptied mailbox of a rebuilt management cluster must not kill work (ADR 0003).
+assignment is only acted upon when the mailbox was seen to belong to the same manager since it was listed last: an
+emptied mailbox of a rebuilt management cluster must not kill work (ADR 0003).
 """
 
 from __future__ import annotations
@@ -24,6 +24,17 @@ from multikueue.kube.informer import Change, Informer
 from worker_agent.reconnect import RECONNECT
 
 
+class MailboxInformer(Informer):
+    """An informer that counts how often it listed anew: only then can it be another hub that it looks at."""
+
+    lists = 0
+
+    async def relist(self) -> None:
+        """As any informer, and counted before the first absence is told of."""
+        self.lists += 1
+        await super().relist()
+
+
 class Mailbox:
     """The mailbox of one cluster."""
 
@@ -31,14 +42,13 @@ class Mailbox:
         self, client: KubeClient, cluster: str, *, clock: Clock, random: Random, changed: Callable[[str], None]
     ) -> None:
         self.namespace = mailbox_namespace(cluster)
-        self.informer = Informer(
+        self.informer = MailboxInformer(
             client, REMOTE_ASSIGNMENTS, namespace=self.namespace, clock=clock, random=random, backoff=RECONNECT
         )
         self._client = client
         self._changed = changed
         self._asking = anyio.Lock()
-        self._asked = 0
-        self._answered = 0
+        self._verified = 0
         self._owner = ""
         self.informer.add_handler(self._on_assignment)
 
@@ -51,19 +61,18 @@ class Mailbox:
         return [key.name for key in self.informer.store.keys()]  # noqa: SIM118  (a store is no mapping)
 
     async def owner(self) -> str:
-        """The uid of the manager whose mailbox it is, asked for after this was called; empty when it does not say.
+        """The uid of the manager whose mailbox it is, asked for since the mailbox was listed last.
 
-        Many that ask at once share one request. Raises what the API server answers, `NotFound` for no mailbox.
+        Empty when it does not say. Within one list and the watch that follows it the server is the same, so that one
+        request serves every removal of it. Raises what the API server answers, `NotFound` for no mailbox.
         """
-        self._asked += 1
-        ticket = self._asked
         async with self._asking:
-            if self._answered < ticket:
-                covers = self._asked
+            listed = self.informer.lists
+            if self._verified != listed:
                 namespace = await self._client.get_object(NAMESPACES, self.namespace)
                 annotations: dict[str, str] = namespace["metadata"].get("annotations") or {}
                 self._owner = annotations.get(MANAGER_UID_ANNOTATION, "")
-                self._answered = covers
+                self._verified = listed
             return self._owner
 
     def _on_assignment(self, change: Change) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saying to the hub what became of each assignment.
 
-Owns batching: a word that changes phase, epoch or reason goes out at once, progress within a phase waits for the rest
-of a window and is sent as one; a word that was said already is not sent. Promises that the newest word gets there in
+Owns batching: a word that somebody waits for goes out at once, that a job runs and how far it is waits for the rest of
+a window and is sent as one; a word that was said already is not sent. Promises that the newest word gets there in
 the end, that sequence numbers of one boot only grow, and that a status never lands on another assignment of that name.
 """
 
@@ -14,6 +14,7 @@ from random import Random
 from typing import Final
 
 from multikueue.api.meta import JsonObject
+from multikueue.api.remoteassignment import Phase
 from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock
@@ -116,5 +117,11 @@ class Outbox:
 
 
 def _is_news(before: Word, word: Word) -> bool:
-    """Whether somebody waits for it, rather than watches it."""
+    """Whether somebody waits for it, rather than watches it.
+
+    That a job runs is for watching: the hub has granted it and decides nothing more, and a moment later there is more
+    to tell, or for a short job already its end.
+    """
+    if before.epoch == word.epoch and word.phase is Phase.RUNNING:
+        return False
     return (before.epoch, before.phase, before.reason) != (word.epoch, word.phase, word.reason)

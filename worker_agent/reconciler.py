@@ -81,7 +81,7 @@ class Reconciler:
         capacity: Capacity,
         outbox: Outbox,
         namespace_exists: Callable[[str], bool],
-        lease_valid: Callable[[], bool],
+        lease_valid: Callable[[float], bool],
         clock: Clock,
     ) -> None:
         self._mailbox = mailbox
@@ -93,7 +93,7 @@ class Reconciler:
         self._clock = clock
         self._waiting: dict[str, None] = {}
         self._refusals: dict[Key, _Refusal] = {}
-        self._owners: dict[str, str] = {}
+        self._jobs: dict[str, Key] = {}
         self.phases: dict[str, Phase] = {}
 
     def waiting(self) -> list[str]:
@@ -113,7 +113,7 @@ class Reconciler:
             except BadInput as error:
                 _log.warning("assignment %s: %s", name, error)
                 continue
-            self._owners[name] = str(wish.job)
+            self._jobs[name] = wish.job
             self._capacity.ledger.promise(str(wish.job), wish.demands)
 
     async def reconcile(self, name: str) -> Result | None:
@@ -158,7 +158,8 @@ class Reconciler:
                 name=obj["metadata"]["name"],
                 epoch=int(spec["epoch"]),
                 intent=intent_of(obj),
-                may_run=not fenced or self._lease_valid(),
+                # The hub counts by the length that it wrote, whatever length the agent was started with.
+                may_run=not fenced or self._lease_valid(float(spec.get("leaseSeconds") or "inf")),
             ),
             uid=obj["metadata"]["uid"],
             manager_uid=str(spec["managerUID"]),
@@ -221,12 +222,9 @@ class Reconciler:
     def _settle(self, name: str, wish: _Wish, taken: Step) -> None:
         """What follows from the word for the ledger and for who is asked again."""
         self.phases[name] = taken.word.phase
-        owner = str(wish.job)
-        if taken.keeps_room:
-            self._owners[name] = owner
-        else:
-            self._owners.pop(name, None)
-            self._capacity.release(owner)
+        self._jobs[name] = wish.job
+        if not taken.keeps_room:
+            self._capacity.release(str(wish.job))
         if taken.word.phase is Phase.PENDING and taken.word.reason == NO_ROOM:
             self._waiting.setdefault(name)
         else:
@@ -256,12 +254,12 @@ class Reconciler:
         self._outbox.forget(name)
         self._waiting.pop(name, None)
         self.phases.pop(name, None)
-        owner = self._owners.pop(name, None)
-        if owner is not None:
-            self._capacity.release(owner)
+        wanted = self._jobs.pop(name, None)
+        if wanted is not None:
+            self._refusals.pop(wanted, None)
+            self._capacity.release(str(wanted))
         for jobs in self._kinds.values():
             for key in jobs.of_assignment(name):
-                self._refusals.pop(key, None)
                 await self._remove_job(jobs, key, name)
         return None
 

@@ -76,6 +76,7 @@ def assignment(dispatch: Dispatch, cluster: str) -> JsonObject:
                     origin=dispatch.origin,
                     epoch=dispatch.epoch,
                     manager_uid=dispatch.manager_uid,
+                    cluster=cluster,
                     assignment=name,
                 ),
             ),

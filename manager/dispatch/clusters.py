@@ -44,6 +44,7 @@ class Clusters:
         self._kubeconfigs = KubeconfigReader(context)
         self._mailboxes = Mailboxes(context)
         self._facts: dict[str, ClusterFacts] = {}
+        self._renewals: dict[str, tuple[str, datetime]] = {}
         self._absent: dict[str, datetime] = {}
 
     def get(self, name: str) -> ClusterFacts | None:
@@ -132,12 +133,31 @@ class Clusters:
         key = Key(mailbox_namespace(cluster), MAILBOX_OBJECT_NAME)
         lease = self._context.caches.view(LEASES).object(key)
         spec: JsonObject = (lease or {}).get("spec") or {}
-        renewed = spec.get("renewTime")
+        duration = timedelta(seconds=int(spec.get("leaseDurationSeconds") or 40))
         return LeaseFacts(
-            renewed=parse_time(renewed) if renewed else None,
-            duration=timedelta(seconds=int(spec.get("leaseDurationSeconds") or 40)),
+            renewed=self._renewed(cluster, str(spec.get("renewTime") or ""), duration),
+            duration=duration,
             holder=str(spec.get("holderIdentity") or ""),
         )
+
+    def _renewed(self, cluster: str, said: str, duration: timedelta) -> datetime | None:
+        """When the Lease was renewed last, by our clock.
+
+        A renewal that is seen happening counts from when it is seen: the agent's clock may be minutes off. Of one that
+        was there when this process began, only the agent's word is known.
+        """
+        if not said:
+            return None
+        now = self._context.clock.now()
+        known = self._renewals.get(cluster)
+        if known is not None and known[0] == said:
+            return known[1]
+        moment = now
+        if known is None:
+            timeout = self._context.configuration.multikueue.worker_lost_timeout
+            moment = cluster_health.believed_renewal(parse_time(said), duration=duration, lost_timeout=timeout, now=now)
+        self._renewals[cluster] = (said, moment)
+        return moment
 
     def _enter(self, name: str, health: ClusterHealth, now: datetime) -> None:
         before = self._facts.get(name)

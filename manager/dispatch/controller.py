@@ -141,6 +141,8 @@ class DispatchController:
             return
         while True:
             await anyio.sleep(interval)
+            for uid in tuple(self._avoided):
+                self._avoiding(uid, self._context.clock.now())
             for key in self._carrier.workloads():
                 if self._context.statuses.current(key) is None:
                     self._workloads.enqueue(key)

@@ -67,6 +67,9 @@ class PlanChange:
             status = workload_changes.set_check(
                 status, self._check, state=plan.check.state, message=plan.check.message, now=self._now
             )
+            if plan.check.state is CheckState.READY:
+                # In the same write: the last check that becomes Ready admits the workload.
+                status = workload_changes.sync_admitted(status, now=self._now)
         if plan.cluster_name is not None and plan.cluster_name != status.cluster_name:
             status = replace(status, cluster_name=plan.cluster_name)
         if plan.nominated is not None and plan.nominated != status.nominated:

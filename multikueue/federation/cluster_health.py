@@ -55,6 +55,16 @@ class ClusterHealth:
         return self.lost_since is None
 
 
+def believed_renewal(said: datetime, *, duration: timedelta, lost_timeout: timedelta, now: datetime) -> datetime:
+    """When to take a Lease for renewed of which nothing is known but what an agent's clock wrote into it.
+
+    Not in the future; and not so long ago that an agent that is there has less than one lease left to be seen before
+    its work is given up, however late its clock is.
+    """
+    earliest = now - max(lost_timeout - duration, duration)
+    return max(min(said, now), earliest)
+
+
 def judge(facts: ClusterHealthFacts, now: datetime) -> ClusterHealth:
     """The health of one cluster now."""
     if facts.problem is not None:

@@ -26,8 +26,8 @@ class Settings:
     dispatcher: str = DISPATCHER_ALL_AT_ONCE
     step_size: int = 3
     lease: timedelta = timedelta(seconds=40)
-    fencing_grace: timedelta = timedelta(seconds=10)
-    """Added to the lease before fenced work goes elsewhere: drift of two clocks' rates, and time to kill pods."""
+    fencing_grace: timedelta = timedelta(seconds=60)
+    """Added to the lease before fenced work goes elsewhere: drift of two clocks' rates, and pods' time to end."""
     avoid_for: timedelta = timedelta(minutes=10)
     """How long a cluster that refused what it had been granted is passed over for that workload."""
 

@@ -16,6 +16,7 @@ from multikueue.api.constants import (
     BATCH_CONTROLLER_UID_LABEL,
     BATCH_JOB_FRAMEWORK,
     BATCH_JOB_NAME_LABEL,
+    CLUSTER_LABEL,
     DEFAULT_POD_SET,
     EPOCH_ANNOTATION,
     JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION,
@@ -202,6 +203,7 @@ class BatchJob:
             PREBUILT_WORKLOAD_ANNOTATION: identity.workload_name,
             EPOCH_ANNOTATION: str(identity.epoch),
             MANAGER_UID_ANNOTATION: identity.manager_uid,
+            CLUSTER_LABEL: identity.cluster,
             ASSIGNMENT_ANNOTATION: identity.assignment,
         }
         spec = {key: value for key, value in _started(job, infos).items() if key not in _NOT_FOR_WORKERS}

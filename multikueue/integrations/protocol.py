@@ -88,6 +88,7 @@ class RemoteIdentity:
     origin: str
     epoch: int
     manager_uid: str
+    cluster: str
     assignment: str
 
 

@@ -105,6 +105,7 @@ def assignment_manifest(
         origin="multikueue",
         epoch=epoch,
         manager_uid=manager_uid,
+        cluster=cluster,
         assignment=assignment_name(key),
     )
     return {

@@ -220,9 +220,10 @@ async def test_an_emptied_mailbox_of_another_manager_does_not_kill_work(
     async with running_agent(cluster, mailbox.cluster):
         await mailbox.assign("a", intent="Run")
         await mailbox.says("a", "Running")
-        rebuilt = {"metadata": {"annotations": {MANAGER_UID_ANNOTATION: "another"}}}
-        await client.patch(NAMESPACES, f"mk-{mailbox.cluster}", rebuilt)
-        await mailbox.remove("a")
+    rebuilt = {"metadata": {"annotations": {MANAGER_UID_ANNOTATION: "another"}}}
+    await client.patch(NAMESPACES, f"mk-{mailbox.cluster}", rebuilt)
+    await mailbox.remove("a")
+    async with running_agent(cluster, mailbox.cluster):
         await mailbox.assign("b")
         await mailbox.says("b", "Reserved")
         left = await job(mailbox, "a")

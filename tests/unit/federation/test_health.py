@@ -49,6 +49,24 @@ def test_a_bad_secret_counts_though_the_agent_is_there_and_its_clock_survives_a_
 
 
 @pytest.mark.parametrize(
+    ("said_minutes_ago", "want_minutes_ago"),
+    [
+        pytest.param(5, 5, id="a clock that is right is believed"),
+        pytest.param(-60, 0, id="a renewal in the future was now"),
+        pytest.param(14, 14, id="a long silence counts, so that a restart does not start it anew"),
+        pytest.param(600, 14, id="an agent that may be there has one lease left to be seen"),
+    ],
+)
+def test_what_an_agents_clock_is_believed_when_nothing_else_is_known(
+    said_minutes_ago: float, want_minutes_ago: float
+) -> None:
+    found = cluster_health.believed_renewal(
+        minutes_ago(said_minutes_ago), duration=timedelta(minutes=1), lost_timeout=timedelta(minutes=15), now=NOW
+    )
+    assert found == minutes_ago(want_minutes_ago)
+
+
+@pytest.mark.parametrize(
     ("clusters", "active", "want"),
     [
         pytest.param(

@@ -342,7 +342,7 @@ class TestLoss:
             running(partition_policy=PartitionPolicy.FENCED), granted(), clusters=(cluster("w1", lost_minutes=0.5),)
         )
         short = _settings(given, worker_lost_timeout=timedelta(seconds=3))
-        assert plan(short, NOW) == Plan(rule=Rule.LOST, requeue_after=20)
+        assert plan(short, NOW) == Plan(rule=Rule.LOST, requeue_after=70)
 
     def test_a_copy_removed_by_hand_is_retried_at_once(self) -> None:
         found = plan(facts(running()), NOW)

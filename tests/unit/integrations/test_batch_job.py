@@ -16,7 +16,9 @@ from multikueue.integrations.registry import Registry
 from multikueue.integrations.workload_names import workload_name
 from multikueue.integrations.workloads import Priority, workload_for
 
-IDENTITY = RemoteIdentity(workload_name="job-j-12345", origin="mk", epoch=3, manager_uid="m", assignment="a")
+IDENTITY = RemoteIdentity(
+    workload_name="job-j-12345", origin="mk", epoch=3, manager_uid="m", cluster="w1", assignment="a"
+)
 
 
 def job(
@@ -281,6 +283,7 @@ class TestRemoteManifest:
             "kueue.x-k8s.io/prebuilt-workload-name": "job-j-12345",
             "multikueue.io/epoch": "3",
             "multikueue.io/manager-uid": "m",
+            "multikueue.io/cluster": "w1",
             "multikueue.io/assignment": "a",
         }
         assert set(made["spec"]) == {"parallelism", "completions", "suspend", "template"}

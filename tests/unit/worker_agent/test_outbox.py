@@ -17,7 +17,7 @@ from multikueue.api.constants import MANAGER_UID_ANNOTATION
 from multikueue.api.remoteassignment import Phase
 from multikueue.core.clock import SystemClock
 from multikueue.federation.mirror import Word
-from tests.support.stub_api import StubApi, json_answer, status_answer, stub_api
+from tests.support.stub_api import StubApi, json_answer, listing, status_answer, stub_api
 from worker_agent.heartbeat import Heartbeat, Rhythm
 from worker_agent.mailbox import Mailbox
 from worker_agent.outbox import Outbox
@@ -87,27 +87,27 @@ async def test_a_word_that_was_said_is_not_said_again() -> None:
 
 async def test_progress_within_a_phase_is_sent_as_one_and_the_newest_wins() -> None:
     async with outbox(fine) as (it, stub):
-        it.put("a", "u1", running(1), said=RESERVED)
-        await until(lambda: len(stub.seen) == 1, what="the phase is sent")
-        for active in range(2, 9):
-            it.put("a", "u1", running(active), said=RESERVED)
+        it.put("a", "u1", RESERVED, said=SAID)
+        await until(lambda: it.unsent == 0, what="the phase is sent")
+        for active in range(1, 9):
+            it.put("a", "u1", running(active), said=SAID)
             await anyio.sleep(0.005)
         assert len(stub.seen) == 1
         await until(lambda: it.unsent == 0, what="the rest is sent")
-        assert [status["jobStatus"]["active"] for status in statuses(stub)] == [1, 8]
+        assert [(status.get("jobStatus") or {}).get("active") for status in statuses(stub)] == [None, 8]
         assert [status["sequence"] for status in statuses(stub)] == [1, 2]
 
 
 async def test_news_does_not_wait_for_the_window() -> None:
     async with outbox(fine) as (it, stub):
-        it.put("a", "u1", running(1), said=RESERVED)
-        await until(lambda: len(stub.seen) == 1, what="the phase is sent")
-        it.put("a", "u1", running(2), said=RESERVED)
-        it.put("a", "u1", Word(epoch=1, phase=Phase.EVICTED, job_uid="j"), said=RESERVED)
+        it.put("a", "u1", RESERVED, said=SAID)
+        await until(lambda: it.unsent == 0, what="the phase is sent")
+        it.put("a", "u1", running(2), said=SAID)
+        it.put("a", "u1", Word(epoch=1, phase=Phase.EVICTED, job_uid="j"), said=SAID)
         started = anyio.current_time()
         await until(lambda: it.unsent == 0, what="the end is sent")
         assert anyio.current_time() - started < WINDOW
-        assert [status["phase"] for status in statuses(stub)] == ["Running", "Evicted"]
+        assert [status["phase"] for status in statuses(stub)] == ["Reserved", "Evicted"]
 
 
 async def test_a_hub_that_is_away_gets_the_newest_word_when_it_is_back() -> None:
@@ -148,29 +148,31 @@ async def test_an_assignment_made_anew_starts_with_an_empty_memory() -> None:
         assert it.latest("a", "u1") is None
 
 
-async def test_many_who_ask_whose_mailbox_it_is_share_a_request_made_after_they_asked() -> None:
-    gate = anyio.Event()
+async def test_whose_mailbox_it_is_is_asked_once_for_each_list() -> None:
+    manager = "m1"
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        await gate.wait()
-        return json_answer({"metadata": {"name": "mk-w", "annotations": {MANAGER_UID_ANNOTATION: "m"}}})
+        if request.path.endswith("/remoteassignments"):
+            return listing()
+        return json_answer({"metadata": {"name": "mk-w", "annotations": {MANAGER_UID_ANNOTATION: manager}}})
 
     async with stub_api(answer) as stub, stub.client() as client:
         mailbox = Mailbox(client, "w", clock=SystemClock(), random=Random(1), changed=lambda name: None)
+        await mailbox.informer.relist()
         answers: list[str] = []
 
         async def ask() -> None:
             answers.append(await mailbox.owner())
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask)
-            await until(lambda: len(stub.seen) == 1, what="the first asks")
             for _ in range(20):
                 tasks.start_soon(ask)
-            await anyio.sleep(0.01)
-            gate.set()
-        assert answers == ["m"] * 21
-        assert len(stub.seen) == 2, "those who asked while the first was under way need a later answer"
+        assert answers == ["m1"] * 20
+        assert len(stub.seen) == 2
+        manager = "m2"
+        assert await mailbox.owner() == "m1", "the watch goes on, so it is the same server"
+        await mailbox.informer.relist()
+        assert await mailbox.owner() == "m2"
 
 
 class TestHeartbeat:
