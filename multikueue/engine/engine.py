@@ -277,7 +277,6 @@ class Engine(World):
         live, pending = nomination.live, nomination.pending
         if verdict.looked_at:
             pending.progress = self._progress(nomination) if verdict.keeps_progress else None
-        pending.reason = verdict.reason
         for target in verdict.targets:
             self.reservations.mark_evicted(self.lives[target.record.node.name], target.record, evicted=True)
         if self.waiting.requeue(live, pending, reason, now):

@@ -6,7 +6,7 @@ Owns the texts of conditions and events; lengths are cut by who writes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from multikueue.api.reasons import PreemptedReason
@@ -112,11 +112,6 @@ def preempted(preemptor: Workload, reason: PreemptedReason, *, preemptor_node: N
     )
 
 
-def priority_text(kind: str, effective: int, workload: Workload) -> str:
-    """A priority as events about preemption tell it."""
-    return f"{kind} effective priority: {effective} (base: {workload.priority}, boost: {workload.priority_boost})"
-
-
 def quota_reserved(cluster_queue: str) -> str:
     """The message of QuotaReserved=True."""
     return f"Quota reserved in ClusterQueue {cluster_queue}"
@@ -145,11 +140,6 @@ def out_of_range(problems: Sequence[str]) -> str:
 def namespace_missing(namespace: str) -> str:
     """A workload of a namespace that is not there."""
     return f'workload namespace "{namespace}" does not exist: Namespace "{namespace}" not found'
-
-
-def no_replacement(nodes: Iterable[str]) -> str:
-    """A workload whose failed nodes cannot be replaced."""
-    return f"Workload was evicted as there was no replacement for unhealthy node(s): {','.join(nodes)}"
 
 
 def _aggregate(problems: Sequence[str]) -> str:

@@ -63,7 +63,6 @@ class Pending:
         "priority",
         "progress",
         "queue",
-        "reason",
         "requests",
         "slot",
         "workload",
@@ -90,7 +89,6 @@ class Pending:
         self.place = Place.GONE
         self.progress: ScanProgress | None = None
         self.evaluated_generation: int | None = None
-        self.reason: QuotaReservedReason | None = None
         self.slot: object = None
         self.lane: Lane | None = None
         self.queue: Queue | None = None

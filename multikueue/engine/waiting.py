@@ -203,7 +203,6 @@ class Waiting:
         """Replace a pending workload by its newer self; it goes to the place that its new state asks for."""
         fresh = self._make(workload, known.local_queue)
         fresh.evaluated_generation = known.evaluated_generation
-        fresh.reason = known.reason
         if fresh.hash == known.hash and self._settings.gates.preserve_scan_progress:
             fresh.progress = known.progress
         if known.place is Place.HEAP and not live.queue.is_parked(known):

@@ -8,8 +8,7 @@ comes back as an object.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 
@@ -17,7 +16,7 @@ from multikueue.api.constants import PreemptionPolicy
 from multikueue.core.keys import Key
 from multikueue.core.quantity import Quantity
 from multikueue.core.selectors import LabelSelector
-from multikueue.engine import Cycle, Decision, Engine, Outcome, Settings, lifecycle
+from multikueue.engine import Engine, Outcome, Settings, lifecycle
 from multikueue.engine.values import (
     ClusterQueue,
     Flavor,
@@ -89,7 +88,6 @@ class Run:
     finished: int = 0
     preempted: int = 0
     virtual_seconds: float = 0.0
-    log: list[Decision] = field(default_factory=list)
 
 
 def shape(cpu: int) -> PodShape:
@@ -111,9 +109,9 @@ def cluster_queue(name: str, cohort: str) -> ClusterQueue:
     )
 
 
-def run(mix: Mix, *, settings: Settings | None = None, observe: Callable[[Cycle], None] | None = None) -> Run:
+def run(mix: Mix, *, engine: Engine | None = None) -> Run:
     """Play a mix to its end."""
-    engine = Engine(settings or Settings(pods_ready=None))
+    engine = engine or Engine(Settings(pods_ready=None))
     result = Run(mix, engine)
     engine.upsert_flavor(Flavor(name="rf"), START)
     events: list[tuple[datetime, int, str, Workload]] = []
@@ -157,8 +155,6 @@ def run(mix: Mix, *, settings: Settings | None = None, observe: Callable[[Cycle]
             cycle = engine.cycle(now)
             result.cycles += 1
             result.decisions += len(cycle.decisions)
-            if observe is not None:
-                observe(cycle)
             for decision in cycle.decisions:
                 if decision.outcome is Outcome.RESERVED:
                     result.admitted += 1
