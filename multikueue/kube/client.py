@@ -25,6 +25,7 @@ from multikueue import __version__
 from multikueue.api.resource import Resource
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock, SystemClock
+from multikueue.core.errors import BadInput
 from multikueue.kube import errors, pages, transport
 from multikueue.kube.credentials import ClusterConfig
 from multikueue.kube.limiter import Limiter
@@ -260,7 +261,9 @@ class KubeClient:
         manager: str | None = None,
     ) -> bytes:
         """Change part of an object; with `resource_version` only if it is still that one (merge patches)."""
-        if resource_version is not None and isinstance(body, Mapping):
+        if resource_version is not None:
+            if not isinstance(body, Mapping):
+                raise BadInput(f"{resource.kind} {name}: only a merge patch can carry the version that it expects")
             metadata = {**body.get("metadata", {}), "resourceVersion": resource_version}
             body = {**body, "metadata": metadata}
         return await self._call(
@@ -417,14 +420,18 @@ class KubeClient:
             raise RuntimeError("KubeClient is used outside its `async with`")
         renewed = False
         while True:
-            headers = await self._request_headers(accept, content_type if data is not None else None)
+            try:
+                headers = await self._request_headers(accept, content_type if data is not None else None)
+                tls = self.config.tls.context() if url.scheme == "https" else True
+            except BadInput as error:
+                raise errors.NoCredentials(f"{request}: {error}") from error
             try:
                 response = await session.request(
                     verb,
                     url,
                     data=data,
                     headers=headers,
-                    ssl=self.config.tls.context() if url.scheme == "https" else True,
+                    ssl=tls,
                     server_hostname=self.config.server_name,
                     proxy=self.config.proxy,
                     timeout=timeout or aiohttp.helpers.sentinel,
@@ -493,6 +500,8 @@ def _retry_delay(error: errors.KubeError, *, verb: str, attempt: int) -> float |
     if attempt >= _TRIES:
         return None
     match error:
+        case errors.NoCredentials():
+            return None  # the caller's own pace is soon enough to look at a file or run a plug-in again
         case errors.Unreachable():
             return _RETRY.delay(attempt) if verb == "GET" or not error.sent else None
         case errors.TooManyRequests():

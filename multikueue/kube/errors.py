@@ -31,6 +31,13 @@ class Unreachable(KubeError):
         self.sent = sent
 
 
+class NoCredentials(Unreachable):
+    """The token or certificate to send cannot be had at the moment: a file is missing, a plug-in fails."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, sent=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One entry of `details.causes`."""

@@ -94,6 +94,7 @@ class Informer:
         self._version: str | None = None
         self.last_contact = self._clock.monotonic()
         self._failures = 0
+        self._expired = False
 
     def add_handler(self, handler: Handler) -> None:
         """Call `handler` for each change from now on, and now for each object that is already here."""
@@ -111,8 +112,10 @@ class Informer:
             except errors.KubeError as error:
                 self._note(error)
                 await anyio.sleep(self._backoff.delay(self._failures, self._random))
-            except ValueError as error:  # bytes that are no object: the state of the stream is not to be trusted
-                self._note(errors.KubeError(f"{self._client.config.name}: {self.resource.plural}: {error}"))
+            except Exception as error:
+                # Bytes that are no object, or a handler that breaks: what the store knows is not to be trusted.
+                logger.exception("%s: following %s broke", self._client.config.name, self.resource.plural)
+                self._note(errors.KubeError(f"{self._client.config.name}: {self.resource.plural}: {error!r}"))
                 self._version = None
                 await anyio.sleep(self._backoff.delay(self._failures, self._random))
 
@@ -151,10 +154,14 @@ class Informer:
         try:
             async for event in events:
                 self._contact()
+                self._expired = False
                 self._apply(event)
         except errors.Gone as error:
             logger.info("%s: %s is too old, listing anew (%s)", self._client.config.name, self.resource.plural, error)
             self._version = None
+            if self._expired:
+                raise  # the version of a fresh list is too old as well: such a server is given time
+            self._expired = True
             return
         finally:
             self.connected = False

@@ -74,12 +74,12 @@ class LeaderElector:
 
         `lead` is cancelled on loss, and has ended when this returns. Cancelling gives the lease back.
         """
-        await self._acquire()
+        renewed = await self._acquire()
         self.leading = True
         logger.info("%s leads: it holds lease %s/%s", self._identity, self._namespace, self._name)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._keep, tasks.cancel_scope)
+                tasks.start_soon(self._keep, tasks.cancel_scope, renewed)
                 await lead()
                 tasks.cancel_scope.cancel()
         finally:
@@ -87,19 +87,24 @@ class LeaderElector:
             with anyio.CancelScope(shield=True), anyio.move_on_after(self._retry_seconds):
                 await self._release()
 
-    async def _acquire(self) -> None:
+    async def _acquire(self) -> float:
+        """Wait until the lease is ours; the moment from which its term counts."""
         told = ""
-        while not await self._try():
+        while True:
+            began = self._clock.monotonic()
+            with anyio.move_on_after(self._renew_seconds):
+                # The server took the write at some moment after `began`; an answer that comes late is worth nothing.
+                if await self._try() and self._clock.monotonic() - began < self._renew_seconds:
+                    return began
             if self.holder != told:
                 told = self.holder
                 logger.info("%s waits: lease %s/%s is held by %s", self._identity, self._namespace, self._name, told)
             await self._pause()
 
-    async def _keep(self, scope: anyio.CancelScope) -> None:
+    async def _keep(self, scope: anyio.CancelScope, renewed: float) -> None:
         """Renew until that fails for too long; then cancel the work."""
-        renewed = self._clock.monotonic()
         while True:
-            await self._pause()
+            await self._pause(at_most=renewed + self._renew_seconds - self._clock.monotonic())
             left = renewed + self._renew_seconds - self._clock.monotonic()
             ours = False
             began = self._clock.monotonic()
@@ -187,5 +192,6 @@ class LeaderElector:
             },
         }
 
-    async def _pause(self) -> None:
-        await anyio.sleep(self._retry_seconds * (1.0 + _JITTER * self._random.random()))
+    async def _pause(self, at_most: float = float("inf")) -> None:
+        seconds = self._retry_seconds * (1.0 + _JITTER * self._random.random())
+        await anyio.sleep(max(0.0, min(seconds, at_most)))

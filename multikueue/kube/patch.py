@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from multikueue.api.resource import Resource
 from multikueue.kube.client import KubeClient
 
@@ -117,12 +119,25 @@ def _owns_more(current: Mapping[str, Any], wanted: Mapping[str, Any], *, manager
 
 
 def _fields_beyond(fields: Mapping[str, Any], wanted: object) -> bool:
-    """Whether a fieldsV1 tree names a map key that `wanted` does not have; list items are compared by `contains`."""
+    """Whether a fieldsV1 tree names a field that `wanted` does not have."""
     for name, inner in fields.items():
+        if name.startswith("k:"):
+            item = _item(orjson.loads(name[2:]), wanted)
+            if item is None or _fields_beyond(inner, item):
+                return True
+            continue
         if not name.startswith("f:"):
             continue
         if not isinstance(wanted, Mapping) or name[2:] not in wanted:
             return True
-        if inner and isinstance(wanted[name[2:]], Mapping) and _fields_beyond(inner, wanted[name[2:]]):
+        if inner and _fields_beyond(inner, wanted[name[2:]]):
             return True
     return False
+
+
+def _item(keys: Mapping[str, Any], wanted: object) -> Mapping[str, Any] | None:
+    """The item of a list map that has these keys."""
+    for item in wanted if isinstance(wanted, list) else ():
+        if isinstance(item, Mapping) and all(item.get(name) == value for name, value in keys.items()):
+            return item
+    return None

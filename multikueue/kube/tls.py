@@ -97,7 +97,10 @@ class TlsSource:
         authority, certificate, key = self._pems
         try:
             if authority:
-                context = ssl.create_default_context(cadata=authority.read().decode("ascii", errors="replace"))
+                text = authority.read().decode("ascii", errors="replace")
+                if not text.strip():
+                    raise BadInput("the certificate authority is empty")
+                context = ssl.create_default_context(cadata=text)
             else:
                 context = ssl.create_default_context()
         except ssl.SSLError as error:

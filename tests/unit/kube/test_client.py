@@ -9,8 +9,9 @@ import pytest
 from aiohttp import web
 
 from multikueue.api.resource import JOBS
+from multikueue.core.errors import BadInput
 from multikueue.kube import errors
-from multikueue.kube.client import KubeClient
+from multikueue.kube.client import KubeClient, PatchKind
 from multikueue.kube.credentials import ClusterConfig
 from multikueue.kube.tls import TlsSource
 from multikueue.kube.tokens import FileToken
@@ -197,3 +198,16 @@ async def test_requests_are_counted_by_verb_and_resource() -> None:
         assert dict(client.requests_sent) == {("APPLY", "jobs/status"): 1, ("DELETE", "jobs"): 1}
         assert "fieldManager=m&force=true" in api.seen[0]
         assert b'"preconditions":{"uid":"u1"}' in api.bodies[1]
+
+
+async def test_credentials_that_cannot_be_had_are_a_failed_request_and_nothing_worse(tmp_path: Path) -> None:
+    async with stub_api(answers()) as api, api.client(tokens=FileToken(tmp_path / "missing")) as client:
+        with pytest.raises(errors.Unreachable, match="cannot read the token file"):
+            await client.get(JOBS, "a", namespace="ns")
+        assert api.seen == []
+
+
+async def test_a_json_patch_cannot_carry_an_expected_version() -> None:
+    async with stub_api(answers()) as api, api.client() as client:
+        with pytest.raises(BadInput, match="only a merge patch"):
+            await client.patch(JOBS, "a", [], namespace="ns", kind=PatchKind.JSON, resource_version="7")

@@ -161,3 +161,32 @@ async def test_an_unknown_index_is_an_error(index: str) -> None:
     async with following(Script(lists=[lambda: listing()], watches=[])) as (informer, _, _api):
         with pytest.raises(KeyError, match=index):
             informer.store.list(index, "x")
+
+
+async def test_a_server_that_forgets_at_once_is_not_asked_in_a_hot_loop() -> None:
+    gone = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})
+    script = Script(lists=[lambda: listing()] * 1000, watches=[[gone]] * 1000)
+    async with following(script) as (informer, _, api):
+        informer._backoff = Backoff(base=0.1, cap=0.1)
+        await anyio.sleep(0.5)
+        assert len(api.seen) < 30
+
+
+async def test_a_handler_that_breaks_does_not_end_the_informer() -> None:
+    broken = True
+
+    def break_once(change: Change) -> None:
+        nonlocal broken
+        if broken:
+            broken = False
+            raise KeyError("a mistake of ours")
+
+    script = Script(lists=[lambda: listing(thing("a")), lambda: listing(thing("b", "5"))], watches=[])
+    async with stub_api(script) as api, api.client() as client, anyio.create_task_group() as tasks:
+        informer = Informer(client, JOBS, backoff=FAST)
+        informer.add_handler(break_once)
+        tasks.start_soon(informer.run)
+        with anyio.fail_after(5):
+            await informer.synced.wait()
+        assert informer.store.keys() == (Key("ns", "b"),)
+        tasks.cancel_scope.cancel()

@@ -183,3 +183,26 @@ def test_terms_that_cannot_be_safe_are_refused() -> None:
             lease_seconds=5,
             renew_seconds=10,
         )
+
+
+async def test_an_answer_that_comes_after_the_term_gives_no_leadership() -> None:
+    server = LeaseServer()
+    work = Work()
+    slow = 2
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal slow
+        response = await server(request)
+        if request.method in ("POST", "PUT") and slow > 0:
+            slow -= 1
+            await anyio.sleep(0.4)  # the server has taken it; the term runs from before the request
+        return response
+
+    async with stub_api(answer) as api, api.client() as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(elector(client, "one").run, work)
+        await anyio.sleep(0.45)
+        assert not work.started.is_set()
+        with anyio.fail_after(5):
+            await work.started.wait()
+        assert slow == 0
+        tasks.cancel_scope.cancel()

@@ -46,6 +46,15 @@ WANTED = {"metadata": {"name": "w", "namespace": "ns"}, "status": {"clusterName"
             True,
             id="we own a field that we no longer list",
         ),
+        pytest.param(
+            owned(
+                {"f:status": {"f:clusterName": {}, "f:conditions": {'k:{"type":"Admitted"}': {"f:status": {}}}}},
+                clusterName="one",
+                conditions=[{"type": "Admitted", "status": "True"}],
+            ),
+            True,
+            id="we own an item of a list that we no longer list",
+        ),
         pytest.param({"metadata": {"name": "w"}, "status": {"clusterName": "one"}}, True, id="we own nothing yet"),
         pytest.param(None, True, id="there is no object yet"),
     ],
