@@ -56,7 +56,9 @@ def _leaves_nothing_behind() -> Iterator[None]:
         opened = {
             number: target
             for number, target in _open_files().items()
-            if files.get(number) != target and not target.startswith(("anon_inode:[event", "/dev/urandom"))
+            if files.get(number) != target
+            and not target.startswith(("anon_inode:[event", "/dev/urandom"))
+            and not target.endswith("/fd")  # the folder of this very scan
         }
         now = _children()
         born = now - children if len(now) > len(children) else set()  # one that was restarted is not left behind
