@@ -120,9 +120,8 @@ def step(
         if not assignment.may_run:
             return _stop(job, said, reason=LEASE_EXPIRED, message="the lease of fenced work ran out")
         return Step(_about(job, said, PhaseEvent.JOB_RUNS if job.end is None else PhaseEvent.JOB_ENDED))
-    if said.job_uid:
-        message = "The job was removed on the worker cluster"
-        return Step(_say(said, PhaseEvent.JOB_VANISHED, reason=JOB_GONE, message=message))
+    if said.job_uid or said.phase is Phase.RUNNING:
+        return _vanished(said)
     if obstacle is not None:
         return Step(_say(said, PhaseEvent.REFUSED, reason=obstacle.reason, message=obstacle.message))
     if assignment.intent is Intent.RUN and assignment.may_run:
@@ -140,6 +139,8 @@ def remove(job: JobFacts) -> JobAction | None:
 
 def _blocked(assignment: AssignmentFacts, job: JobFacts, said: Word) -> Step | None:
     """A Job of that name that is not the one of this epoch."""
+    if said.phase is Phase.RUNNING and not (job.ours and job.epoch == assignment.epoch):
+        return _vanished(said)  # ours was removed, and somebody made another in its place
     if not job.ours:
         message = "A job of that name is there that does not belong to this assignment"
         return Step(_say(said, PhaseEvent.REFUSED, reason=NAME_CONFLICT, message=message))
@@ -150,6 +151,11 @@ def _blocked(assignment: AssignmentFacts, job: JobFacts, said: Word) -> Step | N
         word = _say(said, PhaseEvent.NO_ROOM, reason=REMOVING_OLD_COPY, message=f"of epoch {job.epoch}")
         return Step(word, remove(job))
     return None
+
+
+def _vanished(said: Word) -> Step:
+    message = "The job was removed on the worker cluster"
+    return Step(_say(said, PhaseEvent.JOB_VANISHED, reason=JOB_GONE, message=message))
 
 
 def _stop(job: JobFacts | None, said: Word, *, reason: str, message: str) -> Step:

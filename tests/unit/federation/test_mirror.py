@@ -102,6 +102,16 @@ def said(found: Step) -> tuple[Phase, str, JobAction | None]:
             id="R3 a foreign job of that name is never touched",
         ),
         pytest.param(
+            step(wish(Intent.RUN), job(ours=False), said=RUNNING),
+            (Phase.EVICTED, JOB_GONE, None),
+            id="a foreign job in the place of one that ran does not hang the workload",
+        ),
+        pytest.param(
+            step(wish(), None, said=Word(epoch=2, phase=Phase.RUNNING)),
+            (Phase.EVICTED, JOB_GONE, None),
+            id="a job that was said to run and is not there is gone",
+        ),
+        pytest.param(
             step(wish(Intent.RUN), job(epoch=1), said=Word()),
             (Phase.PENDING, REMOVING_OLD_COPY, JobAction.DELETE),
             id="a copy of an older epoch goes first",
@@ -166,6 +176,28 @@ def test_step(found: Step, want: tuple[Phase, str, JobAction | None]) -> None:
 def test_a_final_word_stays_whatever_becomes_of_the_job(final: Phase, seen: JobFacts | None, intent: Intent) -> None:
     word = Word(epoch=2, phase=final, job_status=STATUS, end=DONE)
     assert step(wish(intent), seen, said=word) == Step(word)
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("intent", list(Intent))
+@pytest.mark.parametrize(
+    "seen",
+    [None, job(), job(end=DONE), job(ours=False), job(epoch=1), job(epoch=3), job(suspended=True, live=False)],
+    ids=["none", "runs", "ended", "foreign", "older", "newer", "stopped"],
+)
+@pytest.mark.parametrize("trouble", ["", "shortage", "obstacle"])
+def test_there_is_a_next_step_whatever_is_found(
+    phase: Phase, intent: Intent, seen: JobFacts | None, trouble: str
+) -> None:
+    for epoch in (1, 2):
+        for may_run in (True, False):
+            step(
+                wish(intent, may_run=may_run),
+                seen,
+                said=Word(epoch=epoch, phase=phase),
+                shortage=trouble if trouble == "shortage" else "",
+                obstacle=Obstacle("x", "y") if trouble == "obstacle" else None,
+            )
 
 
 def test_a_new_epoch_starts_afresh() -> None:
