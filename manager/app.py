@@ -224,7 +224,7 @@ class Manager:
             context,
             registry=self._registry,
             pods_ready=self._settings.pods_ready,
-            queue_active=lambda name: scheduler.engine.cluster_queue_state(name).active,
+            engine=lambda: scheduler.engine,
             workers=workers.get("Workload.kueue.x-k8s.io", 10),
         )
         jobs = [

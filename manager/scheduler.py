@@ -72,7 +72,8 @@ class Scheduler:
         self._pause_until = 0.0
         self._failures = 0
         self._backoff = Backoff(base=0.1, cap=10.0)
-        self._queues: dict[Key, tuple[str, Key | None]] = {}
+        self._places: dict[Key, tuple[str, Key]] = {}
+        self._targets: dict[Key, str] = {}
 
     def attach(self) -> None:
         """Fill the engine from the caches and follow them from here on; the world comes before the workloads."""
@@ -158,24 +159,25 @@ class Scheduler:
 
     def _mark(self, resource: Resource, key: Key, obj: JsonObject | None) -> None:
         """Tell whose figures may have changed."""
+        if resource is LOCAL_QUEUES:
+            self._targets.pop(key, None)
+            if obj is not None:
+                self._targets[key] = obj["spec"].get("clusterQueue") or ""
         if resource is not WORKLOADS:
             self._touched(resource, key)
             return
-        before = self._queues.pop(key, None)
-        after: tuple[str, Key | None] | None = None
+        before = self._places.pop(key, None)
+        after: tuple[str, Key] | None = None
         if obj is not None:
-            queue = Key(key.namespace, obj["spec"].get("queueName") or "")
             admission: JsonObject = (obj.get("status") or {}).get("admission") or {}
-            after = (admission.get("clusterQueue") or "", queue)
-            self._queues[key] = after
-        for seen in {before, after}:
-            if seen is None:
-                continue
-            cluster_queue, local_queue = seen
+            queue = Key(key.namespace, obj["spec"].get("queueName") or "")
+            after = self._places[key] = (admission.get("clusterQueue") or self._targets.get(queue, ""), queue)
+        for place in {before, after} - {None}:
+            assert place is not None
+            cluster_queue, local_queue = place
+            self._touched(LOCAL_QUEUES, local_queue)
             if cluster_queue:
                 self._touched(CLUSTER_QUEUES, Key("", cluster_queue))
-            if local_queue is not None:
-                self._touched(LOCAL_QUEUES, local_queue)
 
     async def run(self) -> None:
         """Decide and write until cancelled. What was decided and not yet written then is decided again by the next."""

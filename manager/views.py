@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from multikueue.api.meta import JsonObject
-from multikueue.api.resource import Resource
+from multikueue.api.resource import JOBS, KUEUE_GROUP, OWN_GROUP, Resource
 from multikueue.core.clock import Clock
 from multikueue.core.keys import Key
 from multikueue.kube import watch
@@ -23,6 +23,7 @@ from multikueue.kube.store import Row, Store
 
 Handler = Callable[[Change], None]
 
+_GROUPS_WITH_SPEC: Final = frozenset({KUEUE_GROUP, OWN_GROUP, JOBS.group})
 _OVERLAY_SECONDS: Final = 60.0  # an object that was deleted in the gap of a relist would otherwise be seen for ever
 
 
@@ -78,11 +79,8 @@ class View:
         return None if row is None else self.parse(row)
 
     def parse(self, row: Row) -> JsonObject:
-        """The object of a row. Items of a list come without their kind, so it is put there."""
-        parsed = row.object()
-        parsed.setdefault("apiVersion", self.resource.api_version)
-        parsed.setdefault("kind", self.resource.kind)
-        return parsed
+        """The object of a row, complete enough to be read without asking at each step."""
+        return completed(row.object(), self.resource)
 
     def keys(self) -> tuple[Key, ...]:
         """All keys, as of now."""
@@ -132,6 +130,15 @@ class View:
     def _tell(self, change: Change) -> None:
         for handler in self._handlers:
             handler(change)
+
+
+def completed(obj: JsonObject, resource: Resource) -> JsonObject:
+    """`obj` with the kind that items of a list lack, and a spec where its schema lets one leave it out."""
+    obj.setdefault("apiVersion", resource.api_version)
+    obj.setdefault("kind", resource.kind)
+    if resource.group in _GROUPS_WITH_SPEC:
+        obj.setdefault("spec", {})
+    return obj
 
 
 def _newer(row: Row, other: Row) -> bool:

@@ -18,7 +18,7 @@ from typing import Final
 import anyio
 import orjson
 
-from manager.views import View
+from manager.views import View, completed
 from multikueue.api.constants import ADMISSION_FIELD_MANAGER, CheckState
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import WorkloadCondition
@@ -273,8 +273,7 @@ def _apply_body(workload: JsonObject, status: JsonObject) -> JsonObject:
 
 
 def _decoded(raw: bytes) -> JsonObject:
-    decoded: JsonObject = orjson.loads(raw)
-    return decoded
+    return completed(orjson.loads(raw), WORKLOADS)
 
 
 def _check(entry: JsonObject) -> Check:

@@ -304,8 +304,8 @@ def _execution_time(facts: WorkloadFacts, status: Status, now: datetime) -> Deci
 def _waiting(facts: WorkloadFacts, status: Status, now: datetime) -> Status:
     """§7.12: why it has no reservation, where that is not the scheduler's to say.
 
-    What is wrong with its queue is said at once, also to a workload that no cycle has looked at: a person who named a
-    queue that does not exist should not have to guess.
+    What is wrong with its queue, or with an equal workload, is said at once, also to one that no cycle has looked at: a
+    person who named a queue that does not exist should not have to guess.
     """
     hold = status.condition(WorkloadCondition.QUOTA_RESERVED)
     if hold is not None and hold.reason == QuotaReservedReason.ON_HOLD:
@@ -318,6 +318,8 @@ def _waiting(facts: WorkloadFacts, status: Status, now: datetime) -> Status:
         hold.reason == QuotaReservedReason.DEACTIVATED
         or (hold.reason in _QUEUE_REASONS and hold.message.startswith(_OWN_PREFIXES))
     )
+    if facts.bypassed is not None and (hold is None or stale or hold.reason == QuotaReservedReason.PENDING_EVALUATION):
+        return _say(status, reason=facts.bypassed.reason, message=facts.bypassed.message, now=now)
     if stale:
         return _say(status, reason=QuotaReservedReason.PENDING_EVALUATION, message=PENDING_EVALUATION, now=now)
     return status

@@ -14,6 +14,7 @@ from typing import Self
 from multikueue.api.constants import ADMISSION_GATED_BY_ANNOTATION, StopPolicy
 from multikueue.api.meta import JsonObject
 from multikueue.core.keys import Key
+from multikueue.engine.decisions import Bypassed
 from multikueue.engine.settings import PodsReady
 from multikueue.engine.values import CheckRule
 
@@ -65,6 +66,7 @@ class WorkloadFacts:
     cluster_queue_name: str = ""
     pods_ready: PodsReady | None = None
     retention_seconds: float | None = None
+    bypassed: Bypassed | None = None
 
 
 def gates_of(workload: JsonObject) -> tuple[str, ...]:

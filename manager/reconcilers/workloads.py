@@ -22,6 +22,7 @@ from multikueue.api.reasons import ACTIVE_CONDITION
 from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, WORKLOADS, Resource
 from multikueue.core import conditions
 from multikueue.core.keys import Key
+from multikueue.engine.engine import Engine
 from multikueue.engine.settings import PodsReady
 from multikueue.integrations.registry import Registry
 from multikueue.kube.controller import Controller, Result
@@ -40,14 +41,14 @@ class WorkloadReconciler:
         *,
         registry: Registry,
         pods_ready: PodsReady | None,
-        queue_active: Callable[[str], bool],
+        engine: Callable[[], Engine],
         workers: int = 10,
     ) -> None:
-        """`queue_active` tells whether a ClusterQueue can admit."""
+        """`engine` tells whether a ClusterQueue can admit, and why a workload was not looked at."""
         self._context = context
         self._registry = registry
         self._pods_ready = pods_ready
-        self._queue_active = queue_active
+        self._engine = engine
         self._workloads = context.caches.view(WORKLOADS)
         self._local_queues = context.caches.view(LOCAL_QUEUES)
         self._cluster_queues = context.caches.view(CLUSTER_QUEUES)
@@ -141,10 +142,11 @@ class WorkloadReconciler:
             local_queue=None if local_queue is None else QueueFacts.of(local_queue),
             cluster_queue=None
             if cluster_queue is None
-            else QueueFacts.of(cluster_queue, active=self._queue_active(cluster_name)),
+            else QueueFacts.of(cluster_queue, active=self._engine().cluster_queue_state(cluster_name).active),
             cluster_queue_name=cluster_name,
             pods_ready=self._pods_ready,
             retention_seconds=self._retention,
+            bypassed=self._engine().bypassed(key),
         )
 
     def _owner_gone(self, workload: JsonObject) -> bool:

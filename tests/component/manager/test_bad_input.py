@@ -15,6 +15,7 @@ from multikueue.api.resource import (
     JOBS,
     LOCAL_QUEUES,
     RESOURCE_FLAVORS,
+    WORKLOADS,
     Resource,
 )
 from multikueue.devcluster.binaries.provider import BinariesProvider
@@ -186,3 +187,38 @@ async def test_a_job_that_was_never_suspended_is_stopped_until_it_is_admitted(hu
         job = await get(client, JOBS, "big", namespace="team-eager")
         assert job is not None
         assert job["spec"]["suspend"] is True
+
+
+async def test_a_workload_that_says_nothing_stops_nobody_else(hub: Cluster, client: KubeClient) -> None:
+    empty = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "empty", "namespace": "team-empty"},
+    }
+    async with running_manager(hub, webhooks=False):
+        await make_queue(client, "beside", namespace="team-empty")
+        await client.create(WORKLOADS, empty, namespace="team-empty")
+        await make_job(client, "fine", namespace="team-empty", queue="beside", suspend=True)
+        await wait_condition(client, "fine", "Admitted", namespace="team-empty")
+        found = await eventually(
+            lambda: get(client, WORKLOADS, "empty", namespace="team-empty"),
+            what="the empty one is told",
+            until=lambda seen: condition(seen, "QuotaReserved") != {},
+        )
+        assert condition(found, "QuotaReserved")["message"] == "LocalQueue  doesn't exist"
+
+
+async def test_equal_jobs_that_do_not_fit_are_all_told_why(hub: Cluster, client: KubeClient) -> None:
+    async with running_manager(hub, webhooks=False):
+        await make_queue(client, "small", namespace="team-equal", cpu="1")
+        for name in ("first", "second", "third"):
+            await make_job(client, name, namespace="team-equal", queue="small", cpu="5", suspend=True)
+            await wait_condition(
+                client, name, "QuotaReserved", namespace="team-equal", status="False", reason="ExceedsMaxQuota"
+            )
+        queue = await eventually(
+            lambda: get(client, CLUSTER_QUEUES, "small"),
+            what="all three are counted",
+            until=lambda seen: seen is not None and (seen.get("status") or {}).get("pendingWorkloads") == 3,
+        )
+        assert queue is not None

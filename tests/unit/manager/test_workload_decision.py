@@ -13,11 +13,13 @@ from manager.reconcilers.workload_decision import Decision, decide
 from manager.reconcilers.workload_facts import QueueFacts, WorkloadFacts, assigned_flavors, required_checks
 from manager.workload_status import Status
 from multikueue.api.constants import CheckState, StopPolicy
-from multikueue.api.reasons import WorkloadCondition
+from multikueue.api.reasons import QuotaReservedReason, WorkloadCondition
 from multikueue.core.conditions import FALSE
+from multikueue.engine.decisions import Bypassed
 from multikueue.engine.settings import PodsReady
 from multikueue.engine.values import CheckRule
 from tests.unit.manager.builders import (
+    KEY,
     admitted,
     at,
     check,
@@ -77,6 +79,16 @@ def shown(value: Status, kind: WorkloadCondition) -> tuple[str, str, str] | None
             status(),
             ("False", "AdmissionGated", "Admission is gated by: a.io/x,b.io/y"),
             id="gates are named",
+        ),
+        pytest.param(
+            facts(
+                bypassed=Bypassed(
+                    workload=KEY, cluster_queue="cq", reason=QuotaReservedReason.WAITING_FOR_QUOTA, message="as another"
+                )
+            ),
+            status(),
+            ("False", "WaitingForQuota", "as another"),
+            id="one that is parked with its equal on arrival is told why",
         ),
         pytest.param(facts(), status(), None, id="a fresh workload in a working queue gets no condition"),
         pytest.param(
