@@ -263,6 +263,11 @@ class Queue:
     # Looking.
 
     @property
+    def remembers(self) -> bool:
+        """Whether a flush could change anything."""
+        return bool(self.entries) or bool(self.parked_hashes)
+
+    @property
     def parked_count(self) -> int:
         """How many workloads wait for a flush."""
         return len(self.parked) + sum(lane.size for lane in self._lanes.values() if lane.parked)

@@ -172,6 +172,10 @@ class World:
         """A Namespace came or its labels changed."""
         if self.knowledge.namespaces.get(value.name) == value:
             return
+        if not any(live.queue.remembers for live in self.lives.values()):
+            # As at the start: nothing is parked that could be taken back, however many queues there are.
+            self.knowledge.set_namespace(value.name, value)
+            return
         matched = {name for name, live in self.lives.items() if self.knowledge.selects(live, value.name)}
         self.knowledge.set_namespace(value.name, value)
         self._request(

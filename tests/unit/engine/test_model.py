@@ -367,8 +367,8 @@ class FairEngineMachine(EngineMachine):
 
 
 BUDGET = settings(
-    max_examples=60,
-    stateful_step_count=30,
+    max_examples=120,
+    stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
