@@ -15,7 +15,9 @@ from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
 
-from multikueue.api.meta import JsonObject, KubeObject
+from multikueue.api.meta import KubeObject
+from multikueue.api.objects import JsonObject
+from multikueue.api.objects import describe as describe
 from multikueue.api.resource import KUEUE_GROUP, KUEUE_VERSION, OWN_GROUP, OWN_VERSION
 from multikueue.core.errors import BadInput
 
@@ -120,16 +122,6 @@ def _objects(document: Any) -> list[Any]:
         if isinstance(items, list):
             return items
     return [document]
-
-
-def describe(obj: JsonObject) -> str:
-    """Kind, namespace and name, for a message."""
-    metadata = obj.get("metadata")
-    name = namespace = ""
-    if isinstance(metadata, dict):
-        name, namespace = str(metadata.get("name", "")), str(metadata.get("namespace", ""))
-    where = f"{namespace}/{name}" if namespace else name
-    return f"{obj.get('kind', 'object')} {where or '(unnamed)'}"
 
 
 def without_nulls(value: Any) -> Any:

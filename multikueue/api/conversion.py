@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from multikueue.api.codec import describe
 from multikueue.api.constants import (
     POD_PRIORITY_CLASS_GROUP,
     POD_PRIORITY_CLASS_KIND,
@@ -22,7 +21,7 @@ from multikueue.api.constants import (
     FungibilityPolicy,
     KubeConfigLocation,
 )
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject, describe
 from multikueue.api.resource import KUEUE_GROUP
 from multikueue.api.topologyslices import compress, expand
 from multikueue.core.errors import BadInput

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from multikueue.api import constants, featuregates
 from multikueue.api.featuregates import Gate
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,11 @@ update makes a new one), and that a module of models imports fast: validators ar
 """
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from multikueue.api.objects import JsonObject as JsonObject
 from multikueue.api.resource import Resource
 from multikueue.api.schema import (
     CONDITION_REASON,
@@ -29,9 +30,6 @@ from multikueue.core.timestamps import format_time
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
-
-JsonObject: TypeAlias = dict[str, Any]
-"""A decoded JSON object whose shape is not ours to know."""
 
 
 class _QuantitySchema:

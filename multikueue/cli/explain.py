@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 from multikueue.cli.simulate import Output, settings_of, show
 from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.core.keys import Key

@@ -11,7 +11,7 @@ from multikueue.api.constants import (
     POD_SET_LABEL,
     WORKLOAD_ANNOTATION,
 )
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 from multikueue.integrations.protocol import InjectionConflict, PodSetInfo
 
 _MAX_LABEL_VALUE = 63

@@ -31,7 +31,7 @@ from multikueue.api.constants import (
     STOPPING_ANNOTATION,
     WORKER_WORKLOAD_POD_LABEL,
 )
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 from multikueue.api.reasons import FinishedReason
 from multikueue.api.resource import JOBS, Resource
 from multikueue.core.errors import BadInput

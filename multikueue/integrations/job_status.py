@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 from multikueue.integrations.merge_patch import merge_patch
 from multikueue.integrations.protocol import JobWrite, Mirror
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 
 
 def merge_patch(old: JsonObject, new: JsonObject) -> JsonObject:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 from multikueue.api.resource import Resource
 from multikueue.core.errors import MultikueueError
 

@@ -15,7 +15,7 @@ from multikueue.api.constants import (
     POD_SET_SLICE_SIZE_ANNOTATION,
     POD_SET_UNCONSTRAINED_TOPOLOGY_ANNOTATION,
 )
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 from multikueue.core.errors import BadInput
 
 _TEXTS = (

@@ -17,7 +17,7 @@ from multikueue.api.constants import (
     PROVISIONING_PARAMETER_PREFIX,
     RESOURCE_IN_USE_FINALIZER,
 )
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.errors import BadInput
 from multikueue.integrations.protocol import JobIntegration

@@ -7,7 +7,7 @@ as `Pending`; what the manifests of one side do not hold is `Absent`.
 
 from __future__ import annotations
 
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.simulation.manifests import Manifest

@@ -16,7 +16,7 @@ from typing import Final
 import yaml
 
 from multikueue.api.conversion import convert
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 from multikueue.api.resource import KUEUE_GROUP, KUEUE_VERSION
 from multikueue.core.errors import BadInput
 

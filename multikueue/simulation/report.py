@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 from multikueue.core.keys import Key
 from multikueue.engine import resources
 from multikueue.engine.decisions import Decision

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 
 _STYLES = {"Reserved": "green", "Preempting": "yellow", "Pending": "cyan", "Skipped": "cyan", "Inadmissible": "red"}
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final
 
 from multikueue.api.constants import WORKLOAD_PRIORITY_CLASS_GROUP
-from multikueue.api.meta import JsonObject
+from multikueue.api.objects import JsonObject
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.engine import Engine, intake
