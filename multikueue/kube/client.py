@@ -23,10 +23,9 @@ from yarl import URL
 
 from multikueue import __version__
 from multikueue.api.resource import Resource
-from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.errors import BadInput
-from multikueue.kube import errors, pages, transport
+from multikueue.kube import errors, pages, retries, transport
 from multikueue.kube.credentials import ClusterConfig
 from multikueue.kube.limiter import Limiter
 from multikueue.kube.watch import WatchEvent, read_events
@@ -37,9 +36,6 @@ _JSON: Final = "application/json"
 _METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _LAYERS: Final = 4  # session, connector, TLS, TCP
-_TRIES: Final = 4
-_RETRY: Final = Backoff(base=0.1, factor=2.0, cap=5.0)
-_MAX_RETRY_AFTER: Final = 10.0  # a longer wait is the caller's decision
 _IDLE_WATCH: Final = 150.0  # API servers send a bookmark each minute; two missing ones mean a dead link
 
 
@@ -371,7 +367,7 @@ class KubeClient:
                 async with response:
                     return Response(response.status, response.headers, await self._read(response, request))
             except errors.KubeError as error:
-                delay = _retry_delay(error, verb=verb, attempt=attempt)
+                delay = retries.delay(error, verb=verb, attempt=attempt)
                 if delay is None:
                     raise
             await asyncio.sleep(delay)
@@ -438,7 +434,7 @@ class KubeClient:
                     allow_redirects=False,
                 )
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise _unreachable(request, error) from error
+                raise retries.unreachable(request, error) from error
             if response.status < 300:
                 return response
             async with response:
@@ -473,7 +469,7 @@ class KubeClient:
         try:
             return await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unreachable(request, error) from error
+            raise retries.unreachable(request, error) from error
 
     def _url(self, path: str, query: Mapping[str, str | None]) -> URL:
         url = URL(self.config.server + path, encoded=True)
@@ -486,29 +482,3 @@ class KubeClient:
         where = "/".join(part for part in (namespace, name) if part)
         what = f"{resource.qualified}/{subresource}" if subresource else resource.qualified
         return f"{self.config.name}: {verb} {what} {where}".rstrip()
-
-
-def _unreachable(request: str, error: BaseException) -> errors.Unreachable:
-    # Only a failure to connect tells for sure that the server has not seen the request.
-    sent = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    text = str(error) or type(error).__name__
-    return errors.Unreachable(f"{request}: no answer: {text}", sent=sent)
-
-
-def _retry_delay(error: errors.KubeError, *, verb: str, attempt: int) -> float | None:
-    """Seconds until the same request may be sent again, or None when it must not be."""
-    if attempt >= _TRIES:
-        return None
-    match error:
-        case errors.NoCredentials():
-            return None  # the caller's own pace is soon enough to look at a file or run a plug-in again
-        case errors.Unreachable():
-            return _RETRY.delay(attempt) if verb == "GET" or not error.sent else None
-        case errors.TooManyRequests():
-            asked = error.retry_after
-            return None if asked is not None and asked > _MAX_RETRY_AFTER else asked or _RETRY.delay(attempt)
-        case errors.ServiceUnavailable() | errors.ServerTimeout() | errors.InternalError() if verb == "GET":
-            asked = error.retry_after
-            return None if asked is not None and asked > _MAX_RETRY_AFTER else asked or _RETRY.delay(attempt)
-        case _:
-            return None
