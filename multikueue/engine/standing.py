@@ -41,6 +41,7 @@ class Reserved:
     __slots__ = (
         "admitted",
         "assumed",
+        "candidate",
         "evicted",
         "keys",
         "local_queue",
@@ -85,6 +86,9 @@ class Reserved:
         self.pods_ready = pods_ready
         self.assumed = assumed
         self.slots: list[tuple[Run, Slot]] = []
+        moment, order = self.since
+        # Made once: a search may read thousands of them.
+        self.candidate = Candidate(priority, (-moment, -order), workload.uid, id(self), self)
 
     def __repr__(self) -> str:
         return f"Reserved({self.workload.key})"
@@ -203,6 +207,8 @@ class Standing:
         """Forget a record."""
         del self.records[record.workload.key]
         self._unindex(record)
+        # The two refer to each other; without this only a full collection would free them.
+        del record.candidate
         if record.admitted:
             self._count_admitted(record, -1)
 
@@ -310,15 +316,10 @@ def _ordered(
                 return
             for record in run.newest_first():
                 if extra(record):
-                    yield _candidate(record)
+                    yield record.candidate
             return
         for record in run.newest_first():
-            yield _candidate(record)
-
-
-def _candidate(record: Reserved) -> Candidate:
-    moment, number = record.since
-    return Candidate(record.priority, (-moment, -number), record.uid, id(record), record)
+            yield record.candidate
 
 
 def _distinct(candidates: Iterator[Candidate]) -> Iterator[Candidate]:

