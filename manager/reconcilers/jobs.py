@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from manager.caches import OWNER_INDEX, PREBUILT_INDEX, owner_term, prebuilt_name
 from manager.context import ManagerContext
-from manager.reconcilers import job_decision, priority
+from manager.reconcilers import job_decision
 from manager.reconcilers.job_decision import (
     CreateWorkload,
     DeleteWorkload,
@@ -25,7 +25,6 @@ from manager.reconcilers.job_decision import (
     WriteReclaimable,
     WriteStatus,
 )
-from manager.reconcilers.priority import PriorityClasses, UnknownPriorityClass
 from multikueue.api.constants import (
     RECLAIMABLE_PODS_FIELD_MANAGER,
     RESOURCE_IN_USE_FINALIZER,
@@ -41,7 +40,9 @@ from multikueue.api.resource import (
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import parse_time
+from multikueue.integrations import priorities
 from multikueue.integrations.admission_infos import pod_set_infos
+from multikueue.integrations.priorities import PriorityClasses, UnknownPriorityClass
 from multikueue.integrations.protocol import JobIntegration, PodSetInfo
 from multikueue.integrations.workloads import Priority, name_for, workload_for
 from multikueue.kube.controller import Controller, Result
@@ -257,7 +258,7 @@ class JobReconciler:
             found = next(marked, None)
             return None if found is None else (found["metadata"]["name"], int(found.get("value") or 0))
 
-        return priority.resolve(
+        return priorities.resolve(
             self._integration.priority(job),
             PriorityClasses(
                 workload=lambda name: value(classes.object(Key("", name))),
