@@ -26,6 +26,7 @@ from manager.options import Options
 from multikueue.api import configuration
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import BadInput, MultikueueError
+from multikueue.federation.dispatchers.registry import dispatcher
 from multikueue.kube import credentials
 from multikueue.kube.client import KubeClient
 
@@ -70,6 +71,7 @@ async def _run(given: Options) -> int:
         if given.config
         else configuration.load("", **_namespace(given))
     )
+    dispatcher(settings.multikueue.dispatcher_name)  # a name that nobody would act on ends it here, with one line
     clock = SystemClock()
     cluster = credentials.load(given.kubeconfig, context=given.context, clock=clock)
     limits = settings.client_connection if "client_connection" in settings.model_fields_set else None
