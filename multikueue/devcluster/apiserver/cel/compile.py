@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees to closures.
+
+Owns evaluation: each node becomes a function of the variables, so that a rule costs a few Python calls and no walk of
+a tree. `&&` and `||` forgive an error on one side when the other side decides, as the language demands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+
+from multikueue.core.quantity import Quantity
+from multikueue.devcluster.apiserver.cel import syntax
+from multikueue.devcluster.apiserver.cel.functions import FUNCTIONS, METHODS, Optional
+from multikueue.devcluster.apiserver.cel.syntax import Call, CelError, Field, Index, ListOf, Literal, MapOf, Name, Tree
+from multikueue.devcluster.apiserver.documents import JsonValue
+
+Variables: TypeAlias = dict[str, JsonValue]
+Program: TypeAlias = Callable[[Variables], JsonValue]
+_NUMBER: Final = (int, float)
+_MACROS: Final = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
+
+
+class Expression:
+    """A compiled expression."""
+
+    __slots__ = ("_program", "names", "text")
+
+    def __init__(self, text: str, *, variables: frozenset[str]) -> None:
+        """Compile. Raises `CelError` for bad syntax, unknown functions and undeclared names."""
+        self.text = text
+        tree = syntax.parse(text)
+        used: set[str] = set()
+        self._program = _compile(tree, variables, used)
+        self.names = frozenset(used)
+        """The variables that it uses."""
+
+    def evaluate(self, variables: Variables) -> JsonValue:
+        """Its value. Raises `CelError`."""
+        try:
+            return self._program(variables)
+        except CelError:
+            raise
+        except (TypeError, AttributeError, KeyError, IndexError, ValueError, ZeroDivisionError) as error:
+            raise CelError(f"no such overload: {error}") from error
+
+
+def _compile(tree: Tree, known: frozenset[str], used: set[str]) -> Program:
+    match tree:
+        case Literal(value):
+            return lambda _: value
+        case Name(name):
+            if name not in known:
+                raise CelError(f"undeclared reference to '{name}' (in container '')")
+            used.add(name)
+            return lambda variables: variables[name]
+        case Field(operand, name, optional):
+            if isinstance(operand, Name) and operand.name == "optional" and name == "none":
+                return lambda _: Optional(False)
+            return _field(_compile(operand, known, used), _unescape(name), optional=optional)
+        case Index(operand, index, optional):
+            return _index(_compile(operand, known, used), _compile(index, known, used), optional=optional)
+        case ListOf(items):
+            programs = [_compile(item, known, used) for item in items]
+            return lambda variables: [program(variables) for program in programs]
+        case MapOf(entries):
+            pairs = [(_compile(key, known, used), _compile(value, known, used)) for key, value in entries]
+            return lambda variables: {key(variables): value(variables) for key, value in pairs}
+        case Call():
+            return _call(tree, known, used)
+    raise CelError(f"cannot compile {tree!r}")
+
+
+def _unescape(name: str) -> str:
+    if name.startswith("__") and name.endswith("__") and len(name) > 4:
+        return name[2:-2]
+    return (
+        name.replace("__dot__", ".").replace("__dash__", "-").replace("__slash__", "/").replace("__underscores__", "__")
+    )
+
+
+def _field(operand: Program, name: str, *, optional: bool) -> Program:
+    def get(variables: Variables) -> JsonValue:
+        value = operand(variables)
+        wrapped = isinstance(value, Optional)
+        if wrapped:
+            if not value.present:
+                return value
+            value = value.value
+        if not isinstance(value, dict):
+            raise CelError(f"no such overload: select {name}")
+        if optional or wrapped:
+            return Optional(True, value[name]) if name in value else Optional(False)
+        try:
+            return value[name]
+        except KeyError:
+            raise CelError(f"no such key: {name}") from None
+
+    return get
+
+
+def _index(operand: Program, index: Program, *, optional: bool) -> Program:
+    def get(variables: Variables) -> JsonValue:
+        value, at = operand(variables), index(variables)
+        if isinstance(value, Optional):
+            if not value.present:
+                return value
+            value = value.value
+        if isinstance(value, list):
+            if not isinstance(at, int) or not 0 <= at < len(value):
+                if optional:
+                    return Optional(False)
+                raise CelError(f"index out of bounds: {at}")
+        elif isinstance(value, dict):
+            if at not in value:
+                if optional:
+                    return Optional(False)
+                raise CelError(f"no such key: {at}")
+        else:
+            raise CelError("no such overload: index")
+        return Optional(True, value[at]) if optional else value[at]
+
+    return get
+
+
+def _call(tree: Call, known: frozenset[str], used: set[str]) -> Program:
+    name, target, arguments = tree.function, tree.target, tree.arguments
+    if target is None:
+        if name == "has":
+            return _has(arguments, known, used)
+        if name in _OPERATORS or name in ("&&", "||", "?:"):
+            return _operator(name, [_compile(argument, known, used) for argument in arguments])
+        function = FUNCTIONS.get(name)
+        if function is None:
+            raise CelError(f"undeclared reference to '{name}' (in container '')")
+        programs = [_compile(argument, known, used) for argument in arguments]
+        if len(programs) == 1:
+            (one,) = programs
+            return lambda variables: function(one(variables))
+        return lambda variables: function(*(program(variables) for program in programs))
+    if isinstance(target, Name) and target.name == "optional" and name in ("of", "none", "ofNonZeroValue"):
+        inner = [_compile(argument, known, used) for argument in arguments]
+        return (lambda variables: Optional(True, inner[0](variables))) if inner else (lambda _: Optional(False))
+    if name in _MACROS and arguments and isinstance(arguments[0], Name):
+        return _macro(name, target, arguments, known, used)
+    method = METHODS.get(name)
+    if method is None:
+        raise CelError(f"undeclared reference to '{name}' (in container '')")
+    operand = _compile(target, known, used)
+    programs = [_compile(argument, known, used) for argument in arguments]
+    return lambda variables: method(operand(variables), *(program(variables) for program in programs))
+
+
+def _has(arguments: tuple[Tree, ...], known: frozenset[str], used: set[str]) -> Program:
+    if len(arguments) != 1 or not isinstance(arguments[0], Field):
+        raise CelError("invalid argument to has() macro")
+    operand, name = _compile(arguments[0].operand, known, used), _unescape(arguments[0].name)
+
+    def has(variables: Variables) -> bool:
+        value = operand(variables)
+        if isinstance(value, Optional):
+            value = value.value
+        if not isinstance(value, dict):
+            raise CelError(f"no such overload: has {name}")
+        return name in value and value[name] is not None
+
+    return has
+
+
+def _macro(name: str, target: Tree, arguments: tuple[Tree, ...], known: frozenset[str], used: set[str]) -> Program:
+    first = arguments[0]
+    if not isinstance(first, Name):
+        raise CelError(f"argument of {name}() must be a simple name")
+    variable = first.name
+    source = _compile(target, known, used)
+    inner: set[str] = set()
+    bodies = [_compile(argument, known | {variable}, inner) for argument in arguments[1:]]
+    if not bodies:
+        raise CelError(f"{name}() needs two arguments")
+    used |= inner - {variable}
+    last = bodies[-1]
+
+    def items(variables: Variables) -> list[JsonValue]:
+        value = source(variables)
+        if isinstance(value, dict):
+            return list(value)
+        if isinstance(value, list):
+            return value
+        raise CelError(f"no such overload: {name}")
+
+    def over_all(variables: Variables) -> bool:
+        scope = dict(variables)
+        failed: CelError | None = None
+        for item in items(variables):
+            scope[variable] = item
+            try:
+                if not last(scope):
+                    return False
+            except CelError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+        return True
+
+    def over_any(variables: Variables) -> bool:
+        scope = dict(variables)
+        failed: CelError | None = None
+        for item in items(variables):
+            scope[variable] = item
+            try:
+                if last(scope):
+                    return True
+            except CelError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+        return False
+
+    def chosen(variables: Variables) -> list[JsonValue]:
+        scope = dict(variables)
+        found = []
+        for item in items(variables):
+            scope[variable] = item
+            if last(scope):
+                found.append(item)
+        return found
+
+    def mapped(variables: Variables) -> list[JsonValue]:
+        scope = dict(variables)
+        found = []
+        for item in items(variables):
+            scope[variable] = item
+            if len(bodies) == 1 or bodies[0](scope):
+                found.append(last(scope))
+        return found
+
+    match name:
+        case "all":
+            return over_all
+        case "exists":
+            return over_any
+        case "filter":
+            return chosen
+        case "map":
+            return mapped
+    return lambda variables: len(chosen(variables)) == 1
+
+
+def _operator(name: str, operands: list[Program]) -> Program:
+    if name == "?:":
+        condition, yes, no = operands
+        return lambda variables: yes(variables) if condition(variables) else no(variables)
+    if name in ("&&", "||"):
+        left, right = operands
+        decides = name == "||"
+
+        def either(variables: Variables) -> bool:
+            try:
+                if _truth(left(variables)) is decides:
+                    return decides
+            except CelError:
+                if _truth(right(variables)) is decides:
+                    return decides
+                raise
+            return _truth(right(variables))
+
+        return either
+    operation = _OPERATORS[name]
+    if len(operands) == 1:
+        (one,) = operands
+        return lambda variables: operation(one(variables))
+    left, right = operands
+    return lambda variables: operation(left(variables), right(variables))
+
+
+def _truth(value: JsonValue) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise CelError("no such overload: expected bool")
+
+
+def _equal(left: JsonValue, right: JsonValue) -> bool:
+    if isinstance(left, bool) is not isinstance(right, bool):
+        return False
+    return bool(left == right)
+
+
+def _comparable(left: JsonValue, right: JsonValue) -> None:
+    if isinstance(left, _NUMBER) and isinstance(right, _NUMBER):
+        return
+    if type(left) is not type(right) or not isinstance(left, str | datetime | timedelta | Quantity | bool):
+        raise CelError(f"no such overload: {type(left).__name__} and {type(right).__name__}")
+
+
+def _less(left: JsonValue, right: JsonValue) -> bool:
+    _comparable(left, right)
+    return bool(left < right)
+
+
+def _less_equal(left: JsonValue, right: JsonValue) -> bool:
+    _comparable(left, right)
+    return bool(left <= right)
+
+
+def _divide(left: JsonValue, right: JsonValue) -> JsonValue:
+    if isinstance(left, int) and isinstance(right, int):
+        if right == 0:
+            raise CelError("division by zero")
+        quotient = abs(left) // abs(right)
+        return quotient if (left < 0) == (right < 0) else -quotient
+    return left / right
+
+
+def _remainder(left: JsonValue, right: JsonValue) -> JsonValue:
+    if right == 0:
+        raise CelError("modulus by zero")
+    return left - right * _divide(left, right)
+
+
+def _in(item: JsonValue, container: JsonValue) -> bool:
+    if not isinstance(container, list | dict):
+        raise CelError("no such overload: in")
+    return item in container
+
+
+_OPERATORS: Final[dict[str, Callable[..., JsonValue]]] = {
+    "!": lambda value: not _truth(value),
+    "neg": lambda value: -value,
+    "==": _equal,
+    "!=": lambda left, right: not _equal(left, right),
+    "<": _less,
+    "<=": _less_equal,
+    ">": lambda left, right: _less(right, left),
+    ">=": lambda left, right: _less_equal(right, left),
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    "/": _divide,
+    "%": _remainder,
+    "in": _in,
+}

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cluster itself consists of: namespaces, nodes, services, events, custom resource definitions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from multikueue.core.timestamps import parse_time
+from multikueue.devcluster.apiserver import documents, words
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+from multikueue.devcluster.apiserver.errors import Cause
+from multikueue.devcluster.apiserver.kinds.batch import selector_text
+from multikueue.devcluster.apiserver.kinds.behaviour import Behaviour, Occasion, age
+
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+_FINALIZER: Final = "kubernetes"
+_ROLE: Final = "node-role.kubernetes.io/"
+
+
+class NamespaceBehaviour(Behaviour):
+    """Namespaces."""
+
+    has_status = True
+
+    def default(self, value: JsonObject) -> None:
+        """A namespace says its name in a label."""
+        name = value["metadata"].get("name")
+        if name:
+            labels = value["metadata"].setdefault("labels", {})
+            if labels is None:
+                labels = value["metadata"]["labels"] = {}
+            labels[_NAME_LABEL] = name
+
+    def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
+        """It stays until it has been emptied."""
+        self.default(value)
+        value["status"] = {"phase": "Active"}
+        finalizers = value.setdefault("spec", {}).setdefault("finalizers", [])
+        if _FINALIZER not in finalizers:
+            finalizers.append(_FINALIZER)
+
+    def prepare_update(self, value: JsonObject, old: JsonObject, occasion: Occasion) -> None:
+        """Only `finalize` changes its finalizers."""
+        super().prepare_update(value, old, occasion)
+        if occasion.subresource != "finalize":
+            value["spec"] = old.get("spec", {})
+
+    def fields(self, value: JsonObject) -> dict[str, str]:
+        """What field selectors may ask for."""
+        return {"status.phase": documents.child(value, "status").get("phase", ""), "name": value["metadata"]["name"]}
+
+    @property
+    def selectable(self) -> tuple[str, ...]:
+        """The names that `fields` knows."""
+        return ("status.phase", "name")
+
+    def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
+        """Name, Status, Age."""
+        return [value["metadata"]["name"], documents.child(value, "status").get("phase", ""), age(value, now)]
+
+
+class NodeBehaviour(Behaviour):
+    """Nodes."""
+
+    has_status = True
+
+    def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
+        """A kubelet may report a status when it registers; a node that does not is not ready."""
+        spec = value.setdefault("spec", {})
+        if isinstance(spec, dict) and not any(
+            taint.get("key") == "node.kubernetes.io/not-ready" for taint in documents.items(spec, "taints")
+        ):
+            taints = spec.get("taints") or []
+            spec["taints"] = [*taints, {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+
+    def prepare_update(self, value: JsonObject, old: JsonObject, occasion: Occasion) -> None:
+        """Spec and metadata through the node, status through its subresource."""
+        if occasion.subresource == "status":
+            value["spec"] = old.get("spec", {})
+        else:
+            value["status"] = old.get("status", {})
+
+    def fields(self, value: JsonObject) -> dict[str, str]:
+        """What field selectors may ask for."""
+        return {"spec.unschedulable": "true" if documents.child(value, "spec").get("unschedulable") else "false"}
+
+    @property
+    def selectable(self) -> tuple[str, ...]:
+        """The names that `fields` knows."""
+        return ("spec.unschedulable",)
+
+    def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
+        """Name, Status, Roles, Age, Version, Internal-IP, External-IP, OS, Kernel, Runtime."""
+        status = documents.child(value, "status")
+        info = documents.child(status, "nodeInfo")
+        ready = "Unknown"
+        for condition in documents.items(status, "conditions"):
+            if condition.get("type") == "Ready":
+                ready = "Ready" if condition.get("status") == "True" else "NotReady"
+        if documents.child(value, "spec").get("unschedulable"):
+            ready += ",SchedulingDisabled"
+        labels = documents.strings(value["metadata"].get("labels"))
+        roles = sorted(label.removeprefix(_ROLE) for label in labels if label.startswith(_ROLE) and label != _ROLE)
+        addresses = {entry.get("type"): entry.get("address") for entry in documents.items(status, "addresses")}
+        return [
+            value["metadata"]["name"],
+            ready,
+            ",".join(roles) or "<none>",
+            age(value, now),
+            info.get("kubeletVersion", ""),
+            addresses.get("InternalIP") or "<none>",
+            addresses.get("ExternalIP") or "<none>",
+            info.get("osImage") or "<unknown>",
+            info.get("kernelVersion") or "<unknown>",
+            info.get("containerRuntimeVersion") or "<unknown>",
+        ]
+
+
+class ServiceBehaviour(Behaviour):
+    """Services; addresses are handed out by the caller of `prepare_create` as the name says it."""
+
+    has_status = True
+
+    def default(self, value: JsonObject) -> None:
+        """Fill in what clients may leave out."""
+        spec = value.setdefault("spec", {})
+        spec.setdefault("sessionAffinity", "None")
+        spec.setdefault("type", "ClusterIP")
+        if spec["type"] != "ExternalName":
+            spec.setdefault("internalTrafficPolicy", "Cluster")
+        for port in documents.items(spec, "ports"):
+            port.setdefault("protocol", "TCP")
+            port.setdefault("targetPort", port.get("port"))
+
+    def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
+        """Give it an address that its name decides."""
+        value["status"] = {"loadBalancer": {}}
+        spec = value["spec"]
+        if spec["type"] != "ExternalName":
+            number = sum(byte * 31**index for index, byte in enumerate(value["metadata"]["uid"].encode())) % 65_000 + 10
+            address = spec.get("clusterIP") or f"10.96.{number // 256}.{number % 256}"
+            spec.update({"clusterIP": address, "clusterIPs": [address]})
+            spec.setdefault("ipFamilies", ["IPv4"])
+            spec.setdefault("ipFamilyPolicy", "SingleStack")
+
+    def prepare_update(self, value: JsonObject, old: JsonObject, occasion: Occasion) -> None:
+        """Its address stays."""
+        super().prepare_update(value, old, occasion)
+        for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+            if name in old["spec"]:
+                value["spec"].setdefault(name, old["spec"][name])
+
+    def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
+        """Name, Type, Cluster-IP, External-IP, Ports, Age, Selector."""
+        spec = documents.child(value, "spec")
+        ports = [f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in documents.items(spec, "ports")]
+        selector = spec.get("selector")
+        return [
+            value["metadata"]["name"],
+            spec.get("type", ""),
+            spec.get("clusterIP") or "<none>",
+            "<none>",
+            ",".join(ports) or "<none>",
+            age(value, now),
+            selector_text({"matchLabels": selector}) if selector else "<none>",
+        ]
+
+
+class EventBehaviour(Behaviour):
+    """Events, in both of their forms."""
+
+    creates_on_update = True
+
+    def fields(self, value: JsonObject) -> dict[str, str]:
+        """What field selectors may ask for."""
+        about = documents.child(value, "involvedObject") or documents.child(value, "regarding")
+        source = documents.child(value, "source").get("component") or value.get("reportingComponent", "")
+        found = {f"involvedObject.{name}": about.get(name, "") for name in _ABOUT}
+        found.update({f"regarding.{name}": about.get(name, "") for name in _ABOUT})
+        return {
+            **found,
+            "reason": value.get("reason", ""),
+            "reportingComponent": value.get("reportingComponent", "") or source,
+            "reportingController": value.get("reportingController", "") or source,
+            "source": source,
+            "type": value.get("type", ""),
+        }
+
+    @property
+    def selectable(self) -> tuple[str, ...]:
+        """The names that `fields` knows."""
+        return tuple(self.fields({}))
+
+    def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
+        """Last Seen, Type, Reason, Object, Subobject, Source, Message, First Seen, Count, Name."""
+        about = documents.child(value, "involvedObject") or documents.child(value, "regarding")
+        source = documents.child(value, "source") or documents.child(value, "deprecatedSource")
+        first = value.get("firstTimestamp") or value.get("deprecatedFirstTimestamp") or value.get("eventTime")
+        last = value.get("lastTimestamp") or value.get("deprecatedLastTimestamp") or first
+        series = documents.child(value, "series")
+        if series.get("lastObservedTime"):
+            last = series["lastObservedTime"]
+        component = source.get("component") or value.get("reportingComponent") or value.get("reportingController", "")
+        host = source.get("host") or ""
+        count = series.get("count") or value.get("count") or value.get("deprecatedCount") or 1
+        return [
+            _since(last, now),
+            value.get("type", ""),
+            value.get("reason", ""),
+            f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}",
+            about.get("fieldPath", ""),
+            f"{component}, {host}" if host else component,
+            str(value.get("message") or value.get("note") or "").strip(),
+            _since(first, now),
+            count,
+            value["metadata"]["name"],
+        ]
+
+
+_ABOUT: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+
+def _since(moment: JsonValue, now: datetime) -> str:
+    if not isinstance(moment, str):
+        return "<unknown>"
+    return words.span((now - parse_time(moment)).total_seconds())
+
+
+class DefinitionBehaviour(Behaviour):
+    """Custom resource definitions; what follows from them is done by `definitions`."""
+
+    has_status = True
+    generation = True
+
+    def default(self, value: JsonObject) -> None:
+        """Fill in what clients may leave out."""
+        spec = value.setdefault("spec", {})
+        names = spec.setdefault("names", {})
+        if isinstance(names, dict) and isinstance(names.get("kind"), str):
+            names.setdefault("singular", names["kind"].lower())
+            names.setdefault("listKind", f"{names['kind']}List")
+        conversion = spec.setdefault("conversion", {"strategy": "None"})
+        service = documents.child(conversion, "webhook", "clientConfig", "service")
+        if service:
+            service.setdefault("port", 443)
+
+    def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
+        """A new one is not established."""
+        super().prepare_create(value, occasion)
+        stored = [entry["name"] for entry in documents.items(value, "spec", "versions") if entry.get("storage")]
+        value["status"] = {
+            "conditions": None,
+            "acceptedNames": {"plural": "", "kind": ""},
+            "storedVersions": stored,
+        }
+
+    def prepare_update(self, value: JsonObject, old: JsonObject, occasion: Occasion) -> None:
+        """A version that becomes the stored one is remembered."""
+        super().prepare_update(value, old, occasion)
+        status = value.get("status")
+        if isinstance(status, dict) and occasion.subresource == "":
+            stored = list(status.get("storedVersions") or [])
+            for entry in documents.items(value, "spec", "versions"):
+                if entry.get("storage") and entry["name"] not in stored:
+                    value["status"] = {**status, "storedVersions": [*stored, entry["name"]]}
+
+    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
+        """What is wrong with it."""
+        if occasion.subresource == "status":
+            return []
+        spec = value["spec"]
+        names = documents.child(spec, "names")
+        found = []
+        wanted = f"{names.get('plural', '')}.{spec.get('group', '')}"
+        if value["metadata"].get("name") != wanted:
+            detail = 'must be spec.names.plural+"."+spec.group'
+            found.append(words.bad_value("metadata.name", value["metadata"].get("name", ""), detail))
+        versions = documents.items(spec, "versions")
+        if sum(1 for entry in versions if entry.get("storage")) != 1:
+            detail = "must have exactly one version marked as storage version"
+            found.append(words.bad_value("spec.versions", [], detail))
+        for index, entry in enumerate(versions):
+            if not documents.child(entry, "schema", "openAPIV3Schema"):
+                found.append(words.required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required"))
+        if spec.get("scope") not in ("Namespaced", "Cluster"):
+            found.append(words.unsupported("spec.scope", spec.get("scope", ""), ["Cluster", "Namespaced"]))
+        if old is not None:
+            for name in ("group", "scope"):
+                if spec.get(name) != old["spec"].get(name):
+                    found.append(words.immutable(f"spec.{name}", spec.get(name)))
+        return found
+
+    def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
+        """Name, Created At."""
+        return [value["metadata"]["name"], value["metadata"].get("creationTimestamp", "")]

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The four patch types, and who owns which field."""

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who owns which field: `metadata.managedFields` across updates and applies.
+
+Owns reading and writing the entries, what an update takes and loses for everybody, and server-side apply with its
+conflicts, force and removal of what nobody owns any more. Pure: objects and the time in, objects out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+from multikueue.devcluster.apiserver.patch import fieldset, typed
+from multikueue.devcluster.apiserver.patch.fieldset import LEAF, FieldSet
+from multikueue.devcluster.apiserver.schema.node import Node
+
+APPLY: Final = "Apply"
+UPDATE: Final = "Update"
+_MAX_UPDATERS: Final = 10
+_ANCIENT: Final = "ancient-changes"
+_BEFORE: Final = "before-first-apply"
+# Nobody owns these: the server sets them, or they say which object it is.
+_UNOWNED: Final[FieldSet] = {
+    "f:apiVersion": LEAF,
+    "f:kind": LEAF,
+    "f:metadata": {
+        ".": LEAF,
+        "f:name": LEAF,
+        "f:namespace": LEAF,
+        "f:creationTimestamp": LEAF,
+        "f:selfLink": LEAF,
+        "f:uid": LEAF,
+        "f:clusterName": LEAF,
+        "f:generation": LEAF,
+        "f:managedFields": LEAF,
+        "f:resourceVersion": LEAF,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """One writer: what makes an entry of its own."""
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str = ""
+
+    @property
+    def description(self) -> str:
+        """As a conflict names it."""
+        text = f'"{self.name}"'
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return text + (f" using {self.api_version}" if self.operation == UPDATE else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What a manager owns, and since when."""
+
+    fields: FieldSet | None
+    time: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A field that an apply would take from somebody."""
+
+    manager: Manager
+    path: str
+    time: str | None = None
+
+
+class ApplyConflict(Exception):
+    """An apply without force met fields of others."""
+
+    def __init__(self, conflicts: Sequence[Conflict]) -> None:
+        super().__init__(f"{len(conflicts)} conflicts")
+        self.conflicts = conflicts
+
+
+def read(entries: JsonValue) -> dict[Manager, Owned]:
+    """The owners that an object's `managedFields` tell of; unreadable entries count for nothing."""
+    found: dict[Manager, Owned] = {}
+    if not isinstance(entries, list):
+        return found
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("fieldsV1"), dict):
+            continue
+        manager = Manager(
+            entry.get("manager", ""),
+            entry.get("operation", ""),
+            entry.get("apiVersion", ""),
+            entry.get("subresource", ""),
+        )
+        fields = entry["fieldsV1"] or None
+        found[manager] = Owned(fields, entry.get("time"))
+    return found
+
+
+def write(managers: dict[Manager, Owned]) -> list[JsonObject]:
+    """The entries in the order that a real server keeps them in."""
+
+    def order(pair: tuple[Manager, Owned]) -> tuple[str, str, str, str, str]:
+        manager, owned = pair
+        return manager.operation, owned.time or "", manager.name, manager.api_version, manager.subresource
+
+    found = []
+    for manager, owned in sorted(managers.items(), key=order):
+        if owned.fields is None and manager.operation == UPDATE:
+            continue
+        entry: JsonObject = {
+            "manager": manager.name,
+            "operation": manager.operation,
+            "apiVersion": manager.api_version,
+        }
+        if owned.time:
+            entry["time"] = owned.time
+        entry["fieldsType"] = "FieldsV1"
+        entry["fieldsV1"] = fieldset.ordered(owned.fields) if owned.fields else {}
+        if manager.subresource:
+            entry["subresource"] = manager.subresource
+        found.append(entry)
+    return found
+
+
+def update(
+    old: JsonObject,
+    new: JsonObject,
+    *,
+    kind: Node,
+    managers: dict[Manager, Owned],
+    by: Manager,
+    now: str,
+    ignored: FieldSet | None = None,
+) -> dict[Manager, Owned]:
+    """The owners after an update from `old` to `new`."""
+    changes = typed.compare(_bare(old), _bare(new), kind)
+    taken = fieldset.difference(changes.taken, _UNOWNED)
+    found = _without(managers, fieldset.union(changes.taken, changes.removed), keep=None)
+    if ignored is not None:
+        taken = fieldset.difference(taken, ignored)
+    if taken is not None:
+        mine = found.get(by)
+        fields = fieldset.union(mine.fields if mine else None, taken)
+        found[by] = Owned(fields, now)
+        if mine is None:
+            found = _capped(found)
+    return found
+
+
+def apply(
+    live: JsonObject,
+    wanted: JsonObject,
+    *,
+    kind: Node,
+    managers: dict[Manager, Owned],
+    by: Manager,
+    now: str,
+    force: bool,
+    ignored: FieldSet | None = None,
+) -> tuple[JsonObject, dict[Manager, Owned]]:
+    """The object and its owners after an apply of `wanted`. Raises `ApplyConflict`."""
+    config = _bare(wanted)
+    before = _bare(live)
+    own = fieldset.difference(typed.field_set(config, kind), _UNOWNED)
+    own = fieldset.difference(own, ignored)
+    if not managers and live.get("metadata", {}).get("uid"):
+        managers = {
+            Manager(_BEFORE, UPDATE, by.api_version): Owned(
+                fieldset.difference(typed.field_set(before, kind), _UNOWNED), now
+            )
+        }
+    last = managers.get(by)
+    merged = typed.merge(before, config, kind)
+    if last is not None and last.fields is not None:
+        held = typed.with_parents(own, kind)
+        for manager, owned in managers.items():
+            if manager != by:
+                held = fieldset.union(held, typed.with_parents(owned.fields, kind))
+        merged = typed.remove(merged, fieldset.difference(typed.with_parents(last.fields, kind), held), kind)
+    changes = typed.compare(before, merged, kind)
+    taken = fieldset.difference(changes.taken, ignored)
+    conflicts = []
+    for manager, owned in managers.items():
+        if manager != by:
+            lost = fieldset.intersection(owned.fields, taken)
+            conflicts += [Conflict(manager, path, owned.time) for path in fieldset.paths(lost)]
+    if conflicts and not force:
+        raise ApplyConflict(conflicts)
+    found = _without(managers, fieldset.union(taken, changes.removed), keep=by)
+    found[by] = Owned(own, now)
+    if own is None:
+        del found[by]
+    result = dict(merged)
+    result["metadata"] = {**merged.get("metadata", {}), "managedFields": live.get("metadata", {}).get("managedFields")}
+    if result["metadata"]["managedFields"] is None:
+        del result["metadata"]["managedFields"]
+    return result, found
+
+
+def _without(managers: dict[Manager, Owned], lost: FieldSet | None, *, keep: Manager | None) -> dict[Manager, Owned]:
+    if lost is None:
+        return dict(managers)
+    found = {}
+    for manager, owned in managers.items():
+        if manager == keep:
+            found[manager] = owned
+            continue
+        fields = fieldset.difference(owned.fields, lost)
+        if fields is not None:
+            found[manager] = owned if fields is owned.fields else replace(owned, fields=fields)
+    return found
+
+
+def _capped(managers: dict[Manager, Owned]) -> dict[Manager, Owned]:
+    """Merge the oldest updaters into one, so that a crowd of writers does not fill the object."""
+    updaters = sorted(
+        (owned.time or "", manager.name) for manager, owned in managers.items() if manager.operation == UPDATE
+    )
+    if len(updaters) <= _MAX_UPDATERS:
+        return managers
+    found = dict(managers)
+    order = sorted(
+        (manager for manager in managers if manager.operation == UPDATE),
+        key=lambda manager: (managers[manager].time or "", manager.name),
+    )
+    ancient: dict[str, Manager] = {m.api_version: m for m in order if m.name == _ANCIENT}
+    for manager in order:
+        if sum(1 for m in found if m.operation == UPDATE) <= _MAX_UPDATERS:
+            break
+        if manager.name == _ANCIENT:
+            continue
+        bucket = ancient.setdefault(manager.api_version, Manager(_ANCIENT, UPDATE, manager.api_version))
+        moved = found.pop(manager)
+        already = found.get(bucket)
+        fields = fieldset.union(already.fields if already else None, moved.fields)
+        found[bucket] = Owned(fields, max(moved.time or "", (already.time or "") if already else ""))
+    return found
+
+
+def _bare(value: JsonObject) -> JsonObject:
+    """The object without its `managedFields`, sharing everything else."""
+    meta = value.get("metadata")
+    if isinstance(meta, dict) and "managedFields" in meta:
+        return {**value, "metadata": {key: entry for key, entry in meta.items() if key != "managedFields"}}
+    return value

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strategic merge patch: merge patch that knows which lists are maps in disguise.
+
+Owns the directives `$patch`, `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>` and `$retainKeys`. What it
+is given is not changed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+from multikueue.devcluster.apiserver.patch.json_patch import PatchFailed
+from multikueue.devcluster.apiserver.schema.node import ANY, Node
+
+_DIRECTIVE: Final = "$patch"
+_DELETE: Final = "$deleteFromPrimitiveList/"
+_ORDER: Final = "$setElementOrder/"
+_RETAIN: Final = "$retainKeys"
+
+
+def strategic_patch(value: JsonObject, patch: JsonObject, kind: Node) -> JsonObject:
+    """The object with the patch applied. Raises `PatchFailed`."""
+    directive = patch.get(_DIRECTIVE)
+    if directive is not None:
+        if directive == "replace":
+            return {name: _clean(entry) for name, entry in patch.items() if name != _DIRECTIVE}
+        if directive == "delete":
+            return {}
+        if directive != "merge":
+            raise PatchFailed(f"Unknown patch type: {directive} found in map")
+    retained = patch.get(_RETAIN)
+    found = {k: v for k, v in value.items() if k in retained} if isinstance(retained, list) else dict(value)
+    for name, entry in patch.items():
+        if name in (_DIRECTIVE, _RETAIN) or name.startswith(_ORDER):
+            continue
+        if name.startswith(_DELETE):
+            field = name.removeprefix(_DELETE)
+            gone = entry if isinstance(entry, list) else []
+            if isinstance(found.get(field), list):
+                found[field] = [item for item in found[field] if item not in gone]
+            continue
+        if entry is None:
+            found.pop(name, None)
+            continue
+        field_kind = kind.field(name) or ANY
+        was = found.get(name)
+        if isinstance(entry, dict):
+            if isinstance(was, dict):
+                found[name] = strategic_patch(was, entry, field_kind)
+            else:
+                made = strategic_patch({}, entry, field_kind)
+                if made or entry.get(_DIRECTIVE) != "delete":
+                    found[name] = made
+                else:
+                    found.pop(name, None)
+        elif isinstance(entry, list):
+            found[name] = _list(was if isinstance(was, list) else [], entry, field_kind)
+        else:
+            found[name] = entry
+    for name, order in patch.items():
+        if name.startswith(_ORDER):
+            field = name.removeprefix(_ORDER)
+            if isinstance(found.get(field), list) and isinstance(order, list):
+                found[field] = _ordered(found[field], order, value.get(field), kind.field(field) or ANY)
+    return found
+
+
+def _list(old: list[JsonValue], patch: list[JsonValue], kind: Node) -> list[JsonValue]:
+    replaces = [item for item in patch if isinstance(item, dict) and item.get(_DIRECTIVE) == "replace"]
+    if not kind.merges:
+        return [_clean(item) for item in patch if not (isinstance(item, dict) and set(item) == {_DIRECTIVE})]
+    if replaces:
+        return [_clean(item) for item in patch if set(item) != {_DIRECTIVE}]
+    key = kind.merge_key
+    if not key:
+        return old + [item for index, item in enumerate(patch) if item not in old and item not in patch[:index]]
+    found = list(old)
+    inner = kind.items or ANY
+    for item in patch:
+        if not isinstance(item, dict):
+            raise PatchFailed(f"expected an object in a list merged by {key}")
+        if key not in item:
+            raise PatchFailed(f"map: {item} does not contain declared merge key: {key}")
+        index = next((i for i, was in enumerate(found) if isinstance(was, dict) and was.get(key) == item[key]), None)
+        if item.get(_DIRECTIVE) == "delete":
+            found = [was for was in found if not (isinstance(was, dict) and was.get(key) == item[key])]
+        elif index is None:
+            found.append(strategic_patch({}, item, inner))
+        else:
+            found[index] = strategic_patch(found[index], item, inner)
+    return found
+
+
+def _ordered(items: list[JsonValue], order: list[JsonValue], was: JsonValue, kind: Node) -> list[JsonValue]:
+    """The items in the order the patch lists; items of the server alone stay behind the one they followed."""
+    key = kind.merge_key
+
+    def name(item: JsonValue) -> JsonValue:
+        return item.get(key) if key and isinstance(item, dict) else item
+
+    wanted = [name(item) for item in order]
+    listed = sorted((item for item in items if name(item) in wanted), key=lambda item: wanted.index(name(item)))
+    before = [name(item) for item in was] if isinstance(was, list) else []
+    others = [item for item in items if name(item) not in wanted]
+    found: list[JsonValue] = []
+    position = {id_: index for index, id_ in enumerate(before)} if all(_hashable(i) for i in before) else {}
+    i = 0
+    for item in listed:
+        place = position.get(name(item), -1) if _hashable(name(item)) else -1
+        while i < len(others) and place >= 0 and position.get(name(others[i]), len(before)) < place:
+            found.append(others[i])
+            i += 1
+        found.append(item)
+    return found + others[i:]
+
+
+def _hashable(value: JsonValue) -> bool:
+    return not isinstance(value, dict | list)
+
+
+def _clean(value: JsonValue) -> JsonValue:
+    """New content without the directives in it."""
+    if isinstance(value, dict):
+        return {
+            name: _clean(entry)
+            for name, entry in value.items()
+            if name not in (_DIRECTIVE, _RETAIN) and name[:1] != "$"
+        }
+    if isinstance(value, list):
+        return [_clean(item) for item in value if not (isinstance(item, dict) and item.get(_DIRECTIVE) == "delete")]
+    return value

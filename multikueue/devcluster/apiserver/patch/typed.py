@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values with their types: which fields a value has, how two differ, and how one is merged into another.
+
+Owns the walks that server-side apply stands on. Promises that equal parts are never walked into: two equal subtrees are
+compared by the interpreter at C speed, which makes tracking a status patch cheap. Lists are atomic unless their type
+says set or map; maps are taken apart unless it says atomic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from multikueue.devcluster.apiserver import documents
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+from multikueue.devcluster.apiserver.patch import fieldset
+from multikueue.devcluster.apiserver.patch.fieldset import LEAF, FieldSet
+from multikueue.devcluster.apiserver.schema.node import ANY, Node, item_key
+
+_NOTHING: Final = object()
+_ROOT: Final = "."
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What changed between two values."""
+
+    added: FieldSet | None
+    modified: FieldSet | None
+    removed: FieldSet | None
+
+    @property
+    def taken(self) -> FieldSet | None:
+        """What whoever made the change now owns."""
+        return fieldset.union(self.added, self.modified)
+
+
+def element(kind: Node, item: JsonValue) -> str:
+    """The path element of an item of a set or of a map-like list."""
+    if kind.list_type == "set":
+        return "v:" + documents.dump(item).decode()
+    key = item_key(kind, item) or ()
+    named = {name: value for name, value in sorted(zip(kind.keys, key, strict=False)) if value is not None}
+    return "k:" + documents.dump(named).decode()
+
+
+def field_set(value: JsonValue, kind: Node) -> FieldSet | None:
+    """The fields that a value has; for an apply these are what it owns."""
+    if isinstance(value, dict) and not kind.atomic and _mapping(kind):
+        found: FieldSet = {}
+        for name, entry in value.items():
+            field = kind.field(name) or ANY
+            inner = field_set(entry, field)
+            if (entry is None or entry == {} or name not in kind.properties) and not (
+                inner is not None and fieldset.is_member(inner)
+            ):
+                inner = LEAF if inner is None else {_ROOT: LEAF, **inner}
+            if inner is not None:
+                found["f:" + name] = inner
+        return found or None
+    if isinstance(value, list) and _associative(kind):
+        found = {}
+        for item in value:
+            inner = field_set(item, kind.items or ANY) if kind.list_type == "map" else None
+            if inner is not None and not fieldset.is_member(inner):
+                inner = {_ROOT: LEAF, **inner}
+            found[element(kind, item)] = LEAF if inner is None else inner
+        return found or None
+    if value is None and (_mapping(kind) or _associative(kind)) and not kind.atomic:
+        return None
+    return LEAF
+
+
+def _mapping(kind: Node) -> bool:
+    return bool(kind.properties) or kind.additional is not None or kind.preserve
+
+
+def _associative(kind: Node) -> bool:
+    return kind.list_type != "atomic"
+
+
+def compare(old: JsonValue, new: JsonValue, kind: Node) -> Difference:
+    """How `new` differs from `old`."""
+    added: FieldSet = {}
+    modified: FieldSet = {}
+    removed: FieldSet = {}
+    _compare(old, new, kind, added, modified, removed)
+    return Difference(added or None, modified or None, removed or None)
+
+
+def _compare(
+    old: JsonValue, new: JsonValue, kind: Node, added: FieldSet, modified: FieldSet, removed: FieldSet
+) -> None:
+    """Fill the children of one node; the caller owns the node itself."""
+    if isinstance(old, dict) or isinstance(new, dict):
+        before: JsonObject = old if isinstance(old, dict) else documents.EMPTY
+        after: JsonObject = new if isinstance(new, dict) else documents.EMPTY
+        for name, entry in after.items():
+            was = before.get(name, _NOTHING)
+            if was is not entry and was != entry:
+                _child("f:" + name, was, entry, kind.field(name) or ANY, added, modified, removed)
+        for name, entry in before.items():
+            if name not in after:
+                _child("f:" + name, entry, _NOTHING, kind.field(name) or ANY, added, modified, removed)
+    else:
+        earlier = {element(kind, item): item for item in old} if isinstance(old, list) else {}
+        later = {element(kind, item): item for item in new} if isinstance(new, list) else {}
+        inner = kind.items or ANY
+        for path, item in later.items():
+            was = earlier.get(path, _NOTHING)
+            if was is _NOTHING or was != item:
+                _child(path, was, item, inner, added, modified, removed)
+        for path, item in earlier.items():
+            if path not in later:
+                _child(path, item, _NOTHING, inner, added, modified, removed)
+
+
+def _child(
+    path: str, old: JsonValue, new: JsonValue, kind: Node, added: FieldSet, modified: FieldSet, removed: FieldSet
+) -> None:
+    if _is_leaf(old, new, kind):
+        if old is _NOTHING:
+            added[path] = LEAF
+        elif new is _NOTHING:
+            removed[path] = LEAF
+        else:
+            modified[path] = LEAF
+        return
+    more: FieldSet = {}
+    other: FieldSet = {}
+    less: FieldSet = {}
+    # A value whose form changed (a map became a list) is the end of one and the start of another.
+    _compare(None if old is _NOTHING else old, None if new is _NOTHING else new, kind, more, other, less)
+    if old is _NOTHING:
+        added[path] = {_ROOT: LEAF, **more} if more else LEAF
+    elif more:
+        added[path] = more
+    if other:
+        modified[path] = other
+    if new is _NOTHING:
+        removed[path] = {_ROOT: LEAF, **less} if less else LEAF
+    elif less:
+        removed[path] = less
+
+
+def _is_leaf(old: JsonValue, new: JsonValue, kind: Node) -> bool:
+    # Empty and absent count as one form, so that `{}` against nothing is told as a field.
+    if not old or old is _NOTHING:
+        if not new or new is _NOTHING:
+            return True
+        old = new
+    elif new and new is not _NOTHING and type(old) is not type(new):
+        return True
+    if isinstance(old, dict):
+        return kind.atomic or not _mapping(kind)
+    return not (isinstance(old, list) and _associative(kind))
+
+
+def merge(old: JsonValue, new: JsonValue, kind: Node) -> JsonValue:
+    """`new` on top of `old`; neither is changed, and unchanged parts are shared."""
+    if isinstance(new, dict) and isinstance(old, dict) and not kind.atomic and _mapping(kind):
+        found = dict(old)
+        for name, entry in new.items():
+            was = found.get(name, _NOTHING)
+            found[name] = entry if was is _NOTHING else merge(was, entry, kind.field(name) or ANY)
+        return found
+    if isinstance(new, list) and isinstance(old, list) and _associative(kind):
+        return _merge_lists(old, new, kind)
+    return new
+
+
+def _merge_lists(old: list[JsonValue], new: list[JsonValue], kind: Node) -> list[JsonValue]:
+    """Shared items in the order of `new`; the others stay where they stood among their neighbours."""
+    before = {element(kind, item): item for item in old}
+    after = {element(kind, item): item for item in new}
+    left, right = list(before), list(after)
+    inner = kind.items or ANY
+    found: list[JsonValue] = []
+    shared = [path for path in right if path in before]
+    next_shared = 0
+    i = j = 0
+    while i < len(left) or j < len(right):
+        if i < len(left) and j < len(right) and left[i] == right[j]:
+            found.append(merge(before[left[i]], after[right[j]], inner))
+            i, j, next_shared = i + 1, j + 1, next_shared + 1
+        elif i < len(left) and left[i] not in after:
+            found.append(before[left[i]])
+            i += 1
+        elif i < len(left) and (next_shared >= len(shared) or left[i] != shared[next_shared]):
+            # Its turn comes, or came, where `new` has it.
+            i += 1
+        elif j < len(right):
+            path = right[j]
+            if path in before:
+                found.append(merge(before[path], after[path], inner))
+                next_shared += 1
+            else:
+                found.append(after[path])
+            j += 1
+        else:
+            i += 1
+    return found
+
+
+def remove(value: JsonValue, gone: FieldSet | None, kind: Node) -> JsonValue:
+    """The value without the members of a set, each with all that is in it; the value itself is not changed."""
+    if gone is None:
+        return value
+    if isinstance(value, dict) and not kind.atomic:
+        found = {}
+        for name, entry in value.items():
+            inner = gone.get("f:" + name)
+            if inner is None:
+                found[name] = entry
+            elif not fieldset.is_member(inner):
+                found[name] = remove(entry, inner, kind.field(name) or ANY)
+        return found
+    if isinstance(value, list) and _associative(kind):
+        kept = []
+        for item in value:
+            inner = gone.get(element(kind, item))
+            if inner is None:
+                kept.append(item)
+            elif not fieldset.is_member(inner):
+                kept.append(remove(item, inner, kind.items or ANY))
+        return kept
+    return value
+
+
+def with_parents(node: FieldSet | None, kind: Node) -> FieldSet | None:
+    """The set with every named field on the way to a member made a member."""
+    if not node:
+        return node
+    found = {}
+    for path, child in node.items():
+        if path == _ROOT or not child:
+            found[path] = child
+            continue
+        if path[0] == "f":
+            name = path[2:]
+            inner = with_parents(child, kind.field(name) or ANY) or LEAF
+            if name in kind.properties and _ROOT not in inner:
+                inner = {_ROOT: LEAF, **inner}
+        else:
+            inner = with_parents(child, kind.items or ANY) or LEAF
+        found[path] = inner
+    return found

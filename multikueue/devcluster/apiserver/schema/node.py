@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The type of a value: one node of a schema.
+
+Owns the form that both worlds are brought into, OpenAPI v3 of the built-in kinds and structural schemas of custom
+resources, so that patches and field ownership know one kind of type. Validation rules hang on it for custom resources.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+
+ABSENT: Final = object()
+"""Stands for a default that is not there; `None` is a default."""
+
+
+class Node:
+    """The type of one value. Attributes are set while a schema is read, and never after."""
+
+    __slots__ = (
+        "additional",
+        "atomic",
+        "default",
+        "embedded",
+        "format",
+        "int_or_string",
+        "items",
+        "keys",
+        "list_type",
+        "merge_key",
+        "merges",
+        "name",
+        "nullable",
+        "preserve",
+        "properties",
+        "replaces_keys",
+        "required",
+        "source",
+        "type",
+    )
+
+    def __init__(self) -> None:
+        self.name = ""
+        """The name of the definition, for errors."""
+        self.type = ""
+        self.format = ""
+        self.properties: dict[str, Node] = {}
+        self.additional: Node | None = None
+        self.items: Node | None = None
+        self.required: frozenset[str] = frozenset()
+        self.default: JsonValue = ABSENT
+        self.preserve = False
+        """Fields that nobody described are kept, and owned one by one."""
+        self.int_or_string = False
+        self.nullable = False
+        self.embedded = False
+        self.atomic = False
+        """A map that one manager owns as a whole."""
+        self.list_type = "atomic"
+        self.keys: tuple[str, ...] = ()
+        """What tells the items of a map-like list apart."""
+        self.merges = False
+        """A strategic merge patch merges this list."""
+        self.replaces_keys = False
+        """A strategic merge patch drops the keys that it does not name (`retainKeys`)."""
+        self.merge_key = ""
+        """What a strategic merge patch tells the items apart by; empty for a list of scalars."""
+        self.source: JsonObject = {}
+        """The schema it was read from."""
+
+    def field(self, name: str) -> Node | None:
+        """The type of a field or of a map's value; None when nothing is known of it."""
+        found = self.properties.get(name)
+        if found is not None:
+            return found
+        return self.additional if self.additional is not None else (ANY if self.preserve else None)
+
+
+ANY: Final = Node()
+"""Nothing is known: objects are taken apart, lists are atomic."""
+ANY.preserve = True
+
+
+def item_key(node: Node, item: JsonValue) -> tuple[JsonValue, ...] | None:
+    """What tells an item of a map-like list from the others; None when it lacks that."""
+    if not isinstance(item, dict):
+        return None
+    found = []
+    kind = node.items
+    for name in node.keys:
+        value = item.get(name, ABSENT)
+        if value is ABSENT:
+            field = kind.properties.get(name) if kind is not None else None
+            value = None if field is None or field.default is ABSENT else field.default
+        found.append(value)
+    return tuple(found)

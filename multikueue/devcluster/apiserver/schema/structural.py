@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Structural schemas of custom resources: read once, then prune and default.
+
+Owns reading `openAPIV3Schema` into nodes with their checks and rules compiled, pruning with the paths of what was
+pruned, and defaulting. Validation is in `validate`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from multikueue.devcluster.apiserver.cel.compile import Expression
+from multikueue.devcluster.apiserver.cel.syntax import CelError
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue, copy
+from multikueue.devcluster.apiserver.schema import builtin
+from multikueue.devcluster.apiserver.schema.node import ABSENT, Node
+
+_VARIABLES: Final = frozenset({"self", "oldSelf"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One of `x-kubernetes-validations`."""
+
+    expression: Expression
+    message: str
+    message_expression: Expression | None
+    reason: str
+    field_path: str
+    optional_old: bool
+
+    @property
+    def transition(self) -> bool:
+        """It compares with what was there before."""
+        return "oldSelf" in self.expression.names
+
+
+class Structural(Node):
+    """A node of a structural schema."""
+
+    __slots__ = ("defaults", "rules", "validated")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rules: tuple[Rule, ...] = ()
+        self.defaults = False
+        """Something in here has a default."""
+        self.validated = True
+
+
+def read(schema: JsonObject, *, root: bool = False, path: str = "") -> Structural:
+    """The node of a schema. Raises `CelError` for a rule that cannot be compiled, naming its path."""
+    found = Structural()
+    found.source = schema
+    found.type = schema.get("type", "")
+    found.format = schema.get("format", "")
+    found.nullable = bool(schema.get("nullable"))
+    found.preserve = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+    found.int_or_string = bool(schema.get("x-kubernetes-int-or-string"))
+    found.embedded = bool(schema.get("x-kubernetes-embedded-resource"))
+    found.atomic = schema.get("x-kubernetes-map-type") == "atomic"
+    found.list_type = schema.get("x-kubernetes-list-type", "atomic")
+    found.keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
+    found.required = frozenset(schema.get("required", ()))
+    if "default" in schema:
+        found.default = schema["default"]
+    for name, child in schema.get("properties", {}).items():
+        found.properties[name] = read(child, path=f"{path}.properties[{name}]")
+    extra = schema.get("additionalProperties")
+    if isinstance(extra, dict):
+        found.additional = read(extra, path=f"{path}.additionalProperties")
+    elif extra is True:
+        found.additional = Structural()
+        found.additional.preserve = True
+    if isinstance(schema.get("items"), dict):
+        found.items = read(schema["items"], path=f"{path}.items")
+    found.rules = tuple(_rules(schema, path))
+    if root or found.embedded:
+        string = Structural()
+        string.type = "string"
+        for name in ("apiVersion", "kind"):
+            found.properties.setdefault(name, string)
+        found.properties["metadata"] = builtin.node("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+    found.defaults = any(
+        child.default is not ABSENT or (isinstance(child, Structural) and child.defaults)
+        for child in [*found.properties.values(), *filter(None, (found.additional, found.items))]
+    )
+    return found
+
+
+def _rules(schema: JsonObject, path: str) -> list[Rule]:
+    found = []
+    for index, rule in enumerate(schema.get("x-kubernetes-validations", ())):
+        where = f"{path}.x-kubernetes-validations[{index}]"
+        try:
+            expression = Expression(rule["rule"], variables=_VARIABLES)
+        except CelError as error:
+            raise CelError(f"{where}.rule\n{rule['rule']}\n{error}") from error
+        text = rule.get("messageExpression")
+        try:
+            message_expression = Expression(text, variables=_VARIABLES) if text else None
+        except CelError as error:
+            raise CelError(f"{where}.messageExpression\n{text}\n{error}") from error
+        message = rule.get("message") or f"failed rule: {rule['rule'].strip()}"
+        reason = rule.get("reason") or "FieldValueInvalid"
+        found.append(
+            Rule(
+                expression,
+                message.strip(),
+                message_expression,
+                reason,
+                rule.get("fieldPath", ""),
+                bool(rule.get("optionalOldSelf")),
+            )
+        )
+    return found
+
+
+def prune(value: JsonObject, kind: Node, *, path: str = "", gone: list[str] | None = None) -> None:
+    """Drop in place what the schema does not know; `gone` collects the paths."""
+    if kind.preserve and not kind.properties and kind.additional is None:
+        return
+    properties = kind.properties
+    extra = kind.additional
+    unknown = []
+    for name, entry in value.items():
+        field = properties.get(name) or extra
+        if field is None:
+            if not kind.preserve:
+                unknown.append(name)
+            continue
+        if isinstance(entry, dict):
+            if field.properties or field.additional is not None or not field.preserve:
+                prune(entry, field, path=_join(path, name, extra is field), gone=gone)
+        elif isinstance(entry, list):
+            _prune_items(entry, field, path=_join(path, name, extra is field), gone=gone)
+    for name in unknown:
+        del value[name]
+        if gone is not None:
+            gone.append(f"{path}.{name}" if path else name)
+
+
+def _join(path: str, name: str, is_key: bool) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _prune_items(items: list[JsonValue], kind: Node, *, path: str, gone: list[str] | None) -> None:
+    inner = kind.items
+    if inner is None:
+        return
+    for index, item in enumerate(items):
+        if isinstance(item, dict):
+            prune(item, inner, path=f"{path}[{index}]", gone=gone)
+        elif isinstance(item, list):
+            _prune_items(item, inner, path=f"{path}[{index}]", gone=gone)
+
+
+def default(value: JsonValue, kind: Node) -> None:
+    """Fill in place what is absent and has a default."""
+    if not isinstance(kind, Structural) or not kind.defaults:
+        return
+    if isinstance(value, dict):
+        for name, field in kind.properties.items():
+            if field.default is not ABSENT and (name not in value or (value[name] is None and not field.nullable)):
+                value[name] = copy(field.default)
+            entry = value.get(name)
+            if isinstance(entry, dict | list):
+                default(entry, field)
+        if kind.additional is not None:
+            for name, entry in value.items():
+                if name not in kind.properties:
+                    if entry is None and kind.additional.default is not ABSENT and not kind.additional.nullable:
+                        value[name] = copy(kind.additional.default)
+                    default(value[name], kind.additional)
+    elif isinstance(value, list) and kind.items is not None:
+        for item in value:
+            default(item, kind.items)

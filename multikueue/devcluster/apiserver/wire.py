@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP/1.1 on asyncio streams of bytes: requests in, answers and endless chunked streams out.
+
+Owns one connection. A web framework costs more for a request than the whole answer may take (GET ≥ 12,000 a second on
+one core), and most of what one does is of no use here, so the protocol is spoken directly: keep-alive, requests one
+after the other, bodies by length or in chunks, answers whole or in chunks. A handler that does not wait is called and
+answered within the read. Leaves routing, users and everything Kubernetes to the handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Final, Protocol, cast
+from urllib.parse import unquote
+
+from multikueue.devcluster.apiserver.requests import Answer, Reply, Request, Stream, User
+
+_LOG: Final = logging.getLogger(__name__)
+_MAX_HEAD: Final = 64 << 10
+_MAX_BODY: Final = 3 << 20
+"""What etcd and the real API server take at most, in round figures."""
+_STATUS_LINES: Final = {code.value: f"HTTP/1.1 {code.value} {code.phrase}\r\n".encode() for code in HTTPStatus}
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Handler(Protocol):
+    """What answers requests."""
+
+    def handle(self, request: Request) -> Reply | Coroutine[object, object, Reply | None]:
+        """The answer, or what has to be awaited for it; an awaited None cuts the connection."""
+
+    def certificate_user(self, certificate: bytes) -> User | None:
+        """Who a client certificate (DER) that the authority has signed belongs to."""
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection."""
+
+    __slots__ = (
+        "_body",
+        "_buffer",
+        "_busy",
+        "_certificate",
+        "_handler",
+        "_head",
+        "_live",
+        "_needed",
+        "_stream",
+        "_task",
+        "_transport",
+        "frozen",
+        "user",
+    )
+
+    def __init__(self, handler: Handler, live: set[Connection]) -> None:
+        self._handler = handler
+        self._live = live
+        self._transport: asyncio.Transport | None = None
+        self._buffer = b""
+        self._busy = False
+        self._task: asyncio.Task[None] | None = None
+        self._stream: Stream | None = None
+        self._certificate: User | None = None
+        self.frozen = False
+        """A half-open link: bytes come in and nothing goes out."""
+        self.user: User | None = None
+        """Who asked last, so that faults can find the connections of one client."""
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._live.add(self)
+        tls = transport.get_extra_info("ssl_object")
+        if isinstance(tls, ssl.SSLObject):
+            found = tls.getpeercert(binary_form=True)
+            if found:
+                self._certificate = self._handler.certificate_user(found)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._live.discard(self)
+        self._transport = None
+        if self._task is not None:
+            self._task.cancel()
+        self._end_stream()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer = self._buffer + data if self._buffer else data
+        if not self._busy:
+            self._advance()
+
+    # a Sink for streams
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody reads any more."""
+        return self._transport is None or self._transport.is_closing()
+
+    @property
+    def pending(self) -> int:
+        """How many bytes wait for the reader."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def write(self, chunk: bytes) -> None:
+        """Send one chunk."""
+        if self._transport is not None and not self.frozen:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+
+    def close(self) -> None:
+        """End the stream in order, and go on with the next request."""
+        if self._transport is not None and self._stream is not None:
+            self._stream = None
+            if not self.frozen:
+                self._transport.write(b"0\r\n\r\n")
+            self._busy = False
+            if self._buffer:
+                self._advance()
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def finish(self) -> None:
+        """Close it now; the server ends."""
+        self._end_stream()
+        if self._transport is not None:
+            self._transport.close()
+
+    # requests
+
+    def _advance(self) -> None:
+        while self._buffer and not self._busy and self._transport is not None:
+            request = self._take()
+            if request is None:
+                return
+            self._busy = True
+            try:
+                reply = self._handler.handle(request)
+            except Exception:
+                _LOG.exception("%s %s failed", request.method, request.path)
+                self._transport.abort()
+                return
+            if isinstance(reply, Answer):
+                self._busy = False
+                self._answer(reply, request)
+            elif isinstance(reply, Stream):
+                self._begin(reply)
+            else:
+                self._task = asyncio.get_running_loop().create_task(self._await(reply, request), name="api request")
+
+    async def _await(self, waiting: Coroutine[object, object, Reply | None], request: Request) -> None:
+        try:
+            reply = await waiting
+        except Exception:
+            _LOG.exception("%s %s failed", request.method, request.path)
+            reply = None
+        self._task = None
+        if self._transport is None:
+            if isinstance(reply, Stream):
+                reply.feed.stop()
+            return
+        if reply is None:
+            self._transport.abort()
+        elif isinstance(reply, Answer):
+            self._busy = False
+            self._answer(reply, request)
+            self._advance()
+        else:
+            self._begin(reply)
+
+    def _take(self) -> Request | None:
+        """The next request if all of it is here."""
+        buffer = self._buffer
+        end = buffer.find(b"\r\n\r\n")
+        if end < 0:
+            if len(buffer) > _MAX_HEAD:
+                self._refuse(431)
+            return None
+        try:
+            first, *lines = buffer[:end].decode("latin-1").split("\r\n")
+            method, url, _ = first.split(" ", 2)
+            headers: dict[str, str] = {}
+            for line in lines:
+                name, _, value = line.partition(":")
+                name = name.lower()
+                value = value.strip()
+                headers[name] = f"{headers[name]}, {value}" if name in headers else value
+            length = int(headers.get("content-length", "0"))
+        except ValueError:
+            self._refuse(400)
+            return None
+        start = end + 4
+        if "transfer-encoding" in headers and headers["transfer-encoding"].lower() == "chunked":
+            found = self._chunks(start)
+            if found is None:
+                self._expect(headers)
+                return None
+            body, self._buffer = found
+        else:
+            if length > _MAX_BODY:
+                self._refuse(413)
+                return None
+            if len(buffer) < start + length:
+                self._expect(headers)
+                return None
+            body = buffer[start : start + length]
+            self._buffer = buffer[start + length :]
+        path, _, query = url.partition("?")
+        if path.startswith("http"):
+            path = "/" + path.partition("//")[2].partition("/")[2]
+        if "%" in path and "%2f" not in path.lower():
+            path = unquote(path)
+        return Request(method, path, query, headers, body, certificate=self._certificate)
+
+    def _expect(self, headers: dict[str, str]) -> None:
+        if headers.get("expect", "").lower() == "100-continue" and self._transport is not None:
+            # Said once: the header is struck out, so that the next look at this request is silent.
+            self._transport.write(_CONTINUE)
+            self._buffer = self._buffer.replace(b"100-continue", b"none        ", 1)
+
+    def _chunks(self, position: int) -> tuple[bytes, bytes] | None:
+        parts: list[bytes] = []
+        total = 0
+        buffer = self._buffer
+        while True:
+            end = buffer.find(b"\r\n", position)
+            if end < 0:
+                return None
+            try:
+                size = int(buffer[position:end].partition(b";")[0], 16)
+            except ValueError:
+                self._refuse(400)
+                return None
+            total += size
+            if total > _MAX_BODY:
+                self._refuse(413)
+                return None
+            if len(buffer) < end + 2 + size + 2:
+                return None
+            if size == 0:
+                return b"".join(parts), buffer[end + 4 :]
+            parts.append(buffer[end + 2 : end + 2 + size])
+            position = end + 2 + size + 2
+
+    def _refuse(self, code: int) -> None:
+        if self._transport is not None:
+            self._transport.write(_STATUS_LINES[code] + b"Content-Length: 0\r\nConnection: close\r\n\r\n")
+            self._transport.close()
+            self._buffer = b""
+
+    def _answer(self, reply: Answer, request: Request) -> None:
+        self.user = request.user
+        transport = self._transport
+        if transport is None or self.frozen:
+            return
+        head = b"%bContent-Type: %b\r\nContent-Length: %d\r\n" % (
+            _STATUS_LINES.get(reply.status) or f"HTTP/1.1 {reply.status} Unknown\r\n".encode(),
+            reply.content_type.encode(),
+            len(reply.body),
+        )
+        if reply.headers or request.warnings:
+            head += _lines(reply.headers, request.warnings)
+        if request.method == "HEAD":
+            transport.write(head + b"\r\n")
+        else:
+            transport.write(b"%b\r\n%b" % (head, reply.body))
+        if request.headers.get("connection", "").lower() == "close":
+            transport.close()
+
+    def _begin(self, reply: Stream) -> None:
+        if self._transport is None:
+            return
+        self._stream = reply
+        head = (
+            _STATUS_LINES[reply.status]
+            + b"Content-Type: "
+            + reply.content_type.encode()
+            + b"\r\nTransfer-Encoding: chunked\r\n"
+            + _lines(reply.headers, ())
+        )
+        if not self.frozen:
+            self._transport.write(head + b"\r\n")
+        reply.feed.start(self)
+
+    def _end_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.feed.stop()
+
+
+def _lines(headers: object, warnings: object) -> bytes:
+    found = []
+    if isinstance(headers, dict):
+        found = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    if isinstance(warnings, list):
+        found += [f'Warning: 299 - "{text.replace(chr(34), chr(92) + chr(34))}"\r\n' for text in warnings]
+    return "".join(found).encode("utf-8", "replace")
+
+
+def factory(handler: Handler, live: set[Connection]) -> Callable[[], Connection]:
+    """What makes a connection for each client; `live` holds those that are open."""
+    return lambda: Connection(handler, live)
