@@ -1,63 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
 """`mkctl explain`: why a workload stands where it stands.
 
-Owns options and output. The answer is the engine's own; nothing is decided here, and nothing changes.
+Owns its options and the names of its JSON. The answer is the engine's own; nothing is decided here, nothing changes.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from multikueue.api.objects import JsonObject
-from multikueue.cli.simulate import Output, settings_of, show
+from multikueue.cli.manifest_options import BAD_INPUT, Output, moment, number, parser, settings_of, show
 from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.core.keys import Key
-from multikueue.core.timestamps import parse_time
 from multikueue.engine.explain import Explanation
-from multikueue.simulation import manifests
+from multikueue.simulation import explanations, manifests
 from multikueue.simulation.run import Evict, run
 from multikueue.simulation.world import build
 
-_BAD_INPUT = 2
 
-
-def explain(
-    target: Annotated[str, typer.Argument(help="workload/NAMESPACE/NAME", metavar="WORKLOAD")],
-    files: Annotated[list[str], typer.Option("-f", "--filename", help="manifest file, folder, or - ; repeat")],
-    config: Annotated[Path | None, typer.Option(help="the manager's Configuration")] = None,
-    now: Annotated[str | None, typer.Option(help="the moment to look at, RFC 3339; default: now")] = None,
-    cycles: Annotated[int, typer.Option(min=0, help="run this many cycles first")] = 0,
-    output: Annotated[Output, typer.Option("-o", "--output", help="form of the result")] = Output.TABLE,
-) -> None:
+def main(arguments: Sequence[str]) -> int:
     """Show what was asked, free, borrowable and short for each flavor, which rule ended the search, and the victims."""
+    options = _parser().parse_args(arguments)
     try:
-        key = parse_target(target)
-        moment = parse_time(now) if now else datetime.now(UTC)
-        given = manifests.read(files)
-        world = build(given, settings=settings_of(config, given), now=moment)
-        if cycles:
-            moment = run(world, now=moment, cycles=cycles, evict=Evict.INSTANT).now
-        explanation = world.engine.explain(key, moment)
-        if explanation.standing == "Unknown":
-            known = ", ".join(f"workload/{name}" for name in sorted(map(str, world.workloads))[:5])
-            raise BadInput(f"{target} is not among the manifests; they hold {known or 'no workload'}")
+        explanation = _explain(options)
     except MultikueueError as error:
         print(f"mkctl explain: {error}", file=sys.stderr)
-        raise typer.Exit(_BAD_INPUT) from error
+        return BAD_INPUT
+    output = Output(options.output)
     if output is Output.TABLE:
-        from rich.console import Console
-
-        from multikueue.simulation import explanations
-
-        explanations.show(explanation, Console())
+        print(explanations.text(explanation))
     else:
         show(document(explanation), output)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser("explain", "Show why a workload of some manifests stands where it stands.")
+    made.add_argument("target", metavar="WORKLOAD", help="workload/NAMESPACE/NAME")
+    made.add_argument(
+        "--cycles", type=number(at_least=0), default=0, metavar="N", help="run this many cycles first; default: 0"
+    )
+    return made
+
+
+def _explain(options: argparse.Namespace) -> Explanation:
+    key = parse_target(options.target)
+    now = moment(options.now)
+    given = manifests.read(options.files)
+    world = build(given, settings=settings_of(options.config, given), now=now)
+    if options.cycles:
+        now = run(world, now=now, cycles=options.cycles, evict=Evict.INSTANT).now
+    explanation = world.explain(key, now)
+    if explanation.standing == "Unknown":
+        known = ", ".join(f"workload/{name}" for name in sorted(map(str, world.workloads))[:5])
+        raise BadInput(f"{options.target} is not among the manifests; they hold {known or 'no workload'}")
+    return explanation
 
 
 def parse_target(text: str) -> Key:

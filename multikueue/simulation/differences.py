@@ -19,12 +19,14 @@ _CARRIED = frozenset({"Workload", "Job"})
 def with_workloads_of(manifests: list[Manifest], others: list[Manifest]) -> list[Manifest]:
     """The queues, flavors and classes of `others` with the workloads of `manifests`.
 
-    Raises `BadInput` when there is nothing to compare with.
+    Kinds of which `others` hold nothing are those of `manifests`, so that one may compare with a changed ClusterQueue
+    alone. Raises `BadInput` when there is nothing to compare with.
     """
     kept = [manifest for manifest in others if manifest.kind not in _CARRIED]
     if not kept:
         raise BadInput("--diff: the other manifests hold no queue, flavor or class")
-    return kept + [manifest for manifest in manifests if manifest.kind in _CARRIED]
+    held = {(manifest.group, manifest.kind) for manifest in kept}
+    return kept + [manifest for manifest in manifests if (manifest.group, manifest.kind) not in held]
 
 
 def compare(before: World, after: World) -> JsonObject:

@@ -1,80 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
 """An explanation as a page for a person.
 
-Owns the layout of `mkctl explain`: where the workload stands, then each flavor that was looked at with the figures that
-were compared, then who would have to go.
+Owns the words of `mkctl explain`: where the workload stands, then each flavor that was looked at with the figures that
+were compared, then who would have to go. Plain lines, so that they fold as a terminal folds.
 """
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.table import Table
+from collections.abc import Iterator
+from typing import Final
 
-from multikueue.engine.explain import Explanation, PodSetCheck
+from multikueue.engine.explain import Explanation, FlavorCheck, PodSetCheck, ResourceCheck
+
+_FIT: Final = "Fit"
+_MODES: Final = {
+    _FIT: "fits",
+    "NoFit": "does not fit",
+    "Preempt": "does not fit into what is free",
+    "DeferredFit": "fits when evictions under way are complete",
+    "preemptionMode=NoCandidates": "does not fit, and there is nobody to evict",
+    "preemptionMode=Preempt": "fits when workloads of its own queue are evicted",
+    "preemptionMode=Reclaim": "fits when workloads of other queues are evicted",
+}
 
 
-def show(explanation: Explanation, console: Console) -> None:
-    """Print the explanation."""
-    place = (
-        f", number {explanation.position + 1} in {explanation.cluster_queue}"
-        if explanation.position is not None
-        else ""
-    )
-    if not place and explanation.cluster_queue:
-        place = f" in {explanation.cluster_queue}"
-    console.print(f"[bold]workload/{explanation.workload}[/]: {explanation.standing}{place}")
+def text(explanation: Explanation) -> str:
+    """The explanation, line by line."""
+    return "\n".join(_lines(explanation))
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
+    queue = explanation.cluster_queue
+    place = f" in {queue}" if queue else ""
+    if explanation.position is not None:
+        place = f", number {explanation.position + 1}{place}"
+    yield f"workload/{explanation.workload}: {explanation.standing}{place}"
     if explanation.message:
-        reason = f" ({explanation.reason})" if explanation.reason else ""
-        console.print(f"{explanation.message}{reason}")
+        yield f"{explanation.reason}: {explanation.message}" if explanation.reason else explanation.message
     for pod_set in explanation.pod_sets:
-        console.print(f"\npod set [bold]{pod_set.name}[/] x{pod_set.count}: {pod_set.mode}. {pod_set.ended}".rstrip())
-        if pod_set.flavors:
-            console.print(_flavors(pod_set))
-        for flavor in pod_set.flavors:
-            for reason in flavor.reasons:
-                console.print(f"  {reason}")
+        yield ""
+        yield from _pod_set(pod_set)
     if explanation.victims:
-        victims = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("WOULD EVICT", "CLUSTERQUEUE", "PRIORITY", "REASON", "RULE"):
-            victims.add_column(column, overflow="fold")
-        for victim in explanation.victims:
-            victims.add_row(
-                str(victim.workload), victim.cluster_queue, str(victim.priority), str(victim.reason), victim.rule
-            )
-        console.print()
-        console.print(victims)
+        yield ""
+        yield "It would evict:"
+    for victim in explanation.victims:
+        yield f"  {victim.workload} of {victim.cluster_queue}, priority {victim.priority}: {victim.reason}"
+        yield f"    {victim.rule}"
 
 
-def _flavors(pod_set: PodSetCheck) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in (
-        "FLAVOR",
-        "RESOURCE",
-        "ASKED",
-        "NOMINAL",
-        "USED",
-        "FREE",
-        "BORROWABLE",
-        "AT MOST",
-        "SHORT",
-        "OUTCOME",
-    ):
-        table.add_column(column, overflow="fold", min_width=len(column))
+def _pod_set(pod_set: PodSetCheck) -> Iterator[str]:
+    yield f"Pod set {pod_set.name} x{pod_set.count}: {_MODES[pod_set.mode]}."
     for flavor in pod_set.flavors:
-        mark = "* " if flavor.chosen else "  "
-        if not flavor.resources:
-            table.add_row(mark + flavor.flavor, "", "", "", "", "", "", "", "", flavor.mode)
-        for row in flavor.resources:
-            table.add_row(
-                mark + flavor.flavor,
-                row.resource,
-                row.requested,
-                row.nominal,
-                row.used,
-                row.free,
-                row.borrowable,
-                row.capacity,
-                row.short,
-                row.mode,
-            )
-    return table
+        yield from _flavor(flavor)
+    told = {reason for flavor in pod_set.flavors for reason in flavor.reasons}
+    yield from (f"  {reason}" for reason in pod_set.reasons if reason not in told)
+    if pod_set.ended:
+        yield f"  The search ended: {pod_set.ended}."
+
+
+def _flavor(flavor: FlavorCheck) -> Iterator[str]:
+    chosen = (" (taken)" if flavor.mode == _FIT else " (waited for)") if flavor.chosen else ""
+    yield f"  flavor {flavor.flavor}{chosen}: {_MODES.get(flavor.mode, flavor.mode)}"
+    for row in flavor.resources:
+        yield f"    {row.resource}: {_figures(row)}"
+    yield from (f"    {reason}" for reason in flavor.reasons)
+
+
+def _figures(row: ResourceCheck) -> str:
+    short = f", {row.short} short" if row.short != "0" else ""
+    limit = f", may borrow {row.borrowing_limit}" if row.borrowing_limit is not None else ""
+    borrowed = f", {row.borrowable} of it borrowed" if row.borrowable != "0" else ""
+    return (
+        f"asks {row.requested} of {row.free} free{borrowed}{short}"
+        f" (nominal {row.nominal}{limit}, used {row.used}, at most {row.capacity})"
+    )

@@ -6,12 +6,12 @@ Owns the names and the order of its fields. Promises that the same input gives t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from multikueue.api.objects import JsonObject
 from multikueue.core.keys import Key
 from multikueue.engine import resources
-from multikueue.engine.decisions import Decision
+from multikueue.engine.decisions import Cycle, Decision, PendingPosition
 from multikueue.engine.resources import Usage
 from multikueue.simulation.run import Run
 from multikueue.simulation.world import World
@@ -19,20 +19,34 @@ from multikueue.simulation.world import World
 
 def document(world: World, run: Run) -> JsonObject:
     """The whole run: what each cycle decided, and how queues and cohorts stand after the last one."""
+    waiting = {name: world.engine.pending(name) for name in sorted(world.cluster_queues)}
     shown: JsonObject = {
-        "cycles": [
-            {"cycle": number, "decisions": [_decision(decision) for decision in cycle.decisions]}
-            for number, cycle in enumerate(run.cycles, start=1)
-        ],
-        "clusterQueues": {name: _cluster_queue(world, name) for name in sorted(world.cluster_queues)},
+        "cycles": [_cycle(number, cycle) for number, cycle in enumerate(run.cycles, start=1)],
+        "clusterQueues": {name: _cluster_queue(world, name, positions) for name, positions in waiting.items()},
         "cohorts": {name: _cohort(world, name) for name in world.cohorts},
-        "notQueued": [_not_queued(world, key, run) for key in sorted(_outside(world))],
+        "notQueued": [_not_queued(world, key, run) for key in sorted(_not_looked_at(world, waiting))],
+        "endless": [str(key) for key in run.endless],
     }
     if run.stops:
-        shown["stopped"] = [
-            {"workload": str(stop.workload), "reason": str(stop.reason), "message": stop.message} for stop in run.stops
-        ]
+        stops = [{"workload": str(stop.workload), "reason": stop.reason, "message": stop.message} for stop in run.stops]
+        shown["stopped"] = stops
     return shown
+
+
+def _cycle(number: int, cycle: Cycle) -> JsonObject:
+    return {
+        "cycle": number,
+        "decisions": [_decision(decision) for decision in cycle.decisions],
+        "bypassed": [
+            {
+                "workload": str(passed.workload),
+                "clusterQueue": passed.cluster_queue,
+                "reason": str(passed.reason),
+                "message": passed.message,
+            }
+            for passed in cycle.bypassed
+        ],
+    }
 
 
 def _decision(decision: Decision) -> JsonObject:
@@ -61,13 +75,13 @@ def _decision(decision: Decision) -> JsonObject:
     }
 
 
-def _cluster_queue(world: World, name: str) -> JsonObject:
+def _cluster_queue(world: World, name: str, waiting: Sequence[PendingPosition]) -> JsonObject:
     state = world.engine.cluster_queue_state(name)
-    waiting = world.engine.pending(name)
     return {
         "active": state.active,
         "reason": str(state.reason),
         "message": state.message,
+        "nominal": _nominal(world, name),
         "usage": amounts(state.reservation),
         "borrowed": amounts(state.borrowed_reservation, zeros=False),
         "reserving": state.reserving,
@@ -75,6 +89,16 @@ def _cluster_queue(world: World, name: str) -> JsonObject:
         "pending": [str(position.workload) for position in waiting if not position.parked],
         "inadmissible": [str(position.workload) for position in waiting if position.parked],
         "weightedShare": state.weighted_share or 0,
+    }
+
+
+def _nominal(world: World, name: str) -> dict[str, dict[str, str]]:
+    value = world.engine.lives[name].value
+    groups = value.resource_groups if value is not None else ()
+    return {
+        flavor.name: {resource: resources.text(resource, quota.nominal) for resource, quota in flavor.quotas.items()}
+        for group in groups
+        for flavor in group.flavors
     }
 
 
@@ -97,14 +121,18 @@ def amounts(usage: Usage, *, zeros: bool = True) -> dict[str, dict[str, str]]:
     return shown
 
 
-def _outside(world: World) -> list[Key]:
-    """Workloads that wait and are in no queue."""
-    queued = {position.workload for name in world.cluster_queues for position in world.engine.pending(name)}
-    return [
+def _not_looked_at(world: World, waiting: Mapping[str, Sequence[PendingPosition]]) -> set[Key]:
+    """Workloads that no cycle comes to: they are in no queue, or in one that is not active."""
+    queued = {position.workload for positions in waiting.values() for position in positions}
+    outside = {
         key for key, value in world.workloads.items() if key not in queued and not value.reserved and not value.finished
-    ]
+    }
+    for name, positions in waiting.items():
+        if positions and not world.engine.cluster_queue_state(name).active:
+            outside.update(position.workload for position in positions)
+    return outside | world.refused.keys()
 
 
-def _not_queued(world: World, key: Key, run: Run) -> Mapping[str, str]:
-    explanation = world.engine.explain(key, run.now)
+def _not_queued(world: World, key: Key, run: Run) -> JsonObject:
+    explanation = world.explain(key, run.now)
     return {"workload": str(key), "reason": str(explanation.reason or ""), "message": explanation.message}

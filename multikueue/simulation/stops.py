@@ -7,7 +7,7 @@ as well. As for every victim, quota is free at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from multikueue.api.constants import StopPolicy
@@ -16,19 +16,11 @@ from multikueue.core.conditions import FALSE, Condition, set_condition
 from multikueue.core.keys import Key
 from multikueue.engine import lifecycle, messages
 from multikueue.engine.workloads import Workload
+from multikueue.simulation.refusals import Refusal
 from multikueue.simulation.world import World
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A workload that lost its quota because a queue is stopped."""
-
-    workload: Key
-    reason: str
-    message: str
-
-
-def apply(world: World, *, now: datetime) -> tuple[Stop, ...]:
+def apply(world: World, *, now: datetime) -> tuple[Refusal, ...]:
     """Take back what stopped queues hold; returns what was taken, in order of name."""
     stops = []
     for key, value in sorted(world.workloads.items()):
@@ -53,7 +45,7 @@ def _policies(world: World, value: Workload) -> tuple[StopPolicy, StopPolicy]:
     return cluster_policy, local.stop_policy if local is not None else StopPolicy.NONE
 
 
-def _drained(world: World, value: Workload, now: datetime) -> tuple[Workload, Stop] | None:
+def _drained(world: World, value: Workload, now: datetime) -> tuple[Workload, Refusal] | None:
     cluster_queue, local_queue = _policies(world, value)
     if cluster_queue == StopPolicy.HOLD_AND_DRAIN:
         reason, message = EvictedReason.CLUSTER_QUEUE_STOPPED, messages.CLUSTER_QUEUE_STOPPED
@@ -64,10 +56,10 @@ def _drained(world: World, value: Workload, now: datetime) -> tuple[Workload, St
     if not value.admitted:
         return None
     evicted = lifecycle.evicted(value, reason, message, now)
-    return lifecycle.released(evicted, now), Stop(value.key, reason, message)
+    return lifecycle.released(evicted, now), Refusal(value.key, reason, message)
 
 
-def _held(world: World, value: Workload, now: datetime) -> tuple[Workload, Stop] | None:
+def _held(world: World, value: Workload, now: datetime) -> tuple[Workload, Refusal] | None:
     if value.admitted or value.admission is None:
         return None
     cluster_queue, local_queue = _policies(world, value)
@@ -82,4 +74,4 @@ def _held(world: World, value: Workload, now: datetime) -> tuple[Workload, Stop]
         type=WorkloadCondition.QUOTA_RESERVED, status=FALSE, reason=reason, message=message, last_transition_time=now
     )
     changed = replace(value, admission=None, conditions=set_condition(value.conditions, lost))
-    return changed, Stop(value.key, reason, message)
+    return changed, Refusal(value.key, reason, message)

@@ -7,42 +7,101 @@ Owns the layout: what was decided, how each queue stands, and what is in no queu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from multikueue.api.objects import JsonObject
 
-_STYLES = {"Reserved": "green", "Preempting": "yellow", "Pending": "cyan", "Skipped": "cyan", "Inadmissible": "red"}
+_STYLES: Final = {
+    "Reserved": "green",
+    "Preempting": "yellow",
+    "Pending": "cyan",
+    "Skipped": "cyan",
+    "Bypassed": "cyan",
+    "Inadmissible": "red",
+}
+_WIDE: Final = 100
+_WHOLE: Final = frozenset({"CYCLE", "WORKLOAD", "CLUSTERQUEUE", "OUTCOME", "RESERVING", "PENDING", "PARKED", "SHARE"})
 
 
 def show(document: JsonObject, console: Console) -> None:
     """Print the run."""
-    decisions = _table("CYCLE", "WORKLOAD", "CLUSTERQUEUE", "OUTCOME", "GETS", "WHY")
+    for stop in document.get("stopped", ()):
+        _line(console, f"{stop['workload']} loses its quota:", f"{stop['message']} ({stop['reason']})", "yellow")
+    _show_decisions(document, console)
+    console.print()
+    console.print(_queues(document))
+    if document["notQueued"]:
+        console.print()
+    for entry in document["notQueued"]:
+        _line(console, f"{entry['workload']} is not looked at:", f"{entry['message']} ({entry['reason']})", "red")
+    if "diff" in document:
+        console.print()
+        if document["diff"]["changes"]:
+            console.print(_differences(document["diff"]))
+        console.print(f"{document['diff']['unchanged']} workloads stand as before.")
+
+
+def _line(console: Console, head: str, rest: str, style: str) -> None:
+    console.print(Text.assemble((head, style), f" {rest}"))
+
+
+def _show_decisions(document: JsonObject, console: Console) -> None:
+    rows = list(_rows(document))
+    if not rows:
+        console.print("Nothing to decide.")
+        return
+    wide = console.width >= _WIDE
+    decisions = _table("CYCLE", "WORKLOAD", "CLUSTERQUEUE", "OUTCOME", "GETS", *(["WHY"] if wide else []))
+    for row in rows:
+        told = Text(row.outcome, _STYLES.get(row.outcome, ""))
+        decisions.add_row(row.cycle, row.workload, row.queue, told, row.gets, *([Text(row.why)] if wide else []))
+    console.print(decisions)
+    if not wide:
+        # A narrow column would break every word.
+        console.print()
+        for row in rows:
+            if row.why:
+                _line(console, f"{row.workload}, cycle {row.cycle}:", row.why, _STYLES.get(row.outcome, ""))
+
+
+class _Row(NamedTuple):
+    """A line of the table of decisions."""
+
+    cycle: str
+    workload: str
+    queue: str
+    outcome: str
+    gets: str
+    why: str
+
+
+def _rows(document: JsonObject) -> Iterator[_Row]:
     for cycle in document["cycles"]:
+        number = str(cycle["cycle"])
         for decision in cycle["decisions"]:
-            outcome = decision["outcome"]
-            decisions.add_row(
-                str(cycle["cycle"]),
+            yield _Row(
+                number,
                 decision["workload"],
                 decision["clusterQueue"],
-                f"[{_STYLES.get(outcome, 'default')}]{outcome}[/]",
+                decision["outcome"],
                 _gets(decision),
                 _why(decision),
             )
-    for stop in document.get("stopped", ()):
-        console.print(f"[yellow]{stop['workload']} loses its quota:[/] {stop['message']} ({stop['reason']})")
-    if decisions.row_count:
-        console.print(decisions)
-    else:
-        console.print("Nothing waits for a decision.")
-    console.print()
-    console.print(_queues(document))
-    for entry in document["notQueued"]:
-        console.print(f"\n[red]{entry['workload']} is in no queue:[/] {entry['message']} ({entry['reason']})")
-    if "diff" in document:
-        console.print()
-        console.print(_differences(document["diff"]))
-        console.print(f"{document['diff']['unchanged']} workloads stand as before.")
+        for queue, equals in _bypassed(cycle).items():
+            named = f"{len(equals)} equal ones" if len(equals) > 1 else equals[0]["workload"]
+            yield _Row(number, named, queue, "Bypassed", "", equals[0]["message"])
+
+
+def _bypassed(cycle: JsonObject) -> dict[str, list[JsonObject]]:
+    found: dict[str, list[JsonObject]] = {}
+    for entry in cycle["bypassed"]:
+        found.setdefault(entry["clusterQueue"], []).append(entry)
+    return found
 
 
 def _differences(diff: JsonObject) -> Table:
@@ -53,12 +112,12 @@ def _differences(diff: JsonObject) -> Table:
 
 
 def _queues(document: JsonObject) -> Table:
-    queues = _table("CLUSTERQUEUE", "ACTIVE", "USED", "BORROWED", "RESERVING", "PENDING", "PARKED", "SHARE")
+    queues = _table("CLUSTERQUEUE", "ACTIVE", "USED/NOMINAL", "BORROWED", "RESERVING", "PENDING", "PARKED", "SHARE")
     for name, state in document["clusterQueues"].items():
         queues.add_row(
             name,
-            "yes" if state["active"] else f"[red]no[/]: {state['message']}",
-            _amounts(state["usage"]),
+            "yes" if state["active"] else Text.assemble(("no", "red"), f": {state['message']}"),
+            _amounts(state["usage"], state["nominal"]),
             _amounts(state["borrowed"]),
             str(state["reserving"]),
             str(len(state["pending"])),
@@ -87,15 +146,17 @@ def _why(decision: JsonObject) -> str:
     return "\n".join(lines)
 
 
-def _amounts(usage: dict[str, dict[str, str]]) -> str:
-    return "\n".join(
-        f"{flavor}: " + ", ".join(f"{resource} {amount}" for resource, amount in amounts.items())
-        for flavor, amounts in usage.items()
-    )
+def _amounts(usage: dict[str, dict[str, str]], nominal: JsonObject | None = None) -> str:
+    lines = []
+    for flavor, amounts in usage.items():
+        of = (nominal or {}).get(flavor, {})
+        parts = (f"{name} {amount}{'/' + of[name] if name in of else ''}" for name, amount in amounts.items())
+        lines.append(f"{flavor}: {', '.join(parts)}")
+    return "\n".join(lines)
 
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold", min_width=len(column))
+        table.add_column(column, overflow="fold", no_wrap=column in _WHOLE)
     return table

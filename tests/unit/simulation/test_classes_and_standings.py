@@ -107,11 +107,15 @@ def test_jobs_are_looked_at_by_the_value_of_their_class(tmp_path: Path) -> None:
     assert [name.split("-")[1] for name in order(path)] == ["urgent", "soon", "plain"]
 
 
-def test_a_class_that_is_not_among_the_manifests_is_named(tmp_path: Path) -> None:
+def test_a_job_of_a_class_that_does_not_exist_is_told_as_the_manager_tells_it(tmp_path: Path) -> None:
     path = write(tmp_path, job("plain", created="07:00:00", label="urgent"))
-    assert "Job plain: priority class 'urgent' is not among the manifests" in (
-        mkctl("simulate", "-f", path, code=2).stderr
-    )
+    parsed = orjson.loads(mkctl("simulate", "-f", path, *NOW, "-o", "json").stdout)
+    (entry,) = parsed["notQueued"]
+    assert entry["reason"] == "Misconfigured"
+    assert entry["message"].startswith("WorkloadPriorityClass urgent doesn't exist")
+    page = mkctl("explain", f"workload/{entry['workload']}", "-f", path, *NOW).stdout
+    assert "NotQueued" in page
+    assert entry["message"] in page
 
 
 def test_a_job_without_a_queue_is_none_of_ours(tmp_path: Path) -> None:

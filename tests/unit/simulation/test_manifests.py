@@ -8,7 +8,7 @@ import pytest
 from multikueue.core.errors import BadInput
 from multikueue.simulation import manifests
 
-QUEUE = "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: red}\nspec: {cohort: company}\n"
+QUEUE = b"apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: red}\nspec: {cohort: company}\n"
 
 
 def test_a_folder_is_read_file_by_file_in_order_of_name(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_a_folder_is_read_file_by_file_in_order_of_name(tmp_path: Path) -> None:
 
 
 def test_a_list_is_taken_apart() -> None:
-    text = "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: inner}}]}"
+    text = b"{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: inner}}]}"
     assert [m.kind for m in manifests.parse(text, source="x")] == ["Namespace"]
 
 
@@ -30,19 +30,74 @@ def test_an_older_version_is_converted() -> None:
     assert found.obj["spec"] == {"cohortName": "company"}
 
 
+def test_items_of_a_list_of_one_kind_need_not_say_what_they_are() -> None:
+    text = b"{apiVersion: v1, kind: NamespaceList, items: [{metadata: {name: inner}}]}"
+    (found,) = manifests.parse(text, source="x")
+    assert (found.obj["apiVersion"], found.kind) == ("v1", "Namespace")
+
+
+def test_times_stay_text() -> None:
+    text = b"{apiVersion: v1, kind: Namespace, metadata: {name: a, creationTimestamp: 2026-01-01T08:00:00Z}}"
+    (found,) = manifests.parse(text, source="x")
+    assert found.obj["metadata"]["creationTimestamp"] == "2026-01-01T08:00:00Z"
+
+
+def test_an_object_knows_its_line() -> None:
+    text = b"""# two documents
+apiVersion: v1
+kind: Namespace
+metadata: {name: first}
+---
+apiVersion: v1
+kind: List
+items:
+  - {apiVersion: v1, kind: Namespace, metadata: {name: second}}
+  - apiVersion: v1
+    kind: Namespace
+    metadata: {name: third}
+"""
+    found = [str(manifest) for manifest in manifests.parse(text, source="a.yaml")]
+    assert found == ["a.yaml:2: Namespace first", "a.yaml:9: Namespace second", "a.yaml:10: Namespace third"]
+
+
+def test_json_and_yaml_in_flow_style_are_told_apart() -> None:
+    for text in (b'{"apiVersion": "v1", "kind": "Pod"}', b'{"apiVersion": v1, kind: Pod}\n---\n'):
+        assert [manifest.kind for manifest in manifests.parse(text, source="x")] == ["Pod"]
+
+
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        pytest.param("a: [1\nb: 2", r"team\.yaml: line 2 not YAML", id="broken YAML names file and line"),
-        pytest.param("- 1", r"team\.yaml: a document is a list", id="a list of numbers is no object"),
-        pytest.param("kind: Job", r"team\.yaml: Job \(unnamed\): an object needs apiVersion and kind", id="no version"),
-        pytest.param("{apiVersion: v1, kind: Pod}", r"needs metadata\.name", id="no name"),
         pytest.param(
-            QUEUE.replace("v1beta1", "v9"), r"ClusterQueue red: .*v9.* is not served", id="an unknown version"
+            b"kind: Job\nmetadata:\n  name: j\nspec: [1\nb: 2",
+            r"^team\.yaml:5: Job j: not YAML: did not find expected ',' or '\]'$",
+            id="broken YAML names file, line and object",
+        ),
+        pytest.param(
+            b"{apiVersion: v1, kind: Job}\n---\nkind: Pod\nmetadata: {name: p}\n\tx: 1\n---\nkind: Node",
+            r"^team\.yaml:5: Pod p: not YAML: .*$",
+            id="the object is the one of the broken document",
+        ),
+        pytest.param(b"a: \xff\xfe", r"^team\.yaml: not YAML: .*$", id="bytes that are no text"),
+        pytest.param(b"a: !!python/name:os.system x", r"^team\.yaml:1: not YAML: could not", id="tags are refused"),
+        pytest.param(b"- 1", r"^team\.yaml:1: a document is a list, not an object$", id="a list of numbers"),
+        pytest.param(b"just words", r"^team\.yaml:1: a document is a str, not an object$", id="a sentence"),
+        pytest.param(
+            b"kind: Job", r"^team\.yaml:1: Job \(unnamed\): an object needs apiVersion and kind$", id="no version"
+        ),
+        pytest.param(
+            QUEUE.replace(b"v1beta1", b"v9"),
+            r"^team\.yaml:1: ClusterQueue red: .*v9.* is not served; use v1beta2 or v1beta1$",
+            id="an unknown version",
+        ),
+        pytest.param(
+            QUEUE.replace(b"{cohort: company}", b"{admissionChecks: 7}"),
+            r"^team\.yaml:1: ClusterQueue red: not the shape of kueue",
+            id="an older version of the wrong shape",
         ),
     ],
 )
-def test_what_cannot_be_read_says_where_and_why(text: str, want: str) -> None:
+def test_what_cannot_be_read_says_where_and_why(text: bytes, want: str) -> None:
     with pytest.raises(BadInput, match=want):
         list(manifests.parse(text, source="team.yaml"))
 

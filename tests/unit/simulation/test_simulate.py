@@ -12,6 +12,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from multikueue.cli.main import build
+from multikueue.cli.manifest_options import settings_of
 
 EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
 NOW = ("--now", "2026-01-01T09:00:00Z")
@@ -212,6 +213,99 @@ def test_a_namespace_that_is_not_among_those_given_does_not_exist(tmp_path: Path
     assert 'namespace "default" does not exist' in decision["message"]
 
 
+def test_what_waits_in_a_queue_that_is_not_active_is_told_why(tmp_path: Path) -> None:
+    result = simulate("-f", write(tmp_path, workload(), LOCAL_QUEUE, cluster_queue()))
+    want = {"workload": "default/w", "reason": "Suspended", "message": "ClusterQueue red is inactive"}
+    assert result["notQueued"] == [want]
+    assert result["clusterQueues"]["red"]["pending"] == ["default/w"]
+
+
+def named(name: str, **metadata: str) -> dict[str, Any]:
+    return workload() | {"metadata": {"name": name, **metadata}}
+
+
+def test_without_times_the_order_is_that_of_the_manifests_and_old_ones_go_before(tmp_path: Path) -> None:
+    old = named("old", creationTimestamp="2026-01-01T00:00:00Z")
+    result = simulate("-f", write(tmp_path, named("w2"), named("w10"), old, LOCAL_QUEUE, cluster_queue(), FLAVOR))
+    assert [name for name, _ in outcomes(result)] == ["default/old", "default/w2", "default/w10"]
+
+
+def test_a_generated_name_is_completed(tmp_path: Path) -> None:
+    generated = workload() | {"metadata": {"generateName": "w-"}}
+    result = simulate("-f", write(tmp_path, FLAVOR, generated, LOCAL_QUEUE, cluster_queue()))
+    assert outcomes(result) == [("default/w-00002", "Reserved")]
+
+
+def test_equals_of_what_found_no_place_are_bypassed(tmp_path: Path) -> None:
+    large = workload()
+    large["spec"]["podSets"][0]["count"] = 9
+    documents = (large | {"metadata": {"name": name}} for name in ("a", "b", "c"))
+    path = write(tmp_path, *documents, LOCAL_QUEUE, cluster_queue(), FLAVOR)
+    (cycle,) = simulate("-f", path)["cycles"]
+    assert [entry["workload"] for entry in cycle["decisions"]] == ["default/a"]
+    assert [entry["workload"] for entry in cycle["bypassed"]] == ["default/b", "default/c"]
+    assert "2 equal ones" in mkctl("simulate", "-f", path, *NOW).stdout
+
+
+def test_an_object_of_a_kind_that_only_sounds_alike_is_passed_over(tmp_path: Path) -> None:
+    other = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {}}
+    kustomization = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": []}
+    assert simulate("-f", write(tmp_path, other, kustomization))["cycles"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        pytest.param({"metadata": {}}, "an object needs metadata.name", id="no name"),
+        pytest.param({"metadata": "w"}, "an object needs metadata.name", id="metadata that is text"),
+        pytest.param({"spec": []}, "Workload default/w: spec: expected an object", id="a list for a spec"),
+        pytest.param(
+            {
+                "spec": {
+                    "podSets": [{"template": {"spec": {"containers": [{"resources": {"requests": {"cpu": "1x"}}}]}}}]
+                }
+            },
+            "Workload default/w: podSet main: requests: ",
+            id="no quantity",
+        ),
+        pytest.param({"spec": {"podSets": [{"count": "many"}]}}, "count: expected a whole number", id="a word"),
+        pytest.param({"status": {"admissionChecks": [{"state": "Maybe"}]}}, "'Maybe' is not a valid", id="a state"),
+    ],
+)
+def test_a_workload_of_the_wrong_shape_is_one_line(tmp_path: Path, change: dict[str, Any], want: str) -> None:
+    result = mkctl("simulate", "-f", write(tmp_path, workload() | change), code=2)
+    assert want in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_text_in_square_brackets_is_shown_as_it_is(tmp_path: Path) -> None:
+    resources = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
+    broken = workload()
+    broken["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"] = resources
+    path = write(tmp_path, broken, LOCAL_QUEUE, cluster_queue(), FLAVOR)
+    (decision,) = simulate("-f", path)["cycles"][0]["decisions"]
+    assert decision["outcome"] == "Inadmissible"
+    table = " ".join(mkctl("simulate", "-f", path, *NOW).stdout.split())
+    assert decision["message"] in table
+
+
+def test_a_changed_queue_alone_is_enough_to_compare_with(tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    bigger = cluster_queue()
+    bigger["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = 20
+    other.write_text(yaml.safe_dump(bigger))
+    large = workload()
+    large["spec"]["podSets"][0]["count"] = 9
+    diff = simulate("-f", write(tmp_path, large, LOCAL_QUEUE, cluster_queue(), FLAVOR), "--diff", str(other))["diff"]
+    assert diff["changes"] == [{"workload": "default/w", "before": "Pending", "after": "Reserved in red on gone x9"}]
+
+
+def test_no_configuration_is_the_same_as_an_empty_one(tmp_path: Path) -> None:
+    empty = tmp_path / "config.yaml"
+    empty.write_text("{apiVersion: config.kueue.x-k8s.io/v1beta2, kind: Configuration}")
+    assert settings_of(None, []) == settings_of(empty, [])
+
+
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
@@ -231,17 +325,18 @@ def test_bad_input_is_one_line_and_exit_status_2(arguments: list[str], want: str
 def test_an_object_of_the_wrong_shape_is_named_with_its_file(tmp_path: Path) -> None:
     path = write(tmp_path, cluster_queue() | {"spec": {"resourceGroups": [7]}})
     result = mkctl("simulate", "-f", path, code=2)
-    assert f"{path}: ClusterQueue red" in result.stderr
+    assert f"{path}:1: ClusterQueue red: resourceGroups: expected a list of objects, found [7]" in result.stderr
 
 
-def test_simulate_does_not_import_the_client() -> None:
+def test_simulate_imports_neither_client_nor_models() -> None:
     arguments = ["simulate", "-f", str(EXAMPLES / "reclaim"), "-o", "json"]
     script = (
         f"import sys; sys.argv = ['mkctl', *{arguments!r}]\n"
         "from multikueue.cli.main import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "print([name for name in ('aiohttp', 'kubernetes_asyncio', 'multikueue.kube', 'rich') if name in sys.modules],"
+        "slow = ('aiohttp', 'multikueue.kube', 'pydantic', 'rich', 'typer')\n"
+        "print([name for name in slow if name in sys.modules],"
         " file=sys.stderr)"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
