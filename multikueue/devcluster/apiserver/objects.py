@@ -222,7 +222,7 @@ def new_uid(rng: random.Random) -> str:
 
 def ordered(metadata: JsonObject) -> JsonObject:
     """The metadata as the next reader likes it: name first, bookkeeping last."""
-    found = {name: metadata[name] for name in _ORDER if name in metadata}
+    found: JsonObject = {name: metadata[name] for name in _ORDER if name in metadata}
     found.update(metadata)
     fields = found.pop("managedFields", None)
     if fields:

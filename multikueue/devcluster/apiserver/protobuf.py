@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Request bodies in Kubernetes' protobuf encoding.
 
-Owns the wire format and the envelope (`k8s\\0` and `runtime.Unknown`), driven by the table of field numbers. Decode only:
-every client that sends protobuf also reads JSON. Types that are no plain messages in JSON (times, quantities, raw
+Owns the wire format and the envelope (`k8s\\0` and `runtime.Unknown`), driven by the table of field numbers. Decode
+only: every client that sends protobuf also reads JSON. Types that are no plain messages in JSON (times, quantities, raw
 extensions) are turned into what JSON has for them.
 """
 
@@ -134,7 +134,7 @@ def _message(data: bytes, name: str) -> JsonObject:
             continue
         field, kind, repeated = entry
         if kind.startswith("map<"):
-            key, _, value_kind = kind[4:-1].partition(",")
+            _, _, value_kind = kind[4:-1].partition(",")
             pair = _fields(raw)
             values = [value for at, value in pair if at == 2]
             value = _value(values[0], value_kind) if values else _zero(value_kind)
@@ -144,9 +144,10 @@ def _message(data: bytes, name: str) -> JsonObject:
         else:
             value = _value(raw, kind)
             # Inlined structs, such as the source of a volume, have no field of their own in JSON.
+            # Empty strings and zero times are written here and left out in JSON.
             if field in _INLINE and isinstance(value, dict):
                 found.update(value)
-            elif not _left_out(value, field):
+            elif value is not None and value != "":
                 found[field] = value
     return found
 
@@ -154,12 +155,6 @@ def _message(data: bytes, name: str) -> JsonObject:
 _INLINE: Final = frozenset(
     {"volumeSource", "ephemeralContainerCommon", "handler", "localObjectReference", "persistentVolumeSource"}
 )
-_KEPT_ZERO: Final = frozenset({"replicas", "parallelism", "completions", "backoffLimit", "value", "suspend"})
-
-
-def _left_out(value: JsonValue, field: str) -> bool:
-    """Protobuf writes empty strings and times that JSON leaves out."""
-    return value is None or value == ""
 
 
 def _zero(kind: str) -> JsonValue:

@@ -39,7 +39,7 @@ class CustomBehaviour(Behaviour):
 
     def keep_metadata(self, metadata: JsonObject, old: JsonObject) -> None:
         """A write of the status changes nothing of it but who owns what."""
-        kept = {name: metadata[name] for name in ("managedFields", "resourceVersion") if name in metadata}
+        kept: JsonObject = {name: metadata[name] for name in ("managedFields", "resourceVersion") if name in metadata}
         metadata.clear()
         metadata.update({name: entry for name, entry in old.items() if name != "managedFields"})
         metadata.update(kept)
