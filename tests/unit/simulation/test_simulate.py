@@ -265,7 +265,7 @@ def test_an_object_of_a_kind_that_only_sounds_alike_is_passed_over(tmp_path: Pat
                     "podSets": [{"template": {"spec": {"containers": [{"resources": {"requests": {"cpu": "1x"}}}]}}}]
                 }
             },
-            "Workload default/w: podSet main: requests: ",
+            "Workload default/w: podSet main: container : resources.requests: ",
             id="no quantity",
         ),
         pytest.param({"spec": {"podSets": [{"count": "many"}]}}, "count: expected a whole number", id="a word"),
