@@ -8,9 +8,11 @@ the object has them, since a list of built-in objects drops that prefix from eac
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import orjson
+
+T = TypeVar("T")
 
 JsonObject: TypeAlias = dict[str, Any]
 """A decoded JSON object whose shape is not ours to know."""
@@ -80,12 +82,16 @@ def strings(value: JsonValue) -> dict[str, str]:
     return {key: entry for key, entry in value.items() if isinstance(entry, str)}
 
 
-def copy(value: JsonValue) -> JsonValue:
+def copy(value: T) -> T:
     """A deep copy of JSON."""
+    return cast(T, _copy(value))
+
+
+def _copy(value: JsonValue) -> JsonValue:
     if isinstance(value, dict):
-        return {key: copy(entry) for key, entry in value.items()}
+        return {key: _copy(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [copy(entry) for entry in value]
+        return [_copy(entry) for entry in value]
     return value
 
 

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Service-account tokens: signed, checked, and the keys published for others to check.
+
+Owns JSON web tokens with ES256, the issuer's discovery documents, and what a token is bound to. A token of an account
+or pod that is gone, or came back under the same name, is worth nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+
+from multikueue.devcluster.apiserver import documents, objects
+from multikueue.devcluster.apiserver.documents import JsonObject
+from multikueue.devcluster.apiserver.requests import User
+from multikueue.devcluster.apiserver.world import World
+
+ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
+_KEY_ID: Final = "authentication.kubernetes.io/credential-id"
+
+
+class Tokens:
+    """Signs and checks the tokens of one cluster."""
+
+    def __init__(self, world: World, key: bytes) -> None:
+        """`key` is a P-256 private key, PEM."""
+        loaded = serialization.load_pem_private_key(key, password=None)
+        if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+            raise TypeError(f"the signing key is of type {type(loaded).__name__}, expected an elliptic curve key")
+        self._world = world
+        self._key = loaded
+        self._public = loaded.public_key()
+        der = self._public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        self._key_id = _encode(hashlib.sha256(der).digest())
+        self._checked: dict[str, JsonObject] = {}
+
+    def issue(
+        self,
+        *,
+        namespace: str,
+        name: str,
+        uid: str,
+        audiences: Sequence[str],
+        seconds: int,
+        bound: Mapping[str, JsonObject],
+    ) -> str:
+        """A token of a service account; `bound` names the pod, secret or node it lives with."""
+        now = int(self._world.now().timestamp())
+        private: JsonObject = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}, **bound}
+        claims = {
+            "aud": list(audiences) or [ISSUER],
+            "exp": now + seconds,
+            "iat": now,
+            "iss": ISSUER,
+            "jti": objects.new_uid(self._world.rng),
+            "kubernetes.io": private,
+            "nbf": now,
+            "sub": f"system:serviceaccount:{namespace}:{name}",
+        }
+        head = _encode(documents.dump({"alg": "ES256", "kid": self._key_id}))
+        signed = f"{head}.{_encode(documents.dump(claims))}"
+        r, s = decode_dss_signature(self._key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
+        return f"{signed}.{_encode(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+
+    def check(self, token: str, audiences: Sequence[str] = ()) -> tuple[User, list[str]] | None:
+        """Whose token it is, and for which of the audiences; None when it is worth nothing."""
+        claims = self._claims(token)
+        now = self._world.now().timestamp()
+        if claims is None or not claims.get("nbf", 0) <= now + 60 or now >= claims.get("exp", 0):
+            return None
+        wanted = list(audiences) or [ISSUER]
+        fitting = [audience for audience in claims.get("aud", ()) if audience in wanted]
+        if not fitting:
+            return None
+        private = documents.child(claims, "kubernetes.io")
+        namespace = private.get("namespace", "")
+        account = documents.child(private, "serviceaccount")
+        stored = self._world.get("serviceaccounts", f"{namespace}/{account.get('name', '')}")
+        if stored is None or stored["metadata"]["uid"] != account.get("uid"):
+            return None
+        extra = {_KEY_ID: (f"JTI={claims.get('jti', '')}",)}
+        for kind in ("pod", "node"):
+            bound = documents.child(private, kind)
+            if not bound:
+                continue
+            key = f"{namespace}/{bound.get('name')}" if kind == "pod" else str(bound.get("name"))
+            found = self._world.get(f"{kind}s", key)
+            if found is None or found["metadata"]["uid"] != bound.get("uid"):
+                return None
+            extra[f"authentication.kubernetes.io/{kind}-name"] = (bound["name"],)
+            extra[f"authentication.kubernetes.io/{kind}-uid"] = (bound["uid"],)
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+        return User(claims["sub"], groups, account["uid"], extra), fitting
+
+    def keys(self) -> JsonObject:
+        """The public keys (`/openid/v1/jwks`)."""
+        numbers = self._public.public_numbers()
+        return {
+            "keys": [
+                {
+                    "use": "sig",
+                    "kty": "EC",
+                    "kid": self._key_id,
+                    "crv": "P-256",
+                    "alg": "ES256",
+                    "x": _encode(numbers.x.to_bytes(32, "big")),
+                    "y": _encode(numbers.y.to_bytes(32, "big")),
+                }
+            ]
+        }
+
+    def configuration(self) -> JsonObject:
+        """What tells others where the keys are."""
+        return {
+            "issuer": ISSUER,
+            "jwks_uri": f"{ISSUER}/openid/v1/jwks",
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        }
+
+    def _claims(self, token: str) -> JsonObject | None:
+        kept = self._checked.get(token)
+        if kept is not None:
+            return kept
+        try:
+            head, body, signature = token.split(".")
+            raw = _decode(signature)
+            if documents.load_object(_decode(head)).get("alg") != "ES256" or len(raw) != 64:
+                return None
+            der = encode_dss_signature(int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big"))
+            self._public.verify(der, f"{head}.{body}".encode(), ec.ECDSA(hashes.SHA256()))
+            claims = documents.load_object(_decode(body))
+        except (ValueError, InvalidSignature):
+            return None
+        if len(self._checked) > 1000:
+            self._checked.clear()
+        self._checked[token] = claims
+        return claims if claims.get("iss") == ISSUER else None
+
+
+def _encode(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _decode(text: str) -> bytes:
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delete: preconditions, grace, finalizers, collections.
+
+Owns what becomes of an object that is asked to go, and telling the garbage collector once it is gone. Namespaces stay
+until their controller has emptied them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from multikueue.core.timestamps import format_time
+from multikueue.devcluster.apiserver import documents, errors, objects, selectors, versions
+from multikueue.devcluster.apiserver.admission import Admission, Review, new_options
+from multikueue.devcluster.apiserver.documents import JsonObject
+from multikueue.devcluster.apiserver.requests import Answer, Request, Target, answer
+from multikueue.devcluster.apiserver.resources import ResourceType
+from multikueue.devcluster.apiserver.storage.entry import Entry
+from multikueue.devcluster.apiserver.world import World
+
+FOREGROUND: Final = "foregroundDeletion"
+ORPHAN: Final = "orphan"
+_POLICIES: Final = ("Background", "Foreground", "Orphan")
+# A real server answers the deletion of these with the object, of others with a Status.
+_RETURNED: Final = frozenset(
+    {"pods", "services", "resourcequotas", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims"}
+    | {"podtemplates", "namespaces"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How something is to be deleted."""
+
+    policy: str = ""
+    grace: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    dry_run: bool = False
+
+
+class Deleter:
+    """Answers deletions."""
+
+    def __init__(self, world: World, admission: Admission) -> None:
+        self._world = world
+        self._admission = admission
+        self.removed: list[Callable[[ResourceType, JsonObject], None]] = []
+        """Told of each object that is gone."""
+
+    async def delete(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        """DELETE of one object. Raises `StatusError`."""
+        options = read_options(request)
+        entry, value = await self._admitted(request, kind, target, options)
+        kept = self.begin(kind, entry, value, options)
+        if kept is not None:
+            return answer(200, versions.outward(kept, kind))
+        if kind.collection in _RETURNED:
+            value["metadata"]["resourceVersion"] = str(entry.version)
+            return answer(200, value)
+        return answer(200, errors.success(kind.about(target.name, value["metadata"]["uid"])))
+
+    async def delete_collection(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        """DELETE of all that is selected. Raises `StatusError`."""
+        options = read_options(request)
+        selection = selectors.selection(request.query, kind)
+        prefix = f"{target.namespace}/" if kind.namespaced and target.namespace else ""
+        gone = []
+        for entry in list(self._world.store.collection(kind.collection).entries(prefix=prefix)):
+            value = entry.parse()
+            if not selection.matches(value, kind):
+                continue
+            name = value["metadata"]["name"]
+            one = Target(kind.group, kind.version, kind.plural, value["metadata"].get("namespace", ""), name)
+            try:
+                current, value = await self._admitted(request, kind, one, options)
+            except errors.StatusError as error:
+                if error.code == 404:
+                    continue
+                raise
+            self.begin(kind, current, value, options)
+            gone.append(value)
+        metadata = {"resourceVersion": str(self._world.store.version)}
+        if not kind.custom:
+            for value in gone:
+                del value["kind"], value["apiVersion"]
+        return answer(
+            200, {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": metadata, "items": gone}
+        )
+
+    def remove(self, kind: ResourceType, key: str, last: JsonObject | None = None) -> None:
+        """Take an object out of the store, whatever it says; nothing happens when it is gone."""
+        entry = self._world.store.collection(kind.collection).get(key)
+        if entry is None:
+            return
+        value = versions.inward(dict(last), kind, versions.storage_api_version(kind)) if last is not None else None
+        event = self._world.store.remove(kind.collection, key, value)
+        for listener in self.removed:
+            listener(kind, event.value())
+
+    def begin(self, kind: ResourceType, entry: Entry, value: JsonObject, options: Options) -> JsonObject | None:
+        """Delete what is stored as `entry`; the object if it stays for a while, None when it is gone."""
+        metadata = value["metadata"]
+        if kind.collection == "namespaces":
+            return self._terminate(kind, entry, value, options)
+        finalizers = [name for name in metadata.get("finalizers") or [] if name not in (FOREGROUND, ORPHAN)]
+        given = metadata.get("finalizers") or []
+        if options.policy == "Foreground":
+            finalizers.append(FOREGROUND)
+        elif options.policy == "Orphan":
+            finalizers.append(ORPHAN)
+        elif not options.policy:
+            finalizers = list(given)
+        grace = kind.behaviour.grace(value, options.grace)
+        marked = "deletionTimestamp" in metadata
+        if not finalizers and not grace:
+            if not options.dry_run:
+                self.remove(kind, entry.key)
+            return None
+        before = documents.copy(value)
+        if marked:
+            seconds = metadata.get("deletionGracePeriodSeconds", 0)
+            if grace is not None and grace < seconds:
+                self._mark(metadata, grace)
+            elif grace is None and not finalizers:
+                if not options.dry_run:
+                    self.remove(kind, entry.key)
+                return None
+            elif grace is None:
+                metadata["deletionGracePeriodSeconds"] = 0
+        else:
+            self._mark(metadata, grace or 0)
+            if metadata.get("generation"):
+                metadata["generation"] += 1
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        else:
+            metadata.pop("finalizers", None)
+        if value == before or options.dry_run:
+            return value
+        metadata.update(objects.ordered(metadata))
+        self._world.store.put(kind.collection, entry.key, value)
+        return value
+
+    def _mark(self, metadata: JsonObject, grace: int) -> None:
+        metadata["deletionTimestamp"] = format_time(self._world.now() + timedelta(seconds=grace))
+        metadata["deletionGracePeriodSeconds"] = grace
+
+    def _terminate(self, kind: ResourceType, entry: Entry, value: JsonObject, options: Options) -> JsonObject | None:
+        metadata = value["metadata"]
+        if not documents.child(value, "spec").get("finalizers") and not metadata.get("finalizers"):
+            self.remove(kind, entry.key)
+            return None
+        if "deletionTimestamp" not in metadata:
+            metadata["deletionTimestamp"] = self._world.stamp()
+            value["status"] = {**documents.child(value, "status"), "phase": "Terminating"}
+            if not options.dry_run:
+                self._world.store.put(kind.collection, entry.key, value)
+        return value
+
+    async def _admitted(
+        self, request: Request, kind: ResourceType, target: Target, options: Options
+    ) -> tuple[Entry, JsonObject]:
+        rows = self._world.store.collection(kind.collection)
+        entry = rows.get(kind.key(target.namespace, target.name))
+        about = kind.about(target.name)
+        if entry is None:
+            raise errors.not_found(about)
+        value = entry.parse()
+        metadata = value["metadata"]
+        if options.uid and options.uid != metadata["uid"]:
+            text = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {metadata['uid']}"
+            raise errors.conflict(about, text)
+        if options.resource_version and options.resource_version != metadata["resourceVersion"]:
+            text = (
+                f"Precondition failed: ResourceVersion in precondition: {options.resource_version}, "
+                f"ResourceVersion in object meta: {metadata['resourceVersion']}"
+            )
+            raise errors.conflict(about, text)
+        review = Review(
+            kind=kind,
+            operation="DELETE",
+            user=request.user,
+            namespace=target.namespace,
+            name=target.name,
+            value=None,
+            old=value,
+            dry_run=options.dry_run,
+            options=new_options("DeleteOptions", "", dry_run=options.dry_run),
+            warnings=request.warnings,
+        )
+        self._admission.check_namespace(review)
+        if self._admission.waits(kind, "DELETE", ""):
+            await self._admission.mutate(review)
+            await self._admission.validate(review)
+            current = rows.get(entry.key)
+            if current is None:
+                raise errors.not_found(about)
+            entry, value = current, current.parse()
+        return entry, value
+
+
+def read_options(request: Request) -> Options:
+    """The options of a deletion, from its body and its parameters. Raises `StatusError`."""
+    body: JsonObject = {}
+    if request.body:
+        found = objects.decode(request)
+        if isinstance(found, dict):
+            body = found
+    query = request.query
+    policy = body.get("propagationPolicy") or query.get("propagationPolicy") or ""
+    orphan = body.get("orphanDependents", query.get("orphanDependents"))
+    if orphan is not None and not policy:
+        policy = "Orphan" if orphan in (True, "true") else "Background"
+    about = errors.About("", "meta.k8s.io", "DeleteOptions")
+    if policy and policy not in _POLICIES:
+        listed = ", ".join(f'"{name}"' for name in ("Foreground", "Background", "Orphan"))
+        text = f'Unsupported value: "{policy}": supported values: {listed}, "nil"'
+        raise errors.invalid(about, [errors.Cause("FieldValueNotSupported", text, "propagationPolicy")])
+    grace = body.get("gracePeriodSeconds")
+    if grace is None and query.get("gracePeriodSeconds"):
+        try:
+            grace = int(query["gracePeriodSeconds"])
+        except ValueError:
+            text = f'strconv.ParseInt: parsing "{query["gracePeriodSeconds"]}": invalid syntax'
+            raise errors.bad_request(text) from None
+    if isinstance(grace, int) and grace < 0:
+        grace = 1
+    preconditions = documents.child(body, "preconditions")
+    dry_run = "All" in (body.get("dryRun") or ()) or "All" in query.get("dryRun", "")
+    return Options(policy, grace, preconditions.get("uid", ""), preconditions.get("resourceVersion", ""), dry_run)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Discovery: which groups, versions and resources there are, in the old form and in the aggregated one."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from multikueue.devcluster.apiserver import documents, errors
+from multikueue.devcluster.apiserver.documents import JsonObject
+from multikueue.devcluster.apiserver.requests import JSON, Answer, Request, answer
+from multikueue.devcluster.apiserver.resources import Registry, ResourceType
+
+_AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+_VERSIONS: Final = ("v2", "v2beta1")
+_ORDER: Final = [
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+]
+
+
+class Discovery:
+    """Answers `/api`, `/apis` and what is below them."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._kept: dict[str, tuple[int, Answer]] = {}
+
+    def core(self, request: Request) -> Answer:
+        """`/api`."""
+        wanted = _aggregated(request)
+        if wanted:
+            return self._keep(f"api {wanted}", lambda: _list([self._group("")], wanted))
+        addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": request.headers.get("host", "")}]
+        body = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
+        return answer(200, body)
+
+    def groups(self, request: Request) -> Answer:
+        """`/apis`."""
+        wanted = _aggregated(request)
+        names = [name for name in _ORDER if self._registry.has(name)]
+        names += sorted(name for name in self._registry.groups if name and name not in _ORDER)
+        if wanted:
+            return self._keep(f"apis {wanted}", lambda: _list([self._group(name) for name in names], wanted))
+        body = {"kind": "APIGroupList", "apiVersion": "v1", "groups": [self._old_group(name) for name in names]}
+        return answer(200, body)
+
+    def group(self, name: str) -> Answer:
+        """`/apis/<group>`. Raises `StatusError`."""
+        if not name or not self._registry.has(name):
+            raise errors.no_resource()
+        return answer(200, {"kind": "APIGroup", "apiVersion": "v1", **self._old_group(name)})
+
+    def resources(self, group: str, version: str) -> Answer:
+        """`/apis/<group>/<version>`. Raises `StatusError`."""
+        if not self._registry.has(group, version):
+            raise errors.no_resource()
+        found = []
+        for kind in self._registry.types(group, version):
+            found.append(_old_resource(kind))
+            for name, entry in sorted(kind.subresources.items()):
+                response = entry["responseKind"]
+                sub: JsonObject = {
+                    "name": f"{kind.plural}/{name}",
+                    "singularName": "",
+                    "namespaced": kind.namespaced,
+                    "kind": response["kind"],
+                    "verbs": entry["verbs"],
+                }
+                if response.get("group") or (response.get("version") and response["version"] != version):
+                    sub.update({"group": response.get("group", ""), "version": response.get("version", "")})
+                found.append(sub)
+        name = f"{group}/{version}" if group else version
+        body: JsonObject = {"kind": "APIResourceList", "groupVersion": name, "resources": found}
+        if group:
+            body = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": found}
+        return answer(200, body)
+
+    def _keep(self, key: str, make: object) -> Answer:
+        kept = self._kept.get(key)
+        if kept is None or kept[0] != self._registry.generation:
+            assert callable(make)
+            kept = self._kept[key] = (self._registry.generation, make())
+        return kept[1]
+
+    def _old_group(self, name: str) -> JsonObject:
+        versions = [
+            {"groupVersion": f"{name}/{version}", "version": version} for version in self._registry.groups[name]
+        ]
+        return {"name": name, "versions": versions, "preferredVersion": versions[0]}
+
+    def _group(self, name: str) -> JsonObject:
+        versions = []
+        for version in self._registry.groups[name]:
+            resources = [_resource(kind) for kind in self._registry.types(name, version)]
+            versions.append({"version": version, "resources": resources, "freshness": "Current"})
+        return {"metadata": {"name": name} if name else {}, "versions": versions}
+
+
+def _aggregated(request: Request) -> str:
+    accept = request.headers.get("accept", "")
+    for part in accept.split(","):
+        if "as=APIGroupDiscoveryList" in part:
+            for version in _VERSIONS:
+                if f"v={version};" in f"{part.strip()};":
+                    return version
+        elif part.strip().startswith(JSON):
+            return ""
+    return ""
+
+
+def _list(groups: list[JsonObject], version: str) -> Answer:
+    body = {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "metadata": {},
+        "items": groups,
+    }
+    raw = documents.dump(body)
+    etag = hashlib.sha512(raw).hexdigest().upper()
+    headers = {"Vary": "Accept", "ETag": f'"{etag}"'}
+    return Answer(200, raw, _AGGREGATED.format(version), headers)
+
+
+def _resource(kind: ResourceType) -> JsonObject:
+    response = {"group": kind.group, "version": kind.version, "kind": kind.kind} if kind.custom else _bare(kind.kind)
+    found: JsonObject = {
+        "resource": kind.plural,
+        "responseKind": response,
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.singular,
+        "verbs": list(kind.verbs),
+    }
+    if kind.short_names:
+        found["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        found["categories"] = list(kind.categories)
+    if kind.subresources:
+        names = ("subresource", "responseKind", "verbs")
+        found["subresources"] = [
+            {name: entry[name] for name in names} for _, entry in sorted(kind.subresources.items())
+        ]
+    return found
+
+
+def _bare(kind: str) -> JsonObject:
+    return {"group": "", "version": "", "kind": kind}
+
+
+def _old_resource(kind: ResourceType) -> JsonObject:
+    found: JsonObject = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": list(kind.verbs),
+    }
+    if kind.short_names:
+        found["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        found["categories"] = list(kind.categories)
+    seed = f"{kind.group}/{kind.kind}/{kind.namespaced}"
+    found["storageVersionHash"] = hashlib.sha256(seed.encode()).hexdigest()[:11] + "="
+    return found

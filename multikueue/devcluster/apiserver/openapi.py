@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpenAPI: the documents that kubectl validates, explains and edits by.
+
+Owns the index and the document of each group and version of v3, put together from the table of definitions and the
+schemas of custom resources, and a v2 document of the same. Made when first asked for, and kept until the registry
+changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+from multikueue.devcluster.apiserver import documents, errors
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+from multikueue.devcluster.apiserver.requests import Answer
+from multikueue.devcluster.apiserver.resources import Registry, ResourceType
+from multikueue.devcluster.apiserver.schema import builtin
+
+_SCHEMAS: Final = "#/components/schemas/"
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
+_PATCHES: Final = (
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+)
+_PARAMETERS: Final = {
+    "dryRun": "When present, indicates that modifications should not be persisted.",
+    "fieldManager": "The name of the actor or entity that is making these changes.",
+    "fieldValidation": "How the server treats unknown or duplicate fields: Ignore, Warn or Strict.",
+}
+
+
+class OpenApi:
+    """Answers `/openapi`."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._kept: dict[str, bytes] = {}
+        self._generation = -1
+
+    def index(self) -> Answer:
+        """`/openapi/v3`."""
+        paths = {}
+        for group, versions in self._registry.groups.items():
+            for version in versions:
+                path = f"apis/{group}/{version}" if group else f"api/{version}"
+                mark = hashlib.sha512(f"{path} {self._registry.generation}".encode()).hexdigest().upper()
+                paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={mark}"}
+        return Answer(200, documents.dump({"paths": paths}))
+
+    def document(self, path: str) -> Answer:
+        """`/openapi/v3/<path>`. Raises `StatusError`."""
+        parts = path.strip("/").split("/")
+        group = parts[1] if len(parts) == 3 and parts[0] == "apis" else ""
+        version = parts[-1]
+        if (parts[0] == "api") is bool(group) or not self._registry.has(group, version):
+            raise errors.no_resource()
+        return Answer(200, self._keep(f"v3 {group}/{version}", lambda: self._make(group, version)))
+
+    def v2(self) -> Answer:
+        """`/openapi/v2`, in JSON whatever form is asked for."""
+        return Answer(200, self._keep("v2", self._make_v2))
+
+    def _keep(self, key: str, make: Callable[[], JsonObject]) -> bytes:
+        if self._generation != self._registry.generation:
+            self._kept.clear()
+            self._generation = self._registry.generation
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = documents.dump(make())
+        return found
+
+    def _make(self, group: str, version: str) -> JsonObject:
+        schemas: JsonObject = {}
+        paths: JsonObject = {}
+        for kind in self._registry.types(group, version):
+            name = self._add(schemas, kind)
+            paths.update(_paths(kind, name))
+        for name in ("DeleteOptions", "Status", "APIResourceList", "WatchEvent"):
+            _close(f"{_META}{name}", schemas)
+        return {
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": builtin.table("version.json")["gitVersion"]},
+            "paths": paths,
+            "components": {"schemas": schemas},
+        }
+
+    def _make_v2(self) -> JsonObject:
+        schemas: JsonObject = {}
+        paths: JsonObject = {}
+        for kind in self._registry.types():
+            name = self._add(schemas, kind)
+            for path, item in _paths(kind, name).items():
+                paths[path] = {
+                    verb: {
+                        "x-kubernetes-group-version-kind": operation["x-kubernetes-group-version-kind"],
+                        "x-kubernetes-action": operation["x-kubernetes-action"],
+                        "consumes": list(_PATCHES) if verb == "patch" else ["*/*"],
+                        "parameters": [
+                            {"name": p["name"], "in": p["in"], "type": "string", "uniqueItems": True}
+                            for p in operation.get("parameters", ())
+                        ],
+                        "responses": {"200": {"description": "OK", "schema": {"$ref": f"#/definitions/{name}"}}},
+                    }
+                    for verb, operation in item.items()
+                }
+        return {
+            "swagger": "2.0",
+            "info": {"title": "Kubernetes", "version": builtin.table("version.json")["gitVersion"]},
+            "paths": paths,
+            "definitions": _as_v2(schemas),
+        }
+
+    def _add(self, schemas: JsonObject, kind: ResourceType) -> str:
+        if not kind.custom:
+            name = builtin.definition_of(kind.group, kind.version, kind.kind) or ""
+            if name:
+                _close(name, schemas)
+                listed = name + "List"
+                if listed in builtin.definitions():
+                    _close(listed, schemas)
+            return name
+        name = ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
+        schemas[name] = _custom(kind)
+        _close(f"{_META}ObjectMeta", schemas)
+        _close(f"{_META}ListMeta", schemas)
+        schemas[f"{name}List"] = {
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                **_TYPE_FIELDS,
+                "items": {"type": "array", "items": {"allOf": [{"$ref": f"{_SCHEMAS}{name}"}], "default": {}}},
+                "metadata": {"allOf": [{"$ref": f"{_SCHEMAS}{_META}ListMeta"}]},
+            },
+            "x-kubernetes-group-version-kind": [{"group": kind.group, "version": kind.version, "kind": kind.list_kind}],
+        }
+        return name
+
+
+def _custom(kind: ResourceType) -> JsonObject:
+    source = documents.child(kind.version_entry, "schema", "openAPIV3Schema")
+    properties = {name: _public(entry) for name, entry in documents.child(source, "properties").items()}
+    properties.update(_TYPE_FIELDS)
+    properties["metadata"] = {
+        "description": "Standard object's metadata. More info: "
+        "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
+        "allOf": [{"$ref": f"{_SCHEMAS}{_META}ObjectMeta"}],
+    }
+    found = {key: entry for key, entry in source.items() if key != "properties"}
+    found["properties"] = properties
+    found["x-kubernetes-group-version-kind"] = [{"group": kind.group, "version": kind.version, "kind": kind.kind}]
+    return found
+
+
+def _public(schema: JsonValue) -> JsonValue:
+    """A part of a structural schema as OpenAPI shows it."""
+    if isinstance(schema, dict):
+        if schema.get("x-kubernetes-preserve-unknown-fields") and not schema.get("properties"):
+            # A client must not take the absence of properties for a ban on them.
+            return {key: _public(entry) for key, entry in schema.items() if key not in ("properties", "items")}
+        return {key: _public(entry) for key, entry in schema.items()}
+    if isinstance(schema, list):
+        return [_public(entry) for entry in schema]
+    return schema
+
+
+_TYPE_FIELDS: Final = {
+    "apiVersion": {
+        "description": "APIVersion defines the versioned schema of this representation of an object. Servers should "
+        "convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: "
+        "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+        "type": "string",
+    },
+    "kind": {
+        "description": "Kind is a string value representing the REST resource this object represents. Servers may "
+        "infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: "
+        "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+        "type": "string",
+    },
+}
+
+
+def _close(name: str, schemas: JsonObject) -> None:
+    """Add a definition and everything it refers to."""
+    waiting = [name]
+    while waiting:
+        current = waiting.pop()
+        if current in schemas or current not in builtin.definitions():
+            continue
+        schemas[current] = builtin.definitions()[current]
+        waiting += _references(schemas[current])
+
+
+def _references(schema: JsonValue) -> list[str]:
+    if isinstance(schema, dict):
+        found = [schema["$ref"].removeprefix(_SCHEMAS)] if isinstance(schema.get("$ref"), str) else []
+        for entry in schema.values():
+            if isinstance(entry, dict | list):
+                found += _references(entry)
+        return found
+    if isinstance(schema, list):
+        return [name for entry in schema for name in _references(entry)]
+    return []
+
+
+def _as_v2(schema: JsonValue) -> JsonValue:
+    if isinstance(schema, dict):
+        if list(schema.get("allOf", ())) and len(schema["allOf"]) == 1 and "$ref" in schema["allOf"][0]:
+            schema = {**{k: v for k, v in schema.items() if k not in ("allOf", "default")}, **schema["allOf"][0]}
+        if schema.get("format") == "int-or-string":
+            return {"description": schema.get("description", ""), "type": "string", "format": "int-or-string"}
+        if schema.get("oneOf") and "type" not in schema:
+            schema = {**{k: v for k, v in schema.items() if k != "oneOf"}, "type": "string"}
+        found = {}
+        for key, entry in schema.items():
+            if key in ("oneOf", "anyOf", "not", "nullable") and not isinstance(entry, dict):
+                continue
+            if key == "$ref" and isinstance(entry, str):
+                found[key] = entry.replace(_SCHEMAS, "#/definitions/")
+            else:
+                found[key] = _as_v2(entry)
+        return found
+    if isinstance(schema, list):
+        return [_as_v2(entry) for entry in schema]
+    return schema
+
+
+def _paths(kind: ResourceType, name: str) -> JsonObject:
+    base = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    scope = "/namespaces/{namespace}" if kind.namespaced else ""
+    collection = f"{base}{scope}/{kind.plural}"
+    gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    found: JsonObject = {collection: {}, f"{collection}/{{name}}": {}}
+
+    def operation(action: str, *, writes: bool) -> JsonObject:
+        content = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{name}"}}} if name else {}
+        made: JsonObject = {
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": gvk,
+            "responses": {"200": {"description": "OK", "content": content}},
+        }
+        if writes:
+            made["parameters"] = [
+                {"name": p, "in": "query", "description": text, "schema": {"type": "string", "uniqueItems": True}}
+                for p, text in _PARAMETERS.items()
+            ]
+        return made
+
+    if "list" in kind.verbs:
+        found[collection]["get"] = operation("list", writes=False)
+    if "create" in kind.verbs:
+        found[collection]["post"] = operation("post", writes=True)
+    one = found[f"{collection}/{{name}}"]
+    if "get" in kind.verbs:
+        one["get"] = operation("get", writes=False)
+    if "update" in kind.verbs:
+        one["put"] = operation("put", writes=True)
+    if "patch" in kind.verbs:
+        one["patch"] = operation("patch", writes=True)
+        one["patch"]["requestBody"] = {
+            "content": {media: {"schema": {"$ref": f"{_SCHEMAS}{_META}Patch"}} for media in _PATCHES}
+        }
+    if "delete" in kind.verbs:
+        one["delete"] = operation("delete", writes=True)
+    return {path: item for path, item in found.items() if item}

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Get, list and watch.
+
+Owns what the parameters mean: resource versions, pages over a consistent snapshot, WatchList. Reads never wait, unless
+a conversion webhook has to be asked.
+"""
+
+from __future__ import annotations
+
+import random
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from typing import Final
+
+from multikueue.devcluster.apiserver import documents, errors, forms, selectors, versions
+from multikueue.devcluster.apiserver.conversion import Converter
+from multikueue.devcluster.apiserver.documents import JsonObject
+from multikueue.devcluster.apiserver.errors import StatusError
+from multikueue.devcluster.apiserver.requests import Answer, Reply, Request, Stream, Target
+from multikueue.devcluster.apiserver.resources import ResourceType
+from multikueue.devcluster.apiserver.storage.collection import Collection, Compacted
+from multikueue.devcluster.apiserver.storage.entry import Entry, Event
+from multikueue.devcluster.apiserver.watching import DEFAULT_SECONDS, WatchFeed
+from multikueue.devcluster.apiserver.world import World
+
+_EXPIRED_TOKEN: Final = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+class Reader:
+    """Answers reads."""
+
+    def __init__(self, world: World, converter: Converter) -> None:
+        self._world = world
+        self._converter = converter
+        self.feeds: set[WatchFeed] = set()
+        """The watches that are open."""
+        self.stale: int | None = None
+        """A fault on demand: lists answer as of this version."""
+
+    def get(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        """One object, when no webhook is needed for it. Raises `StatusError`."""
+        entry = self._world.store.collection(kind.collection).get(kind.key(target.namespace, target.name))
+        if entry is None:
+            raise errors.not_found(kind.about(target.name))
+        raw = entry.raw if entry.raw.startswith(kind.prefix) else versions.present(entry.raw, kind)
+        form = forms.negotiate(request)
+        return Answer(200, forms.single(raw, kind, form, self._world.now()) if form.shape else raw)
+
+    async def get_converted(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        """One object, by way of the webhook."""
+        entry = self._world.store.collection(kind.collection).get(kind.key(target.namespace, target.name))
+        if entry is None:
+            raise errors.not_found(kind.about(target.name))
+        (raw,) = await self._converter.convert([entry.raw], kind)
+        return Answer(200, forms.single(raw, kind, forms.negotiate(request), self._world.now()))
+
+    def list_all(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        """A list, when no webhook is needed for it. Raises `StatusError`."""
+        entries, metadata = self._select(request, kind, target)
+        form = forms.negotiate(request)
+        prefix = kind.prefix
+        items = [e.raw if e.raw.startswith(prefix) else versions.present(e.raw, kind) for e in entries]
+        return Answer(200, forms.listed(items, kind, form, self._world.now(), metadata))
+
+    async def list_converted(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        """A list, by way of the webhook."""
+        entries, metadata = self._select(request, kind, target)
+        items = await self._converter.convert([entry.raw for entry in entries], kind)
+        return Answer(200, forms.listed(items, kind, forms.negotiate(request), self._world.now(), metadata))
+
+    def watch(self, request: Request, kind: ResourceType, target: Target) -> Reply:
+        """A watch. Raises `StatusError`."""
+        world, query = self._world, request.query
+        selection = selectors.selection(query, kind)
+        form = forms.negotiate(request)
+        if target.name:
+            selection = selectors.Selection(selection.labels, (*selection.fields, ("metadata.name", True, target.name)))
+        collection = world.store.collection(kind.collection)
+        prefix = f"{target.namespace}/" if kind.namespaced and target.namespace else ""
+        version_text = query.get("resourceVersion", "")
+        version = _version(version_text)
+        if version > world.store.version:
+            raise errors.too_large_version(version, world.store.version)
+        initial: Sequence[Entry] = ()
+        backlog: Sequence[Event] = ()
+        initial_end = False
+        match_rule = query.get("resourceVersionMatch", "")
+        if "sendInitialEvents" in query:
+            if match_rule != "NotOlderThan":
+                raise _invalid_options(kind, "sendInitialEvents")
+            if request.flag("sendInitialEvents"):
+                if not request.flag("allowWatchBookmarks"):
+                    raise _invalid_options(kind, "allowWatchBookmarks")
+                initial = list(collection.entries(prefix=prefix))
+                initial_end = True
+            elif version:
+                backlog = self._since(collection, version)
+        elif match_rule:
+            raise _invalid_options(kind, "resourceVersionMatch")
+        elif version == 0:
+            initial = list(collection.entries(prefix=prefix))
+        else:
+            try:
+                backlog = collection.since(version)
+            except Compacted as gone:
+                error = errors.expired(f"too old resource version: {gone.asked} ({gone.oldest})")
+                return Answer(200, b'{"type":"ERROR","object":' + documents.dump(error.document()) + b"}\n")
+        seconds = float(query.get("timeoutSeconds") or 0) or DEFAULT_SECONDS * (1 + random.random())
+        waits = versions.waits(kind)
+        feed = WatchFeed(
+            world,
+            kind,
+            collection=collection,
+            prefix=prefix,
+            selection=selection,
+            form=form,
+            seconds=seconds,
+            bookmarks=request.flag("allowWatchBookmarks"),
+            backlog=backlog,
+            initial=initial,
+            initial_end=initial_end,
+            convert=(lambda raws: self._converter.convert(raws, kind)) if waits else None,
+            ended=self.feeds.discard,
+        )
+        feed.client = request.user.name
+        self.feeds.add(feed)
+        return Stream(feed)
+
+    def _since(self, collection: Collection, version: int) -> Sequence[Event]:
+        try:
+            return collection.since(version)
+        except Compacted as gone:
+            raise errors.expired(f"too old resource version: {gone.asked} ({gone.oldest})") from gone
+
+    def _select(self, request: Request, kind: ResourceType, target: Target) -> tuple[list[Entry], JsonObject]:
+        world, query = self._world, request.query
+        selection = selectors.selection(query, kind)
+        collection = world.store.collection(kind.collection)
+        prefix = f"{target.namespace}/" if kind.namespaced and target.namespace else ""
+        limit = _limit(query.get("limit", ""))
+        token = query.get("continue", "")
+        match_rule = query.get("resourceVersionMatch", "")
+        version_text = query.get("resourceVersion", "")
+        asked = _version(version_text)
+        after = ""
+        at: int | None = None
+        shown = world.store.version
+        if token:
+            if version_text and version_text != "0":
+                raise errors.bad_request("specifying resource version is not allowed when using continue")
+            at, after = _open_token(token)
+            if at < 0:
+                at = None
+            else:
+                shown = at
+        else:
+            if match_rule and match_rule not in ("Exact", "NotOlderThan"):
+                raise _invalid_options(kind, "resourceVersionMatch")
+            if match_rule and not version_text:
+                raise _invalid_options(kind, "resourceVersionMatch")
+            if asked > world.store.version:
+                raise errors.too_large_version(asked, world.store.version)
+            if asked and (match_rule == "Exact" or (limit and not match_rule)):
+                at = shown = asked
+        if at is None and self.stale is not None:
+            at = shown = self.stale
+        found: list[Entry] = []
+        more = False
+        try:
+            for entry in collection.entries(prefix=prefix, after=after, at=at):
+                if not selection.everything and not self._matches(selection, entry, kind):
+                    continue
+                if limit and len(found) == limit:
+                    more = True
+                    break
+                found.append(entry)
+        except Compacted as gone:
+            if not token:
+                raise errors.expired("The resourceVersion for the provided list is too old.") from gone
+            raise errors.expired(_EXPIRED_TOKEN) from gone
+        metadata: JsonObject = {"resourceVersion": str(shown)}
+        if more:
+            metadata["continue"] = _token(shown, found[-1].key)
+            if selection.everything:
+                metadata["remainingItemCount"] = collection.count(prefix=prefix, after=found[-1].key)
+        return found, metadata
+
+    def _matches(self, selection: selectors.Selection, entry: Entry, kind: ResourceType) -> bool:
+        name = selection.name
+        if name is not None and not entry.key.endswith(name):
+            return False
+        value = entry.parse()
+        return selection.matches(versions.outward(value, kind) if kind.collection == "events" else value, kind)
+
+
+def _version(text: str) -> int:
+    if not text:
+        return 0
+    try:
+        found = int(text)
+        if found < 0:
+            raise ValueError
+    except ValueError:
+        raise errors.bad_request(
+            f'invalid resource version: resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": '
+            "invalid syntax"
+        ) from None
+    return found
+
+
+def _limit(text: str) -> int:
+    try:
+        return max(0, int(text or 0))
+    except ValueError:
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+def _invalid_options(kind: ResourceType, field: str) -> StatusError:
+    text = {
+        "sendInitialEvents": "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        "allowWatchBookmarks": "Forbidden: sendInitialEvents requires setting allowWatchBookmarks to true",
+        "resourceVersionMatch": "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+    }[field]
+    cause = errors.Cause(
+        "FieldValueForbidden", text, "resourceVersionMatch" if field != "allowWatchBookmarks" else field
+    )
+    return errors.invalid(errors.About("", "meta.k8s.io", "ListOptions"), [cause])
+
+
+def _token(version: int, key: str) -> str:
+    body = documents.dump({"v": "meta.k8s.io/v1", "rv": version, "start": f"{key}\u0000"})
+    return urlsafe_b64encode(body).decode().rstrip("=")
+
+
+def _open_token(text: str) -> tuple[int, str]:
+    try:
+        value = documents.load(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        return int(value["rv"]), str(value["start"]).rstrip("\u0000")
+    except (ValueError, KeyError, TypeError) as error:
+        raise errors.bad_request(f"invalid continue token: continue key is not valid: {error}") from error

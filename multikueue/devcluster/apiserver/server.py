@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API server: one request in, one answer out.
+
+Owns routing, authentication, authorization, faults and the audit log around the handlers. Implements `wire.Handler`.
+What needs no waiting is answered in the same turn of the event loop: a coroutine is run to its end at once when nothing
+it may meet (webhooks, conversion by webhook) can make it wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Final
+
+from multikueue.core.clock import Clock, SystemClock
+from multikueue.core.errors import BadInput
+from multikueue.core.timestamps import format_micro_time
+from multikueue.devcluster.apiserver import bootstrap, documents, errors, faults, health, objects, versions
+from multikueue.devcluster.apiserver.admission import Admission
+from multikueue.devcluster.apiserver.auth import authentication
+from multikueue.devcluster.apiserver.auth.authentication import Authentication
+from multikueue.devcluster.apiserver.auth.rbac import Authorizer
+from multikueue.devcluster.apiserver.auth.tokens import Tokens
+from multikueue.devcluster.apiserver.conversion import Converter
+from multikueue.devcluster.apiserver.definitions import Definitions
+from multikueue.devcluster.apiserver.deleting import Deleter
+from multikueue.devcluster.apiserver.discovery import Discovery
+from multikueue.devcluster.apiserver.errors import StatusError
+from multikueue.devcluster.apiserver.faults import Faults
+from multikueue.devcluster.apiserver.hooks import Hooks
+from multikueue.devcluster.apiserver.openapi import OpenApi
+from multikueue.devcluster.apiserver.reading import Reader
+from multikueue.devcluster.apiserver.requests import MASTERS, Answer, Reply, Request, Target, User, answer, target
+from multikueue.devcluster.apiserver.resources import Registry, ResourceType
+from multikueue.devcluster.apiserver.reviews import Reviews
+from multikueue.devcluster.apiserver.schema import builtin
+from multikueue.devcluster.apiserver.storage.store import Journal, Store
+from multikueue.devcluster.apiserver.subresources import Subresources
+from multikueue.devcluster.apiserver.world import World
+from multikueue.devcluster.apiserver.writing import Writer
+
+_REVIEW_GROUPS: Final = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
+_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "GET": "get", "HEAD": "get"}
+_WRITES: Final = {"POST": "CREATE", "PUT": "UPDATE", "PATCH": "UPDATE", "DELETE": "DELETE"}
+_ALLOWED: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "get": "GET", "list": "GET", "watch": "GET"}
+
+Audit = Callable[[documents.JsonObject], None]
+Logs = Callable[[Request, Target], Coroutine[object, object, Reply]]
+"""What answers `pods/log`; whoever runs the pods provides it."""
+
+
+class ApiServer:
+    """One cluster's API, without any socket."""
+
+    def __init__(
+        self,
+        *,
+        signing_key: bytes,
+        journal: Journal | None = None,
+        clock: Clock | None = None,
+        static_tokens: Mapping[str, User] | None = None,
+        services: Mapping[str, str] | None = None,
+        audit: Audit | None = None,
+    ) -> None:
+        self.world = World(Store(journal), Registry(), clock or SystemClock())
+        world = self.world
+        bootstrap.populate(world)
+        self.hooks = Hooks(rng=world.rng, services=services)
+        self.authorizer = Authorizer(world)
+        self.tokens = Tokens(world, signing_key)
+        self.authentication = Authentication(tokens=self.tokens, authorizer=self.authorizer, static=static_tokens)
+        self.admission = Admission(world, self.hooks)
+        converter = Converter(self.hooks)
+        self.reader = Reader(world, converter)
+        self.writer = Writer(world, self.admission, converter)
+        self.deleter = Deleter(world, self.admission)
+        self.writer.removed = self.deleter.remove
+        self.definitions = Definitions(world)
+        self.writer.definition_problems = self.definitions.problems
+        self.subresources = Subresources(world, self.writer, self.deleter, self.tokens)
+        self.faults = Faults(world.rng)
+        self.logs: Logs | None = None
+        self._reviews = Reviews(world, self.authorizer, self.tokens)
+        self._discovery = Discovery(world.registry)
+        self._openapi = OpenApi(world.registry)
+        self._audit = audit
+
+    # wire.Handler
+
+    def handle(self, request: Request) -> Reply | Coroutine[object, object, Reply | None]:
+        """The answer, or what has to be awaited for it."""
+        try:
+            request.user = self.authentication.user(request)
+            if self.faults.rules:
+                rule = self.faults.of(request)
+                if rule is not None and not (request.path == "/faults" and MASTERS in request.user.groups):
+                    return self._faulty(rule, request)
+            return self._route(request)
+        except StatusError as error:
+            return self._failed(error, request)
+
+    def certificate_user(self, certificate: bytes) -> User | None:
+        """Who a client certificate (DER) that the authority has signed belongs to."""
+        return authentication.certificate_user(certificate)
+
+    # faults that are switches
+
+    def cut_watches(self, *, user: str = "") -> None:
+        """Break all watches, or those of one client."""
+        for feed in list(self.reader.feeds):
+            if not user or feed.client == user:
+                feed.cut()
+
+    def compact(self) -> None:
+        """Forget the history, and tell running watches that they are too old."""
+        self.world.store.compact()
+        for feed in list(self.reader.feeds):
+            feed.fail(errors.expired("The resourceVersion for the provided watch is too old."))
+
+    async def close(self) -> None:
+        """End every watch, and give back what is open."""
+        for feed in list(self.reader.feeds):
+            feed.finish()
+        await self.hooks.close()
+        self.world.store.close()
+
+    # inside
+
+    def _failed(self, error: StatusError, request: Request) -> Answer:
+        headers = dict(error.headers)
+        if error.retry_after is not None:
+            headers["Retry-After"] = str(error.retry_after)
+        found = Answer(error.code, documents.dump(error.document()), headers=headers)
+        self._note(request, found)
+        return found
+
+    async def _faulty(self, rule: faults.Fault, request: Request) -> Reply | None:
+        if rule.seconds:
+            await asyncio.sleep(rule.seconds)
+        if rule.hang:
+            await asyncio.Event().wait()
+        if rule.drop:
+            return None
+        if rule.code:
+            return self._failed(faults.error(rule), request)
+        found = self._route(request)
+        return await found if isinstance(found, Coroutine) else found
+
+    def _route(self, request: Request) -> Reply | Coroutine[object, object, Reply | None]:
+        path = request.path
+        meant = target(path)
+        if meant is None or not meant.resource:
+            return self._plain(request, meant)
+        kind = self.world.registry.find(meant.group, meant.version, meant.resource)
+        if kind is None:
+            if not self.world.registry.has(meant.group, meant.version):
+                return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
+            raise errors.no_resource()
+        if meant.namespace and not kind.namespaced and kind.plural != "namespaces":
+            raise errors.no_resource()
+        method = request.method
+        watches = method == "GET" and (
+            meant.watch or (bool(request.query_text) and "watch" in request.query and request.flag("watch"))
+        )
+        if watches and not meant.subresource:
+            verb = "watch"
+        elif method == "GET" and not meant.name:
+            verb = "list"
+        elif method == "DELETE":
+            verb = "delete" if meant.name else "deletecollection"
+        else:
+            verb = _VERBS.get(method, "")
+        user = request.user
+        if MASTERS not in user.groups:
+            self.authorizer.check(
+                user,
+                verb=verb,
+                group=meant.group,
+                resource=meant.resource,
+                namespace=meant.namespace,
+                name=meant.name,
+                sub=meant.subresource,
+            )
+        found = self._dispatch(request, kind, meant, verb)
+        if isinstance(found, Coroutine):
+            if self._waits(kind, method, meant):
+                return self._guarded(found, request)
+            found = _run(found)
+        if self._audit is not None:
+            self._note(request, found)
+        return found
+
+    def _dispatch(
+        self, request: Request, kind: ResourceType, meant: Target, verb: str
+    ) -> Reply | Coroutine[object, object, Reply]:
+        if meant.subresource:
+            return self._subresource(request, kind, meant)
+        if kind.group in _REVIEW_GROUPS and verb == "create":
+            return self._reviews.create(request, kind, meant)
+        if verb not in kind.verbs:
+            raise errors.method_not_allowed()
+        match verb:
+            case "get":
+                if versions.waits(kind):
+                    return self.reader.get_converted(request, kind, meant)
+                return self.reader.get(request, kind, meant)
+            case "list":
+                if versions.waits(kind):
+                    return self.reader.list_converted(request, kind, meant)
+                return self.reader.list_all(request, kind, meant)
+            case "watch":
+                return self.reader.watch(request, kind, meant)
+            case "create":
+                if meant.name:
+                    raise errors.method_not_allowed()
+                if kind.plural == "bindings":
+                    return self._bind(request, meant)
+                return self.writer.create(request, kind, meant)
+            case "update":
+                return self.writer.replace(request, kind, meant)
+            case "patch":
+                return self.writer.patch(request, kind, meant)
+            case "delete":
+                return self.deleter.delete(request, kind, meant)
+        return self.deleter.delete_collection(request, kind, meant)
+
+    def _bind(self, request: Request, meant: Target) -> Coroutine[object, object, Reply]:
+        pods = self.world.registry.find("", "v1", "pods")
+        assert pods is not None
+        return self.subresources.bind(request, pods, meant)
+
+    def _subresource(
+        self, request: Request, kind: ResourceType, meant: Target
+    ) -> Reply | Coroutine[object, object, Reply]:
+        name, method = meant.subresource, request.method
+        entry = kind.subresources.get(name)
+        if entry is None:
+            raise errors.no_resource()
+        if method not in {_ALLOWED.get(verb) for verb in entry["verbs"]}:
+            raise errors.method_not_allowed()
+        match name:
+            case "scale":
+                if method == "GET":
+                    return self.subresources.get_scale(request, kind, meant)
+                return self.subresources.write_scale(request, kind, meant)
+            case "binding":
+                return self.subresources.bind(request, kind, meant)
+            case "eviction":
+                return self.subresources.evict(request, kind, meant)
+            case "token":
+                return self.subresources.issue_token(request, kind, meant)
+            case "finalize":
+                return self.subresources.finalize(request, kind, meant)
+            case "log":
+                return self._log(request, kind, meant)
+        if method == "GET":
+            return self.reader.get(request, kind, meant)
+        if method == "PUT":
+            return self.writer.replace(request, kind, meant)
+        return self.writer.patch(request, kind, meant)
+
+    def _log(self, request: Request, kind: ResourceType, meant: Target) -> Reply | Coroutine[object, object, Reply]:
+        pod = self.world.get(kind.collection, kind.key(meant.namespace, meant.name))
+        if pod is None:
+            raise errors.not_found(kind.about(meant.name))
+        containers = [entry["name"] for entry in documents.items(pod, "spec", "containers")]
+        asked = request.query.get("container", "")
+        if asked and asked not in containers:
+            raise errors.bad_request(f"container {asked} is not valid for pod {meant.name}")
+        if not documents.child(pod, "spec").get("nodeName"):
+            return Answer(200, b"", "text/plain")
+        if self.logs is None:
+            raise errors.internal(f"the pods of node {pod['spec']['nodeName']} are run by nobody who keeps logs")
+        return self.logs(request, meant)
+
+    def _waits(self, kind: ResourceType, method: str, meant: Target) -> bool:
+        if meant.subresource == "log" or versions.waits(kind):
+            return True
+        operation = _WRITES.get(method)
+        if operation is None:
+            return False
+        # An apply or a PUT may turn out to be a create.
+        return self.admission.waits(kind, operation, meant.subresource) or (
+            operation == "UPDATE" and self.admission.waits(kind, "CREATE", meant.subresource)
+        )
+
+    async def _guarded(self, waiting: Coroutine[object, object, Reply], request: Request) -> Reply:
+        try:
+            found = await waiting
+        except StatusError as error:
+            return self._failed(error, request)
+        self._note(request, found)
+        return found
+
+    def _plain(self, request: Request, meant: Target | None) -> Reply:
+        path = request.path.rstrip("/") or "/"
+        if path not in ("/healthz", "/livez", "/readyz", "/version"):
+            self.authorizer.check_path(request.user, verb=request.method.lower(), path=path)
+        if meant is not None:
+            if meant.group and not self.world.registry.has(meant.group, meant.version):
+                return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
+            return self._discovery.resources(meant.group, meant.version)
+        parts = path.split("/")
+        match parts[1]:
+            case "api" if len(parts) == 2:
+                return self._discovery.core(request)
+            case "apis" if len(parts) == 2:
+                return self._discovery.groups(request)
+            case "apis" if len(parts) == 3:
+                return self._discovery.group(parts[2])
+            case "version":
+                return answer(200, builtin.table("version.json"))
+            case "healthz" | "livez" | "readyz":
+                return health.check(path, verbose="verbose" in request.query)
+            case "openapi":
+                if path == "/openapi/v3":
+                    return self._openapi.index()
+                if path == "/openapi/v2":
+                    return self._openapi.v2()
+                return self._openapi.document(path.removeprefix("/openapi/v3/"))
+            case "openid" if path == "/openid/v1/jwks":
+                return answer(200, self.tokens.keys())
+            case ".well-known" if path == "/.well-known/openid-configuration":
+                return answer(200, self.tokens.configuration())
+            case "faults" if MASTERS in request.user.groups:
+                return self._faults(request)
+            case "" if path == "/":
+                return answer(200, {"paths": self._paths()})
+        return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
+
+    def _paths(self) -> list[str]:
+        found = ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz"]
+        for group, served in self.world.registry.groups.items():
+            if group:
+                found += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in served)]
+        return sorted([*found, "/version"])
+
+    def _faults(self, request: Request) -> Answer:
+        """GET shows the rules, PUT replaces them; `PUT /faults?compact=true&cutWatches=true` does these once."""
+        if request.method == "PUT":
+            try:
+                self.faults.rules = faults.read(objects.decode(request) or [])
+                if "clockOffset" in request.query:
+                    self.world.clock_offset = float(request.query["clockOffset"])
+                if "staleReads" in request.query:
+                    self.reader.stale = int(request.query["staleReads"]) or None
+            except (BadInput, ValueError) as error:
+                raise errors.bad_request(str(error)) from error
+            if request.flag("compact"):
+                self.compact()
+            if request.flag("cutWatches"):
+                self.cut_watches(user=request.query.get("user", ""))
+        return answer(200, faults.document(self.faults.rules))
+
+    def _note(self, request: Request, reply: Reply) -> None:
+        if self._audit is not None:
+            self._audit(
+                {
+                    "kind": "Event",
+                    "apiVersion": "audit.k8s.io/v1",
+                    "level": "Metadata",
+                    "stage": "ResponseComplete",
+                    "requestURI": request.path + (f"?{request.query_text}" if request.query_text else ""),
+                    "verb": request.method.lower(),
+                    "user": request.user.document(),
+                    "userAgent": request.headers.get("user-agent", ""),
+                    "responseStatus": {"code": reply.status},
+                    "requestReceivedTimestamp": format_micro_time(self.world.now()),
+                }
+            )
+
+
+def _run(coroutine: Coroutine[object, object, Reply]) -> Reply:
+    """Run to its end what has nothing to wait for."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        found: Reply = done.value
+        return found
+    coroutine.close()
+    raise RuntimeError(f"{coroutine!r} waited where nothing could make it wait")

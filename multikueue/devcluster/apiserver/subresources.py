@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subresources that are more than a part of their object: scale, binding, eviction, token, finalize, log.
+
+Owns what each does; `status` and `approval` are ordinary updates and handled by `writing`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from multikueue.core.timestamps import format_time
+from multikueue.devcluster.apiserver import documents, errors, objects, versions
+from multikueue.devcluster.apiserver.admission import selects
+from multikueue.devcluster.apiserver.auth.tokens import ISSUER, Tokens
+from multikueue.devcluster.apiserver.deleting import Deleter, Options
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+from multikueue.devcluster.apiserver.patch import json_patch
+from multikueue.devcluster.apiserver.requests import Answer, Request, Target, answer
+from multikueue.devcluster.apiserver.resources import ResourceType
+from multikueue.devcluster.apiserver.world import World
+from multikueue.devcluster.apiserver.writing import Writer, manager_of
+
+_DEFAULT_SECONDS: Final = 3600
+_LEAST_SECONDS: Final = 600
+_SCALE_PATHS: Final = {
+    "specReplicasPath": ".spec.replicas",
+    "statusReplicasPath": ".status.replicas",
+    "labelSelectorPath": "",
+}
+
+
+class Subresources:
+    """Answers requests for subresources."""
+
+    def __init__(self, world: World, writer: Writer, deleter: Deleter, tokens: Tokens) -> None:
+        self._world = world
+        self._writer = writer
+        self._deleter = deleter
+        self._tokens = tokens
+
+    def get_scale(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        """GET of `scale`. Raises `StatusError`."""
+        value = self._object(kind, target)
+        return answer(200, _scale(versions.outward(value, kind), kind))
+
+    async def write_scale(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        """PUT or PATCH of `scale`. Raises `StatusError`."""
+        paths = _paths(kind)
+        body = objects.decode(request)
+
+        def transform(old: JsonObject) -> JsonObject:
+            scale = _scale(old, kind)
+            if request.method == "PUT":
+                wanted: JsonValue = body
+            elif "json-patch" in request.headers.get("content-type", ""):
+                try:
+                    wanted = json_patch.json_patch(scale, body)
+                except json_patch.PatchFailed as error:
+                    raise errors.rejected() from error
+            else:
+                wanted = json_patch.merge_patch(scale, body)
+            replicas = documents.child(wanted, "spec").get("replicas", 0) if isinstance(wanted, dict) else None
+            if not isinstance(replicas, int) or isinstance(replicas, bool):
+                raise errors.bad_request(
+                    f"json: cannot unmarshal {replicas!r} into Go struct field ScaleSpec.spec.replicas"
+                )
+            if replicas < 0:
+                text = f"Invalid value: {replicas}: must be greater than or equal to 0"
+                cause = errors.Cause("FieldValueInvalid", text, "spec.replicas")
+                raise errors.invalid(errors.About(target.name, "autoscaling", "Scale"), [cause])
+            version = documents.metadata(wanted).get("resourceVersion")
+            new: JsonObject = documents.copy(old)
+            if version and request.method == "PUT":
+                new["metadata"]["resourceVersion"] = version
+            _put(new, paths["specReplicasPath"], replicas)
+            return new
+
+        plain = Target(kind.group, kind.version, kind.plural, target.namespace, target.name)
+        value = await self._writer.change_object(
+            request, kind, plain, transform, manager=manager_of(request), insists=False
+        )
+        return answer(200, _scale(value, kind))
+
+    async def bind(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        """POST of a pod's `binding`. Raises `StatusError`."""
+        body = objects.decode(request)
+        node = documents.child(body, "target").get("name", "") if isinstance(body, dict) else ""
+        name = target.name or documents.metadata(body).get("name", "")
+        about = kind.about(name)
+        if not node:
+            cause = errors.Cause("FieldValueRequired", "Required value", "target.name")
+            raise errors.invalid(errors.About(name, "", "Binding"), [cause])
+        pod = self._object(kind, Target("", "v1", "pods", target.namespace, name))
+        spec, metadata = pod["spec"], pod["metadata"]
+        if metadata.get("deletionTimestamp"):
+            raise errors.conflict(about, f"pod {name} is being deleted, cannot be assigned to a host")
+        if spec.get("nodeName"):
+            raise errors.conflict(about, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+        if spec.get("schedulingGates"):
+            raise errors.conflict(about, f"pod {name} has non-empty .spec.schedulingGates")
+        uid = documents.metadata(body).get("uid")
+        if uid and uid != metadata["uid"]:
+            text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
+            raise errors.conflict(about, text)
+        spec["nodeName"] = node
+        conditions = [
+            entry for entry in documents.items(pod, "status", "conditions") if entry.get("type") != "PodScheduled"
+        ]
+        condition = {
+            "type": "PodScheduled",
+            "status": "True",
+            "lastProbeTime": None,
+            "lastTransitionTime": self._world.stamp(),
+        }
+        pod["status"] = {**documents.child(pod, "status"), "conditions": [*conditions, condition]}
+        self._world.store.put(kind.collection, kind.key(target.namespace, name), pod)
+        return answer(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+
+    async def evict(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        """POST of a pod's `eviction`. Raises `StatusError`."""
+        body = objects.decode(request)
+        options = documents.child(body, "deleteOptions") if isinstance(body, dict) else {}
+        pod = self._object(kind, target)
+        entry = self._world.store.collection(kind.collection).get(kind.key(target.namespace, target.name))
+        ended = documents.child(pod, "status").get("phase") in ("Succeeded", "Failed")
+        labels = documents.strings(pod["metadata"].get("labels"))
+        for budget in self._world.objects("poddisruptionbudgets.policy", namespace=target.namespace):
+            if ended or not selects(documents.child(budget, "spec").get("selector"), labels):
+                continue
+            if documents.child(budget, "status").get("disruptionsAllowed", 0) <= 0:
+                text = "Cannot evict pod as it would violate the pod's disruption budget."
+                name = budget["metadata"]["name"]
+                cause = errors.Cause(
+                    "DisruptionBudget", f"The disruption budget {name} does not allow evicting pods currently"
+                )
+                raise errors.StatusError(429, "TooManyRequests", text, None, [cause])
+        if entry is not None:
+            self._deleter.begin(kind, entry, pod, Options(grace=options.get("gracePeriodSeconds")))
+        return answer(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+
+    def issue_token(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        """POST of a service account's `token`. Raises `StatusError`."""
+        account = self._object(kind, target)
+        body = objects.decode(request)
+        spec = documents.child(body, "spec") if isinstance(body, dict) else {}
+        seconds = spec.get("expirationSeconds") or _DEFAULT_SECONDS
+        about = errors.About(target.name, "authentication.k8s.io", "TokenRequest")
+        if seconds < _LEAST_SECONDS:
+            text = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
+            raise errors.invalid(about, [errors.Cause("FieldValueInvalid", text, "spec.expirationSeconds")])
+        audiences = spec.get("audiences") or [ISSUER]
+        bound: dict[str, JsonObject] = {}
+        reference = documents.child(spec, "boundObjectRef")
+        if reference:
+            plural = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}.get(reference.get("kind", ""), "")
+            key = reference["name"] if plural == "nodes" else f"{target.namespace}/{reference.get('name')}"
+            found = self._world.get(plural, key) if plural else None
+            if found is None:
+                raise errors.not_found(errors.About(reference.get("name", ""), "", plural))
+            bound[plural.removesuffix("s")] = {"name": reference["name"], "uid": found["metadata"]["uid"]}
+        token = self._tokens.issue(
+            namespace=target.namespace,
+            name=target.name,
+            uid=account["metadata"]["uid"],
+            audiences=audiences,
+            seconds=seconds,
+            bound=bound,
+        )
+        ends = self._world.now() + timedelta(seconds=seconds)
+        return answer(
+            201,
+            {
+                "kind": "TokenRequest",
+                "apiVersion": "authentication.k8s.io/v1",
+                "metadata": {
+                    "name": target.name,
+                    "namespace": target.namespace,
+                    "creationTimestamp": self._world.stamp(),
+                },
+                "spec": {
+                    "audiences": audiences,
+                    "expirationSeconds": seconds,
+                    "boundObjectRef": reference or None,
+                },
+                "status": {"token": token, "expirationTimestamp": format_time(ends)},
+            },
+        )
+
+    async def finalize(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        """PUT of a namespace's `finalize`. Raises `StatusError`."""
+        value = objects.read(request, kind)
+        value["metadata"].setdefault("name", target.name)
+        return await self._writer.change(
+            request, kind, target, lambda _: documents.copy(value), manager=manager_of(request), insists=False
+        )
+
+    def _object(self, kind: ResourceType, target: Target) -> JsonObject:
+        found = self._world.get(kind.collection, kind.key(target.namespace, target.name))
+        if found is None:
+            raise errors.not_found(kind.about(target.name))
+        return found
+
+
+def _paths(kind: ResourceType) -> dict[str, str]:
+    return {**_SCALE_PATHS, **kind.subresources["scale"].get("paths", {})}
+
+
+def _scale(value: JsonObject, kind: ResourceType) -> JsonObject:
+    paths = _paths(kind)
+    metadata = value["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status: JsonObject = {"replicas": next(documents.walk(value, paths["statusReplicasPath"]), 0)}
+    if kind.custom:
+        selector = next(documents.walk(value, paths["labelSelectorPath"]), "") if paths["labelSelectorPath"] else ""
+    else:
+        labels = documents.strings(documents.child(value, "spec", "selector").get("matchLabels"))
+        selector = ",".join(f"{key}={entry}" for key, entry in sorted(labels.items()))
+    if selector:
+        status["selector"] = selector
+    replicas = next(documents.walk(value, paths["specReplicasPath"]), 0)
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "spec": {"replicas": replicas} if replicas else {},
+        "status": status,
+    }
+
+
+def _put(value: JsonObject, path: str, entry: JsonValue) -> None:
+    *parents, last = path.lstrip(".").split(".")
+    for name in parents:
+        value = value.setdefault(name, {})
+    value[last] = entry
