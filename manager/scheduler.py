@@ -51,6 +51,7 @@ _log = logging.getLogger(__name__)
 _RUNNERS: Final = 48  # more writes at once than one API server answers in a round trip, fewer than its default limit
 _SLICE_SECONDS: Final = 0.02  # how long cycles may hold the event loop before watches and writes get a turn
 _PACES: Final = (0.001, 0.002, 0.004, 0.008, 0.010)
+_MIN_SAMPLING_SECONDS: Final = 1.0  # a configured interval of nothing must not spin
 _INVALID_PAUSE: Final = 1.0  # a write that is refused will be refused again; once a second shows it without spinning
 
 Touched = Callable[[Resource, Key], None]
@@ -68,6 +69,7 @@ class Scheduler:
         self._shapes = intake.Shapes()
         self._outbox = Outbox(runners=_RUNNERS)
         self._wake = anyio.Event()
+        self._queues_changed = anyio.Event()
         self._events = 0  # a cycle is only repeated for news when this has moved
         self._pause_until = 0.0
         self._failures = 0
@@ -159,6 +161,8 @@ class Scheduler:
 
     def _mark(self, resource: Resource, key: Key, obj: JsonObject | None) -> None:
         """Tell whose figures may have changed."""
+        if resource is LOCAL_QUEUES or resource is CLUSTER_QUEUES:
+            self._queues_changed.set()
         if resource is LOCAL_QUEUES:
             self._targets.pop(key, None)
             if obj is not None:
@@ -184,6 +188,22 @@ class Scheduler:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._outbox.run, name="admission-writes")
             tasks.start_soon(self._decide, name="scheduler-loop")
+            tasks.start_soon(self._sample_usage, name="usage-sampling")
+
+    async def _sample_usage(self) -> None:
+        """Let what local queues used fade, each time the engine says (`docs/spec/engine.md §1.10`)."""
+        while True:
+            self._queues_changed = anyio.Event()
+            now = self._clock.now()
+            due, sampled = self.engine.sample_usage(now)
+            for key in sampled:
+                self._touched(LOCAL_QUEUES, key)
+            if sampled:
+                self._events += 1  # another local queue may be first now
+                self._wake.set()
+            pause = None if due is None else max(_MIN_SAMPLING_SECONDS, (due - now).total_seconds())
+            with anyio.move_on_after(pause):
+                await self._queues_changed.wait()
 
     async def _decide(self) -> None:
         unsuccessful = 0

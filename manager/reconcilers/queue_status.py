@@ -8,6 +8,7 @@ back an equal status when nothing changed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
@@ -16,9 +17,10 @@ from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ACTIVE_CONDITION
 from multikueue.core import conditions
 from multikueue.core.conditions import FALSE, TRUE, Condition
+from multikueue.core.quantity import Quantity
 from multikueue.core.timestamps import format_time
 from multikueue.engine.decisions import ClusterQueueState, CohortState, LocalQueueState
-from multikueue.engine.resources import FlavorResource, Usage, text
+from multikueue.engine.resources import MAX_INT64, FlavorResource, Usage, text
 
 
 def cluster_queue_status(queue: JsonObject, state: ClusterQueueState, *, now: datetime) -> JsonObject:
@@ -46,15 +48,31 @@ def local_queue_status(
     """status of a LocalQueue (§8.2); flavors are those of its ClusterQueue, none without it."""
     old: JsonObject = queue.get("status") or {}
     flavors = cluster_queue or {}
+    kept = {name: value for name, value in old.items() if name != "fairSharing"}
+    sharing = _admission_fair_sharing(state)
     return {
-        **old,
+        **kept,
         "conditions": _conditions(queue, active=state.active, reason=str(state.reason), message=state.message, now=now),
         "flavorsReservation": _flavors(flavors, state.reservation, None),
         "flavorsUsage": _flavors(flavors, state.usage, None),
         "pendingWorkloads": state.pending,
         "reservingWorkloads": state.reserving,
         "admittedWorkloads": state.admitted,
+        **({} if sharing is None else {"fairSharing": sharing}),
     }
+
+
+def _admission_fair_sharing(state: LocalQueueState) -> JsonObject | None:
+    """What a new leader goes on from, and the figure that orders; nothing where usage does not order the queue."""
+    if state.weighted_share is None:
+        return None
+    # Rounded up, so that who used a little is not shown as one who used nothing.
+    share = MAX_INT64 if math.isinf(state.weighted_share) else min(MAX_INT64, math.ceil(state.weighted_share))
+    if state.consumed is None or state.consumed_at is None:
+        return {"weightedShare": share}
+    consumed = {name: str(Quantity.of_milli(math.ceil(value * 1000))) for name, value in sorted(state.consumed.items())}
+    recorded = {"consumedResources": consumed, "lastUpdate": format_time(state.consumed_at)}
+    return {"weightedShare": share, "admissionFairSharingStatus": recorded}
 
 
 def cohort_status(cohort: JsonObject, state: CohortState) -> JsonObject:

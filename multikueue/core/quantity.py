@@ -62,6 +62,10 @@ class Quantity:
         """That many thousandths, as processor time is counted."""
         return cls(milli * (_NANO // 1000), Format.DECIMAL_SI)
 
+    def __float__(self) -> float:
+        """The amount in units, as near as a float comes."""
+        return self._nano / _NANO
+
     def ceil(self) -> int:
         """Whole units, rounded towards positive infinity."""
         return -(-self._nano // _NANO)

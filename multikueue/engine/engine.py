@@ -126,12 +126,13 @@ class Engine(World):
             self.usage_order.absolve(record.local_queue, key)
         self.waiting.readmit(record.workload, now, RequeueReason.FAILED_AFTER_NOMINATION)
 
-    def sample_usage(self, now: datetime) -> datetime | None:
-        """Sample what local queues consume, where that is due; when to come back (§1.10)."""
+    def sample_usage(self, now: datetime) -> tuple[datetime | None, tuple[Key, ...]]:
+        """Sample what local queues consume, where that is due: when to come back, and whose was sampled (§1.10)."""
         order = self.usage_order
         if order is None:
-            return None
+            return None, ()
         following: list[datetime] = []
+        sampled: list[Key] = []
         for key, value in self.waiting.local_queues.items():
             live = self.lives.get(value.cluster_queue)
             if live is None or live.queue.usage_of is None:
@@ -143,10 +144,11 @@ class Engine(World):
                 for flavor_resource, amount in held.admitted.items() if held is not None else ():
                     admitted[flavor_resource.resource] = admitted.get(flavor_resource.resource, 0) + amount
                 order.sample(key, admitted, now)
+                sampled.append(key)
                 due = order.due(key)
             if due is not None:
                 following.append(due)
-        return min(following, default=None)
+        return min(following, default=None), tuple(sampled)
 
     # Looking.
 

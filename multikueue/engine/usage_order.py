@@ -41,6 +41,12 @@ class UsageOrder:
             record = self._queues[local_queue] = Consumption()
         return record
 
+    def resume(self, local_queue: Key, consumed: Mapping[str, float], sampled_at: datetime | None) -> None:
+        """Go on from what a former leader recorded; what this one has sampled is newer and stays."""
+        record = self.of(local_queue)
+        if record.sampled_at is None and sampled_at is not None:
+            record.consumed, record.sampled_at = dict(consumed), sampled_at
+
     def forget(self, local_queue: Key) -> None:
         """Forget a local queue."""
         self._queues.pop(local_queue, None)

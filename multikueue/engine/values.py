@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from multikueue.api.constants import (
     AdmissionMode,
@@ -122,13 +123,18 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalQueue:
-    """A LocalQueue; the weight and what it consumed count for admission fair sharing only."""
+    """A LocalQueue; the weight and what it consumed count for admission fair sharing only.
+
+    What it consumed, in base units, is what the status last said: where a new leader starts from.
+    """
 
     key: Key
     cluster_queue: str
     stop_policy: StopPolicy = StopPolicy.NONE
     weight: float = 1.0
     terminating: bool = False
+    consumed: Mapping[str, float] = field(default_factory=dict, compare=False)
+    sampled_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

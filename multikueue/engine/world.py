@@ -119,6 +119,7 @@ class World:
         """A LocalQueue came or changed."""
         if self.usage_order is not None:
             self.usage_order.of(value.key).weight = value.weight
+            self.usage_order.resume(value.key, value.consumed, value.sampled_at)
         former = self.waiting.local_queues.get(value.key)
         if former == value:
             return

@@ -104,12 +104,17 @@ def local_queue(source: Source) -> LocalQueue:
     """A LocalQueue."""
     data = fields.read(source)
     spec = fields.mapping(data, "spec")
+    sampled = fields.mapping(
+        fields.mapping(fields.mapping(data, "status"), "fairSharing"), "admissionFairSharingStatus"
+    )
     return LocalQueue(
         key=fields.key_of(data),
         cluster_queue=fields.text(spec, "clusterQueue"),
         stop_policy=_stop_policy(spec),
         weight=fields.weight(spec),
         terminating=fields.deleting(data),
+        consumed={name: float(amount) for name, amount in fields.quantities(sampled, "consumedResources").items()},
+        sampled_at=fields.moment(sampled, "lastUpdate"),
     )
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from multikueue.api.constants import AdmissionMode, CheckState, FungibilityPolicy, QueueingStrategy, StopPolicy
@@ -116,6 +118,14 @@ def test_flavors_cohorts_local_queues_and_the_rest() -> None:
         {"metadata": {"name": "l", "namespace": "n"}, "spec": {"clusterQueue": "q", "stopPolicy": "Hold"}}
     )
     assert (local.key, local.cluster_queue, local.stop_policy) == (Key("n", "l"), "q", StopPolicy.HOLD)
+    recorded = {"consumedResources": {"cpu": "1500m"}, "lastUpdate": "2026-11-21T10:00:00Z"}
+    used = intake.local_queue(
+        {
+            "metadata": {"name": "l", "namespace": "n"},
+            "status": {"fairSharing": {"weightedShare": 1, "admissionFairSharingStatus": recorded}},
+        }
+    )
+    assert (used.consumed, used.sampled_at) == ({"cpu": 1.5}, datetime(2026, 11, 21, 10, tzinfo=UTC))
     check = {"metadata": {"name": "c"}, "spec": {"controllerName": "x"}}
     assert not intake.admission_check(check).active
     active = {**check, "status": {"conditions": [{"type": "Active", "status": "True"}]}}

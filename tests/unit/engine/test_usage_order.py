@@ -113,12 +113,25 @@ def test_a_failed_admission_takes_its_penalty_back() -> None:
 def test_sampling_says_when_to_come_back() -> None:
     bench = shared()
     bench.add(holding(workload("held", "q", pods(cpu="2")), "q"))
-    assert bench.engine.sample_usage(bench.now) == at(300)
+    first = bench.engine.sample_usage(bench.now)
+    assert first[0] == at(300)
+    assert key("q") in first[1]
+    assert bench.engine.sample_usage(bench.now) == (at(300), ())
     bench.pass_time(300)
-    assert bench.engine.sample_usage(bench.now) == at(600)
+    assert bench.engine.sample_usage(bench.now)[0] == at(600)
     consumed = bench.engine.local_queue_state(key("q")).consumed
     assert consumed is not None
     assert 0 < consumed["cpu"] < 2
+
+
+def test_a_new_leader_goes_on_from_what_the_status_recorded() -> None:
+    bench = shared()
+    recorded = LocalQueue(key=key("q"), cluster_queue="q", consumed={"cpu": 8.0}, sampled_at=at(-1800))
+    bench.engine.upsert_local_queue(recorded, bench.now)
+    assert bench.engine.sample_usage(bench.now)[0] == at(300)
+    assert bench.engine.local_queue_state(key("q")).consumed == {"cpu": pytest.approx(4.0)}
+    bench.engine.upsert_local_queue(replace(recorded, consumed={"cpu": 99.0}), bench.now)
+    assert bench.engine.local_queue_state(key("q")).consumed == {"cpu": pytest.approx(4.0)}, "its own is newer"
 
 
 def test_victims_come_from_the_local_queue_that_used_more() -> None:

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from manager.reconcilers.queue_status import cluster_queue_status, cohort_status, local_queue_status
 from multikueue.api.reasons import LocalQueueReason
 from multikueue.core.keys import Key
+from multikueue.core.timestamps import format_time
 from multikueue.engine.decisions import ClusterQueueState, CohortState, LocalQueueState
 from multikueue.engine.resources import FlavorResource
 from tests.unit.manager.builders import NOW, Object, at
@@ -101,6 +105,31 @@ def test_a_share_comes_and_goes_with_fair_sharing() -> None:
     with_share = cohort_status(cohort, CohortState(name="c", weighted_share=1))
     assert with_share == {"fairSharing": {"weightedShare": 1}}
     assert cohort_status(cohort | {"status": with_share}, CohortState(name="c")) == {}
+
+
+def test_what_a_local_queue_used_is_shown_where_usage_orders_its_queue() -> None:
+    lq: Object = {"metadata": {"name": "lq", "namespace": "team"}, "spec": {"clusterQueue": "cq"}}
+    used = LocalQueueState(
+        key=Key("team", "lq"),
+        active=True,
+        reason=LocalQueueReason.READY,
+        message="m",
+        consumed={"cpu": 1.0005, "memory": 2.0**30},
+        consumed_at=NOW,
+        weighted_share=1.2,
+    )
+    shown = local_queue_status(lq, queue(), used, now=NOW)
+    assert shown["fairSharing"] == {
+        "weightedShare": 2,
+        "admissionFairSharingStatus": {
+            "consumedResources": {"cpu": "1001m", "memory": "1073741824"},
+            "lastUpdate": format_time(NOW),
+        },
+    }
+    never = local_queue_status(lq, queue(), replace(used, weighted_share=math.inf, consumed_at=None), now=NOW)
+    assert never["fairSharing"] == {"weightedShare": 2**63 - 1}
+    off = local_queue_status(lq | {"status": shown}, queue(), replace(used, weighted_share=None), now=NOW)
+    assert "fairSharing" not in off
 
 
 def test_a_local_queue_without_its_cluster_queue_shows_no_flavors() -> None:
