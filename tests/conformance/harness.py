@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same requests to the embedded API server and to a real one, and what differs between the answers.
+
+Owns sending, taking out what no two servers share (uids, versions, times, random names), and the comparison. A case is
+a coroutine function that talks to one `Side`; `Both.judge` plays it on both sides and compares everything that was
+answered. Differences that somebody has looked at and accepts stand in `differences.yaml`, a case's id and the reason;
+an entry whose case is equal fails, so that the list never tells of what is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import aiohttp
+import pytest
+import yaml
+
+from multikueue.devcluster.apiserver.listener import Listener
+from multikueue.devcluster.apiserver.requests import MASTERS, User
+from multikueue.devcluster.apiserver.server import ApiServer
+from multikueue.devcluster.binaries.provider import BinariesProvider
+from multikueue.devcluster.cluster import ADMIN_GROUP, ADMIN_USER
+from multikueue.devcluster.pki import new_key
+from multikueue.devcluster.provider import ClusterSpec
+from multikueue.kube import credentials
+
+Json: TypeAlias = Any
+"""Whatever JSON can hold."""
+PatchType: TypeAlias = Literal["merge", "json", "strategic", "apply"]
+
+_MEDIA: Final[Mapping[PatchType, str]] = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+_DIFFERENCES: Final = Path(__file__).with_name("differences.yaml")
+_UUID: Final = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+_TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_VERSION_WORDS: Final = re.compile(r"(ResourceVersion in (?:precondition|object meta)): (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said."""
+
+    status: int
+    content_type: str
+    body: Json
+    """Parsed when it is JSON, else the text."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request; `{ns}` and `{id}` in the path, the query and the body's strings are the case's own."""
+
+    method: str
+    path: str
+    body: Json = None
+    """JSON to be; bytes are sent as they are."""
+    content_type: str = "application/json"
+    accept: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Server:
+    """One API server and a connection to it."""
+
+    def __init__(self, name: str, url: str, session: aiohttp.ClientSession, tls: ssl.SSLContext | bool) -> None:
+        self.name = name
+        self.url = url
+        self.session = session
+        self.tls = tls
+
+    async def send(self, exchange: Exchange) -> Answer:
+        """The answer to one request."""
+        body = exchange.body
+        headers = {"Accept": exchange.accept, **exchange.headers}
+        if body is not None:
+            headers.setdefault("Content-Type", exchange.content_type)
+            body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self.session.request(
+            exchange.method, self.url + exchange.path, data=body, headers=headers, ssl=self.tls
+        ) as response:
+            raw = await response.read()
+            media = response.headers.get("Content-Type", "")
+            return Answer(response.status, media, _read(raw, media), tuple(response.headers.getall("Warning", ())))
+
+    async def stream(self, exchange: Exchange) -> AsyncIterator[Json]:
+        """The lines of a streamed answer as they come."""
+        headers = {"Accept": exchange.accept, **exchange.headers}
+        async with self.session.request(
+            exchange.method, self.url + exchange.path, headers=headers, ssl=self.tls
+        ) as response:
+            if response.status != 200:
+                raw = await response.read()
+                yield {"status": response.status, "body": _read(raw, response.headers.get("Content-Type", ""))}
+                return
+            rest = b""
+            async for chunk in response.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if line.strip():
+                        yield json.loads(line)
+
+
+def _read(raw: bytes, media: str) -> Json:
+    if "json" in media and raw:
+        return json.loads(raw)
+    return raw.decode(errors="replace")
+
+
+class Side:
+    """One case on one server: sends, and keeps what was answered for the comparison."""
+
+    def __init__(self, server: Server, case_id: str) -> None:
+        self.server = server
+        self.id = "c" + hashlib.sha256(case_id.encode()).hexdigest()[:10]
+        """A name of this case's own, for what has no namespace; `{id}` in paths and bodies."""
+        self.ns = self.id
+        """The case's namespace, which is there when the case begins; `{ns}` in paths and bodies."""
+        self.record: list[tuple[str, Json]] = []
+
+    async def begin(self) -> None:
+        """Make the case's namespace, unrecorded."""
+        namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": self.ns}}
+        await self.quietly(Exchange("POST", "/api/v1/namespaces", namespace))
+
+    async def quietly(self, exchange: Exchange) -> Answer:
+        """The answer, which is not compared; for what a case needs to be there."""
+        found = await self.server.send(self._own(exchange))
+        if found.status >= 400:
+            raise AssertionError(f"{self.server.name}: {exchange.method} {exchange.path}: {found.body}")
+        return found
+
+    async def exchange(self, exchange: Exchange) -> Answer:
+        """The answer, which is compared."""
+        found = await self.server.send(self._own(exchange))
+        self.note(
+            f"{exchange.method} {exchange.path}",
+            {
+                "status": found.status,
+                "contentType": found.content_type,
+                "warnings": list(found.warnings),
+                "body": found.body,
+            },
+        )
+        return found
+
+    async def send(self, method: str, path: str, body: Json = None, **more: Json) -> Answer:
+        """The answer, which is compared; `more` are the fields of `Exchange`."""
+        return await self.exchange(Exchange(method, path, body, **more))
+
+    async def get(self, path: str, **more: Json) -> Answer:
+        """GET."""
+        return await self.send("GET", path, **more)
+
+    async def post(self, path: str, body: Json, **more: Json) -> Answer:
+        """POST."""
+        return await self.send("POST", path, body, **more)
+
+    async def put(self, path: str, body: Json, **more: Json) -> Answer:
+        """PUT."""
+        return await self.send("PUT", path, body, **more)
+
+    async def delete(self, path: str, body: Json = None, **more: Json) -> Answer:
+        """DELETE."""
+        return await self.send("DELETE", path, body, **more)
+
+    async def patch(self, kind: PatchType, path: str, body: Json, **more: Json) -> Answer:
+        """PATCH of one type."""
+        return await self.send("PATCH", path, body, content_type=_MEDIA[kind], **more)
+
+    async def watch(self, path: str, *, count: int | None = None, seconds: float = 20.0) -> list[Json]:
+        """The events of a watch, compared: the first `count`, or all until the server ends it."""
+        found = []
+        async with self.watching(path) as events:
+            async with asyncio.timeout(seconds):
+                async for event in events:
+                    found.append(event)
+                    if count is not None and len(found) >= count:
+                        break
+        self.note(f"WATCH {path}", found)
+        return found
+
+    @asynccontextmanager
+    async def watching(self, path: str) -> AsyncIterator[AsyncIterator[Json]]:
+        """A running watch, whose events are not recorded until `note` is told."""
+        events = self.server.stream(self._own(Exchange("GET", path)))
+        try:
+            yield events
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+
+    def note(self, what: str, value: Json) -> None:
+        """Compare this, too."""
+        self.record.append((what, value))
+
+    def own(self, value: Json) -> Json:
+        """The value with `{ns}` and `{id}` filled in."""
+        if isinstance(value, str):
+            return value.replace("{ns}", self.ns).replace("{id}", self.id)
+        if isinstance(value, dict):
+            return {self.own(key): self.own(entry) for key, entry in value.items()}
+        if isinstance(value, list):
+            return [self.own(entry) for entry in value]
+        return value
+
+    def _own(self, exchange: Exchange) -> Exchange:
+        return Exchange(
+            exchange.method,
+            self.own(exchange.path),
+            self.own(exchange.body),
+            exchange.content_type,
+            exchange.accept,
+            {key: self.own(value) for key, value in exchange.headers.items()},
+        )
+
+
+Play: TypeAlias = Callable[[Side], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to be true of both servers."""
+
+    topic: str
+    name: str
+    play: Play
+
+    @property
+    def id(self) -> str:
+        """As `differences.yaml` names it."""
+        return f"{self.topic}/{self.name}"
+
+
+class Cases:
+    """The cases of one topic, gathered by decorator or added as tables."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.all: list[Case] = []
+
+    def case(self, name: str) -> Callable[[Play], Play]:
+        """A case that is a function of a side; the name is a sentence."""
+
+        def keep(play: Play) -> Play:
+            self.add(name, play)
+            return play
+
+        return keep
+
+    def add(self, name: str, play: Play) -> None:
+        """A case. Raises `ValueError` when the topic has one of that name."""
+        if any(case.name == name for case in self.all):
+            raise ValueError(f"{self.topic} has two cases named {name!r}")
+        self.all.append(Case(self.topic, name, play))
+
+    def exchanges(self, name: str, *steps: Exchange) -> None:
+        """A case that is a list of requests."""
+
+        async def play(side: Side) -> None:
+            for step in steps:
+                await side.exchange(step)
+
+        self.add(name, play)
+
+    def params(self) -> list[Any]:
+        """For `pytest.mark.parametrize("case", …)`."""
+        return [pytest.param(case, id=case.name) for case in self.all]
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """The two servers."""
+
+    embedded: Server
+    real: Server
+    api: ApiServer
+    """The embedded one from inside, for faults and clocks."""
+
+    async def judge(self, case: Case) -> Literal["equal", "listed"]:
+        """Play the case on both; fails when they differ and nobody has accepted that."""
+        sides = [Side(server, case.id) for server in (self.embedded, self.real)]
+        await asyncio.gather(*(self._play(case, side) for side in sides))
+        found = compare(*(Normalizer(side).all() for side in sides))
+        reason = differences().get(case.id)
+        if not found and reason is None:
+            return "equal"
+        if found and reason is not None:
+            return "listed"
+        if reason is not None:
+            pytest.fail(f"{case.id} stands in differences.yaml and is equal: take it off", pytrace=False)
+        pytest.fail("embedded (-) and real (+) differ:\n" + "\n".join(found), pytrace=False)
+
+    async def _play(self, case: Case, side: Side) -> None:
+        await side.begin()
+        await case.play(side)
+
+
+@cache
+def differences() -> dict[str, str]:
+    """The differences that somebody has looked at, by case id."""
+    found = yaml.safe_load(_DIFFERENCES.read_text()) or {}
+    return {str(key): str(reason) for key, reason in found.items()}
+
+
+class Normalizer:
+    """Names what no two servers share by the order in which it was first seen."""
+
+    def __init__(self, side: Side) -> None:
+        self._record = side.record
+        self._url = side.server.url
+        self._uids: dict[str, str] = {}
+        self._versions: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+
+    def all(self) -> list[tuple[str, Json]]:
+        """What was answered, comparable."""
+        return [(what, self.value(answer)) for what, answer in self._record]
+
+    def value(self, value: Json, key: str = "") -> Json:
+        """One document, comparable."""
+        if isinstance(value, dict):
+            self._learn(value)
+            found = {name: self.value(entry, name) for name, entry in value.items()}
+            if _is_collection(found):
+                # A real server's own leases move on the version of every list.
+                found["metadata"] = {**found["metadata"], "resourceVersion": "<version of the store>"}
+            return found
+        if isinstance(value, list):
+            if key == "managedFields":
+                # The entries are sorted by their times, whole seconds that the two servers do not share.
+                value = sorted(value, key=_manager_order)
+            return [self.value(entry, key) for entry in value]
+        if not isinstance(value, str):
+            return value
+        if key == "resourceVersion" and value.isdigit() and value != "0":
+            return self._versions.setdefault(value, f"<version {len(self._versions) + 1}>")
+        return self._text(value)
+
+    def _learn(self, value: dict[str, Json]) -> None:
+        prefix, name = value.get("generateName"), value.get("name")
+        if isinstance(prefix, str) and isinstance(name, str) and prefix and name.startswith(prefix):
+            self._names.setdefault(name, f"{prefix}<random {len(self._names) + 1}>")
+
+    def _text(self, value: str) -> str:
+        value = _UUID.sub(lambda m: self._uids.setdefault(m[0], f"<uid {len(self._uids) + 1}>"), value)
+        value = _TIME.sub("<time>", value)
+        value = _VERSION_WORDS.sub(lambda m: f"{m[1]}: {self._versions.get(m[2], m[2])}", value)
+        for name, replacement in self._names.items():
+            value = value.replace(name, replacement)
+        return value.replace(self._url, "<server>")
+
+
+def _is_collection(value: dict[str, Json]) -> bool:
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict) or not metadata.get("resourceVersion"):
+        return False
+    return isinstance(value.get("items", value.get("rows")), list) or "name" not in metadata
+
+
+def _manager_order(entry: Json) -> list[str]:
+    return [str(entry.get(name)) for name in ("operation", "manager", "apiVersion", "subresource")]
+
+
+def compare(left: Sequence[tuple[str, Json]], right: Sequence[tuple[str, Json]]) -> list[str]:
+    """What differs, a line for each place; nothing when the answers are equal."""
+    found = []
+    for number, ((what, mine), (_, theirs)) in enumerate(zip(left, right, strict=False), start=1):
+        lines = list(_differences(mine, theirs, ""))
+        if lines:
+            found += [f"{number}. {what}", *(f"   {line}" for line in lines)]
+    if len(left) != len(right):
+        found.append(f"{len(left)} answers instead of {len(right)}")
+    return found
+
+
+def _differences(mine: Json, theirs: Json, path: str) -> Iterator[str]:
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        for name in sorted({*mine, *theirs}):
+            here = f"{path}.{name}"
+            if name not in mine:
+                yield f"{here}: + {_short(theirs[name])}"
+            elif name not in theirs:
+                yield f"{here}: - {_short(mine[name])}"
+            else:
+                yield from _differences(mine[name], theirs[name], here)
+    elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+        for index, (left, right) in enumerate(zip(mine, theirs, strict=True)):
+            yield from _differences(left, right, f"{path}[{index}]")
+    elif mine != theirs or type(mine) is not type(theirs):
+        yield f"{path}: - {_short(mine)}"
+        yield f"{path}: + {_short(theirs)}"
+
+
+def _short(value: Json) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= 2000 else text[:2000] + "…"
+
+
+@asynccontextmanager
+async def servers(provider: BinariesProvider, *, folder: Path) -> AsyncIterator[Both]:
+    """Both servers, running: a real one without controllers, and the embedded one in this event loop."""
+    spec = ClusterSpec(controllers=False, scheduler=False)
+    cluster = await provider.create("conformance", folder=folder, spec=spec)
+    api = ApiServer(signing_key=new_key())
+    api.authentication.insecure = User(ADMIN_USER, (ADMIN_GROUP, "system:authenticated"))
+    async with cluster, Listener(api) as listener:
+        tls = credentials.load(cluster.kubeconfig).tls.context()
+        async with aiohttp.ClientSession() as to_embedded, aiohttp.ClientSession() as to_real:
+            yield Both(
+                Server("embedded", listener.url, to_embedded, True), Server("real", cluster.server, to_real, tls), api
+            )
+
+
+assert ADMIN_GROUP == MASTERS
