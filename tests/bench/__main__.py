@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import tests.bench
 
-_BY_HAND = frozenset({"tests.bench.dispatch", "tests.bench.__main__"})  # needs a federation: see its own docstring
+_BY_HAND = frozenset({"tests.bench.dispatch", "tests.bench.starting", "tests.bench.__main__"})
 
 
 def benches() -> Iterator[str]:
