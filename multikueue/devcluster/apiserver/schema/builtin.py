@@ -21,6 +21,9 @@ _UNTYPED: Final = frozenset(
         "io.k8s.apimachinery.pkg.runtime.RawExtension",
         "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray",
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool",
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray",
     }
 )
 # Defaults that list keys take part with, which OpenAPI does not tell apart from zero values.
