@@ -45,6 +45,7 @@ _MEDIA: Final[Mapping[PatchType, str]] = {
     "apply": "application/apply-patch+yaml",
 }
 _DIFFERENCES: Final = Path(__file__).with_name("differences.yaml")
+_PATIENCE: Final = 10.0
 _UUID: Final = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _VERSION_WORDS: Final = re.compile(r"(ResourceVersion in (?:precondition|object meta)): (\d+)")
@@ -84,7 +85,14 @@ class Server:
         self.tls = tls
 
     async def send(self, exchange: Exchange) -> Answer:
-        """The answer to one request."""
+        """The answer to one request; an `Answer` of status 0 when there is none in time."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await self._send(exchange)
+        except TimeoutError:
+            return Answer(0, "", "no end of the answer")
+
+    async def _send(self, exchange: Exchange) -> Answer:
         body = exchange.body
         headers = {"Accept": exchange.accept, **exchange.headers}
         if body is not None:
