@@ -19,6 +19,7 @@ from multikueue.api.remoteassignment import Phase
 from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
+from multikueue.federation.demands import demands
 from multikueue.federation.ledger import Demand
 from multikueue.federation.mirror import (
     NAME_CONFLICT,
@@ -37,7 +38,6 @@ from multikueue.federation.wire import intent_of, word_of
 from multikueue.kube.controller import Result
 from multikueue.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
 from worker_agent.capacity import Capacity
-from worker_agent.footprint import demands
 from worker_agent.jobs import Jobs
 from worker_agent.mailbox import Mailbox
 from worker_agent.outbox import Outbox

@@ -10,8 +10,9 @@ import pytest
 
 from multikueue.core.selectors import NodeSelectorTerm, Requirement
 from multikueue.core.taints import Taint, Toleration
+from multikueue.federation.demands import demands, pod_requests
 from multikueue.federation.ledger import Demand, NodeFacts, PodFacts
-from worker_agent.footprint import demands, node_facts, pod_facts, pod_requests, small_node, small_pod
+from worker_agent.footprint import node_facts, pod_facts, small_node, small_pod
 
 
 def container(cpu: str, **more: Any) -> dict[str, Any]:
