@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -77,8 +78,10 @@ class KubeClient:
         connections: int = 64,
         idle_watch_seconds: float = _IDLE_WATCH,
         user_agent: str = "multikueue",
+        random: Random | None = None,
     ) -> None:
         self.config = config
+        self._random = random or Random()
         self.requests_sent: Counter[tuple[str, str]] = Counter()
         self._clock = clock or SystemClock()
         self._limiter = Limiter(qps=qps, burst=burst or int(2 * qps) or 1, clock=self._clock) if qps else None
@@ -86,7 +89,15 @@ class KubeClient:
         self._idle_watch = idle_watch_seconds
         self._calls: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
-        self._headers = {"User-Agent": f"{user_agent}/{__version__}", **config.headers}
+        self._user_agent = f"{user_agent}/{__version__}"
+        self._headers: dict[str, str] = {}
+        self._groups: tuple[str, ...] = ()
+        self.use(config)
+
+    def use(self, config: ClusterConfig) -> None:
+        """Send every later request by `config`. It must be the same server: open watches go on as who they were."""
+        self.config = config
+        self._headers = {"User-Agent": self._user_agent, **config.headers}
         if config.impersonate is not None:
             self._headers["Impersonate-User"] = config.impersonate.user
         self._groups = config.impersonate.groups if config.impersonate else ()
@@ -199,8 +210,9 @@ class KubeClient:
         timeout_seconds: float = 300.0,
         bookmarks: bool = True,
         metadata_only: bool = False,
-    ) -> AsyncIterator[WatchEvent]:
-        """Events until the server ends the stream, which is no error.
+        opened: Callable[[], None] | None = None,
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Events until the server ends the stream, which is no error; `opened` is called when it has accepted.
 
         Raises `Gone` when `resource_version` is too old, and `Unreachable` when the link is cut, or silent for longer
         than the time in which a bookmark must come.
@@ -220,6 +232,8 @@ class KubeClient:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=transport.CONNECT_TIMEOUT, sock_read=idle)
         accept = _METADATA if metadata_only else _JSON
         async with await self._open(self._watches, "GET", url, request, accept=accept, timeout=timeout) as response:
+            if opened is not None:
+                opened()
             async for event in read_events(response, request=request):
                 yield event
 
@@ -367,7 +381,7 @@ class KubeClient:
                 async with response:
                     return Response(response.status, response.headers, await self._read(response, request))
             except errors.KubeError as error:
-                delay = retries.delay(error, verb=verb, attempt=attempt)
+                delay = retries.delay(error, verb=verb, attempt=attempt, random=self._random)
                 if delay is None:
                     raise
             await asyncio.sleep(delay)

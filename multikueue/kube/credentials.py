@@ -24,6 +24,8 @@ from multikueue.core.errors import BadInput
 from multikueue.kube.tls import Pem, TlsSource
 from multikueue.kube.tokens import ExecToken, FileToken, FixedToken, TokenSource
 
+_MATERIAL: Final = frozenset({"certificate-authority-data", "client-certificate-data", "client-key-data"})
+_SECTIONS: Final = {"clusters": "cluster", "contexts": "context", "users": "user"}
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -65,7 +67,9 @@ def load(path: str | Path | None = None, *, context: str | None = None, clock: C
     merged: dict[str, Any] = {}
     for file in files:
         if file.exists():
-            _merge(merged, _absolute(_read(file), file.parent))
+            read = _read(file)
+            _check_form(read, str(file))
+            _merge(merged, _absolute(read, file.parent))
     if not merged:
         names = ", ".join(map(str, files))
         raise BadInput(f"no kubeconfig: {names} is missing, and this is not a pod; set KUBECONFIG or pass --kubeconfig")
@@ -97,18 +101,17 @@ def from_dict(
 ) -> ClusterConfig:
     """The cluster of a parsed kubeconfig; relative file names count from `base`."""
     clock = clock or SystemClock()
+    _check_form(config, source)
     if base is not None:
         config = _absolute(dict(config), base)
     chosen = context or config.get("current-context") or ""
     if not chosen:
         raise BadInput(f"{source}: no current-context; name one")
-    links = _entry(config, "contexts", "context", chosen, source)
+    links = _entry(config, "contexts", "context", str(chosen), source)
     cluster = _entry(config, "clusters", "cluster", str(links.get("cluster") or ""), source)
     user = _entry(config, "users", "user", str(links["user"]), source) if links.get("user") else {}
     server = str(cluster.get("server") or "").rstrip("/")
-    parts = urlsplit(server)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise BadInput(f"{source}: cluster {links.get('cluster')!r} has no usable server URL, found {server!r}")
+    scheme, host = _address(server, of=f"{source}: cluster {links.get('cluster')!r}")
     tls = TlsSource(
         authority=_pem(cluster, "certificate-authority", source),
         certificate=_pem(user, "client-certificate", source),
@@ -123,7 +126,7 @@ def from_dict(
         tokens=_tokens(user, cluster=cluster, tls=tls, config=config, context=chosen, clock=clock),
         namespace=str(links.get("namespace") or "default"),
         server_name=cluster.get("tls-server-name"),
-        proxy=cluster.get("proxy-url") or _proxy_of_environment(parts.scheme, parts.hostname),
+        proxy=cluster.get("proxy-url") or _proxy_of_environment(scheme, host),
         impersonate=Impersonation(user["as"], tuple(user.get("as-groups") or ())) if user.get("as") else None,
         headers=_basic(user),
     )
@@ -169,7 +172,7 @@ class LibraryToken:
             from kubernetes_asyncio.config import load_kube_config_from_dict
 
             loaded = Configuration()
-            await load_kube_config_from_dict(dict(self._config), context=self._context, client_configuration=loaded)
+            await load_kube_config_from_dict(self._without_keys(), context=self._context, client_configuration=loaded)
             value = str(loaded.api_key.get("BearerToken") or "")
             self._value = value.removeprefix("Bearer ").strip() or None
         return self._value
@@ -178,6 +181,31 @@ class LibraryToken:
         """Ask the provider again at the next request."""
         self._value = None
         return True
+
+    def _without_keys(self) -> dict[str, Any]:
+        """The kubeconfig without key material, which the library would leave behind in temporary files."""
+        found = dict(self._config)
+        for section, inner in _SECTIONS.items():
+            found[section] = [
+                {
+                    **entry,
+                    inner: {name: value for name, value in (entry.get(inner) or {}).items() if name not in _MATERIAL},
+                }
+                for entry in found.get(section) or ()
+            ]
+        return found
+
+
+def _address(server: str, *, of: str) -> tuple[str, str]:
+    """Scheme and host of a server's URL. Raises `BadInput`."""
+    try:
+        parts = urlsplit(server)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port out of range, or brackets that do not close
+        usable = False
+    if not usable:
+        raise BadInput(f"{of} has no usable server URL, found {server!r}")
+    return parts.scheme, parts.hostname or ""
 
 
 def _entry(config: Mapping[str, Any], section: str, field_name: str, name: str, source: str) -> dict[str, Any]:
@@ -188,14 +216,32 @@ def _entry(config: Mapping[str, Any], section: str, field_name: str, name: str, 
     raise BadInput(f"{source}: {section} has no entry {name!r}; it has {known}")
 
 
+def _check_form(config: Mapping[str, Any], source: str) -> None:
+    """Sections are lists of named entries, entries mappings. Raises `BadInput` naming what is neither."""
+    for section, inner in _SECTIONS.items():
+        entries = config.get(section) or []
+        if not isinstance(entries, list):
+            raise BadInput(f"{source}: {section} must be a list, found {type(entries).__name__}")
+        for index, entry in enumerate(entries):
+            if not isinstance(entry, dict):
+                raise BadInput(f"{source}: {section}[{index}] must be a mapping, found {type(entry).__name__}")
+            if not isinstance(entry.get(inner) or {}, dict):
+                found = type(entry[inner]).__name__
+                raise BadInput(f"{source}: {section}[{index}].{inner} must be a mapping, found {found}")
+            plugin = (entry.get(inner) or {}).get("exec")
+            if not isinstance(plugin or {}, dict):
+                found = type(plugin).__name__
+                raise BadInput(f"{source}: {section}[{index}].{inner}.exec must be a mapping, found {found}")
+
+
 def _pem(entry: Mapping[str, Any], name: str, source: str) -> Pem:
     data = entry.get(f"{name}-data")
     if data:
         try:
             return Pem(base64.b64decode(data, validate=True))
-        except (binascii.Error, ValueError) as error:
+        except (binascii.Error, ValueError, TypeError) as error:
             raise BadInput(f"{source}: {name}-data is not base64") from error
-    return Pem(path=Path(entry[name])) if entry.get(name) else Pem()
+    return Pem(path=Path(str(entry[name]))) if entry.get(name) else Pem()
 
 
 def _basic(user: Mapping[str, Any]) -> dict[str, str]:
@@ -244,7 +290,11 @@ def _absolute(config: dict[str, Any], base: Path) -> dict[str, Any]:
             body = entry.get(inner) or {}
             for name in names:
                 if body.get(name):
-                    body[name] = str(base / body[name])
+                    body[name] = str(base / str(body[name]))
+            plugin: dict[str, Any] = body.get("exec") or {}
+            command = str(plugin.get("command") or "")
+            if "/" in command:  # a bare name is looked up in $PATH
+                body["exec"] = {**plugin, "command": str(base / command)}
     return config
 
 

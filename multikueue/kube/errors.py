@@ -23,12 +23,14 @@ class KubeError(MultikueueError):
 class Unreachable(KubeError):
     """No answer came: refused, reset, timed out, or cut in the middle. Whether the request took effect is unknown.
 
-    `sent` is False when the connection was never made, so that any verb may be tried again.
+    `sent` is False when the connection was never made, so that any verb may be tried again. `hung` is True when the
+    server took the request and did not answer in time.
     """
 
-    def __init__(self, message: str, *, sent: bool = True) -> None:
+    def __init__(self, message: str, *, sent: bool = True, hung: bool = False) -> None:
         super().__init__(message)
         self.sent = sent
+        self.hung = hung
 
 
 class NoCredentials(Unreachable):

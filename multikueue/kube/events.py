@@ -13,11 +13,13 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from random import Random
 from typing import Any, Final
 
 import anyio
 
 from multikueue.api.resource import EVENTS
+from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.conditions import MAX_EVENT_MESSAGE, truncate_message
 from multikueue.core.timestamps import format_micro_time
@@ -35,6 +37,15 @@ _SERIES_SECONDS: Final = 360.0
 _SERIES_KEPT: Final = 4096
 _OBJECT_BURST: Final = 25
 _OBJECT_QPS: Final = 5.0 / 60.0
+_TRIES: Final = 12  # with the pauses below some minutes, as long as an API server is away when it is restarted
+_TROUBLE: Final = (
+    errors.Unreachable,
+    errors.TooManyRequests,
+    errors.InternalError,
+    errors.ServerTimeout,
+    errors.ServiceUnavailable,
+)
+_BACKOFF: Final = Backoff(base=0.5, factor=2.0, cap=60.0, jitter=0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +109,20 @@ class _Series:
 class EventRecorder:
     """Records events as `component` running as `instance`."""
 
-    def __init__(self, client: KubeClient, component: str, *, instance: str = "", clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        component: str,
+        *,
+        instance: str = "",
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
         self._client = client
         self._component = component
         self._instance = instance or component
         self._clock = clock or SystemClock()
+        self._random = random or Random()
         self._pending: deque[_Event] = deque()
         self._wake = anyio.Event()
         self._series: OrderedDict[tuple[object, ...], _Series] = OrderedDict()
@@ -134,12 +154,26 @@ class EventRecorder:
             while self._pending:
                 event = self._pending.popleft()
                 if self._allowed(event):
-                    await self._deliver(event)
+                    await self._insist(event)
             if self.dropped:
                 logger.warning("%d events were dropped: too many at once", self.dropped)
                 self.dropped = 0
             self._wake = anyio.Event()
             await self._wake.wait()
+
+    async def _insist(self, event: _Event) -> None:
+        """Deliver, and try again for a while where the server has trouble of its own; the others wait behind it."""
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                await self._deliver(event)
+                return
+            except errors.KubeError as error:
+                if attempt == _TRIES or not isinstance(error, _TROUBLE):
+                    logger.info("an event about %s %s was lost: %s", event.about.kind, event.about.name, error)
+                    return
+            await anyio.sleep(_BACKOFF.delay(attempt, self._random))
 
     async def _deliver(self, event: _Event) -> None:
         now = self._clock.monotonic()
@@ -160,8 +194,6 @@ class EventRecorder:
                 self._series.popitem(last=False)
         except errors.NotFound:
             self._series.pop(event.series, None)  # the event or its namespace is gone; the next one starts anew
-        except errors.KubeError as error:
-            logger.info("an event about %s %s was lost: %s", event.about.kind, event.about.name, error)
 
     def _allowed(self, event: _Event) -> bool:
         limiter = self._limits.get(event.about)
@@ -182,7 +214,7 @@ class EventRecorder:
         body: dict[str, Any] = {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            "metadata": {"name": f"{event.about.name[:220]}.{suffix}", "namespace": namespace},
+            "metadata": {"name": f"{event.about.name[:220].rstrip('-.')}.{suffix}", "namespace": namespace},
             "eventTime": format_micro_time(event.at),
             "reportingController": self._component,
             "reportingInstance": self._instance[:128],

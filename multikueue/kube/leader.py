@@ -158,9 +158,9 @@ class LeaderElector:
             return False
         if self.leading and self.holder != self._identity:
             return False  # lost while we could not look; never take it back without stopping the work first
-        body = self._body(spec)
-        body["metadata"]["resourceVersion"] = lease["metadata"]["resourceVersion"]
-        await self._client.replace(LEASES, self._name, body, namespace=self._namespace)
+        # What others wrote on the lease, labels and fields alike, stays.
+        lease["spec"] = spec | self._body(spec)["spec"]
+        await self._client.replace(LEASES, self._name, lease, namespace=self._namespace)
         self.holder = self._identity
         return True
 

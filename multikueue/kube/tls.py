@@ -8,6 +8,7 @@ so that a rotated certificate needs no restart: the next connection uses it. Lin
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from typing import Final
 
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.errors import BadInput
+
+logger = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 5.0  # seconds between looks at the files; a stat is cheap, but not per request
 
@@ -80,9 +83,14 @@ class TlsSource:
             self._looked = now
             versions = tuple(pem.version() for pem in self._pems)
             # A file that is gone for a moment (0, 0) keeps the last good context.
-            if self._context is None or (versions != self._versions and (0, 0) not in self._missing(versions)):
-                self._context = self._build()
-                self._versions = versions
+            if self._context is None:
+                self._context, self._versions = self._build(), versions
+            elif versions != self._versions and (0, 0) not in self._missing(versions):
+                try:
+                    self._context, self._versions = self._build(), versions
+                except BadInput as error:
+                    # Certificate and key are two files: between the two writes of a rotation they do not match.
+                    logger.warning("%s; going on with what was read before", error)
         return self._context
 
     def replace(self, *, certificate: bytes, key: bytes) -> None:
@@ -119,8 +127,10 @@ def load_client_certificate(context: ssl.SSLContext, pem: bytes) -> None:
     descriptor = os.memfd_create("multikueue-tls", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, pem)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    except ssl.SSLError as error:
-        raise BadInput(f"the client certificate and its key are no usable PEM pair: {error}") from error
+        # Without a password OpenSSL would ask the terminal for the one of an encrypted key.
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
+    except (ssl.SSLError, ValueError) as error:
+        hint = "; an encrypted key cannot be used" if b"ENCRYPTED" in pem else ""
+        raise BadInput(f"the client certificate and its key are no usable PEM pair: {error}{hint}") from error
     finally:
         os.close(descriptor)

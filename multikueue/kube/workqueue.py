@@ -77,12 +77,16 @@ class WorkQueue(Generic[K]):
             self.add(key, priority)
             return
         if key in self._waiting or key in self._again:
+            self.add(key, priority)  # it comes sooner than asked, and as urgently
             return
         at = self._clock.monotonic() + seconds
         before = self._due.get(key)
-        if before is not None and before[0] <= at:
-            return
-        self._due[key] = (at, max(priority, before[1]) if before else priority)
+        if before is not None:
+            priority = max(priority, before[1])
+            if before[0] <= at:
+                self._due[key] = (before[0], priority)
+                return
+        self._due[key] = (at, priority)
         self._sequence += 1
         heapq.heappush(self._delayed, (at, self._sequence, key))
         self._wake.set()

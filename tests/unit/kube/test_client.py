@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
+import anyio
 import pytest
 from aiohttp import web
 
@@ -88,6 +89,18 @@ async def test_a_long_retry_after_is_the_callers_decision() -> None:
         with pytest.raises(errors.TooManyRequests) as caught:
             await client.get(JOBS, "a", namespace="ns")
     assert caught.value.retry_after == 60
+
+
+async def test_a_read_that_hangs_is_not_sent_again() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        await anyio.sleep_forever()
+        raise AssertionError("slept forever")
+
+    async with stub_api(answer) as api, api.client() as client:
+        with pytest.raises(errors.Unreachable) as caught:
+            await client.request("GET", "/slow", timeout=0.05)
+        assert caught.value.hung
+        assert len(api.seen) == 1
 
 
 async def test_a_server_that_is_not_there_is_unreachable_and_nothing_was_sent() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trustme
 import yaml
+from cryptography.hazmat.primitives import serialization
 
 from multikueue.core.clock import ManualClock
 from multikueue.core.errors import BadInput
@@ -47,6 +48,22 @@ def test_a_kubeconfig_gives_server_namespace_and_identity() -> None:
         pytest.param(
             kubeconfig({"client-certificate-data": base64.b64encode(b"x").decode()}), "needs its key", id="no key"
         ),
+        pytest.param(kubeconfig(server="https://host:99999"), "no usable server URL", id="a port out of range"),
+        pytest.param(kubeconfig(server="https://[::1"), "no usable server URL", id="brackets that do not close"),
+        pytest.param(kubeconfig() | {"users": {}}, "users has no entry 'u'", id="an empty mapping of users"),
+        pytest.param(kubeconfig() | {"users": "x"}, "users must be a list, found str", id="users are text"),
+        pytest.param(
+            kubeconfig() | {"clusters": ["k"]}, r"clusters\[0\] must be a mapping, found str", id="a cluster is text"
+        ),
+        pytest.param(
+            kubeconfig() | {"users": [{"name": "u", "user": ["t"]}]},
+            r"users\[0\].user must be a mapping, found list",
+            id="a user is a list",
+        ),
+        pytest.param(
+            kubeconfig({"exec": "aws"}), r"users\[0\].user.exec must be a mapping, found str", id="a plug-in is text"
+        ),
+        pytest.param(kubeconfig({"client-certificate-data": 7}), "not base64", id="a number for a certificate"),
     ],
 )
 def test_a_broken_kubeconfig_says_what_is_wrong(config: dict[str, Any], want: str) -> None:
@@ -151,6 +168,51 @@ def test_a_rotated_client_certificate_is_used_without_a_restart(tmp_path: Path) 
     write("two.example.with.a.longer.name")
     clock.advance(6)
     assert config.tls.context() is not first
+
+
+def test_half_a_rotation_keeps_the_former_certificate_until_the_other_half_is_there(tmp_path: Path) -> None:
+    authority, clock = trustme.CA(), ManualClock()
+    first, second = authority.issue_cert("one.example"), authority.issue_cert("two.example.with.a.longer.name")
+    (tmp_path / "cert").write_bytes(first.cert_chain_pems[0].bytes())
+    (tmp_path / "key").write_bytes(first.private_key_pem.bytes())
+    user = {"client-certificate": str(tmp_path / "cert"), "client-key": str(tmp_path / "key")}
+    tls = credentials.from_dict(kubeconfig(user), clock=clock).tls
+    good = tls.context()
+    (tmp_path / "cert").write_bytes(second.cert_chain_pems[0].bytes())
+    clock.advance(6)
+    assert tls.context() is good
+    (tmp_path / "key").write_bytes(second.private_key_pem.bytes())
+    clock.advance(6)
+    assert tls.context() is not good
+
+
+def test_an_encrypted_key_is_refused_and_never_asks_the_terminal() -> None:
+    leaf = trustme.CA().issue_cert("one.example")
+    key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    certificate = leaf.cert_chain_pems[0].bytes()
+    user = {
+        "client-certificate-data": base64.b64encode(certificate).decode(),
+        "client-key-data": base64.b64encode(key).decode(),
+    }
+    with pytest.raises(BadInput, match="an encrypted key cannot be used"):
+        credentials.from_dict(kubeconfig(user)).tls.context()
+
+
+async def test_a_plugin_named_by_a_relative_path_lies_beside_the_kubeconfig(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    plugin = tmp_path / "bin" / "login"
+    answer = '{"kind": "ExecCredential", "status": {"token": "beside"}}'
+    plugin.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "bin/login"}}
+    (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig(user)))
+    tokens = credentials.load(tmp_path / "config").tokens
+    assert tokens is not None
+    assert await tokens.token() == "beside"
 
 
 def test_a_service_account_is_found_in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ import trustme
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 
+from multikueue.core.backoff import Backoff
 from multikueue.core.errors import BadInput
-from multikueue.kube import serve
+from multikueue.kube import events, serve
 from multikueue.kube.events import NORMAL, WARNING, EventRecorder, Reference
 from tests.support.stub_api import StubApi, json_answer, status_answer, stub_api
 
@@ -69,6 +70,37 @@ async def test_an_event_that_cannot_be_delivered_does_not_stop_the_next() -> Non
         recorder.event(JOB, NORMAL, "First", "lost")
         recorder.event(JOB, NORMAL, "Second", "kept")
         assert len(await delivered(api, 2)) == 2
+        tasks.cancel_scope.cancel()
+
+
+async def test_an_event_waits_until_the_server_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "_BACKOFF", Backoff(base=0.001, cap=0.002))
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return status_answer(503, "ServiceUnavailable") if len(api.seen) < 4 else json_answer({})
+
+    async with stub_api(answer) as api, api.client() as client, anyio.create_task_group() as tasks:
+        recorder = EventRecorder(client, "kueue")
+        tasks.start_soon(recorder.run)
+        recorder.event(JOB, NORMAL, "Kept", "through an outage")
+        recorder.event(JOB, NORMAL, "Next", "comes after it")
+        sent = await delivered(api, 5)
+        assert [body["reason"] for _, body in sent] == ["Kept", "Kept", "Kept", "Kept", "Next"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_name_of_an_event_is_one_also_where_a_long_name_is_cut() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return json_answer({})
+
+    async with stub_api(answer) as api, api.client() as client, anyio.create_task_group() as tasks:
+        recorder = EventRecorder(client, "kueue")
+        tasks.start_soon(recorder.run)
+        recorder.event(Reference("v1", "Pod", "a" * 219 + ".b", "team"), NORMAL, "Cut", "here")
+        ((_, body),) = await delivered(api, 1)
+        name = body["metadata"]["name"]  # type: ignore[index]
+        assert name.startswith("a" * 219 + ".")
+        assert ".." not in name
         tasks.cancel_scope.cancel()
 
 

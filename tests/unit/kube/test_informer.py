@@ -85,6 +85,15 @@ async def test_a_watch_that_ends_is_resumed_where_it_was() -> None:
         assert "resourceVersion=20" in api.seen[2]
 
 
+async def test_it_is_connected_as_soon_as_a_quiet_watch_is_open_again() -> None:
+    script = Script(lists=[lambda: listing(thing("a"))], watches=[[event("MODIFIED", thing("a", "15"))]])
+    async with following(script) as (informer, seen, api):
+        await until(seen, ["ADDED a@1", "MODIFIED a@15"])
+        with anyio.fail_after(5):
+            while len(api.seen) < 3 or not informer.connected:  # the second watch is open, and silent
+                await anyio.sleep(0.005)
+
+
 async def test_after_a_410_what_vanished_meanwhile_is_reported_as_deleted() -> None:
     gone = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})
     script = Script(

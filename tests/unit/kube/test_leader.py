@@ -101,6 +101,22 @@ async def test_one_of_two_leads_and_the_other_takes_over_when_it_leaves() -> Non
         tasks.cancel_scope.cancel()
 
 
+async def test_what_others_wrote_on_the_lease_stays() -> None:
+    server = LeaseServer()
+    metadata = {"name": "lock", "namespace": "kueue-system", "labels": {"team": "ops"}}
+    server.take({"metadata": metadata, "spec": {"holderIdentity": "", "strategy": "OldestEmulationVersion"}})
+    work = Work()
+    async with stub_api(server) as api, api.client() as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(elector(client, "one").run, work)
+        with anyio.fail_after(5):
+            await work.started.wait()
+        assert server.lease is not None
+        assert server.lease["metadata"]["labels"] == {"team": "ops"}
+        assert server.lease["spec"]["strategy"] == "OldestEmulationVersion"
+        assert server.holder == "one"
+        tasks.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize(
     "fault",
     [

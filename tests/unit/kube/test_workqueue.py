@@ -71,6 +71,19 @@ async def test_a_delayed_key_waits_for_its_time_and_the_earliest_wins() -> None:
     assert queue.delayed == 0
 
 
+async def test_the_highest_priority_of_all_adds_wins_also_when_its_time_is_later() -> None:
+    clock = ManualClock()
+    queue: WorkQueue[str] = WorkQueue(clock=clock)
+    queue.add_after("a", 5)
+    queue.add_after("b", 5, priority=1)
+    queue.add_after("a", 20, priority=9)
+    queue.add("waiting")
+    queue.add_after("waiting", 60, priority=5)
+    assert queue.delayed == 2
+    clock.advance(5)
+    assert await take(queue, 3) == ["a", "waiting", "b"]
+
+
 async def test_an_add_now_takes_the_place_of_a_delayed_one() -> None:
     clock = ManualClock()
     queue: WorkQueue[str] = WorkQueue(clock=clock)
