@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Final
 
 from multikueue.core.timestamps import format_time
-from multikueue.devcluster.apiserver import documents, errors, objects, selectors, versions
+from multikueue.devcluster.apiserver import decoding, documents, errors, objects, selectors, versions
 from multikueue.devcluster.apiserver.admission import Admission, Review, new_options
 from multikueue.devcluster.apiserver.documents import JsonObject
 from multikueue.devcluster.apiserver.requests import Answer, Request, Target, answer
@@ -207,7 +207,7 @@ def read_options(request: Request) -> Options:
     """The options of a deletion, from its body and its parameters. Raises `StatusError`."""
     body: JsonObject = {}
     if request.body:
-        found = objects.decode(request)
+        found = decoding.decode(request)
         if isinstance(found, dict):
             body = found
     query = request.query

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies to objects, and the metadata that every object has.
+"""The metadata that every object has.
 
-Owns reading a body as an object of one type (JSON, YAML, protobuf; unknown fields dropped, warned of or refused), and
-the rules of `metadata` on create and update.
+Owns what the server sets in it, what an update may not change, and its rules on create and update.
 """
 
 from __future__ import annotations
@@ -11,166 +10,25 @@ import random
 from typing import Final
 from uuid import UUID
 
-import yaml
-
-from multikueue.devcluster.apiserver import documents, errors, protobuf, words
+from multikueue.devcluster.apiserver import documents, errors, words
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.errors import Cause
-from multikueue.devcluster.apiserver.requests import Request
 from multikueue.devcluster.apiserver.resources import ResourceType
 from multikueue.devcluster.apiserver.schema import builtin, structural
-from multikueue.devcluster.apiserver.schema.node import Node
-from multikueue.devcluster.apiserver.schema.validate import type_of
 
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED: Final = 63 - 5
-_GO_TYPES: Final = {"int32": "int32", "int64": "int64", "double": "float64", "float": "float32"}
-_JSON_WORDS: Final = {"boolean": "bool", "integer": "number"}
+_MAX_ANNOTATIONS: Final = 256 * 1024
 _LABEL_NAMED: Final = frozenset({"namespaces", "services"})
-
-
-def decode(request: Request) -> JsonValue:
-    """The body as JSON. Raises `StatusError`."""
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    body = request.body
-    if media == protobuf.MEDIA_TYPE or body[:4] == protobuf.MAGIC:
-        return protobuf.decode(body)
-    try:
-        if media.endswith("yaml"):
-            return yaml.load(body, Loader=yaml.CSafeLoader)
-        return documents.load(body) if body else {}
-    except (ValueError, yaml.YAMLError) as error:
-        raise errors.bad_request(f"error decoding the body of the request: {error}") from error
-
-
-def read(request: Request, kind: ResourceType) -> JsonObject:
-    """The body as an object of that type, its unknown fields treated as asked. Raises `StatusError`."""
-    try:
-        value = decode(request)
-    except errors.StatusError as error:
-        if kind.custom or error.code != 400:
-            raise
-        shown = request.body[:200].decode("utf-8", "replace")
-        raise errors.bad_request(
-            f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get version/kind; "
-            f"json parse error: {error.message.rpartition('request: ')[2]} ({shown})"
-        ) from error
-    if not isinstance(value, dict):
-        raise errors.bad_request(f"the body of the request is no object but {type_of(value)}")
-    check_type(value, kind)
-    clean(value, kind, validation(request), request.warnings)
-    return value
-
-
-def validation(request: Request) -> str:
-    """What to do about unknown fields."""
-    return request.query.get("fieldValidation", "") or "Warn"
-
-
-def check_type(value: JsonObject, kind: ResourceType) -> None:
-    """Set the type of an object that has none; refuse another. Raises `StatusError`."""
-    group_version, name = value.get("apiVersion") or kind.api_version, value.get("kind") or kind.kind
-    if name != kind.kind or group_version != kind.api_version:
-        if kind.custom:
-            raise errors.bad_request(
-                f"the API version in the data ({group_version}) does not match the expected API version "
-                f"({kind.api_version})"
-                if group_version != kind.api_version
-                else f"the kind in the data ({name}) does not match the expected kind ({kind.kind})"
-            )
-        version = group_version.rpartition("/")[2]
-        raise errors.bad_request(
-            f'{name} in version "{version}" cannot be handled as a {kind.kind}: converting ({version}.{name}) to '
-            f"({kind.group or 'core'}.{kind.kind}): unknown conversion"
-        )
-    value["apiVersion"], value["kind"] = kind.api_version, kind.kind
-
-
-def clean(value: JsonObject, kind: ResourceType, mode: str, warnings: list[str]) -> None:
-    """Drop in place what the type does not know; for built-in kinds also check types. Raises `StatusError`."""
-    if not isinstance(value.get("metadata"), dict):
-        value["metadata"] = {}
-    if not kind.custom:
-        problem = _mismatch(value, kind.node, kind.kind, "")
-        if problem is not None:
-            raise errors.bad_request(
-                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {problem}'
-            )
-    gone: list[str] = []
-    structural.prune(value, kind.node, gone=gone)
-    if not kind.custom:
-        _drop_nulls(value)
-    if gone and mode != "Ignore":
-        if kind.custom:
-            gone.sort()
-        texts = [f'unknown field "{path}"' for path in gone]
-        if mode == "Strict":
-            raise errors.bad_request(
-                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: strict decoding error: '
-                f"{', '.join(texts)}"
-            )
-        warnings.extend(texts)
-
-
-def _drop_nulls(value: JsonObject) -> None:
-    """Absent and null are one to a struct."""
-    for name in [name for name, entry in value.items() if entry is None]:
-        del value[name]
-    for entry in value.values():
-        if isinstance(entry, dict):
-            _drop_nulls(entry)
-        elif isinstance(entry, list):
-            for item in entry:
-                if isinstance(item, dict):
-                    _drop_nulls(item)
-
-
-def _mismatch(value: JsonValue, kind: Node, owner: str, path: str) -> str | None:
-    """What a typed decoder says of the first value of a wrong type."""
-    if value is None:
-        return None
-    if kind.int_or_string or kind.preserve or (not kind.type and not kind.properties):
-        return None
-    actual = type_of(value)
-    wanted = kind.type or "object"
-    fits = actual == wanted or (wanted == "number" and actual == "integer")
-    if not fits:
-        word = _JSON_WORDS.get(actual, actual)
-        where = f"{owner}{path}"
-        return f"json: cannot unmarshal {word} into Go struct field {where} of type {_go_type(kind)}"
-    if isinstance(value, dict):
-        inner_owner = kind.name.rpartition(".")[2] or owner
-        for name, entry in value.items():
-            field = kind.properties.get(name)
-            if field is not None:
-                found = _mismatch(entry, field, inner_owner, f"{path}.{name}")
-            elif kind.additional is not None:
-                found = _mismatch(entry, kind.additional, owner, path)
-            else:
-                continue
-            if found is not None:
-                return found
-    elif isinstance(value, list) and kind.items is not None:
-        for entry in value:
-            found = _mismatch(entry, kind.items, owner, path)
-            if found is not None:
-                return found
-    return None
-
-
-def _go_type(kind: Node) -> str:
-    if kind.type == "integer":
-        return _GO_TYPES.get(kind.format, "int")
-    if kind.type == "array":
-        return f"[]{_go_type(kind.items)}" if kind.items is not None else "[]"
-    if kind.type == "boolean":
-        return "bool"
-    if kind.type == "string":
-        return "string"
-    if kind.additional is not None and not kind.properties:
-        return f"map[string]{_go_type(kind.additional)}"
-    parts = kind.name.split(".")
-    return ".".join(parts[-2:]) if len(parts) > 1 else "struct"
+_STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+_IMMUTABLE: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
 
 
 def default(value: JsonObject, kind: ResourceType) -> None:
@@ -192,18 +50,9 @@ def begin(value: JsonObject, *, kind: ResourceType, namespace: str, now: str, rn
                 "the namespace of the provided object does not match the namespace sent on the request"
             )
         metadata["namespace"] = namespace
-    elif metadata.get("namespace"):
-        raise errors.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-    for name in (
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-        "generation",
-        "creationTimestamp",
-        "uid",
-    ):
+    else:
+        metadata.pop("namespace", None)
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "creationTimestamp", "uid"):
         metadata.pop(name, None)
     if metadata.pop("resourceVersion", None):
         raise errors.StatusError(500, "", "resourceVersion should not be set on objects to be created")
@@ -234,52 +83,101 @@ _ORDER: Final = ("name", "generateName", "namespace", "uid", "resourceVersion", 
 
 
 def problems(value: JsonObject, *, kind: ResourceType, old: JsonObject | None = None) -> list[Cause]:
-    """What is wrong with the metadata."""
+    """What is wrong with the metadata, and with the type of a custom resource."""
     metadata = value["metadata"]
     found: list[Cause] = []
-    if old is None:
-        name = metadata.get("name")
-        if not name:
-            found.append(words.required("metadata.name", "name or generateName is required"))
-        elif kind.group == "rbac.authorization.k8s.io":
-            if "/" in name or "%" in name or name in (".", ".."):
-                found.append(words.bad_value("metadata.name", name, "may not contain '/'"))
-        else:
-            found += words.name_problems("metadata.name", name, label=kind.plural in _LABEL_NAMED)
+    if kind.custom and value.get("kind") != kind.kind:
+        found.append(words.bad_value("kind", value.get("kind"), f"must be {kind.kind}"))
     before = old["metadata"] if old is not None else documents.EMPTY
+    if old is None:
+        found += _name_problems(metadata, kind)
+    else:
+        for name in _IMMUTABLE:
+            if metadata.get(name) != before.get(name):
+                found.append(words.immutable(f"metadata.{name}", metadata.get(name, "")))
     if metadata.get("labels") != before.get("labels"):
         found += words.label_problems("metadata.labels", metadata.get("labels"))
-    if metadata.get("annotations") != before.get("annotations"):
-        for key in metadata.get("annotations") or {}:
-            found += words.key_problems("metadata.annotations", key.lower())
+    annotations = metadata.get("annotations")
+    if annotations != before.get("annotations") and annotations:
+        for key in annotations:
+            found += words.key_problems("metadata.annotations", key.lower(), shown=key)
+        if sum(len(key) + len(entry) for key, entry in annotations.items()) > _MAX_ANNOTATIONS:
+            text = f"Too long: may not be more than {_MAX_ANNOTATIONS} bytes"
+            found.append(Cause("FieldValueTooLong", text, "metadata.annotations"))
     if metadata.get("ownerReferences") != before.get("ownerReferences"):
         found += _owner_problems(metadata.get("ownerReferences"))
     if metadata.get("finalizers") != before.get("finalizers"):
-        found += _finalizer_problems(metadata, before)
+        found += _finalizer_problems(metadata, before, kind)
     return found
+
+
+def advice(value: JsonObject, kind: ResourceType) -> list[str]:
+    """What is right, but not wise."""
+    if not kind.custom:
+        return []
+    return [
+        f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name to avoid accidental conflicts with '
+        "other finalizer writers"
+        for name in value["metadata"].get("finalizers") or ()
+        if "/" not in name and name not in _STANDARD_FINALIZERS
+    ]
+
+
+def _name_problems(metadata: JsonObject, kind: ResourceType) -> list[Cause]:
+    name = metadata.get("name")
+    if not name:
+        return [words.required("metadata.name", "name or generateName is required")]
+    if kind.group == "rbac.authorization.k8s.io":
+        if "/" in name or "%" in name or name in (".", ".."):
+            return [words.bad_value("metadata.name", name, "may not contain '/'")]
+        return []
+    found = []
+    label = kind.plural in _LABEL_NAMED
+    prefix = metadata.get("generateName")
+    if prefix:
+        # What follows the prefix is ours, so a dash may end it.
+        masked = f"{prefix[:-1]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+        found += words.name_problems("metadata.generateName", masked, label=label, shown=prefix)
+    return found + words.name_problems("metadata.name", name, label=label)
 
 
 def _owner_problems(references: JsonValue) -> list[Cause]:
     found = []
-    controllers = 0
-    for index, reference in enumerate(references or ()):
-        where = f"metadata.ownerReferences[{index}]"
-        for name in ("apiVersion", "kind", "name", "uid"):
+    controller = ""
+    for reference in references or ():
+        where = "metadata.ownerReferences"
+        group_version = reference.get("apiVersion", "")
+        if not group_version or group_version.count("/") > 1 or group_version.endswith("/"):
+            found.append(words.bad_value(f"{where}.apiVersion", group_version, "version must not be empty"))
+        for name in ("kind", "name", "uid"):
             if not reference.get(name):
-                text = "version must not be empty" if name == "apiVersion" else "must not be empty"
-                found.append(words.bad_value(f"{where}.{name}", reference.get(name, ""), text))
-        controllers += bool(reference.get("controller"))
-    if controllers > 1:
-        detail = "Only one reference can have Controller set to true"
-        found.append(words.bad_value("metadata.ownerReferences", references, detail))
+                found.append(words.bad_value(f"{where}.{name}", reference.get(name, ""), "must not be empty"))
+        if group_version == "v1" and reference.get("kind") == "Event":
+            detail = "/v1, Kind=Event is disallowed from being an owner"
+            found.append(words.bad_value(where, reference, detail))
+        if reference.get("controller"):
+            named = f"{reference.get('kind', '')}/{reference.get('name', '')}"
+            if controller:
+                detail = (
+                    'Only one reference can have Controller set to true. Found "true" in references for '
+                    f"{controller} and {named}"
+                )
+                found.append(words.bad_value(where, references, detail))
+            else:
+                controller = named
     return found
 
 
-def _finalizer_problems(metadata: JsonObject, before: JsonObject) -> list[Cause]:
+def _finalizer_problems(metadata: JsonObject, before: JsonObject, kind: ResourceType) -> list[Cause]:
     found = []
     finalizers = metadata.get("finalizers") or []
     for name in finalizers:
         found += words.key_problems("metadata.finalizers", name)
+    if not kind.custom:
+        for index, name in enumerate(finalizers):
+            if "/" not in name and name not in _STANDARD_FINALIZERS:
+                detail = "name is neither a standard finalizer name nor is it fully qualified"
+                found.append(words.bad_value(f"metadata.finalizers[{index}]", name, detail))
     if before.get("deletionTimestamp"):
         added = [name for name in finalizers if name not in (before.get("finalizers") or [])]
         if added:
@@ -293,19 +191,14 @@ def _finalizer_problems(metadata: JsonObject, before: JsonObject) -> list[Cause]
 
 
 def carry(value: JsonObject, old: JsonObject) -> None:
-    """What an update may not change in the metadata is taken from the old object."""
+    """What an update says nothing of, or has no say in, is taken from the old object."""
     metadata, before = value["metadata"], old["metadata"]
-    for name in (
-        "uid",
-        "creationTimestamp",
-        "namespace",
-        "generateName",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-    ):
+    for name in ("uid", "namespace", "deletionTimestamp", "deletionGracePeriodSeconds"):
+        if not metadata.get(name) and name in before:
+            metadata[name] = before[name]
+    for name in ("creationTimestamp", "generation"):
         if name in before:
             metadata[name] = before[name]
         else:
             metadata.pop(name, None)
     metadata.pop("selfLink", None)
-    metadata["name"] = before["name"]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from multikueue.devcluster.apiserver import documents, errors, objects
+from multikueue.devcluster.apiserver import decoding, documents, errors
 from multikueue.devcluster.apiserver.auth.rbac import Authorizer
 from multikueue.devcluster.apiserver.auth.tokens import ISSUER, Tokens
 from multikueue.devcluster.apiserver.documents import JsonObject
@@ -22,7 +22,7 @@ class Reviews:
 
     def create(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """POST of a review. Raises `StatusError`."""
-        body = objects.read(request, kind)
+        body = decoding.read(request, kind)
         spec = documents.child(body, "spec")
         match kind.kind:
             case "SelfSubjectReview":

@@ -15,7 +15,7 @@ from typing import Final
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.errors import BadInput
 from multikueue.core.timestamps import format_micro_time
-from multikueue.devcluster.apiserver import bootstrap, documents, errors, faults, health, objects, versions
+from multikueue.devcluster.apiserver import bootstrap, decoding, documents, errors, faults, health, versions
 from multikueue.devcluster.apiserver.admission import Admission
 from multikueue.devcluster.apiserver.auth import authentication
 from multikueue.devcluster.apiserver.auth.authentication import Authentication
@@ -29,6 +29,7 @@ from multikueue.devcluster.apiserver.errors import StatusError
 from multikueue.devcluster.apiserver.faults import Faults
 from multikueue.devcluster.apiserver.hooks import Hooks
 from multikueue.devcluster.apiserver.openapi import OpenApi
+from multikueue.devcluster.apiserver.patching import Patcher
 from multikueue.devcluster.apiserver.reading import Reader
 from multikueue.devcluster.apiserver.requests import MASTERS, Answer, Reply, Request, Target, User, answer, target
 from multikueue.devcluster.apiserver.resources import Registry, ResourceType
@@ -73,6 +74,7 @@ class ApiServer:
         converter = Converter(self.hooks)
         self.reader = Reader(world, converter)
         self.writer = Writer(world, self.admission, converter)
+        self.patcher = Patcher(world, self.writer)
         self.deleter = Deleter(world, self.admission)
         self.writer.removed = self.deleter.remove
         self.definitions = Definitions(world)
@@ -219,7 +221,7 @@ class ApiServer:
             case "update":
                 return self.writer.replace(request, kind, meant)
             case "patch":
-                return self.writer.patch(request, kind, meant)
+                return self.patcher.patch(request, kind, meant)
             case "delete":
                 return self.deleter.delete(request, kind, meant)
         return self.deleter.delete_collection(request, kind, meant)
@@ -257,7 +259,7 @@ class ApiServer:
             return self.reader.get(request, kind, meant)
         if method == "PUT":
             return self.writer.replace(request, kind, meant)
-        return self.writer.patch(request, kind, meant)
+        return self.patcher.patch(request, kind, meant)
 
     def _log(self, request: Request, kind: ResourceType, meant: Target) -> Reply | Coroutine[object, object, Reply]:
         pod = self.world.get(kind.collection, kind.key(meant.namespace, meant.name))
@@ -339,7 +341,7 @@ class ApiServer:
         """GET shows the rules, PUT replaces them; `PUT /faults?compact=true&cutWatches=true` does these once."""
         if request.method == "PUT":
             try:
-                self.faults.rules = faults.read(objects.decode(request) or [])
+                self.faults.rules = faults.read(decoding.decode(request) or [])
                 if "clockOffset" in request.query:
                     self.world.clock_offset = float(request.query["clockOffset"])
                 if "staleReads" in request.query:

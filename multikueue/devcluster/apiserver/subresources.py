@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Final
 
 from multikueue.core.timestamps import format_time
-from multikueue.devcluster.apiserver import documents, errors, objects, versions
+from multikueue.devcluster.apiserver import decoding, documents, errors, ownership, versions
 from multikueue.devcluster.apiserver.admission import selects
 from multikueue.devcluster.apiserver.auth.tokens import ISSUER, Tokens
 from multikueue.devcluster.apiserver.deleting import Deleter, Options
@@ -19,7 +19,7 @@ from multikueue.devcluster.apiserver.patch import json_patch
 from multikueue.devcluster.apiserver.requests import Answer, Request, Target, answer
 from multikueue.devcluster.apiserver.resources import ResourceType
 from multikueue.devcluster.apiserver.world import World
-from multikueue.devcluster.apiserver.writing import Writer, manager_of
+from multikueue.devcluster.apiserver.writing import Writer
 
 _DEFAULT_SECONDS: Final = 3600
 _LEAST_SECONDS: Final = 600
@@ -47,7 +47,7 @@ class Subresources:
     async def write_scale(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """PUT or PATCH of `scale`. Raises `StatusError`."""
         paths = _paths(kind)
-        body = objects.decode(request)
+        body = decoding.decode(request)
 
         def transform(old: JsonObject) -> JsonObject:
             scale = _scale(old, kind)
@@ -78,13 +78,13 @@ class Subresources:
 
         plain = Target(kind.group, kind.version, kind.plural, target.namespace, target.name)
         value = await self._writer.change_object(
-            request, kind, plain, transform, manager=manager_of(request), insists=False
+            request, kind, plain, transform, manager=ownership.manager_of(request), insists=False
         )
         return answer(200, _scale(value, kind))
 
     async def bind(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """POST of a pod's `binding`. Raises `StatusError`."""
-        body = objects.decode(request)
+        body = decoding.decode(request)
         node = documents.child(body, "target").get("name", "") if isinstance(body, dict) else ""
         name = target.name or documents.metadata(body).get("name", "")
         about = kind.about(name)
@@ -119,7 +119,7 @@ class Subresources:
 
     async def evict(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """POST of a pod's `eviction`. Raises `StatusError`."""
-        body = objects.decode(request)
+        body = decoding.decode(request)
         options = documents.child(body, "deleteOptions") if isinstance(body, dict) else {}
         pod = self._object(kind, target)
         entry = self._world.store.collection(kind.collection).get(kind.key(target.namespace, target.name))
@@ -142,7 +142,7 @@ class Subresources:
     def issue_token(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """POST of a service account's `token`. Raises `StatusError`."""
         account = self._object(kind, target)
-        body = objects.decode(request)
+        body = decoding.decode(request)
         spec = documents.child(body, "spec") if isinstance(body, dict) else {}
         seconds = spec.get("expirationSeconds") or _DEFAULT_SECONDS
         about = errors.About(target.name, "authentication.k8s.io", "TokenRequest")
@@ -189,10 +189,10 @@ class Subresources:
 
     async def finalize(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """PUT of a namespace's `finalize`. Raises `StatusError`."""
-        value = objects.read(request, kind)
+        value = decoding.read(request, kind)
         value["metadata"].setdefault("name", target.name)
         return await self._writer.change(
-            request, kind, target, lambda _: documents.copy(value), manager=manager_of(request), insists=False
+            request, kind, target, lambda _: documents.copy(value), manager=ownership.manager_of(request), insists=False
         )
 
     def _object(self, kind: ResourceType, target: Target) -> JsonObject:

@@ -77,14 +77,18 @@ def is_subdomain(text: str) -> bool:
     return len(text) <= 253 and _SUBDOMAIN.fullmatch(text) is not None
 
 
-def name_problems(path: str, name: str, *, label: bool = False) -> list[Cause]:
-    """What is wrong with the name of an object."""
+def name_problems(path: str, name: str, *, label: bool = False, shown: str | None = None) -> list[Cause]:
+    """What is wrong with the name of an object; `shown` is what is told of instead of it."""
     limit = 63 if label else 253
+    told = name if shown is None else shown
     found = []
     if len(name) > limit:
-        found.append(bad_value(path, name, f"must be no more than {limit} bytes"))
+        found.append(bad_value(path, told, f"must be no more than {limit} characters"))
     if (_LABEL if label else _SUBDOMAIN).fullmatch(name) is None:
-        found.append(bad_value(path, name, LABEL_TEXT if label else SUBDOMAIN_TEXT))
+        dotted = label and "." in name and _SUBDOMAIN.fullmatch(name) is not None
+        found.append(
+            bad_value(path, told, "must not contain dots" if dotted else LABEL_TEXT if label else SUBDOMAIN_TEXT)
+        )
     return found
 
 
@@ -101,8 +105,8 @@ def label_problems(path: str, labels: JsonValue) -> list[Cause]:
     return found
 
 
-def key_problems(path: str, key: str) -> list[Cause]:
-    """What is wrong with the key of a label or an annotation."""
+def key_problems(path: str, key: str, *, shown: str | None = None) -> list[Cause]:
+    """What is wrong with the key of a label or an annotation; `shown` is what is told of instead of it."""
     found = []
     domain, slash, name = key.rpartition("/")
     if "/" in domain:

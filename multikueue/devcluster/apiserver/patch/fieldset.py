@@ -74,6 +74,20 @@ def difference(left: FieldSet | None, right: FieldSet | None) -> FieldSet | None
     return _close(found) if changed else _close(left)
 
 
+def outside(left: FieldSet | None, right: FieldSet | None) -> FieldSet | None:
+    """What is in `left` and neither in `right` nor below a member of it."""
+    if left is None or right is None:
+        return left
+    if is_member(right):
+        return None
+    found = {}
+    for element, child in _open(left).items():
+        rest = outside(child, right.get(element))
+        if rest is not None:
+            found[element] = rest
+    return _close(found)
+
+
 def intersection(left: FieldSet | None, right: FieldSet | None) -> FieldSet | None:
     """What is in both."""
     if left is None or right is None:

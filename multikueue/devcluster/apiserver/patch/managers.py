@@ -140,10 +140,9 @@ def update(
 ) -> dict[Manager, Owned]:
     """The owners after an update from `old` to `new`."""
     changes = typed.compare(_bare(old), _bare(new), kind)
-    taken = fieldset.difference(changes.taken, _UNOWNED)
-    found = _without(managers, fieldset.union(changes.taken, changes.removed), keep=None)
-    if ignored is not None:
-        taken = fieldset.difference(taken, ignored)
+    changed = fieldset.outside(changes.taken, ignored)
+    found = _without(managers, fieldset.union(changed, fieldset.outside(changes.removed, ignored)), keep=None)
+    taken = fieldset.difference(changed, _UNOWNED)
     if taken is not None:
         mine = found.get(by)
         fields = fieldset.union(mine.fields if mine else None, taken)
@@ -168,7 +167,7 @@ def apply(
     config = _bare(wanted)
     before = _bare(live)
     own = fieldset.difference(typed.field_set(config, kind), _UNOWNED)
-    own = fieldset.difference(own, ignored)
+    own = fieldset.outside(own, ignored)
     if not managers and live.get("metadata", {}).get("uid"):
         managers = {
             Manager(_BEFORE, UPDATE, by.api_version): Owned(
@@ -184,7 +183,7 @@ def apply(
                 held = fieldset.union(held, typed.with_parents(owned.fields, kind))
         merged = typed.remove(merged, fieldset.difference(typed.with_parents(last.fields, kind), held), kind)
     changes = typed.compare(before, merged, kind)
-    taken = fieldset.difference(changes.taken, ignored)
+    taken = fieldset.outside(changes.taken, ignored)
     conflicts = []
     for manager, owned in managers.items():
         if manager != by:
@@ -192,7 +191,7 @@ def apply(
             conflicts += [Conflict(manager, path, owned.time) for path in fieldset.paths(lost)]
     if conflicts and not force:
         raise ApplyConflict(conflicts)
-    found = _without(managers, fieldset.union(taken, changes.removed), keep=by)
+    found = _without(managers, fieldset.union(taken, fieldset.outside(changes.removed, ignored)), keep=by)
     found[by] = Owned(own, now)
     if own is None:
         del found[by]

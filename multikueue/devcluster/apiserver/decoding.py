@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies to objects of one type.
+
+Owns reading JSON, YAML and protobuf, telling which type a body is of, and what becomes of fields that the type does not
+know or that are given twice: dropped, warned of or refused. What is wrong with a value's form is `typing`'s to say.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from multikueue.devcluster.apiserver import documents, errors, grammar, protobuf
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+from multikueue.devcluster.apiserver.requests import Request
+from multikueue.devcluster.apiserver.resources import ResourceType
+from multikueue.devcluster.apiserver.schema import builtin, structural
+from multikueue.devcluster.apiserver.schema.forms import mismatch
+from multikueue.devcluster.apiserver.schema.node import Node
+
+_METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_READ: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
+_SHOWN: Final = 30
+_SCHEME: Final = 'in scheme "pkg/runtime/scheme.go:111"'
+_HEAD: Final = (
+    'Go value of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string '
+    '"json:\\"kind,omitempty\\"" }'
+)
+_WORDS: Final = {list: "array", str: "string", int: "number", float: "number", bool: "bool"}
+
+
+def decode(request: Request) -> JsonValue:
+    """The body as JSON, of whatever type. Raises `StatusError`."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = request.body
+    if media == protobuf.MEDIA_TYPE or body[:4] == protobuf.MAGIC:
+        return protobuf.decode(body)
+    if not body:
+        return {}
+    try:
+        return grammar.load_yaml(body) if media.endswith("yaml") else documents.load(body)
+    except ValueError as error:
+        raise errors.bad_request(f"error decoding the body of the request: {error}") from error
+
+
+def validation(request: Request) -> str:
+    """What to do about unknown fields."""
+    return request.query.get("fieldValidation", "") or "Warn"
+
+
+def read(request: Request, kind: ResourceType) -> JsonObject:
+    """The body as an object of that type, its unknown fields treated as asked. Raises `StatusError`."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = request.body
+    twice: list[str] = []
+    mode = validation(request)
+    if media == protobuf.MEDIA_TYPE and not kind.custom:
+        value = protobuf.decode(body)
+    elif media and (media not in _READ or media == protobuf.MEDIA_TYPE):
+        raise errors.StatusError(
+            415,
+            "UnsupportedMediaType",
+            f"the body of the request was in an unknown format - accepted media types include: {', '.join(_READ)}",
+        )
+    else:
+        found = _parse(body, kind, is_yaml=media.endswith("yaml"))
+        if not isinstance(found, dict):
+            found = {}
+        value = found
+        if not media.endswith("yaml") and _may_repeat(body, value):
+            value, twice = _doubled(body, kind)
+    check_type(value, kind, body)
+    clean(value, kind, mode, request.warnings, twice=twice)
+    return value
+
+
+def _parse(body: bytes, kind: ResourceType, *, is_yaml: bool) -> JsonValue:
+    def unrecognized(why: str) -> errors.StatusError:
+        return errors.bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({_shown(body)})"
+        )
+
+    try:
+        value = grammar.load_yaml(body) if is_yaml else documents.load(body)
+    except ValueError as error:
+        if is_yaml:
+            raise unrecognized(str(error)) from error
+        problem = grammar.json_problem(body.decode("utf-8", "replace"))
+        raise unrecognized(f"couldn't get version/kind; json parse error: {problem or error}") from error
+    if value is None:
+        return value
+    if not isinstance(value, dict):
+        why = f"json: cannot unmarshal {_WORDS[type(value)]} into {_HEAD}"
+        raise unrecognized(f"couldn't get version/kind; json parse error: {why}")
+    for name in ("apiVersion", "kind"):
+        entry = value.get(name)
+        if entry is not None and not isinstance(entry, str):
+            word = _WORDS.get(type(entry), "object")
+            why = f"json: cannot unmarshal {word} into Go struct field .{name} of type string"
+            raise unrecognized(f"couldn't get version/kind; json parse error: {why}")
+    return value
+
+
+def _shown(body: bytes) -> str:
+    """As much of a body as an error shows: text if it looks like JSON, else its bytes."""
+    if not body:
+        return "<empty>"
+    cut, more = body[:_SHOWN], " ..." if len(body) > _SHOWN else ""
+    return (cut.decode("utf-8", "replace") if body.lstrip()[:1] == b"{" else cut.hex()) + more
+
+
+def check_type(value: JsonObject, kind: ResourceType, body: bytes = b"") -> None:
+    """Set the type of an object that has none; refuse another. Raises `StatusError`."""
+    given_version, given_kind = value.get("apiVersion"), value.get("kind")
+    if kind.custom:
+        if not given_kind:
+            text = body.decode("utf-8", "replace")
+            raise errors.bad_request(
+                f"the object provided is unrecognized (must be of type {kind.kind}): Object 'Kind' is missing in "
+                f"'{text}' ({_shown(body)})"
+            )
+        if given_version != kind.api_version:
+            raise errors.bad_request(
+                f"the API version in the data ({given_version or ''}) does not match the expected API version "
+                f"({kind.api_version})"
+            )
+        return
+    group_version, name = given_version or kind.api_version, given_kind or kind.kind
+    if name != kind.kind or group_version != kind.api_version:
+        group, _, version = group_version.rpartition("/")
+        definition = builtin.definition_of(group, version, name)
+        if definition is None:
+            why = f'no kind "{name}" is registered for version "{group_version}" {_SCHEME}'
+        else:
+            group_kind = f"{kind.group.partition('.')[0] or 'core'}.{kind.kind}"
+            why = mismatch(value, builtin.node(definition), name) or (
+                f"converting ({version}.{name}) to ({group_kind}): unknown conversion"
+            )
+        raise errors.bad_request(f'{name} in version "{version}" cannot be handled as a {kind.kind}: {why}')
+    value["apiVersion"], value["kind"] = kind.api_version, kind.kind
+
+
+def clean(
+    value: JsonObject, kind: ResourceType, mode: str, warnings: list[str], *, twice: list[str] | None = None
+) -> None:
+    """Drop in place what the type does not know, and check the types of what is known. Raises `StatusError`."""
+    problem = mismatched(value, kind)
+    if problem is not None:
+        raise errors.bad_request(f"{_handled(kind)}: {problem}")
+    gone = unknown(value, kind)
+    texts = [f'duplicate field "{path}"' for path in twice or ()] + [f'unknown field "{path}"' for path in gone]
+    if texts and mode != "Ignore":
+        if mode == "Strict":
+            raise errors.bad_request(f"{_handled(kind)}: strict decoding error: {', '.join(texts)}")
+        warnings.extend(texts)
+
+
+def _handled(kind: ResourceType) -> str:
+    return f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+
+
+def mismatched(value: JsonObject, kind: ResourceType) -> str | None:
+    """What a typed decoder says of the first value of a wrong type; of custom resources it reads the metadata only."""
+    if not kind.custom:
+        return mismatch(value, kind.node, kind.kind)
+    metadata = value.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        return f"json: cannot unmarshal {_WORDS[type(metadata)]} into Go value of type v1.ObjectMeta"
+    return mismatch(metadata, builtin.node(_METADATA), "ObjectMeta")
+
+
+def unknown(value: JsonObject, kind: ResourceType) -> list[str]:
+    """Drop in place what the type does not know; the paths of it."""
+    if not isinstance(value.get("metadata"), dict):
+        value["metadata"] = {}
+    gone: list[str] = []
+    structural.prune(value, kind.node, gone=gone)
+    if not kind.custom:
+        _drop_nulls(value)
+    else:
+        _drop_nulls(value["metadata"])
+        gone.sort()
+    return gone
+
+
+def _drop_nulls(value: JsonObject) -> None:
+    """Absent and null are one to a struct."""
+    for name in [name for name, entry in value.items() if entry is None]:
+        del value[name]
+    for entry in value.values():
+        if isinstance(entry, dict):
+            _drop_nulls(entry)
+        elif isinstance(entry, list):
+            for item in entry:
+                if isinstance(item, dict):
+                    _drop_nulls(item)
+
+
+def _may_repeat(body: bytes, value: JsonObject) -> bool:
+    """Whether some field may be given twice: a fast reader keeps the last one only, so that there are fewer keys."""
+    return body.count(b'":') != documents.dump(value).count(b'":')
+
+
+class _Pairs(list[tuple[str, JsonValue]]):
+    """An object as it is written."""
+
+
+def _doubled(body: bytes, kind: ResourceType) -> tuple[JsonObject, list[str]]:
+    """The object, and the paths of the fields that are given twice."""
+    pairs = json.loads(body, object_pairs_hook=_Pairs)
+    twice: list[str] = []
+    value = _joined(pairs, "", twice, None if kind.custom else kind.node)
+    return value, list(dict.fromkeys(twice))
+
+
+def _joined(value: JsonValue, path: str, twice: list[str], node: Node | None) -> JsonValue:
+    if isinstance(value, _Pairs):
+        found: JsonObject = {}
+        for name, entry in value:
+            where = f"{path}.{name}" if path else name
+            inner = _joined(entry, where, twice, node.field(name) if node is not None else None)
+            if name in found:
+                twice.append(where)
+                if node is not None and isinstance(inner, dict) and isinstance(found[name], dict):
+                    inner = {**found[name], **inner}  # a struct is read into twice
+            found[name] = inner
+        return found
+    if isinstance(value, list):
+        inner_node = node.items if node is not None else None
+        return [_joined(item, f"{path}[{index}]", twice, inner_node) for index, item in enumerate(value)]
+    return value

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PATCH: the four types of it.
+
+Owns reading a patch, what the patched object has to be, and server-side apply as a request. How a patch changes a
+document is in `patch`, how the outcome is stored in `writing`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from multikueue.devcluster.apiserver import decoding, documents, errors, grammar, options, ownership
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+from multikueue.devcluster.apiserver.errors import Cause, StatusError
+from multikueue.devcluster.apiserver.patch import json_patch, managers, strategic
+from multikueue.devcluster.apiserver.patch.managers import ApplyConflict, Manager
+from multikueue.devcluster.apiserver.requests import Answer, Request, Target
+from multikueue.devcluster.apiserver.resources import ResourceType
+from multikueue.devcluster.apiserver.world import World
+from multikueue.devcluster.apiserver.writing import Writer
+
+_MERGE: Final = "application/merge-patch+json"
+_JSON: Final = "application/json-patch+json"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+_APPLY: Final = "application/apply-patch+yaml"
+_TYPES: Final = (_JSON, _MERGE, _STRATEGIC, _APPLY)
+_CUSTOM_TYPES: Final = (_JSON, _MERGE, _APPLY)
+
+
+class Patcher:
+    """Answers patches."""
+
+    def __init__(self, world: World, writer: Writer) -> None:
+        self._world = world
+        self._writer = writer
+
+    async def patch(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        """PATCH of the four types. Raises `StatusError`."""
+        media = request.headers.get("content-type", "").partition(";")[0].strip()
+        accepted = _CUSTOM_TYPES if kind.custom else _TYPES
+        if media not in accepted:
+            listed = f"accepted media types include: {', '.join(accepted)}"
+            text = f"the body of the request was in an unknown format - {listed}"
+            raise StatusError(415, "UnsupportedMediaType", text) if kind.custom else errors.unsupported_media_type()
+        options.check(request, applies=media == _APPLY)
+        if media == _APPLY:
+            return await self._apply(request, kind, target)
+        try:
+            body = documents.load(request.body)
+        except ValueError as error:
+            problem = grammar.json_problem(request.body.decode("utf-8", "replace")) or str(error)
+            raise errors.bad_request(f"error decoding patch: {problem}") from error
+        if media != _JSON and not isinstance(body, dict):
+            raise errors.bad_request("json: cannot unmarshal array into Go value of type map[string]interface {}")
+        mode = decoding.validation(request)
+
+        def transform(old: JsonObject) -> JsonObject:
+            new = _patched(old, body, media, kind)
+            if not isinstance(new, dict):
+                raise errors.rejected()
+            # What is cleaned and defaulted in place below must not be the old object's.
+            new = documents.copy(new)
+            decoding.check_type(new, kind)
+            _read_again(new, kind, mode, request.warnings)
+            return new
+
+        insists = isinstance(body, dict) and bool(documents.metadata(body).get("resourceVersion"))
+        manager = ownership.manager_of(request)
+        return await self._writer.change(request, kind, target, transform, manager=manager, insists=insists)
+
+    async def _apply(self, request: Request, kind: ResourceType, target: Target) -> Answer:
+        manager = request.query.get("fieldManager", "")
+        wanted = _configuration(request, kind)
+        decoding.check_type(wanted, kind, request.body)
+        decoding.clean(wanted, kind, decoding.validation(request), request.warnings)
+        if wanted["metadata"].setdefault("name", target.name) != target.name:
+            raise errors.bad_request(
+                f"the name of the object ({wanted['metadata']['name']}) does not match the name on the URL "
+                f"({target.name})"
+            )
+        force = request.flag("force")
+        by = Manager(manager, managers.APPLY, kind.api_version, target.subresource)
+        owners: dict[Manager, managers.Owned] = {}
+
+        def transform(old: JsonObject) -> JsonObject:
+            nonlocal owners
+            try:
+                new, owners = managers.apply(
+                    old,
+                    wanted,
+                    kind=kind.node,
+                    managers=managers.read(documents.metadata(old).get("managedFields")),
+                    by=by,
+                    now=self._world.stamp(),
+                    force=force,
+                    ignored=ownership.ignored(kind, target.subresource),
+                )
+            except ApplyConflict as error:
+                raise ownership.conflict(error) from error
+            return documents.copy(new)
+
+        def track(old: JsonObject, new: JsonObject) -> None:
+            ownership.track_apply(old, new, owners)
+
+        key = kind.key(target.namespace, target.name)
+        if not self._world.exists(kind.collection, key):
+            if target.subresource:
+                raise errors.not_found(kind.about(target.name))
+            if wanted["metadata"].get("uid"):
+                raise errors.conflict(
+                    kind.about(target.name),
+                    f"uid mismatch: the provided object specified uid {wanted['metadata']['uid']}, "
+                    "and no existing object was found",
+                )
+            value = transform({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}})
+            return await self._writer.add(request, kind, target, value, manager=manager, track=track)
+        insists = bool(wanted["metadata"].get("resourceVersion"))
+        return await self._writer.change(
+            request, kind, target, transform, manager=manager, insists=insists, track=track
+        )
+
+
+def _patched(old: JsonObject, body: JsonValue, media: str, kind: ResourceType) -> JsonValue:
+    try:
+        if media == _MERGE:
+            return json_patch.merge_patch(old, body)
+        if media == _STRATEGIC:
+            return strategic.strategic_patch(old, body, kind.node)
+        return json_patch.json_patch(old, body)
+    except json_patch.PatchFailed as error:
+        if media == _JSON:
+            raise errors.rejected() from error
+        raise errors.bad_request(str(error)) from error
+
+
+def _read_again(value: JsonObject, kind: ResourceType, mode: str, warnings: list[str]) -> None:
+    """Clean what a patch has made; what is wrong with it is the patch's fault."""
+    shown = documents.copy(value)
+    problem = decoding.mismatched(value, kind)
+    if problem is None:
+        texts = [f'unknown field "{path}"' for path in decoding.unknown(value, kind)]
+        if texts and mode == "Strict":
+            problem = f"strict decoding error: {', '.join(texts)}"
+        elif texts and mode != "Ignore":
+            warnings.extend(texts)
+    if problem is not None:
+        quoted = documents.dump(documents.dump({name: shown[name] for name in sorted(shown)}).decode()).decode()
+        cause = Cause("FieldValueInvalid", f"Invalid value: {quoted}: {problem}", "patch")
+        raise errors.invalid(errors.About(), [cause])
+
+
+def _configuration(request: Request, kind: ResourceType) -> JsonObject:
+    try:
+        wanted = grammar.load_yaml(request.body)
+    except ValueError as error:
+        raise errors.bad_request(f"error decoding YAML: {error}") from error
+    if not isinstance(wanted, dict):
+        raise errors.bad_request("error decoding YAML: the apply patch is no object")
+    for field in ("apiVersion", "kind"):
+        if not wanted.get(field):
+            raise errors.bad_request(
+                f"Object '{field.title()}' is missing in '{request.body.decode(errors='replace')}'"
+            )
+    if not isinstance(wanted.get("metadata"), dict):
+        wanted["metadata"] = {}
+    if wanted["metadata"].get("managedFields"):
+        raise errors.bad_request("metadata.managedFields must be nil")
+    return wanted
