@@ -346,14 +346,13 @@ def _apply_rule(rule: Rule, value: JsonValue, kind: Node, path: str, causes: lis
     where = path
     if rule.field_path:
         where = f"{path}{rule.field_path}" if path else rule.field_path.lstrip(".")
-    shown = quoted(value) if not isinstance(value, dict | list) else quoted(type_of(value))
+    # Objects and lists are not shown.
+    shown = "" if isinstance(value, dict | list) else f" {quoted(value)}:"
     try:
         if rule.expression.evaluate(variables) is True:
             return
     except CelError as error:
-        text = (
-            f"Invalid value: {shown}: rule evaluation error: {error} (evaluating rule: {rule.expression.text.strip()})"
-        )
+        text = f"Invalid value:{shown} rule evaluation error: {error} (evaluating rule: {rule.expression.text.strip()})"
         causes.append(Cause(_INVALID, text, where or "<nil>"))
         return
     message = rule.message
@@ -370,7 +369,7 @@ def _apply_rule(rule: Rule, value: JsonValue, kind: Node, path: str, causes: lis
         case "FieldValueForbidden":
             text = f"Forbidden: {message}"
         case "FieldValueDuplicate":
-            text = f"Duplicate value: {shown}"
+            text = f"Duplicate value:{shown}".rstrip(":")
         case _:
-            text = f"Invalid value: {shown}: {message}"
+            text = f"Invalid value:{shown} {message}"
     causes.append(Cause(rule.reason, text, where or "<nil>"))

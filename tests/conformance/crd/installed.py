@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Definitions on both servers, in force before a case begins."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from tests.conformance.harness import Both, Exchange, Server
+
+DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+OLD_GROUP: Final = "old.conformance.test"
+_PATIENCE: Final = 20.0
+
+
+async def install(both: Both, *definitions: dict[str, Any]) -> None:
+    """Create what is not there on both servers, and wait until each version is served."""
+    await asyncio.gather(*(_install(server, definitions) for server in (both.embedded, both.real)))
+
+
+async def _install(server: Server, definitions: tuple[dict[str, Any], ...]) -> None:
+    async with asyncio.timeout(_PATIENCE):
+        for definition in definitions:
+            found = await server.send(Exchange("POST", DEFINITIONS, definition))
+            if found.status not in (201, 409):
+                raise AssertionError(f"{server.name}: {definition['metadata']['name']}: {found.body}")
+        for definition in definitions:
+            spec = definition["spec"]
+            for version in spec["versions"]:
+                if version["served"]:
+                    await served(server, f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}")
+
+
+async def served(server: Server, path: str) -> None:
+    """Wait until a path lists."""
+    while (await server.send(Exchange("GET", f"{path}?limit=1"))).status != 200:
+        await asyncio.sleep(0.05)
+
+
+def without_conversion(definition: dict[str, Any]) -> dict[str, Any]:
+    """The same definition, its objects the same in all versions."""
+    return {**definition, "spec": {**definition["spec"], "conversion": {"strategy": "None"}}}
+
+
+def old_version(definition: dict[str, Any]) -> dict[str, Any]:
+    """The definition's older version as a kind of its own, so that nothing is lost on its way to the newer one."""
+    spec, names = definition["spec"], definition["spec"]["names"]
+    version = {**spec["versions"][0], "storage": True}
+    return {
+        **definition,
+        "metadata": {"name": f"{names['plural']}.{OLD_GROUP}"},
+        "spec": {**spec, "group": OLD_GROUP, "versions": [version], "conversion": {"strategy": "None"}},
+    }
