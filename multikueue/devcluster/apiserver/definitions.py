@@ -112,14 +112,19 @@ def types_of(value: JsonObject) -> list[ResourceType]:
     group, names = spec["group"], spec["names"]
     versions = documents.items(spec, "versions")
     stored = next((entry["name"] for entry in versions if entry.get("storage")), versions[0]["name"])
+    nodes: dict[str, Node] = {}
+    for entry in versions:
+        if entry.get("served") or entry["name"] == stored:
+            node = nodes[entry["name"]] = structural.read(
+                documents.child(entry, "schema", "openAPIV3Schema"), root=True
+            )
+            if spec.get("preserveUnknownFields"):
+                node.preserve = True
     found = []
     for entry in versions:
         if not entry.get("served"):
             continue
-        schema = documents.child(entry, "schema", "openAPIV3Schema")
-        node: Node = structural.read(schema, root=True)
-        if spec.get("preserveUnknownFields"):
-            node.preserve = True
+        node = nodes[entry["name"]]
         found.append(
             ResourceType(
                 group=group,
@@ -139,9 +144,18 @@ def types_of(value: JsonObject) -> list[ResourceType]:
                 storage_version=stored,
                 definition=value,
                 version_entry=entry,
+                warning=_warning(entry, group, names["kind"]),
+                storage_node=None if entry["name"] == stored else nodes.get(stored),
             )
         )
     return found
+
+
+def _warning(entry: JsonObject, group: str, kind: str) -> str:
+    if not entry.get("deprecated"):
+        return ""
+    said: str = entry.get("deprecationWarning") or f"{group}/{entry['name']} {kind} is deprecated"
+    return said
 
 
 def _subresources(entry: JsonObject, group: str, kind: str) -> dict[str, JsonObject]:

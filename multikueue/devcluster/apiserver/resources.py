@@ -50,6 +50,10 @@ class ResourceType:
     """The custom resource definition it comes from."""
     version_entry: JsonObject = field(default_factory=dict)
     """The version's entry in that definition."""
+    warning: str = ""
+    """What everybody is told who uses this version."""
+    storage_node: Node | None = None
+    """What the storage version of a custom resource looks like, if that is another one."""
     prefix: bytes = b""
 
     def __post_init__(self) -> None:

@@ -161,6 +161,8 @@ class ApiServer:
         if meant.namespace and not kind.namespaced and kind.plural != "namespaces":
             raise errors.no_resource()
         method = request.method
+        if kind.warning:
+            request.warnings.append(kind.warning)
         watches = method == "GET" and (
             meant.watch or (bool(request.query_text) and "watch" in request.query and request.flag("watch"))
         )

@@ -12,6 +12,8 @@ from typing import Final
 from multikueue.devcluster.apiserver import documents
 from multikueue.devcluster.apiserver.documents import JsonObject
 from multikueue.devcluster.apiserver.resources import ResourceType
+from multikueue.devcluster.apiserver.schema import structural
+from multikueue.devcluster.apiserver.schema.node import Node
 
 _EVENTS_GROUP: Final = "events.k8s.io"
 _CORE_TO_NEW: Final = {
@@ -42,7 +44,7 @@ def outward(value: JsonObject, kind: ResourceType) -> JsonObject:
     """A stored object, which is changed, as it is asked for."""
     if kind.collection == "events":
         return _renamed(value, kind, _CORE_TO_NEW) if kind.group == _EVENTS_GROUP else value
-    value["apiVersion"] = kind.api_version
+    _become(value, kind.api_version, kind.node if kind.storage_node is not None else None)
     return value
 
 
@@ -50,8 +52,15 @@ def inward(value: JsonObject, kind: ResourceType, stored: str) -> JsonObject:
     """An object, which is changed, as it is stored; `stored` is the `apiVersion` of the storage version."""
     if kind.collection == "events":
         return _renamed(value, kind, _NEW_TO_CORE, "v1") if kind.group == _EVENTS_GROUP else value
-    value["apiVersion"] = stored
+    _become(value, stored, kind.storage_node)
     return value
+
+
+def _become(value: JsonObject, api_version: str, node: Node | None) -> None:
+    """The same object in another version, less what that version does not know."""
+    if node is not None and value.get("apiVersion") != api_version:
+        structural.prune(value, node)
+    value["apiVersion"] = api_version
 
 
 def storage_api_version(kind: ResourceType) -> str:

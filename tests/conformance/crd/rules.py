@@ -76,6 +76,7 @@ def change(before: Document, *, kept: Document, broken: Document) -> Pair:
     return Pair(Story(before, (kept,)), Story(before, (broken,)))
 
 
+_COVERED: Final = "flavors must have the same number of resources as the coveredResources"
 _CPU: Final[Document] = {"name": "cpu", "nominalQuota": "10"}
 _MEMORY: Final[Document] = {"name": "memory", "nominalQuota": "1Gi"}
 
