@@ -63,27 +63,32 @@ def read(request: Request, kind: ResourceType) -> JsonObject:
             f"the body of the request was in an unknown format - accepted media types include: {', '.join(_READ)}",
         )
     else:
-        found = _parse(body, kind, is_yaml=media.endswith("yaml"))
+        is_yaml = media.endswith("yaml")
+        found = _parse(body, kind, twice=twice if is_yaml else None)
         if not isinstance(found, dict):
             found = {}
         value = found
-        if not media.endswith("yaml") and _may_repeat(body, value):
+        if is_yaml and twice and mode == "Strict":
+            twice = ["yaml: unmarshal errors:\n  " + "\n  ".join(twice)]
+        elif not is_yaml and _may_repeat(body, value):
             value, twice = _doubled(body, kind)
     check_type(value, kind, body)
     clean(value, kind, mode, request.warnings, twice=twice)
     return value
 
 
-def _parse(body: bytes, kind: ResourceType, *, is_yaml: bool) -> JsonValue:
+def _parse(body: bytes, kind: ResourceType, *, twice: list[str] | None) -> JsonValue:
+    """The body as JSON, or as YAML when there is a list for what YAML says twice."""
+
     def unrecognized(why: str) -> errors.StatusError:
         return errors.bad_request(
             f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({_shown(body)})"
         )
 
     try:
-        value = grammar.load_yaml(body) if is_yaml else documents.load(body)
+        value = documents.load(body) if twice is None else grammar.load_yaml(body, twice=twice)
     except ValueError as error:
-        if is_yaml:
+        if twice is not None:
             raise unrecognized(str(error)) from error
         problem = grammar.json_problem(body.decode("utf-8", "replace"))
         raise unrecognized(f"couldn't get version/kind; json parse error: {problem or error}") from error
@@ -148,7 +153,7 @@ def clean(
     if problem is not None:
         raise errors.bad_request(f"{_handled(kind)}: {problem}")
     gone = unknown(value, kind)
-    texts = [f'duplicate field "{path}"' for path in twice or ()] + [f'unknown field "{path}"' for path in gone]
+    texts = [*(twice or ()), *(f'unknown field "{path}"' for path in gone)]
     if texts and mode != "Ignore":
         if mode == "Strict":
             raise errors.bad_request(f"{_handled(kind)}: strict decoding error: {', '.join(texts)}")
@@ -210,7 +215,7 @@ def _doubled(body: bytes, kind: ResourceType) -> tuple[JsonObject, list[str]]:
     pairs = json.loads(body, object_pairs_hook=_Pairs)
     twice: list[str] = []
     value = _joined(pairs, "", twice, None if kind.custom else kind.node)
-    return value, list(dict.fromkeys(twice))
+    return value, [f'duplicate field "{path}"' for path in dict.fromkeys(twice)]
 
 
 def _joined(value: JsonValue, path: str, twice: list[str], node: Node | None) -> JsonValue:

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
+from urllib.parse import parse_qs
 
 from multikueue.core.timestamps import format_time
 from multikueue.devcluster.apiserver import decoding, documents, errors, objects, selectors, versions
 from multikueue.devcluster.apiserver.admission import Admission, Review, new_options
 from multikueue.devcluster.apiserver.documents import JsonObject
+from multikueue.devcluster.apiserver.options import dry_run_problems
 from multikueue.devcluster.apiserver.requests import Answer, Request, Target, answer
 from multikueue.devcluster.apiserver.resources import ResourceType
 from multikueue.devcluster.apiserver.storage.entry import Entry
@@ -216,6 +218,10 @@ def read_options(request: Request) -> Options:
     if orphan is not None and not policy:
         policy = "Orphan" if orphan in (True, "true") else "Background"
     about = errors.About("", "meta.k8s.io", "DeleteOptions")
+    given = parse_qs(request.query_text, keep_blank_values=True).get("dryRun", []) if "dryRun" in query else []
+    wrong = dry_run_problems(body.get("dryRun") or given)
+    if wrong:
+        raise errors.invalid(about, wrong)
     if policy and policy not in _POLICIES:
         listed = ", ".join(f'"{name}"' for name in ("Foreground", "Background", "Orphan"))
         text = f'Unsupported value: "{policy}": supported values: {listed}, "nil"'
@@ -230,5 +236,5 @@ def read_options(request: Request) -> Options:
     if isinstance(grace, int) and grace < 0:
         grace = 1
     preconditions = documents.child(body, "preconditions")
-    dry_run = "All" in (body.get("dryRun") or ()) or "All" in query.get("dryRun", "")
+    dry_run = bool(body.get("dryRun") or given)
     return Options(policy, grace, preconditions.get("uid", ""), preconditions.get("resourceVersion", ""), dry_run)

@@ -121,6 +121,12 @@ def method_not_allowed() -> StatusError:
     return StatusError(405, "MethodNotAllowed", message, About())
 
 
+def unsupported_verb(about: About, verb: str) -> StatusError:
+    """405: the kind does not do this."""
+    message = f'{verb} is not supported on resources of kind "{about.qualified}"'
+    return StatusError(405, "MethodNotAllowed", message, about)
+
+
 def already_exists(about: About) -> StatusError:
     """409 on create."""
     return StatusError(409, "AlreadyExists", f'{about.qualified} "{about.name}" already exists', about)

@@ -60,7 +60,7 @@ def negotiate(request: Request) -> Form:
             return PLAIN
         raise errors.not_acceptable(
             "only the following media types are accepted: application/json, application/yaml, "
-            "application/vnd.kubernetes.protobuf, application/cbor"
+            "application/vnd.kubernetes.protobuf"
         )
     for part in accept.split(","):
         media, *parameters = (piece.strip() for piece in part.split(";"))
@@ -73,7 +73,10 @@ def negotiate(request: Request) -> Form:
                     return Form(shape.removesuffix("List"), options.get("v", "v1"), include)
             elif not shape:
                 return PLAIN
-    raise errors.not_acceptable("only the following media types are accepted: application/json")
+    raise errors.not_acceptable(
+        "only the following media types are accepted: application/json, application/yaml, "
+        "application/vnd.kubernetes.protobuf"
+    )
 
 
 def columns(kind: ResourceType) -> list[JsonObject]:

@@ -123,6 +123,8 @@ def _string(text: str, at: int) -> int:
 class _Loader(yaml.CSafeLoader):
     """YAML as Kubernetes reads it; keeps the keys that are given twice."""
 
+    twice: list[str]
+    """The keys that are given twice, as a real server tells of them."""
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own way
 
 
@@ -130,8 +132,10 @@ def _construct_map(loader: _Loader, node: yaml.MappingNode) -> JsonObject:
     loader.flatten_mapping(node)
     found: JsonObject = {}
     for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        found[_key(key)] = loader.construct_object(value_node, deep=True)
+        key = _key(loader.construct_object(key_node, deep=True))
+        if key in found:
+            loader.twice.append(f'line {key_node.start_mark.line + 1}: key "{key}" already set in map')
+        found[key] = loader.construct_object(value_node, deep=True)
     return found
 
 
@@ -157,13 +161,19 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern.pattern})$"), list(_first))
 
 
-def load_yaml(text: bytes) -> JsonValue:
-    """The document. Raises `ValueError` in a real server's words."""
+def load_yaml(text: bytes, *, twice: list[str] | None = None) -> JsonValue:
+    """The document; `twice` collects the keys that are given twice. Raises `ValueError` in a real server's words."""
+    loader: _Loader | None = None
     try:
-        return yaml.load(text, Loader=_Loader)
+        loader = _Loader(text)
+        loader.twice = [] if twice is None else twice
+        return loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line if error.problem_mark is not None else 0
         where = f"line {line + 1}: " if line else ""
         raise ValueError(f"yaml: {where}{error.problem}") from error
     except yaml.YAMLError as error:
         raise ValueError(f"yaml: {error}") from error
+    finally:
+        if loader is not None:
+            loader.dispose()

@@ -119,7 +119,7 @@ def advice(value: JsonObject, kind: ResourceType) -> list[str]:
         f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name to avoid accidental conflicts with '
         "other finalizer writers"
         for name in value["metadata"].get("finalizers") or ()
-        if "/" not in name and name not in _STANDARD_FINALIZERS
+        if name and "/" not in name and name not in _STANDARD_FINALIZERS
     ]
 
 

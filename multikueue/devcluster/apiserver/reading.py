@@ -18,6 +18,7 @@ from multikueue.devcluster.apiserver.documents import JsonObject
 from multikueue.devcluster.apiserver.errors import StatusError
 from multikueue.devcluster.apiserver.requests import Answer, Reply, Request, Stream, Target
 from multikueue.devcluster.apiserver.resources import ResourceType
+from multikueue.devcluster.apiserver.schema.forms import base64_problem
 from multikueue.devcluster.apiserver.storage.collection import Collection, Compacted
 from multikueue.devcluster.apiserver.storage.entry import Entry, Event
 from multikueue.devcluster.apiserver.watching import DEFAULT_SECONDS, WatchFeed
@@ -45,6 +46,8 @@ class Reader:
     def get(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """One object, when no webhook is needed for it. Raises `StatusError`."""
         entry = self._world.store.collection(kind.collection).get(kind.key(target.namespace, target.name))
+        if request.query_text:
+            _check_get(request.query.get("resourceVersion", ""))
         if entry is None:
             raise errors.not_found(kind.about(target.name))
         raw = entry.raw if entry.raw.startswith(kind.prefix) else versions.present(entry.raw, kind)
@@ -63,6 +66,8 @@ class Reader:
         """A list, when no webhook is needed for it. Raises `StatusError`."""
         entries, metadata = self._select(request, kind, target)
         form = forms.negotiate(request)
+        if kind.custom and not form.shape:
+            metadata.setdefault("continue", "")  # their lists have no type that leaves it out
         prefix = kind.prefix
         items = [e.raw if e.raw.startswith(prefix) else versions.present(e.raw, kind) for e in entries]
         return Answer(200, forms.listed(items, kind, form, self._world.now(), metadata))
@@ -71,7 +76,10 @@ class Reader:
         """A list, by way of the webhook."""
         entries, metadata = self._select(request, kind, target)
         items = await self._converter.convert([entry.raw for entry in entries], kind)
-        return Answer(200, forms.listed(items, kind, forms.negotiate(request), self._world.now(), metadata))
+        form = forms.negotiate(request)
+        if not form.shape:
+            metadata.setdefault("continue", "")
+        return Answer(200, forms.listed(items, kind, form, self._world.now(), metadata))
 
     def watch(self, request: Request, kind: ResourceType, target: Target) -> Reply:
         """A watch. Raises `StatusError`."""
@@ -101,7 +109,11 @@ class Reader:
             elif version:
                 backlog = self._since(collection, version)
         elif match_rule:
-            raise _invalid_options(kind, "resourceVersionMatch")
+            text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            causes = [errors.Cause("FieldValueForbidden", f"Forbidden: {text}", "resourceVersionMatch")]
+            if match_rule != "NotOlderThan":
+                causes.append(_unsupported_match(match_rule, '"NotOlderThan"'))
+            raise _refused(causes)
         elif version == 0:
             initial = list(collection.entries(prefix=prefix))
         else:
@@ -110,7 +122,7 @@ class Reader:
             except Compacted as gone:
                 error = errors.expired(f"too old resource version: {gone.asked} ({gone.oldest})")
                 return Answer(200, b'{"type":"ERROR","object":' + documents.dump(error.document()) + b"}\n")
-        seconds = float(query.get("timeoutSeconds") or 0) or DEFAULT_SECONDS * (1 + random.random())
+        seconds = _number(query.get("timeoutSeconds", "")) or DEFAULT_SECONDS * (1 + random.random())
         waits = versions.waits(kind)
         feed = WatchFeed(
             world,
@@ -142,7 +154,11 @@ class Reader:
         selection = selectors.selection(query, kind)
         collection = world.store.collection(kind.collection)
         prefix = f"{target.namespace}/" if kind.namespaced and target.namespace else ""
-        limit = _limit(query.get("limit", ""))
+        limit = max(0, _number(query.get("limit", "")))
+        _number(query.get("timeoutSeconds", ""))
+        if "sendInitialEvents" in query:
+            text = "Forbidden: sendInitialEvents is forbidden for list"
+            raise _refused([errors.Cause("FieldValueForbidden", text, "sendInitialEvents")])
         token = query.get("continue", "")
         match_rule = query.get("resourceVersionMatch", "")
         version_text = query.get("resourceVersion", "")
@@ -160,7 +176,7 @@ class Reader:
                 shown = at
         else:
             if match_rule and match_rule not in ("Exact", "NotOlderThan"):
-                raise _invalid_options(kind, "resourceVersionMatch")
+                raise _refused([_unsupported_match(match_rule, '"Exact", "NotOlderThan", ""')])
             if match_rule and not version_text:
                 raise _invalid_options(kind, "resourceVersionMatch")
             if asked > world.store.version:
@@ -213,9 +229,15 @@ def _version(text: str) -> int:
     return found
 
 
-def _limit(text: str) -> int:
+def _check_get(text: str) -> None:
+    if text and not text.isdigit():
+        why = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise StatusError(500, "", why)
+
+
+def _number(text: str) -> int:
     try:
-        return max(0, int(text or 0))
+        return int(text or 0)
     except ValueError:
         raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
 
@@ -229,7 +251,16 @@ def _invalid_options(kind: ResourceType, field: str) -> StatusError:
     cause = errors.Cause(
         "FieldValueForbidden", text, "resourceVersionMatch" if field != "allowWatchBookmarks" else field
     )
-    return errors.invalid(errors.About("", "meta.k8s.io", "ListOptions"), [cause])
+    return _refused([cause])
+
+
+def _refused(causes: Sequence[errors.Cause]) -> StatusError:
+    return errors.invalid(errors.About("", "meta.k8s.io", "ListOptions"), causes)
+
+
+def _unsupported_match(given: str, supported: str) -> errors.Cause:
+    text = f'Unsupported value: "{given}": supported values: {supported}'
+    return errors.Cause("FieldValueNotSupported", text, "resourceVersionMatch")
 
 
 def _token(version: int, key: str) -> str:
@@ -242,4 +273,5 @@ def _open_token(text: str) -> tuple[int, str]:
         value = documents.load(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         return int(value["rv"]), str(value["start"]).rstrip("\u0000")
     except (ValueError, KeyError, TypeError) as error:
-        raise errors.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+        why = base64_problem(text) or "encoded continue token has incorrect format"
+        raise errors.bad_request(f"invalid continue token: continue key is not valid: {why}") from error

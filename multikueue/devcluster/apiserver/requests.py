@@ -15,7 +15,7 @@ from multikueue.devcluster.apiserver import documents
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 
 JSON: Final = "application/json"
-_TRUE: Final = frozenset({"true", "1", "t", "T", "TRUE", "True"})
+_FALSE: Final = frozenset({"false", "0"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class Request:
         return self._query
 
     def flag(self, name: str) -> bool:
-        """A parameter that is true or not."""
-        return self.query.get(name, "") in _TRUE if self.query_text else False
+        """A parameter that is true, as whatever is given is but `false` and `0`."""
+        return bool(self.query_text) and self.query.get(name, "false").lower() not in _FALSE
 
 
 @dataclass(slots=True)

@@ -104,6 +104,8 @@ class Registry:
         """Grows with each change, so that documents made of the registry can be kept."""
         for document in (*builtin.table("discovery.json")["api"], *builtin.table("discovery.json")["apis"]):
             self._read(document)
+        self.builtin_groups: Final = frozenset(self._groups)
+        """The groups that are there whatever is installed."""
 
     def find(self, group: str, version: str, plural: str) -> ResourceType | None:
         """The resource at that place."""

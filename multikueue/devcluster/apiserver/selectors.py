@@ -17,6 +17,9 @@ from multikueue.devcluster.apiserver.documents import JsonObject
 from multikueue.devcluster.apiserver.resources import ResourceType
 
 _TERM: Final = re.compile(r"((?:[^=!\\,]|\\.)*)(==|!=|=)((?:[^\\,]|\\.)*)")
+_WORD: Final = re.compile(r"==|!=|[=!(),<>]|[^\s=!(),<>]+")
+_OPERATORS: Final = frozenset({"=", "==", "!=", "<", ">"})
+_SYMBOLS: Final = _OPERATORS | frozenset({"!", "(", ")", ","})
 _COMMON: Final = ("metadata.name", "metadata.namespace")
 
 
@@ -75,8 +78,66 @@ def selection(query: dict[str, str], kind: ResourceType) -> Selection:
     try:
         parsed = parse_selector(labels) if labels else None
     except BadInput as error:
-        raise errors.bad_request(f"unable to parse requirement: {error}") from error
+        why = _requirement_problem(labels) or str(error)
+        raise errors.bad_request(f"unable to parse requirement: {why}") from error
     return Selection(parsed if parsed and parsed.requirements else None, tuple(_fields(fields, kind)))
+
+
+class _Tokens:
+    """A label selector, word for word."""
+
+    def __init__(self, text: str) -> None:
+        self._words: list[str] = [*_WORD.findall(text), ""]
+        self._next = 0
+
+    def peek(self) -> str:
+        """The next word; empty at the end."""
+        return self._words[self._next]
+
+    def take(self) -> str:
+        """The next word, which is the past then."""
+        found = self._words[self._next]
+        self._next = min(self._next + 1, len(self._words) - 1)
+        return found
+
+
+def _requirement_problem(text: str) -> str:
+    """What a real server says of the first thing that is wrong with a label selector; empty if it is right."""
+    tokens = _Tokens(text)
+    while tokens.peek():
+        if tokens.peek() in _SYMBOLS - {"!"}:
+            return f"found '{tokens.peek()}', expected: !, identifier, or 'end of string'"
+        negated = tokens.peek() == "!"
+        if negated:
+            tokens.take()
+        if (key := tokens.take()) in _SYMBOLS or not key:
+            return f"found '{key}', expected: identifier"
+        if not negated and tokens.peek() not in ("", ","):
+            problem = _operator_problem(tokens)
+            if problem:
+                return problem
+        if (word := tokens.take()) not in ("", ","):
+            return f"found '{word}', expected: ',' or 'end of string'"
+        if word == "," and (not tokens.peek() or tokens.peek() in _SYMBOLS - {"!"}):
+            return f"found '{tokens.peek()}', expected: identifier after ','"
+    return ""
+
+
+def _operator_problem(tokens: _Tokens) -> str:
+    operator = tokens.take()
+    if operator in ("in", "notin"):
+        if (word := tokens.take()) != "(":
+            return f"found '{word}', expected: '('"
+        while (word := tokens.take()) != ")":
+            if not word or (word in _SYMBOLS and word != ","):
+                return f"found '{word}', expected: ',', ')' or identifier"
+        return ""
+    if operator not in _OPERATORS:
+        return f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt"
+    if tokens.peek() in ("", ","):
+        return ""
+    word = tokens.take()
+    return f"found '{word}', expected: identifier" if word in _SYMBOLS else ""
 
 
 def _fields(text: str, kind: ResourceType) -> list[tuple[str, bool, str]]:

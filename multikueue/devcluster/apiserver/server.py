@@ -154,13 +154,17 @@ class ApiServer:
         if meant is None or not meant.resource:
             return self._plain(request, meant)
         kind = self.world.registry.find(meant.group, meant.version, meant.resource)
-        if kind is None:
-            if not self.world.registry.has(meant.group, meant.version):
-                return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
-            raise errors.no_resource()
-        if meant.namespace and not kind.namespaced and kind.plural != "namespaces":
-            raise errors.no_resource()
         method = request.method
+        if kind is None:
+            if meant.group in self.world.registry.builtin_groups:
+                raise errors.no_resource()
+            return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
+        if kind.custom:
+            misplaced = bool(meant.namespace) and not kind.namespaced
+            if misplaced or (kind.namespaced and not meant.namespace and method != "GET"):
+                return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
+        elif meant.namespace and not kind.namespaced and kind.plural != "namespaces":
+            raise errors.no_resource()
         if kind.warning:
             request.warnings.append(kind.warning)
         watches = method == "GET" and (
@@ -202,6 +206,10 @@ class ApiServer:
         if kind.group in _REVIEW_GROUPS and verb == "create":
             return self._reviews.create(request, kind, meant)
         if verb not in kind.verbs:
+            raise errors.no_resource() if meant.name and "get" not in kind.verbs else errors.method_not_allowed()
+        if not meant.name and verb in ("update", "patch"):
+            raise errors.bad_request("name must be provided") if kind.custom else errors.method_not_allowed()
+        if kind.namespaced and not meant.namespace and verb in ("create", "deletecollection"):
             raise errors.method_not_allowed()
         match verb:
             case "get":
@@ -215,7 +223,7 @@ class ApiServer:
             case "watch":
                 return self.reader.watch(request, kind, meant)
             case "create":
-                if meant.name:
+                if meant.name and not kind.custom:
                     raise errors.method_not_allowed()
                 if kind.plural == "bindings":
                     return self._bind(request, meant)
@@ -239,7 +247,9 @@ class ApiServer:
         name, method = meant.subresource, request.method
         entry = kind.subresources.get(name)
         if entry is None:
-            raise errors.no_resource()
+            raise errors.not_found(kind.about(meant.name)) if kind.custom else errors.no_resource()
+        if kind.custom and name == "status" and method in ("POST", "DELETE"):
+            raise errors.unsupported_verb(kind.about(), "create" if method == "POST" else "delete")
         if method not in {_ALLOWED.get(verb) for verb in entry["verbs"]}:
             raise errors.method_not_allowed()
         match name:
@@ -310,7 +320,7 @@ class ApiServer:
                 return self._discovery.core(request)
             case "apis" if len(parts) == 2:
                 return self._discovery.groups(request)
-            case "apis" if len(parts) == 3:
+            case "apis" if len(parts) == 3 and self.world.registry.has(parts[2]):
                 return self._discovery.group(parts[2])
             case "version":
                 return answer(200, builtin.table("version.json"))

@@ -110,8 +110,9 @@ def key_problems(path: str, key: str, *, shown: str | None = None) -> list[Cause
     found = []
     domain, slash, name = key.rpartition("/")
     if "/" in domain:
+        what = "valid label key" if path == "metadata.labels" else "qualified name"
         text = (
-            "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+            f"a {what} must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
             "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
             "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' "
             "(e.g. 'example.com/MyName')"

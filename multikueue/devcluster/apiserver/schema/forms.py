@@ -67,14 +67,15 @@ def mismatch(value: JsonValue, kind: Node, owner: str, path: str = "") -> str | 
 
 def _text_problem(value: str, kind: Node) -> str | None:
     if kind.format == "byte":
-        return _base64_problem(value)
+        return base64_problem(value)
     if kind.format == "date-time" and value and _STAMP.fullmatch(value) is None:
         layout = _LAYOUTS.get(kind.name, _LAYOUTS[_TIME])
         return f'parsing time "{value}" as "{layout}": cannot parse "{value}" as "2006"'
     return None
 
 
-def _base64_problem(value: str) -> str | None:
+def base64_problem(value: str) -> str | None:
+    """Where a text stops to be base 64; None when it is all of it."""
     bad = _NOT_BASE64.search(value)
     if bad is not None:
         return f"illegal base64 data at input byte {bad.start()}"

@@ -123,18 +123,24 @@ def prune(value: JsonObject, kind: Node, *, path: str = "", gone: list[str] | No
         return
     properties = kind.properties
     extra = kind.additional
-    unknown = []
+    unknown, nulls = [], []
     for name, entry in value.items():
         field = properties.get(name) or extra
         if field is None:
             if not kind.preserve:
                 unknown.append(name)
             continue
-        if isinstance(entry, dict):
+        if entry is None and not field.nullable and field.default is ABSENT and isinstance(kind, Structural):
+            nulls.append(name)
+        elif isinstance(entry, dict):
             if field.properties or field.additional is not None or not field.preserve:
                 prune(entry, field, path=_join(path, name, extra is field), gone=gone)
         elif isinstance(entry, list):
             _prune_items(entry, field, path=_join(path, name, extra is field), gone=gone)
+        elif type(entry) is float and entry.is_integer() and abs(entry) < 1 << 53:
+            value[name] = int(entry)  # a real server writes 1.0 as 1
+    for name in nulls:
+        del value[name]
     for name in unknown:
         del value[name]
         if gone is not None:
