@@ -181,8 +181,10 @@ def _check_unique(value: list[JsonValue], kind: Node, path: str, causes: list[Ca
 
 @cache
 def _pattern(text: str) -> re.Pattern[str]:
-    # Go's `\z` is Python's `\Z`, and its `$` does not match before a final newline.
-    return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", text.replace(r"\z", r"\Z")), re.ASCII)
+    # Go's `\z` is Python's `\Z`, and its `$` does not match before a final newline. Flags that Go takes anywhere and
+    # Python at the start only hold for the rest of the expression.
+    ours = re.sub(r"(?<!\\)\$$", r"\\Z", text.replace(r"\z", r"\Z"))
+    return re.compile(re.sub(r"^(\^?)(\(\?[ims]+\))(.*)$", r"\2\1\3", ours), re.ASCII)
 
 
 def _check_string(value: str, source: JsonObject, path: str, causes: list[Cause]) -> None:
