@@ -80,6 +80,9 @@ class Exchange:
 class Server:
     """One API server and a connection to it."""
 
+    kubeconfig: Path | None = None
+    """What kubectl needs to be the administrator here; without it the address is enough."""
+
     def __init__(self, name: str, url: str, session: aiohttp.ClientSession, tls: ssl.SSLContext | bool) -> None:
         self.name = name
         self.url = url
@@ -442,9 +445,9 @@ async def servers(provider: BinariesProvider, *, folder: Path) -> AsyncIterator[
     async with cluster, Listener(api) as listener:
         tls = credentials.load(cluster.kubeconfig).tls.context()
         async with aiohttp.ClientSession() as to_embedded, aiohttp.ClientSession() as to_real:
-            yield Both(
-                Server("embedded", listener.url, to_embedded, True), Server("real", cluster.server, to_real, tls), api
-            )
+            real = Server("real", cluster.server, to_real, tls)
+            real.kubeconfig = cluster.kubeconfig
+            yield Both(Server("embedded", listener.url, to_embedded, True), real, api)
 
 
 assert ADMIN_GROUP == MASTERS
