@@ -24,6 +24,7 @@ from aiohttp import web
 
 from manager.caches import Caches, followed
 from manager.context import ManagerContext
+from manager.dispatch.cluster_profiles import PROFILE_GATE
 from manager.metrics import FOLLOWER, LEADER, STANDALONE, Metrics
 from manager.namespaces import ManagedNamespaces
 from manager.options import DISABLED, Options
@@ -40,7 +41,7 @@ from manager.webhooks.rotation import SharedBundle, ensure_namespace
 from manager.webhooks.server import application
 from manager.workload_status import StatusWriter
 from multikueue.api.configuration import Configuration
-from multikueue.api.resource import NAMESPACES, WORKLOADS, Resource
+from multikueue.api.resource import CLUSTER_PROFILES, NAMESPACES, WORKLOADS, Resource
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput
@@ -123,7 +124,9 @@ class Manager:
         self._settings = _engine_settings(configuration)
         self.metrics = Metrics(role=FOLLOWER if self._elects else STANDALONE)
         jobs: list[Resource] = [integration.resource for integration in self._registry]
-        self.caches = Caches(client, followed(namespace=self._namespace, jobs=jobs), clock=clock, random=random)
+        profiles = (CLUSTER_PROFILES,) if configuration.gate(PROFILE_GATE) else ()
+        kinds = followed(namespace=self._namespace, jobs=jobs, cluster_profiles=profiles)
+        self.caches = Caches(client, kinds, clock=clock, random=random)
         self.statuses = StatusWriter(client, self.caches.view(WORKLOADS))
         self.namespaces = ManagedNamespaces(configuration, self.caches.view(NAMESPACES))
         self.recorder = EventRecorder(client, _COMPONENT, instance=self.identity, clock=clock)

@@ -9,7 +9,7 @@ subscriptions end with `unsubscribe_all`, so that a follower keeps its caches wa
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -122,8 +122,13 @@ def _points_to(obj: JsonObject) -> Iterable[str]:
     return [name] if name else ()
 
 
-def followed(*, namespace: str, jobs: Iterable[Resource]) -> tuple[Followed, ...]:
-    """What a manager follows; `jobs` are the kinds of the enabled integrations."""
+def followed(
+    *, namespace: str, jobs: Iterable[Resource], cluster_profiles: Sequence[Resource] = ()
+) -> tuple[Followed, ...]:
+    """What a manager follows; `jobs` are the kinds of the enabled integrations.
+
+    `cluster_profiles` is empty while no worker can be named by a ClusterProfile: their CRD is seldom installed.
+    """
     plain = (
         CLUSTER_QUEUES,
         COHORTS,
@@ -153,6 +158,7 @@ def followed(*, namespace: str, jobs: Iterable[Resource]) -> tuple[Followed, ...
             },
         ),
         Followed(resource=SECRETS, namespace=namespace),
+        *(Followed(resource=resource, namespace=namespace) for resource in cluster_profiles),
         Followed(resource=LEASES, field_selector=f"metadata.name={MAILBOX_OBJECT_NAME}"),
         *(Followed(resource=resource, indexers={PREBUILT_INDEX: _prebuilt}) for resource in jobs),
     )

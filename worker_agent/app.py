@@ -31,15 +31,19 @@ from multikueue.kube.informer import Change, Informer
 from multikueue.kube.workqueue import WorkQueue
 from worker_agent.capacity import Capacity
 from worker_agent.heartbeat import Heartbeat, Reporter, Rhythm
+from worker_agent.hosting import HostedMailbox
+from worker_agent.hub import MailboxView
 from worker_agent.jobs import Jobs
 from worker_agent.mailbox import Mailbox
 from worker_agent.outbox import Outbox
 from worker_agent.reconciler import Reconciler
 from worker_agent.reconnect import RECONNECT
+from worker_agent.restoring import restore_assignments
 
 _log = logging.getLogger(__name__)
 
 _WORKERS: Final = 8
+_MAX_NAMESPACES: Final = 512  # as many as a report takes
 _SWEEP_SECONDS: Final = 0.1  # freed room is offered in batches, so that a burst of ending pods is one look
 _BACKOFF: Final = Backoff(base=0.05, factor=2.0, cap=10.0, jitter=0.3)
 _CLUSTER_UID_FROM: Final = Key("", "kube-system")
@@ -50,7 +54,7 @@ class Agent:
 
     def __init__(
         self,
-        hub: KubeClient,
+        hub: KubeClient | HostedMailbox,
         worker: KubeClient,
         *,
         cluster: str,
@@ -71,7 +75,12 @@ class Agent:
         queue: WorkQueue[str] = WorkQueue(clock=clock, backoff=_BACKOFF, random=random)
         self._controller = Controller("assignment", self._reconcile, workers=_WORKERS, queue=queue, clock=clock)
         wake = self._controller.enqueue
-        self.mailbox = Mailbox(hub, cluster, clock=clock, random=random, changed=wake)
+        self.mailbox: MailboxView
+        if isinstance(hub, HostedMailbox):
+            self.mailbox = hub
+            hub.attach(wake, opening=lambda: restore_assignments(hub, self.jobs, origin=origin))
+        else:
+            self.mailbox = Mailbox(hub, cluster, clock=clock, random=random, changed=wake)
         self.capacity = Capacity(
             worker,
             clock=clock,
@@ -193,9 +202,14 @@ class Agent:
         # Appeared or gone: what was refused for the want of it is looked at again.
         if change.type != "MODIFIED" and self._started.is_set():
             self._all()
+            self._reporter.changed()
+
+    def _namespaces(self) -> list[str]:
+        known = self.namespaces.store.keys()
+        names = sorted(key.name for key in known)
+        return names if len(names) <= _MAX_NAMESPACES else []
 
     def _report(self) -> JsonObject:
-        ledger = self.capacity.ledger
         system = self.namespaces.store.get(_CLUSTER_UID_FROM)
         return {
             "clusterUID": "" if system is None else system.uid,
@@ -205,6 +219,7 @@ class Agent:
                 {"apiVersion": jobs.integration.resource.api_version, "kind": jobs.integration.resource.kind}
                 for jobs in self.jobs
             ],
-            "capacity": self.capacity.report(),
-            "nodes": {"ready": ledger.ready_nodes, "total": ledger.total_nodes},
+            "namespaces": self._namespaces(),
+            "pending": len(self.reconciler.waiting()),
+            **self.capacity.report(),
         }

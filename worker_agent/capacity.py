@@ -11,10 +11,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from multikueue.api.meta import JsonObject
 from multikueue.api.resource import NODES, PODS
 from multikueue.core.clock import Clock
-from multikueue.core.quantity import Format, Quantity
 from multikueue.federation.ledger import Ledger
+from multikueue.federation.node_groups import capacity_wire, group_wire, grouped, total
 from multikueue.kube.client import KubeClient
 from multikueue.kube.informer import Change, Informer
 from worker_agent.footprint import node_facts, pod_facts, small_node, small_pod
@@ -51,17 +52,15 @@ class Capacity:
             self.ledger.release(owner)
             self._freed()
 
-    def report(self) -> list[dict[str, str]]:
-        """`status.capacity` of a ClusterReport."""
-        return [
-            {
-                "name": name,
-                "allocatable": _text(name, summary.allocatable),
-                "free": _text(name, summary.free),
-                "largestFree": _text(name, summary.largest_free),
-            }
-            for name, summary in sorted(self.ledger.summary().items())
-        ]
+    def report(self) -> JsonObject:
+        """What a ClusterReport tells of room: in all, and by group of nodes."""
+        groups, varying = grouped(self.ledger.rooms())
+        return {
+            "capacity": [capacity_wire(name, room) for name, room in sorted(total(groups).items())],
+            "groups": [group_wire(group) for group in groups],
+            "varying": list(varying),
+            "nodes": {"ready": self.ledger.ready_nodes, "total": self.ledger.total_nodes},
+        }
 
     def _on_node(self, change: Change) -> None:
         if change.new is None:
@@ -73,6 +72,12 @@ class Capacity:
         self._freed()
         self._changed()
 
+    def _ours(self, change: Change) -> bool:
+        """Whether the pod belongs to an assignment: the hub counts those by itself, and needs no report of them."""
+        raw = change.row.raw if change.new is None else change.new.raw
+        facts = pod_facts(raw)
+        return facts is None or facts.owner in self.ledger.owners
+
     def _on_pod(self, change: Change) -> None:
         facts = None if change.new is None else pod_facts(change.new.raw)
         key = str(change.key)
@@ -82,10 +87,5 @@ class Capacity:
                 self._freed()
         else:
             self.ledger.set_pod(key, facts)
-
-
-def _text(resource: str, amount: int) -> str:
-    if resource == "cpu":
-        return str(Quantity.of_milli(amount))
-    binary = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
-    return str(Quantity.of(amount, Format.BINARY_SI if binary else Format.DECIMAL_SI))
+        if not self._ours(change):
+            self._changed()

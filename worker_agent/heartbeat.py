@@ -22,6 +22,7 @@ from multikueue.core.clock import Clock
 from multikueue.core.timestamps import format_micro_time, format_time
 from multikueue.kube.client import KubeClient, PatchKind
 from multikueue.kube.errors import KubeError
+from worker_agent.hub import HubClient
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class Heartbeat:
 
     def __init__(
         self,
-        hub: KubeClient,
+        hub: HubClient,
         worker: KubeClient,
         *,
         namespace: str,
@@ -108,7 +109,7 @@ class Reporter:
 
     def __init__(
         self,
-        hub: KubeClient,
+        hub: HubClient,
         *,
         namespace: str,
         boot_id: str,

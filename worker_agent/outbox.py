@@ -20,10 +20,11 @@ from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock
 from multikueue.federation.mirror import Word
 from multikueue.federation.wire import status_of
-from multikueue.kube.client import KubeClient, PatchKind
+from multikueue.kube.client import PatchKind
 from multikueue.kube.controller import Controller, Result
 from multikueue.kube.errors import Invalid, NotFound
 from multikueue.kube.workqueue import WorkQueue
+from worker_agent.hub import HubClient
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Outbox:
     """The words that are on their way."""
 
     def __init__(
-        self, client: KubeClient, namespace: str, *, boot_id: str, window: float, clock: Clock, random: Random
+        self, client: HubClient, namespace: str, *, boot_id: str, window: float, clock: Clock, random: Random
     ) -> None:
         self.writes = 0
         self._client = client

@@ -15,7 +15,7 @@ from typing import Final
 
 from multikueue.api.constants import PartitionPolicy
 from multikueue.api.meta import JsonObject
-from multikueue.api.remoteassignment import Phase
+from multikueue.api.remoteassignment import Intent, Phase
 from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
@@ -38,12 +38,13 @@ from multikueue.federation.wire import intent_of, word_of
 from multikueue.kube.controller import Result
 from multikueue.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
 from worker_agent.capacity import Capacity
+from worker_agent.hub import MailboxView
 from worker_agent.jobs import Jobs
-from worker_agent.mailbox import Mailbox
 from worker_agent.outbox import Outbox
 
 _log = logging.getLogger(__name__)
 
+GRANT_PATIENCE_SECONDS: Final = 10.0  # pods of work that was removed may take that long to end
 REFUSAL_SECONDS: Final = 60.0  # how long a refusal of the API server is believed before it is asked again
 NAMESPACE_MISSING: Final = "NamespaceNotFound"
 KIND_MISSING: Final = "KindNotSupported"
@@ -76,7 +77,7 @@ class Reconciler:
     def __init__(
         self,
         *,
-        mailbox: Mailbox,
+        mailbox: MailboxView,
         kinds: dict[tuple[str, str], Jobs],
         capacity: Capacity,
         outbox: Outbox,
@@ -94,6 +95,7 @@ class Reconciler:
         self._waiting: dict[str, None] = {}
         self._refusals: dict[Key, _Refusal] = {}
         self._jobs: dict[str, Key] = {}
+        self._short_since: dict[str, tuple[int, float]] = {}
         self.phases: dict[str, Phase] = {}
 
     def waiting(self) -> list[str]:
@@ -178,7 +180,23 @@ class Reconciler:
         if obstacle is None and wants_room(wish.facts, said):
             short = self._capacity.ledger.promise(str(wish.job), wish.demands)
             shortage = "" if short is None else short.reason
-        return step(wish.facts, facts, said=said, shortage=shortage, obstacle=obstacle)
+        return step(
+            wish.facts,
+            facts,
+            said=said,
+            shortage=shortage,
+            obstacle=obstacle,
+            patient=not shortage or self._patience_left(wish) > 0,
+        )
+
+    def _patience_left(self, wish: _Wish) -> float:
+        """For how long what was granted without asking may wait for room that is about to come free."""
+        now = self._clock.monotonic()
+        epoch, since = self._short_since.get(wish.facts.name, (0, 0.0))
+        if epoch != wish.facts.epoch:
+            since = now
+            self._short_since[wish.facts.name] = (wish.facts.epoch, now)
+        return since + GRANT_PATIENCE_SECONDS - now
 
     def _obstacle(self, wish: _Wish) -> Obstacle | None:
         if wish.jobs is None:
@@ -242,6 +260,8 @@ class Reconciler:
                 return
 
     def _again(self, wish: _Wish, taken: Step) -> Result | None:
+        if taken.word.phase is Phase.PENDING and taken.word.reason == NO_ROOM and wish.facts.intent is Intent.RUN:
+            return Result(after=max(0.05, self._patience_left(wish)))
         if taken.word.phase is not Phase.REFUSED:
             return None
         refusal = self._refusals.get(wish.job)
@@ -253,6 +273,7 @@ class Reconciler:
         """The assignment is gone: so is what was made for it, if it was this manager's wish and is its absence."""
         self._outbox.forget(name)
         self._waiting.pop(name, None)
+        self._short_since.pop(name, None)
         self.phases.pop(name, None)
         wanted = self._jobs.pop(name, None)
         if wanted is not None:

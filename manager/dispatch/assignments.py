@@ -12,7 +12,13 @@ from dataclasses import dataclass
 
 import orjson
 
-from multikueue.api.constants import CLUSTER_LABEL, JOB_UID_LABEL, ORIGIN_LABEL, PartitionPolicy
+from multikueue.api.constants import (
+    CLUSTER_LABEL,
+    JOB_UID_LABEL,
+    ORIGIN_LABEL,
+    VERDICTS_ANNOTATION,
+    PartitionPolicy,
+)
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent, assignment_name, mailbox_namespace
 from multikueue.api.resource import REMOTE_ASSIGNMENTS
@@ -35,6 +41,7 @@ class Dispatch:
     epoch: int
     policy: PartitionPolicy
     lease_seconds: int
+    verdicts: tuple[str, ...] = ()
 
 
 def fingerprint(workload: JsonObject) -> str:
@@ -44,8 +51,8 @@ def fingerprint(workload: JsonObject) -> str:
     return hashlib.blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
 
 
-def assignment(dispatch: Dispatch, cluster: str) -> JsonObject:
-    """The object for the mailbox of `cluster`, with intent Reserve. Raises `InjectionConflict`."""
+def assignment(dispatch: Dispatch, cluster: str, *, intent: Intent = Intent.RESERVE) -> JsonObject:
+    """The object for the mailbox of `cluster`. Raises `InjectionConflict`."""
     metadata: JsonObject = dispatch.workload["metadata"]
     spec: JsonObject = dispatch.workload["spec"]
     key = Key(metadata["namespace"], metadata["name"])
@@ -59,7 +66,7 @@ def assignment(dispatch: Dispatch, cluster: str) -> JsonObject:
         "origin": dispatch.origin,
         "managerUID": dispatch.manager_uid,
         "epoch": dispatch.epoch,
-        "intent": str(Intent.RESERVE),
+        "intent": str(intent),
         "queueName": spec.get("queueName", ""),
         "workloadSpec": spec,
         "workloadLabels": labels | {ORIGIN_LABEL: dispatch.origin},
@@ -94,7 +101,11 @@ def assignment(dispatch: Dispatch, cluster: str) -> JsonObject:
             "name": name,
             "namespace": mailbox_namespace(cluster),
             "labels": {CLUSTER_LABEL: cluster_label(cluster)},
-            "annotations": {CLUSTER_LABEL: cluster, FINGERPRINT_ANNOTATION: fingerprint(dispatch.workload)},
+            "annotations": {
+                CLUSTER_LABEL: cluster,
+                FINGERPRINT_ANNOTATION: fingerprint(dispatch.workload),
+                **({VERDICTS_ANNOTATION: "; ".join(dispatch.verdicts)} if dispatch.verdicts else {}),
+            },
         },
         "spec": body,
     }

@@ -10,42 +10,48 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Final
 
 from manager.context import ManagerContext
 from manager.dispatch.active_condition import active_condition, write_active
 from manager.dispatch.kubeconfigs import KubeconfigReader
 from manager.dispatch.mailboxes import Mailboxes
+from manager.dispatch.push_clusters import PushClusters
+from manager.dispatch.rooms import Rooms
 from multikueue.api.constants import MAILBOX_OBJECT_NAME, TRANSPORT_ANNOTATION, Transport
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ClusterReason
 from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import CLUSTER_REGISTRATIONS, CLUSTER_REPORTS, LEASES, MULTIKUEUE_CLUSTERS
+from multikueue.core.conditions import TRUE
 from multikueue.core.keys import Key
-from multikueue.core.quantity import Quantity
 from multikueue.core.timestamps import parse_time
 from multikueue.federation import cluster_health
+from multikueue.federation.annotations import weight_of
 from multikueue.federation.cluster_health import ClusterHealth, ClusterHealthFacts, LeaseFacts
 from multikueue.federation.facts import ClusterFacts
 from multikueue.federation.kubeconfigs import KubeconfigProblem
 from multikueue.kube.controller import Result
 
-PUSH_UNAVAILABLE = (
-    "transport push is not available in this version: "
-    f"annotate the cluster with {TRANSPORT_ANNOTATION}={Transport.AGENT} and run an agent beside it"
-)
+_LEAVING_SECONDS: Final = 1.0  # how often a deleted cluster is looked at while something of ours is left on it
 
 
 class Clusters:
     """The reconciler of MultiKueueClusters, and the book of their facts."""
 
-    def __init__(self, context: ManagerContext, *, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self, context: ManagerContext, *, rooms: Rooms, changed: Callable[[str], None], push: PushClusters
+    ) -> None:
         self._context = context
+        self._rooms = rooms
         self._changed = changed
+        self._push = push
         self._kubeconfigs = KubeconfigReader(context)
         self._mailboxes = Mailboxes(context)
         self._facts: dict[str, ClusterFacts] = {}
         self._renewals: dict[str, tuple[str, datetime]] = {}
         self._absent: dict[str, datetime] = {}
+        self._connecting: set[str] = set()
 
     def get(self, name: str) -> ClusterFacts | None:
         """What is known of the cluster; None when there is no MultiKueueCluster of that name."""
@@ -78,31 +84,44 @@ class Clusters:
         self._absent.pop(name, None)
         return known
 
+    def fences(self, name: str) -> bool:
+        """Whether fenced work there is stopped by somebody who is on its side of a cut link."""
+        return not self._push.serves(name)
+
     @property
     def active(self) -> dict[str, bool]:
-        """Of each MultiKueueCluster that exists, whether it is Active."""
-        return {name: facts.available for name, facts in self._facts.items()}
+        """Of each MultiKueueCluster that exists, whether it is Active; of one being connected, whether it was."""
+        return {name: facts.available or name in self._connecting for name, facts in self._facts.items()}
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring mailbox, condition and book of one cluster up to date."""
         cluster = self._context.caches.view(MULTIKUEUE_CLUSTERS).object(key)
         now = self._context.clock.now()
         if cluster is None:
+            left = self._push.removed(key.name)
+            self._connecting.discard(key.name)
             if self._facts.pop(key.name, None) is not None:
                 self._absent[key.name] = now
                 self._changed(key.name)
-            return None
+            return Result(after=_LEAVING_SECONDS) if left else None
         agent = (cluster["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) == Transport.AGENT
         health = self._judge(cluster, agent=agent, now=now)
-        await write_active(
-            self._context,
-            MULTIKUEUE_CLUSTERS,
-            cluster,
-            active=health.active,
-            reason=health.reason,
-            message=health.message,
-        )
-        self._enter(key.name, health, now)
+        before = active_condition(cluster)
+        if health.reason is ClusterReason.CLIENT_CONNECTION_FAILED and self._push.connecting(key.name):
+            # What was said before the manager was restarted holds until the first attempt has ended.
+            if before is not None and before.status == TRUE:
+                self._connecting.add(key.name)
+        else:
+            self._connecting.discard(key.name)
+            await write_active(
+                self._context,
+                MULTIKUEUE_CLUSTERS,
+                cluster,
+                active=health.active,
+                reason=health.reason,
+                message=health.message,
+            )
+        self._enter(cluster, health, now)
         # Last, so that a management cluster without our CRDs still shows why the cluster is not Active.
         if agent:
             await self._mailboxes.ensure(key.name)
@@ -114,20 +133,34 @@ class Clusters:
         return None if after is None else Result(after=max(0.05, after.total_seconds()))
 
     def _judge(self, cluster: JsonObject, *, agent: bool, now: datetime) -> ClusterHealth:
-        problem = self._kubeconfigs.problem(cluster)
-        if problem is None and not agent:
-            problem = KubeconfigProblem(ClusterReason.CLIENT_CONNECTION_FAILED, PUSH_UNAVAILABLE)
+        name = cluster["metadata"]["name"]
+        found = self._kubeconfigs.read(cluster)
+        if agent:
+            self._push.replaced_by_agent(name)
+            problem = found if isinstance(found, KubeconfigProblem) else None
+        else:
+            problem = self._push.serve(name, found)
         facts = ClusterHealthFacts(
             created=parse_time(cluster["metadata"]["creationTimestamp"]),
             problem=problem,
-            lease=self._lease(cluster["metadata"]["name"]),
+            lease=LeaseFacts() if not agent else self._lease(name),
+            link=None if agent else self._push.link(name),
             active=active_condition(cluster),
         )
         return cluster_health.judge(facts, now)
 
     def _silent_since(self, name: str, now: datetime, *, otherwise: datetime) -> datetime | None:
+        if self._push.serves(name):
+            link = self._push.link(name)
+            return None if link.connected else link.lost_since or otherwise
         lease = self._lease(name)
         return otherwise if lease.renewed is None else lease.silent_since(now)
+
+    def _report(self, name: str) -> JsonObject:
+        if self._push.serves(name):
+            return self._push.report(name)
+        report = self._context.caches.view(CLUSTER_REPORTS).object(Key(mailbox_namespace(name), MAILBOX_OBJECT_NAME))
+        return (report or {}).get("status") or {}
 
     def _lease(self, cluster: str) -> LeaseFacts:
         key = Key(mailbox_namespace(cluster), MAILBOX_OBJECT_NAME)
@@ -159,11 +192,9 @@ class Clusters:
         self._renewals[cluster] = (said, moment)
         return moment
 
-    def _enter(self, name: str, health: ClusterHealth, now: datetime) -> None:
+    def _enter(self, cluster: JsonObject, health: ClusterHealth, now: datetime) -> None:
+        name: str = cluster["metadata"]["name"]
         before = self._facts.get(name)
-        report = self._context.caches.view(CLUSTER_REPORTS).object(Key(mailbox_namespace(name), MAILBOX_OBJECT_NAME))
-        status: JsonObject = (report or {}).get("status") or {}
-        capacity: list[JsonObject] = status.get("capacity") or []
         registration = self._context.caches.view(CLUSTER_REGISTRATIONS).object(Key("", name))
         spec: JsonObject = (registration or {}).get("spec") or {}
         facts = self._facts[name] = ClusterFacts(
@@ -175,15 +206,16 @@ class Clusters:
             reason=health.reason,
             message=health.message,
             takes_new_work=not (spec.get("cordoned") or spec.get("drain")),
-            free={item["name"]: _amount(item, "free") for item in capacity},
-            largest_free={item["name"]: _amount(item, "largestFree") for item in capacity},
-            reported_at=parse_time(status["time"]) if status.get("time") else None,
+            labels=cluster["metadata"].get("labels") or {},
+            weight=weight_of(cluster["metadata"].get("annotations") or {}),
+            room=self._rooms.of(name),
+            reported_at=self._reported_at(name, now),
         )
         if before is None or (before.available, before.takes_new_work) != (facts.available, facts.takes_new_work):
             self._absent.pop(name, None)
             self._changed(name)
 
-
-def _amount(item: JsonObject, field: str) -> int:
-    quantity = Quantity.parse(item.get(field) or 0)
-    return quantity.milli_ceil() if item["name"] == "cpu" else quantity.ceil()
+    def _reported_at(self, name: str, now: datetime) -> datetime | None:
+        status = self._report(name)
+        version = f"{status.get('bootID')}/{status.get('sequence')}/{status.get('time')}"
+        return self._rooms.take_report(name, status, version=version, now=now)

@@ -9,20 +9,29 @@ first plan, so that a restart does not take what it has not read yet for lost.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 import anyio
 
 from manager.context import ManagerContext
-from manager.dispatch.carriers import MailboxCarrier
+from manager.dispatch.beliefs import beliefs
+from manager.dispatch.carriers import Carrier, MailboxCarrier
 from manager.dispatch.checks import Checks
 from manager.dispatch.clusters import Clusters
 from manager.dispatch.execution import Executor
-from manager.dispatch.gather import Gatherer
+from manager.dispatch.gather import Gathered, Gatherer
+from manager.dispatch.mixed_carrier import MixedCarrier
+from manager.dispatch.push_clusters import PushClusters
+from manager.dispatch.push_hosts import PushSettings
+from manager.dispatch.rooms import Rooms
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER
-from multikueue.api.remoteassignment import mailbox_namespace
+from multikueue.api.meta import JsonObject
+from multikueue.api.remoteassignment import Phase, mailbox_namespace
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
+    CLUSTER_PROFILES,
     CLUSTER_REGISTRATIONS,
     CLUSTER_REPORTS,
     LEASES,
@@ -41,20 +50,28 @@ from multikueue.kube.informer import Change
 
 _log = logging.getLogger(__name__)
 
-_WORKLOAD_WORKERS = 10  # as many as upstream runs, docs/spec/multikueue.md §1.2
+_ENDED: Final = frozenset({Phase.FINISHED, Phase.EVICTED, Phase.REFUSED})
+_WORKLOAD_WORKERS: Final = 10  # as many as upstream runs, docs/spec/multikueue.md §1.2
 
 
 class DispatchController:
     """Dispatch, from MultiKueueClusters to mirrored Jobs."""
 
-    def __init__(self, context: ManagerContext) -> None:
+    def __init__(self, context: ManagerContext, *, push: PushSettings | None = None) -> None:
         """Raises `BadInput` when the Configuration names a framework that there is no integration of."""
         self._context = context
         metrics, clock = context.metrics.controllers, context.clock
         self._workloads = Controller[Key](
             "multikueue_workload", self._reconcile, workers=_WORKLOAD_WORKERS, clock=clock, metrics=metrics
         )
-        self._clusters = Clusters(context, changed=self._cluster_changed)
+        self._push = PushClusters(
+            context,
+            settings=push or PushSettings(),
+            changed=lambda name: self._cluster_controller.enqueue(Key("", name)),
+            workload_changed=self._workloads.enqueue,
+        )
+        self._rooms = Rooms(wake=self._workloads.enqueue)
+        self._clusters = Clusters(context, rooms=self._rooms, changed=self._cluster_changed, push=self._push)
         self._cluster_controller = Controller[Key](
             "multikueuecluster", self._clusters.reconcile, clock=clock, metrics=metrics
         )
@@ -64,15 +81,20 @@ class DispatchController:
         )
         self._registry = Registry(context.configuration.integrations.frameworks)
         self._gatherer = Gatherer(context, checks=self._checks, clusters=self._clusters, registry=self._registry)
-        self._avoided: dict[str, dict[str, datetime]] = {}
+        self._delivered: dict[Key, tuple[str, int]] = {}
         self._deferred: dict[Key, Key] = {}
-        self._carrier: MailboxCarrier | None = None
+        self._carrier: Carrier | None = None
 
     async def run(self) -> None:
         """Dispatch until cancelled; the caches must be synced."""
         caches = self._context.caches
         await self._open_books()
-        self._carrier = MailboxCarrier(self._context, changed=self._workloads.enqueue)
+        pull = MailboxCarrier(self._context, changed=self._workloads.enqueue)
+        self._carrier = MixedCarrier(pull, self._push.carrier)
+        for workload, observation in beliefs(self._context, self._checks, self._push):
+            if observation.cluster not in pull.observations(workload):
+                self._push.carrier.believe(workload, observation)
+        self._count_all()
         caches.subscribe(WORKLOADS, self._on_workload)
         for integration in self._registry:
             caches.subscribe(integration.resource, self._on_job)
@@ -80,12 +102,14 @@ class DispatchController:
         caches.subscribe(CLUSTER_REGISTRATIONS, lambda change: self._cluster_controller.enqueue(change.key))
         for resource in (LEASES, CLUSTER_REPORTS):
             caches.subscribe(resource, self._on_mailbox)
-        caches.subscribe(SECRETS, lambda change: self._all_clusters())
+        for resource in (SECRETS, CLUSTER_PROFILES):
+            caches.subscribe(resource, lambda change: self._all_clusters())
         caches.subscribe(ADMISSION_CHECKS, self._on_check)
         caches.subscribe(MULTIKUEUE_CONFIGS, lambda change: self._all_checks())
         async with anyio.create_task_group() as tasks:
             for controller in (self._cluster_controller, self._check_controller, self._workloads):
                 tasks.start_soon(controller.run, name=controller.name)
+            tasks.start_soon(self._push.hosts.run, name="multikueue-push")
             tasks.start_soon(self._collect_garbage, name="multikueue-garbage")
 
     async def _open_books(self) -> None:
@@ -103,17 +127,14 @@ class DispatchController:
         """One workload: load, guard, gather, decide, act."""
         assert self._carrier is not None, "run() makes the carrier before any key comes"
         now = self._context.clock.now()
-        workload = self._context.statuses.current(key)
-        avoided = self._avoiding(str(workload["metadata"]["uid"]) if workload is not None else "", now)
-        gathered = self._gatherer.gather(key, self._carrier.observations(key), avoided)
+        gathered = self._gather(key, now)
         if gathered is None:
-            self._deferred = {job: waiting for job, waiting in self._deferred.items() if waiting != key}
+            self._forget(key)
             return None
         decision = plan(gathered.facts, now)
-        _log.debug("workload %s: rule %s: %s", key, decision.rule.value, decision.actions)
-        if decision.avoid and gathered.facts.workload is not None:
-            until = now + gathered.facts.settings.avoid_for
-            self._avoided.setdefault(gathered.facts.workload.uid, {})[decision.avoid] = until
+        _log.debug("workload %s: rule %s: %s: %s", key, decision.rule.value, decision.actions, decision.verdicts)
+        self._count(key, gathered, granting=decision.cluster_name)
+        self._line_up(key, gathered, held_back=decision.held_back)
         outcome = await Executor(self._context, self._carrier).execute(key, decision, gathered)
         if outcome.outdated:
             return Result(after=0.0)
@@ -125,13 +146,53 @@ class DispatchController:
         waits = [seconds for seconds in (decision.requeue_after, outcome.deferred) if seconds is not None]
         return Result(after=min(waits)) if waits else None
 
-    def _avoiding(self, uid: str, now: datetime) -> dict[str, datetime]:
-        avoided = {cluster: until for cluster, until in self._avoided.get(uid, {}).items() if now < until}
-        if avoided:
-            self._avoided[uid] = avoided
+    def _gather(self, key: Key, now: datetime) -> Gathered | None:
+        assert self._carrier is not None
+        observations = self._carrier.observations(key)
+        gathered = self._gatherer.gather(key, self._context.statuses.current(key), observations, now=now)
+        workload = None if gathered is None else gathered.facts.workload
+        if gathered is None or workload is None or not workload.cluster_name:
+            return gathered
+        dispatched = (workload.uid, workload.epoch)
+        seen = observations.get(workload.cluster_name)
+        if seen is not None and (seen.workload_uid, seen.epoch) == dispatched:
+            self._delivered[key] = dispatched
+        delivered = self._delivered.get(key) == dispatched
+        return replace(gathered, facts=replace(gathered.facts, delivered=delivered))
+
+    def _count(self, key: Key, gathered: Gathered, *, granting: str | None) -> None:
+        """Count the workload where it stands, and from now on where it is about to be sent."""
+        facts, workload = gathered.facts, gathered.facts.workload
+        standing = {name for name, seen in facts.observations.items() if seen.phase not in _ENDED}
+        if workload is not None and workload.quota_reserved and not workload.finished:
+            chosen = granting or workload.cluster_name
+            seen = facts.observations.get(chosen)
+            if chosen and (seen is None or seen.phase not in _ENDED or seen.epoch < workload.epoch):
+                standing.add(chosen)
+        self._rooms.settle(key, standing, () if workload is None else workload.demands)
+
+    def _count_all(self) -> None:
+        """What stood in the mailboxes before this process began is counted before anything is sent anywhere."""
+        assert self._carrier is not None
+        now = self._context.clock.now()
+        for key in (*self._carrier.workloads(), *self._keys(WORKLOADS)):
+            gathered = self._gather(key, now)
+            if gathered is not None:
+                self._count(key, gathered, granting=None)
+
+    def _line_up(self, key: Key, gathered: Gathered, *, held_back: bool) -> None:
+        workload = gathered.facts.workload
+        if held_back and workload is not None and workload.waits_since is not None:
+            spec: JsonObject = (gathered.workload or {}).get("spec") or {}
+            self._rooms.queue(key, priority=int(spec.get("priority") or 0), since=workload.waits_since)
         else:
-            self._avoided.pop(uid, None)
-        return avoided
+            self._rooms.leave(key)
+
+    def _forget(self, key: Key) -> None:
+        self._rooms.settle(key, (), ())
+        self._rooms.leave(key)
+        self._delivered.pop(key, None)
+        self._deferred = {job: waiting for job, waiting in self._deferred.items() if waiting != key}
 
     async def _collect_garbage(self) -> None:
         """Look again at every assignment, in case an event of its workload was missed."""
@@ -141,10 +202,10 @@ class DispatchController:
             return
         while True:
             await anyio.sleep(interval)
-            for uid in tuple(self._avoided):
-                self._avoiding(uid, self._context.clock.now())
-            for key in self._carrier.workloads():
-                if self._context.statuses.current(key) is None:
+            view = self._context.caches.view(WORKLOADS)
+            self._gatherer.wanted.keep({row.uid for row in view.rows()})
+            for key in {*self._carrier.workloads(), *self._rooms.counted()}:
+                if view.get(key) is None:
                     self._workloads.enqueue(key)
 
     def _on_workload(self, change: Change) -> None:

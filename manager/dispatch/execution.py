@@ -20,12 +20,14 @@ from manager.dispatch.assignments import Dispatch, assignment
 from manager.dispatch.carriers import Carrier
 from manager.dispatch.gather import Gathered, load_job
 from manager.dispatch.status_change import PlanChange, failed_to_start
+from multikueue.api.constants import AVOIDED_ANNOTATION, ROUND_ANNOTATION
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import WorkloadEvent
 from multikueue.api.resource import RESOURCE_FLAVORS, WORKLOADS
 from multikueue.core.errors import MultikueueError
 from multikueue.core.keys import Key
 from multikueue.federation.actions import Assign, DeclareStopped, MirrorStatus, Plan, Remove, Rule, SetIntent
+from multikueue.federation.annotations import avoided_text, round_text
 from multikueue.integrations.protocol import InjectionConflict, JobWrite
 from multikueue.kube.client import PatchKind
 from multikueue.kube.errors import Invalid, NotFound
@@ -60,6 +62,7 @@ class Executor:
             now = self._context.clock.now()
             await self._context.statuses.write(key, partial(failed_to_start, message=str(error), now=now))
             return Outcome()
+        await self._note(plan, gathered)
         if plan.rule is Rule.NOMINATE:
             # Neither depends on the other: a copy that holds room without being nominated is found by the next plan.
             written: list[bool] = []
@@ -99,6 +102,30 @@ class Executor:
                 await self._patch_job(job, write, gathered)
         return deferred
 
+    async def _note(self, plan: Plan, gathered: Gathered) -> None:
+        """What must outlive this process goes into the Workload first: a round, and a cluster that failed it."""
+        facts, now = gathered.facts.workload, self._context.clock.now()
+        if facts is None or gathered.workload is None:
+            return
+        notes: dict[str, str] = {}
+        if plan.round is not None:
+            notes[ROUND_ANNOTATION] = round_text(plan.round)
+        if plan.avoid:
+            notes[AVOIDED_ANNOTATION] = avoided_text({**gathered.facts.avoided, plan.avoid: now + plan.avoid_for})
+        if not notes:
+            return
+        try:
+            answer = await self._context.client.patch(
+                WORKLOADS,
+                facts.key.name,
+                {"metadata": {"uid": facts.uid, "annotations": notes}},
+                namespace=facts.key.namespace,
+                kind=PatchKind.MERGE,
+            )
+        except NotFound:
+            return
+        self._context.caches.view(WORKLOADS).observe(answer)
+
     async def _patch_job(self, job: JsonObject, write: JobWrite, gathered: Gathered) -> None:
         assert gathered.integration is not None
         resource = gathered.integration.resource
@@ -135,10 +162,11 @@ class Executor:
         dispatch: Dispatch | None = None
         for action in plan.actions:
             match action:
-                case Assign(cluster):
-                    dispatch = dispatch or self._dispatch(gathered)
+                case Assign(cluster, intent):
+                    dispatch = dispatch or self._dispatch(plan, gathered)
                     if dispatch is not None:
-                        calls.append(partial(self._carrier.assign, cluster, key, assignment(dispatch, cluster)))
+                        body = assignment(dispatch, cluster, intent=intent)
+                        calls.append(partial(self._carrier.assign, cluster, key, body))
                 case SetIntent(cluster, intent):
                     calls.append(partial(self._carrier.set_intent, cluster, key, intent))
                 case Remove(cluster):
@@ -147,7 +175,7 @@ class Executor:
                     continue
         return calls
 
-    def _dispatch(self, gathered: Gathered) -> Dispatch | None:
+    def _dispatch(self, plan: Plan, gathered: Gathered) -> Dispatch | None:
         """What is sent; None while the job is not there, whose absence ends the Workload by itself."""
         job, facts = load_job(self._context, gathered), gathered.facts.workload
         if job is None or facts is None or gathered.workload is None or gathered.integration is None:
@@ -169,6 +197,7 @@ class Executor:
             epoch=facts.epoch,
             policy=facts.partition_policy,
             lease_seconds=int(gathered.facts.settings.lease.total_seconds()),
+            verdicts=plan.verdicts,
         )
 
     def _report(self, plan: Plan, gathered: Gathered) -> None:
@@ -181,7 +210,7 @@ class Executor:
             self._context.recorder.event(about, kind, WorkloadEvent.MULTIKUEUE, event.message)
         admission = (gathered.workload.get("status") or {}).get("admission") or {}
         queue, metrics = str(admission.get("clusterQueue", "")), self._context.metrics
-        if plan.rule is Rule.GRANT and plan.cluster_name:
+        if plan.rule in (Rule.GRANT, Rule.GRANT_AT_ONCE) and plan.cluster_name:
             metrics.granted.labels(queue, plan.cluster_name, metrics.role).inc()
         for action in plan.actions:
             if isinstance(action, Assign):

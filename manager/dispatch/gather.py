@@ -14,7 +14,8 @@ from manager.context import ManagerContext
 from manager.dispatch.assignments import fingerprint
 from manager.dispatch.checks import Checks
 from manager.dispatch.clusters import Clusters
-from manager.workload_status import Status
+from manager.dispatch.wanted import Wanted
+from manager.workload_status import Check, Status
 from multikueue.api.constants import (
     MULTIKUEUE_MANAGED_BY,
     PARTITION_POLICY_ANNOTATION,
@@ -23,8 +24,11 @@ from multikueue.api.constants import (
 )
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import WorkloadCondition
+from multikueue.api.resource import RESOURCE_FLAVORS
+from multikueue.core.conditions import TRUE
 from multikueue.core.keys import Key
 from multikueue.federation import messages
+from multikueue.federation.annotations import avoided_of, preferences_of, round_of
 from multikueue.federation.epochs import epoch_of
 from multikueue.federation.facts import (
     CheckFacts,
@@ -32,6 +36,7 @@ from multikueue.federation.facts import (
     Facts,
     Observation,
     OwnerFacts,
+    Preferences,
     Settings,
     WorkloadFacts,
 )
@@ -65,6 +70,7 @@ class Gatherer:
         self._checks = checks
         self._clusters = clusters
         self._registry = registry
+        self.wanted = Wanted(context.caches.view(RESOURCE_FLAVORS))
         federation = context.configuration.multikueue
         self._settings = Settings(
             worker_lost_timeout=federation.worker_lost_timeout,
@@ -78,13 +84,14 @@ class Gatherer:
         return self._settings
 
     def gather(
-        self, key: Key, observations: Mapping[str, Observation], avoided: Mapping[str, datetime]
+        self, key: Key, workload: JsonObject | None, observations: Mapping[str, Observation], *, now: datetime
     ) -> Gathered | None:
-        """The facts about one workload; None when it is none of dispatch's business."""
-        workload = self._context.statuses.current(key)
+        """The facts about one workload, as it is or is about to be; None when it is none of dispatch's business."""
         if workload is None:
-            return Gathered(facts=self._facts(None, (), observations, avoided)) if observations else None
+            return Gathered(facts=self._facts(None, (), observations, {})) if observations else None
         status = Status.of(workload)
+        annotations: dict[str, str] = workload["metadata"].get("annotations") or {}
+        avoided = avoided_of(annotations, now)
         check = next((entry for entry in status.checks if self._checks.source(entry.name) is not None), None)
         if check is None and not observations:
             return None
@@ -98,10 +105,11 @@ class Gatherer:
             integration=integration,
             job=job,
         )
+        waits = check is not None and check.state is CheckState.PENDING and not status.cluster_name
         facts = WorkloadFacts(
             key=key,
             uid=workload["metadata"]["uid"],
-            epoch=epoch_of((e.count for e in status.evictions), workload["metadata"].get("annotations") or {}),
+            epoch=epoch_of((e.count for e in status.evictions), annotations),
             check=None if check is None else CheckFacts(name=check.name, state=check.state, message=check.message),
             owner=self._owner(owner, gathered, pending=check is not None and check.state is CheckState.PENDING),
             quota_reserved=status.is_true(WorkloadCondition.QUOTA_RESERVED),
@@ -112,7 +120,12 @@ class Gatherer:
             cluster_name=status.cluster_name,
             nominated=status.nominated,
             fingerprint=fingerprint(workload),
-            partition_policy=_policy(workload),
+            partition_policy=self._policy(workload, status.cluster_name, observations),
+            queue=Key(key.namespace, str(workload["spec"].get("queueName") or "")),
+            demands=self.wanted.by(workload),
+            preferences=self._preferences(annotations, gathered) if waits else Preferences(),
+            waits_since=_waits_since(status, check) if waits else None,
+            round=round_of(annotations) if waits else None,
         )
         listed: tuple[str, ...] = ()
         if check is not None:
@@ -147,6 +160,21 @@ class Gatherer:
             settings=self._settings,
         )
 
+    def _policy(
+        self, workload: JsonObject, cluster_name: str, observations: Mapping[str, Observation]
+    ) -> PartitionPolicy:
+        policy = _policy(workload)
+        if policy is PartitionPolicy.FENCED and not all(map(self._clusters.fences, {cluster_name, *observations})):
+            # Nobody beside that cluster would stop it when the link is cut, so it is never to run elsewhere meanwhile.
+            return PartitionPolicy.KEEP
+        return policy
+
+    def _preferences(self, annotations: dict[str, str], gathered: Gathered) -> Preferences:
+        """Of the Workload, or else of its job, where users write them."""
+        job = load_job(self._context, gathered)
+        of_job: dict[str, str] = {} if job is None else job["metadata"].get("annotations") or {}
+        return preferences_of({**of_job, **annotations})
+
     def _owner(self, owner: JsonObject | None, gathered: Gathered, *, pending: bool) -> OwnerFacts:
         if owner is None:
             return OwnerFacts(problem=messages.no_adapter(""))
@@ -175,6 +203,15 @@ def _stopping(workload: JsonObject, status: Status) -> bool:
     inactive = (workload.get("spec") or {}).get("active") is False
     rejected = any(check.state is CheckState.REJECTED for check in status.checks)
     return inactive or rejected or status.is_true(WorkloadCondition.EVICTED)
+
+
+def _waits_since(status: Status, check: Check | None) -> datetime | None:
+    """When the last of the other things happened that it waited for."""
+    reserved = status.condition(WorkloadCondition.QUOTA_RESERVED)
+    moments = [other.last_transition_time for other in status.checks if other is not check]
+    if reserved is not None and reserved.status == TRUE:
+        moments.append(reserved.last_transition_time)
+    return max(moments, default=None)
 
 
 def _policy(workload: JsonObject) -> PartitionPolicy:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the kubeconfig of a MultiKueueCluster lies, and what is wrong with it (`docs/spec/multikueue.md §1.4`).
 
-Owns finding and parsing; the verdict is `multikueue.federation.kubeconfigs`'. Also an agent-backed cluster has one,
-because the CRD demands a source: it names a server that does not exist, and is judged all the same.
+Owns finding and parsing; a ClusterProfile is read by `cluster_profiles`, the verdict is
+`multikueue.federation.kubeconfigs`'. Also an agent-backed cluster has one, because the CRD demands a source: it
+names a server that does not exist, and is judged all the same.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -16,15 +18,16 @@ from typing import Final
 import yaml
 
 from manager.context import ManagerContext
+from manager.dispatch.cluster_profiles import PROFILE_GATE, Access, access_of
 from multikueue.api.constants import KUBECONFIG_SECRET_KEY, KubeConfigLocation
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ClusterReason
-from multikueue.api.resource import SECRETS
+from multikueue.api.resource import CLUSTER_PROFILES, SECRETS
 from multikueue.core.keys import Key
 from multikueue.federation.kubeconfigs import KubeconfigProblem, judge
 
 PATH_PREFIX: Final = Path("/etc/multikueue/kubeconfigs")
-_FILE_RECHECK: Final = timedelta(seconds=10)
+_FILE_RECHECK: Final = timedelta(seconds=2)
 _MAX_BYTES: Final = 1 << 20  # the size of a Secret; a file beyond it is no kubeconfig
 
 
@@ -37,11 +40,19 @@ class KubeconfigReader:
 
     def problem(self, cluster: JsonObject) -> KubeconfigProblem | None:
         """What is wrong with the cluster's source; None when nothing is."""
+        found = self.read(cluster)
+        return found if isinstance(found, KubeconfigProblem) else None
+
+    def read(self, cluster: JsonObject) -> Access | KubeconfigProblem:
+        """The kubeconfig of the cluster's source, or what is wrong with it."""
         source: JsonObject = (cluster.get("spec") or {}).get("clusterSource") or {}
-        if source.get("clusterProfileRef"):
-            return KubeconfigProblem(
-                ClusterReason.CLUSTER_PROFILE_FEATURE_DISABLED, "the gate MultiKueueClusterProfile is off"
-            )
+        reference: JsonObject = source.get("clusterProfileRef") or {}
+        if reference:
+            if not self._context.configuration.gate(PROFILE_GATE):
+                return KubeconfigProblem(
+                    ClusterReason.CLUSTER_PROFILE_FEATURE_DISABLED, "the gate MultiKueueClusterProfile is off"
+                )
+            return self._in_profile(str(reference.get("name") or ""))
         kubeconfig: JsonObject = source.get("kubeConfig") or {}
         location = str(kubeconfig.get("location") or "")
         if kubeconfig.get("locationType") == KubeConfigLocation.PATH:
@@ -54,7 +65,14 @@ class KubeconfigReader:
         is_path = (source.get("kubeConfig") or {}).get("locationType") == KubeConfigLocation.PATH
         return _FILE_RECHECK if is_path else None
 
-    def _in_secret(self, name: str) -> KubeconfigProblem | None:
+    def _in_profile(self, name: str) -> Access | KubeconfigProblem:
+        key = Key(self._context.namespace, name)
+        profile = self._context.caches.view(CLUSTER_PROFILES).object(key)
+        if profile is None:
+            return KubeconfigProblem(ClusterReason.BAD_CLUSTER_PROFILE, f'ClusterProfile "{key}" not found')
+        return access_of(profile, self._context.configuration.multikueue.cluster_profile)
+
+    def _in_secret(self, name: str) -> Access | KubeconfigProblem:
         where = f'Secret "{self._context.namespace}/{name}"'
         secret = self._context.caches.view(SECRETS).object(Key(self._context.namespace, name))
         if secret is None:
@@ -68,7 +86,7 @@ class KubeconfigReader:
             return _bad(f"{where}: {error}")
         return _parse(text, where)
 
-    def _in_file(self, location: str) -> KubeconfigProblem | None:
+    def _in_file(self, location: str) -> Access | KubeconfigProblem:
         path = Path(location)
         if not path.is_absolute() or ".." in path.parts:
             return _bad(f'path "{location}" is not absolute or contains ".."')
@@ -84,14 +102,16 @@ class KubeconfigReader:
         return _parse(text, f'path "{location}"')
 
 
-def _parse(text: bytes, where: str) -> KubeconfigProblem | None:
+def _parse(text: bytes, where: str) -> Access | KubeconfigProblem:
     try:
         parsed = yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError):
         # The parser's own message quotes the line, which may hold a token.
         return _bad(f"{where}: not YAML")
     problem = judge(parsed)
-    return None if problem is None else KubeconfigProblem(problem.reason, f"{where}: {problem.detail}")
+    if problem is not None:
+        return KubeconfigProblem(problem.reason, f"{where}: {problem.detail}")
+    return Access(kubeconfig=parsed, digest=hashlib.sha256(text).hexdigest())
 
 
 def _bad(detail: str) -> KubeconfigProblem:

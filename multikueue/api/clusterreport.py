@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from multikueue.api.meta import Amount, Int32, Int64, KubeObject, Time, WireModel
+from multikueue.api.meta import Amount, Int32, Int64, KubeObject, Labels, Taint, Time, WireModel
 from multikueue.api.resource import CLUSTER_REPORTS
 from multikueue.api.schema import AGE, Column, Schema
 from multikueue.core.quantity import Quantity
@@ -31,12 +31,26 @@ class ReportedQueue(WireModel):
 
 
 class ResourceCapacity(WireModel):
-    """Room for one resource: in all, not yet promised, and on the emptiest node."""
+    """Room for one resource: in all, not yet promised, and on the emptiest node.
+
+    `reserved` is what assignments hold of what is not free; `largest` is what the largest node has when it is empty.
+    """
 
     name: str
     allocatable: Amount = Quantity.of(0)
     free: Amount = Quantity.of(0)
     largest_free: Amount = Quantity.of(0)
+    reserved: Amount = Quantity.of(0)
+    largest: Amount = Quantity.of(0)
+
+
+class NodeGroup(WireModel):
+    """Ready nodes with the same labels and taints, and the room on them together."""
+
+    labels: Labels = Field(default_factory=dict)
+    taints: Annotated[tuple[Taint, ...], Schema(list_type="atomic")] = ()
+    nodes: Annotated[Int32, Schema(minimum=0)] = 0
+    capacity: Annotated[tuple[ResourceCapacity, ...], Schema(max_items=64, map_keys=("name",))] = ()
 
 
 class NodeCount(WireModel):
@@ -57,7 +71,16 @@ class ClusterReportStatus(WireModel):
     kinds: Annotated[tuple[ServedKind, ...], Schema(max_items=64, map_keys=("apiVersion", "kind"))] = ()
     local_queues: Annotated[tuple[ReportedQueue, ...], Schema(max_items=4096, list_type="atomic")] = ()
     capacity: Annotated[tuple[ResourceCapacity, ...], Schema(max_items=64, map_keys=("name",))] = ()
+    namespaces: Annotated[tuple[str, ...], Schema(max_items=512, list_type="atomic")] = ()
+    """All namespaces of the cluster; none are told of a cluster that has more than this can hold."""
+    groups: Annotated[tuple[NodeGroup, ...], Schema(max_items=64, list_type="atomic")] = ()
+    varying: Annotated[tuple[str, ...], Schema(max_items=1024, list_type="atomic")] = ()
+    """Labels that the groups do not tell, since they differ too much between nodes."""
     nodes: NodeCount = Field(default_factory=NodeCount)
+    pending: Annotated[Int32, Schema(minimum=0)] = 0
+    """How many assignments wait for room."""
+    engine: Annotated[str, Schema(max_length=256)] = ""
+    """Which queueing engine admits on the worker; empty when the agent's own ledger does."""
     time: Time | None = None
 
 

@@ -20,7 +20,7 @@ from multikueue.api.constants import (
     CONFIG_GROUP,
     DEFAULT_NAMESPACE,
     DEFAULT_ORIGIN,
-    DISPATCHER_ALL_AT_ONCE,
+    DISPATCHER_CAPACITY,
     NAMESPACE_NAME_LABEL,
 )
 from multikueue.api.duration import Duration
@@ -203,7 +203,7 @@ class MultiKueue(WireModel):
     gc_interval: Duration = _MINUTE
     origin: str = DEFAULT_ORIGIN
     worker_lost_timeout: Duration = 15 * _MINUTE
-    dispatcher_name: str = DISPATCHER_ALL_AT_ONCE
+    dispatcher_name: str = DISPATCHER_CAPACITY
     incremental_dispatcher_config: IncrementalDispatcher | None = None
     external_frameworks: tuple[ExternalFramework, ...] = ()
     cluster_profile: ClusterProfile | None = None

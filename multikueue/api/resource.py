@@ -120,6 +120,8 @@ REMOTE_ASSIGNMENTS: Final = _own("RemoteAssignment", "remoteassignments", "ra", 
 CLUSTER_REPORTS: Final = _own("ClusterReport", "clusterreports", "mkreport", namespaced=True)
 CLUSTER_REGISTRATIONS: Final = _own("ClusterRegistration", "clusterregistrations", "mkreg", namespaced=False)
 
+CLUSTER_PROFILES: Final = Resource("multicluster.x-k8s.io", "v1alpha1", "ClusterProfile", "clusterprofiles")
+
 JOBS: Final = Resource("batch", "v1", "Job", "jobs")
 PODS: Final = Resource("", "v1", "Pod", "pods", True, ("po",))
 NODES: Final = Resource("", "v1", "Node", "nodes", False, ("no",))

@@ -8,10 +8,12 @@ then write the Workload's status (where the API server may still refuse a second
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 
 from multikueue.api.constants import CheckState
 from multikueue.api.remoteassignment import Intent
+from multikueue.federation.facts import Round
 
 
 class Rule(Enum):
@@ -31,15 +33,21 @@ class Rule(Enum):
     REFUSED = "6a the chosen cluster refused what it was granted"
     GRANTED = "6b runs on the chosen cluster"
     GRANT = "6b one reserver is chosen"
+    GRANT_AT_ONCE = "6b the one cluster with room is chosen without asking"
+    DELIVER = "6b the chosen cluster has not been told yet"
     NOT_YET = "8 other checks first"
     NOMINATE = "8 clusters are nominated"
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Put the assignment of this epoch into the cluster's mailbox with intent Reserve, or bring it up to date."""
+    """Put the assignment of this epoch into the cluster's mailbox, or bring it up to date.
+
+    With intent Run only once the cluster is the Workload's clusterName: that is what keeps a job from running twice.
+    """
 
     cluster: str
+    intent: Intent = Intent.RESERVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +126,17 @@ class Plan:
     nominated: tuple[str, ...] | None = None
     finish: Finish | None = None
     avoid: str = ""
-    """A cluster to be passed over for a while."""
+    """A cluster to be passed over, for `avoid_for`."""
+    avoid_for: timedelta = timedelta()
     requeue_after: float | None = None
     events: tuple[PlannedEvent, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    verdicts: tuple[str, ...] = ()
+    """What filters and scores said, for the record."""
+    round: Round | None = None
+    """The round that begins, to be kept in the Workload before anything else is written."""
+    held_back: bool = False
+    """Whether it is to be looked at again when a cluster has room."""
 
     @property
     def writes_status(self) -> bool:

@@ -31,11 +31,24 @@ class LeaseFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFacts:
+    """The manager's own way to a worker that it holds a kubeconfig of: never tried, connected, or lost since."""
+
+    connected: bool = False
+    lost_since: datetime | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterHealthFacts:
-    """What a MultiKueueCluster is judged by; `active` is its Active condition as it stands."""
+    """What a MultiKueueCluster is judged by; `active` is its Active condition as it stands.
+
+    With a `link` the manager hosts the agent, and the link is what counts; without one the agent's Lease does.
+    """
 
     created: datetime
     problem: KubeconfigProblem | None = None
+    link: LinkFacts | None = None
     lease: LeaseFacts = LeaseFacts()
     active: Condition | None = None
 
@@ -71,6 +84,8 @@ def judge(facts: ClusterHealthFacts, now: datetime) -> ClusterHealth:
         return ClusterHealth(
             reason=facts.problem.reason, message=facts.problem.message, lost_since=_inactive_since(facts, now)
         )
+    if facts.link is not None:
+        return _by_link(facts, facts.link, now)
     renewed = facts.lease.renewed
     if renewed is None:
         return ClusterHealth(
@@ -86,6 +101,16 @@ def judge(facts: ClusterHealthFacts, now: datetime) -> ClusterHealth:
         )
     return ClusterHealth(
         reason=ClusterReason.ACTIVE, message=messages.CONNECTED, recheck_after=renewed + facts.lease.duration - now
+    )
+
+
+def _by_link(facts: ClusterHealthFacts, link: LinkFacts, now: datetime) -> ClusterHealth:
+    if link.connected:
+        return ClusterHealth(reason=ClusterReason.ACTIVE, message=messages.CONNECTED)
+    return ClusterHealth(
+        reason=ClusterReason.CLIENT_CONNECTION_FAILED,
+        message=link.message or messages.CONNECTING,
+        lost_since=_inactive_since(facts, link.lost_since or now),
     )
 
 

@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from multikueue.api.constants import DISPATCHER_ALL_AT_ONCE, CheckState, PartitionPolicy
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent, Phase
 from multikueue.core.keys import Key
+from multikueue.core.selectors import LabelSelector
+from multikueue.federation.ledger import Demand
+from multikueue.federation.standing_room import StandingRoom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +29,19 @@ class Settings:
     worker_lost_timeout: timedelta = timedelta(minutes=15)
     dispatcher: str = DISPATCHER_ALL_AT_ONCE
     step_size: int = 3
+    round_length: timedelta = timedelta(minutes=5)
+    """How long the incremental dispatcher gives the clusters of one round before it adds more."""
+    report_max_age: timedelta = timedelta(seconds=45)
+    """How old a report may be before it is not believed any more; agents send one each ten seconds."""
+    patience: timedelta = timedelta(seconds=15)
+    """How long a workload that no cluster has room for is kept back, and then the next cluster's turn comes."""
     lease: timedelta = timedelta(seconds=40)
     fencing_grace: timedelta = timedelta(seconds=60)
     """Added to the lease before fenced work goes elsewhere: drift of two clocks' rates, and pods' time to end."""
     avoid_for: timedelta = timedelta(minutes=10)
     """How long a cluster that refused what it had been granted is passed over for that workload."""
+    avoid_lost_for: timedelta = timedelta(minutes=1)
+    """How long one that was lost is; when it is back, it may be going again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +61,33 @@ class OwnerFacts:
     kind: str = ""
     name: str = ""
     problem: str = ""
+
+
+class Placement(StrEnum):
+    """Whether work goes where most is left free, or where least is."""
+
+    SPREAD = "spread"
+    PACK = "pack"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preferences:
+    """Where its user wants a workload; `pinned` empty is anywhere, `problem` says what of it cannot be read."""
+
+    pinned: frozenset[str] = frozenset()
+    selector: LabelSelector = field(default_factory=LabelSelector)
+    preferred: LabelSelector | None = None
+    placement: Placement = Placement.SPREAD
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round of the incremental dispatcher: how many clusters were nominated by its beginning, and when that was."""
+
+    epoch: int
+    clusters: int
+    began: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +112,12 @@ class WorkloadFacts:
     nominated: tuple[str, ...] = ()
     fingerprint: str = ""
     partition_policy: PartitionPolicy = PartitionPolicy.FAILOVER
+    queue: Key | None = None
+    demands: tuple[Demand, ...] = ()
+    preferences: Preferences = Preferences()
+    waits_since: datetime | None = None
+    """Since when nothing but a cluster is missing."""
+    round: Round | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +126,8 @@ class ClusterFacts:
 
     `lost_since` is None while it is available, and otherwise the moment from which it was not, whatever the cause;
     `reason` and `message` say which. `silent_since` is only about whether its agent is heard: one that was taken out
-    of the config can still be told to stop. `free` and `largest_free` are what it reported last, by resource, in
-    thousandths for cpu and units for everything else.
+    of the config can still be told to stop. `room` is what it reported and what stands there, as of `reported_at` by
+    our clock.
     """
 
     name: str
@@ -91,8 +136,9 @@ class ClusterFacts:
     reason: str = ""
     message: str = ""
     takes_new_work: bool = True
-    free: Mapping[str, int] = field(default_factory=dict)
-    largest_free: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    weight: float = 1.0
+    room: StandingRoom | None = None
     reported_at: datetime | None = None
 
     @property
@@ -151,6 +197,8 @@ class Facts:
     observations: Mapping[str, Observation] = field(default_factory=dict)
     avoided: Mapping[str, datetime] = field(default_factory=dict)
     settings: Settings = Settings()
+    delivered: bool = True
+    """Whether the chosen cluster's assignment may have been there; false when nobody has seen it since the grant."""
 
     def cluster(self, name: str) -> ClusterFacts | None:
         """What is known of the cluster, in the config or not."""

@@ -66,12 +66,12 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceSummary:
-    """One resource over all ready nodes."""
+class NodeRoom:
+    """A node, what is free on it, and what of the rest is held for somebody or used by whom it was held for."""
 
-    allocatable: int = 0
-    free: int = 0
-    largest_free: int = 0
+    node: NodeFacts
+    free: Vector
+    reserved: Vector
 
 
 @dataclass(slots=True)
@@ -180,21 +180,17 @@ class Ledger:
         """How many nodes there are."""
         return len(self._nodes)
 
-    def summary(self) -> dict[str, ResourceSummary]:
-        """What each resource has in all, free, and on the emptiest node."""
-        found: dict[str, ResourceSummary] = {}
-        for node in self._nodes.values():
-            if not node.ready:
-                continue
-            for resource, amount in node.allocatable.items():
-                free = max(0, amount - self._taken(node.name, resource))
-                old = found.get(resource, ResourceSummary())
-                found[resource] = ResourceSummary(
-                    allocatable=old.allocatable + amount,
-                    free=old.free + free,
-                    largest_free=max(old.largest_free, free),
-                )
-        return found
+    def rooms(self) -> Iterator[NodeRoom]:
+        """Every node with its room."""
+        reserved: dict[str, dict[str, int]] = {name: dict(held) for name, held in self._promised.items()}
+        for pod in self._pods.values():
+            if pod.owner in self._promises:
+                _add(reserved.setdefault(pod.node, {}), pod.requests, 1)
+        for name, node in self._nodes.items():
+            free = {
+                resource: max(0, amount - self._taken(name, resource)) for resource, amount in node.allocatable.items()
+            }
+            yield NodeRoom(node=node, free=free, reserved=reserved.get(name, _EMPTY))
 
     def _place(self, demand: Demand, count: int) -> Iterator[tuple[str, Demand]]:
         if count <= 0:

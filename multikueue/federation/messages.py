@@ -13,6 +13,7 @@ LOST: Final = "Admitting remote lost"
 NO_LONGER_THERE: Final = "Admitting remote no longer exists"
 READY_WITHOUT_CLUSTER: Final = "The check is Ready, but no cluster is set: this is unexpected, please report it"
 CONNECTED: Final = "Connected"
+CONNECTING: Final = "Connecting"
 CHECK_ACTIVE: Final = "The admission check is active"
 WAITING: Final = "Waiting for a worker cluster: "
 

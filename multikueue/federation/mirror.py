@@ -104,8 +104,12 @@ def step(
     said: Word,
     shortage: str = "",
     obstacle: Obstacle | None = None,
+    patient: bool = True,
 ) -> Step:
-    """The next step. `shortage` says why there is no room, and is empty when room is held."""
+    """The next step. `shortage` says why there is no room, and is empty when room is held.
+
+    `patient` says whether what was granted without asking may still wait for room here.
+    """
     if said.epoch != assignment.epoch:
         said = Word(epoch=assignment.epoch)
     if said.phase in (Phase.FINISHED, Phase.EVICTED):
@@ -122,11 +126,17 @@ def step(
         return Step(_about(job, said, PhaseEvent.JOB_RUNS if job.end is None else PhaseEvent.JOB_ENDED))
     if said.job_uid or said.phase is Phase.RUNNING:
         return _vanished(said)
+    granted = assignment.intent is Intent.RUN
+    if granted and said.phase is Phase.REFUSED:
+        # The hub may have sent it elsewhere by now: what was refused of a grant is never started after all.
+        return Step(said)
     if obstacle is not None:
         return Step(_say(said, PhaseEvent.REFUSED, reason=obstacle.reason, message=obstacle.message))
-    if assignment.intent is Intent.RUN and assignment.may_run:
-        # Granted is granted: the room was there when it was promised, and the scheduler has the last word anyway.
+    if granted and assignment.may_run and (said.phase is Phase.RESERVED or not shortage):
+        # Promised is promised: the room was there then, and the scheduler has the last word anyway.
         return Step(said, JobAction.CREATE)
+    if granted and shortage and not patient:
+        return Step(_say(said, PhaseEvent.REFUSED, reason=NO_ROOM, message=shortage))
     if shortage:
         return Step(_say(said, PhaseEvent.NO_ROOM, reason=NO_ROOM, message=shortage))
     return Step(_say(said, PhaseEvent.ROOM_HELD))

@@ -23,6 +23,7 @@ from multikueue.federation.actions import (
     SetIntent,
     Waiting,
 )
+from multikueue.federation.dispatchers.protocol import Nomination
 from multikueue.federation.dispatchers.registry import dispatcher
 from multikueue.federation.facts import ClusterFacts, Facts, Observation, WorkloadFacts
 from multikueue.federation.grants import choose, reservers
@@ -38,6 +39,8 @@ def nominate(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan:
         return _grant(facts, winner)
     candidates = tuple(cluster for cluster in facts.clusters if _usable(cluster, facts, now))
     nomination = dispatcher(facts.settings.dispatcher)(workload, candidates, settings=facts.settings, now=now)
+    if nomination.grant:
+        return _grant_at_once(facts, nomination)
     actions: list[Action] = []
     usable = {cluster.name for cluster in candidates}
     for name in nomination.clusters:
@@ -51,8 +54,15 @@ def nominate(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan:
         rule=Rule.NOMINATE,
         actions=tuple(actions),
         nominated=nomination.clusters if changed else None,
-        check=_pending_message(workload, waiting, nobody=not usable or _all_refused(facts, nomination.clusters)),
+        check=_pending_message(
+            workload,
+            waiting,
+            nobody=not usable or not nomination.clusters or _all_refused(facts, nomination.clusters),
+        ),
         waiting=waiting,
+        verdicts=tuple(map(str, nomination.verdicts)),
+        round=nomination.round,
+        held_back=nomination.held_back,
         requeue_after=_earliest(nomination.requeue_after, _end_of_avoidance(facts, now)),
     )
 
@@ -69,6 +79,24 @@ def _grant(facts: Facts, winner: Observation) -> Plan:
             *(Remove(cluster) for cluster in facts.observations if cluster != winner.cluster),
         ),
         events=(PlannedEvent(message=message),),
+    )
+
+
+def _grant_at_once(facts: Facts, nomination: Nomination) -> Plan:
+    """Nomination and grant in one: one status apply, then one assignment that may run."""
+    winner = nomination.grant
+    message = messages.admitted_on(winner)
+    return Plan(
+        rule=Rule.GRANT_AT_ONCE,
+        check=CheckUpdate(CheckState.READY, message),
+        cluster_name=winner,
+        nominated=(),
+        actions=(
+            Assign(winner, Intent.RUN),
+            *(Remove(cluster) for cluster in facts.observations if cluster != winner),
+        ),
+        events=(PlannedEvent(message=message),),
+        verdicts=tuple(map(str, nomination.verdicts)),
     )
 
 
@@ -96,7 +124,7 @@ def _unusable(facts: Facts, now: datetime) -> Iterable[Waiting]:
         elif not cluster.takes_new_work:
             yield Waiting(cluster.name, "takes no new work")
         elif _avoided(cluster.name, facts, now):
-            yield Waiting(cluster.name, "refused this workload a short while ago")
+            yield Waiting(cluster.name, "failed this workload a short while ago")
 
 
 def _refusals(observations: Iterable[Observation]) -> Iterable[Waiting]:

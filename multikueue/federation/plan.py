@@ -11,7 +11,7 @@ Promises to be a function of its arguments. Carrying a plan out, in the order th
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from multikueue.api.constants import CheckState
@@ -20,6 +20,7 @@ from multikueue.api.remoteassignment import Intent, Phase
 from multikueue.federation import messages
 from multikueue.federation.actions import (
     Action,
+    Assign,
     CheckUpdate,
     DeclareStopped,
     Finish,
@@ -159,11 +160,13 @@ def _chosen(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan | None
         return None
     losers = tuple(Remove(cluster) for cluster in facts.observations if cluster != name)
     observation = facts.observations.get(name)
-    if observation is None:
+    if observation is None and facts.delivered:
         return _retry(Rule.NO_LONGER_THERE, messages.NO_LONGER_THERE, actions=losers)
+    if observation is None or observation.epoch < workload.epoch:
+        return _lost(facts, workload, losers, now) or _deliver(workload, losers)
     if observation.says(Phase.REFUSED) and observation.intent is Intent.RUN:
         message = messages.refused(name, observation.reason, observation.message)
-        return _retry(Rule.REFUSED, message, actions=losers, avoid=name)
+        return _retry(Rule.REFUSED, message, actions=losers, avoid=(name, facts.settings.avoid_for))
     if observation.says(Phase.EVICTED):
         if observation.reason == JOB_GONE:
             return _retry(Rule.NO_LONGER_THERE, messages.NO_LONGER_THERE, actions=losers)
@@ -185,14 +188,28 @@ def _lost(facts: Facts, workload: WorkloadFacts, losers: tuple[Remove, ...], now
     if cluster is not None and grace.total_seconds() > 0:
         return Plan(rule=Rule.LOST, actions=losers, requeue_after=grace.total_seconds())
     detail = describe_loss(cluster, workload.cluster_name)
-    return _retry(Rule.LOST, messages.LOST, actions=losers, detail=f"{messages.LOST}: {detail}")
+    return _retry(
+        Rule.LOST,
+        messages.LOST,
+        actions=losers,
+        avoid=(workload.cluster_name, facts.settings.avoid_lost_for),
+        detail=f"{messages.LOST}: {detail}",
+    )
+
+
+def _deliver(workload: WorkloadFacts, losers: tuple[Remove, ...]) -> Plan:
+    """6b. The grant was written, and the manager ended, or failed, before the cluster could be told."""
+    return Plan(rule=Rule.DELIVER, actions=(Assign(workload.cluster_name, Intent.RUN), *losers))
 
 
 def _granted_plan(workload: WorkloadFacts, observation: Observation, losers: tuple[Remove, ...]) -> Plan:
     """6b. It runs there: nobody else keeps a copy, the job's status is mirrored, the check is Ready."""
     actions: list[Action] = []
     # One that was told to stop is not told to run again: it will say Evicted, and then goes through Retry.
-    if observation.intent is Intent.RESERVE:
+    if observation.fingerprint != workload.fingerprint and observation.intent is not Intent.EVICT:
+        # A new priority, say: the copy that runs is told of it.
+        actions.append(Assign(observation.cluster, Intent.RUN))
+    elif observation.intent is Intent.RESERVE:
         actions.append(SetIntent(observation.cluster, Intent.RUN))
     if observation.answered and observation.job_status is not None:
         actions.append(MirrorStatus(observation.cluster))
@@ -205,12 +222,20 @@ def _granted_plan(workload: WorkloadFacts, observation: Observation, losers: tup
     )
 
 
-def _retry(rule: Rule, message: str, *, actions: tuple[Action, ...] = (), avoid: str = "", detail: str = "") -> Plan:
+def _retry(
+    rule: Rule,
+    message: str,
+    *,
+    actions: tuple[Action, ...] = (),
+    avoid: tuple[str, timedelta] = ("", timedelta()),
+    detail: str = "",
+) -> Plan:
     return Plan(
         rule=rule,
         actions=actions,
         check=CheckUpdate(CheckState.RETRY, message),
-        avoid=avoid,
+        avoid=avoid[0],
+        avoid_for=avoid[1],
         events=(PlannedEvent(message=detail or message, warning=True),),
     )
 

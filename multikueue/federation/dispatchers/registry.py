@@ -6,13 +6,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from multikueue.api.constants import DISPATCHER_ALL_AT_ONCE
+from multikueue.api.constants import DISPATCHER_ALL_AT_ONCE, DISPATCHER_CAPACITY, DISPATCHER_INCREMENTAL
 from multikueue.core.errors import BadInput
 from multikueue.federation.dispatchers.all_at_once import all_at_once
+from multikueue.federation.dispatchers.capacity import capacity
 from multikueue.federation.dispatchers.external import external
+from multikueue.federation.dispatchers.incremental import incremental
 from multikueue.federation.dispatchers.protocol import Dispatcher
 
-DISPATCHERS: Final[Mapping[str, Dispatcher]] = {DISPATCHER_ALL_AT_ONCE: all_at_once}
+DISPATCHERS: Final[Mapping[str, Dispatcher]] = {
+    DISPATCHER_ALL_AT_ONCE: all_at_once,
+    DISPATCHER_INCREMENTAL: incremental,
+    DISPATCHER_CAPACITY: capacity,
+}
 
 
 _RESERVED: Final = ("kueue.x-k8s.io/multikueue-dispatcher-", "multikueue.io/dispatcher-")

@@ -10,6 +10,7 @@ import pytest
 from multikueue.core.selectors import NodeSelectorTerm, Requirement
 from multikueue.core.taints import Taint, Toleration
 from multikueue.federation.ledger import PODS, Demand, Ledger, NodeFacts, PodFacts
+from multikueue.federation.node_groups import grouped, total
 
 CPU = 1000
 
@@ -31,7 +32,7 @@ def ledger(*nodes: NodeFacts) -> Ledger:
 
 
 def free(of: Ledger, resource: str = "cpu") -> int:
-    return of.summary()[resource].free
+    return total(grouped(of.rooms())[0])[resource].free
 
 
 def test_a_promise_is_held_and_given_back() -> None:
@@ -139,7 +140,7 @@ def test_a_node_that_goes_takes_its_promises_along() -> None:
 def test_the_summary_tells_the_emptiest_node() -> None:
     it = ledger(node("n1", cpu=4), node("n2", cpu=2), node("off", cpu=64, ready=False))
     it.set_pod("x", PodFacts(node="n1", requests={"cpu": 3000}))
-    cpu = it.summary()["cpu"]
+    cpu = total(grouped(it.rooms())[0])["cpu"]
     assert (cpu.allocatable, cpu.free, cpu.largest_free) == (6 * CPU, 3 * CPU, 2 * CPU)
     assert (it.ready_nodes, it.total_nodes) == (2, 3)
 
@@ -162,9 +163,9 @@ def test_whatever_happens_in_whatever_order_the_sums_come_out_even() -> None:
                 case _:
                     if pods:
                         it.remove_pod(pods.popitem()[0])
-            assert all(0 <= s.free <= s.allocatable for s in it.summary().values())
+            assert all(0 <= s.free <= s.allocatable for s in total(grouped(it.rooms())[0]).values())
         for owner in list(it.owners):
             it.release(owner)
         for pod in pods:
             it.remove_pod(pod)
-        assert all(s.free == s.allocatable for s in it.summary().values()), seed
+        assert all(s.free == s.allocatable for s in total(grouped(it.rooms())[0]).values()), seed

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an admitted workload wants of the nodes of a worker cluster.
+
+Owns the way from a Workload and its flavors to demands, and a memory of them: they are asked for at every look at the
+workload and change only with its spec and its admission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from manager.views import View
+from multikueue.api.meta import JsonObject
+from multikueue.core.keys import Key
+from multikueue.federation.demands import demands
+from multikueue.federation.ledger import Demand
+from multikueue.integrations.admission_infos import pod_set_infos
+from multikueue.integrations.protocol import InjectionConflict, PodSetInfo
+
+
+class Wanted:
+    """The demands of workloads."""
+
+    def __init__(self, flavors: View) -> None:
+        self._flavors = flavors
+        self._known: dict[str, tuple[int, JsonObject, tuple[Demand, ...]]] = {}
+
+    def by(self, workload: JsonObject) -> tuple[Demand, ...]:
+        """What the workload wants; nothing while it holds no quota."""
+        admission: JsonObject = (workload.get("status") or {}).get("admission") or {}
+        if not admission:
+            return ()
+        uid, generation = str(workload["metadata"]["uid"]), int(workload["metadata"].get("generation") or 0)
+        known = self._known.get(uid)
+        if known is not None and known[:2] == (generation, admission):
+            return known[2]
+        wanted = self._read(workload, admission)
+        self._known[uid] = (generation, admission, wanted)
+        return wanted
+
+    def keep(self, uids: Container[str]) -> None:
+        """Forget all workloads but these."""
+        self._known = {uid: known for uid, known in self._known.items() if uid in uids}
+
+    def _read(self, workload: JsonObject, admission: JsonObject) -> tuple[Demand, ...]:
+        assigned: list[JsonObject] = admission.get("podSetAssignments") or []
+        names = {str(name) for pod_set in assigned for name in (pod_set.get("flavors") or {}).values()}
+        found = {name: self._flavors.object(Key("", name)) for name in names}
+        try:
+            infos = pod_set_infos(workload, {name: flavor for name, flavor in found.items() if flavor is not None})
+        except InjectionConflict:
+            return ()  # it can start nowhere, which is told when it is tried
+        pod_sets = {str(pod_set["name"]): pod_set for pod_set in workload["spec"].get("podSets") or ()}
+        return demands(_injected(pod_sets[info.name], info) for info in infos if info.name in pod_sets)
+
+
+def _injected(pod_set: JsonObject, info: PodSetInfo) -> JsonObject:
+    spec: JsonObject = (pod_set.get("template") or {}).get("spec") or {}
+    spec = {
+        **spec,
+        "nodeSelector": {**(spec.get("nodeSelector") or {}), **info.node_selector},
+        "tolerations": [*(spec.get("tolerations") or ()), *info.tolerations],
+    }
+    return {"count": info.count, "template": {"spec": spec}}

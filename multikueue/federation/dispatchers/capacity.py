@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""To the one cluster that can run it now, as far as the clusters' reports tell.
+
+Owns the order of preference: a cluster with room now, the best by score, which is granted without being asked; if the
+reports of some are too old to be believed, a race among those and the ones that could; and where nobody has room, the
+workload is kept back here, where it costs nothing and goes to the first cluster that has room again, and after a while
+also waits at one cluster after another, in case the reports are wrong.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from multikueue.federation.actions import Waiting
+from multikueue.federation.dispatchers.all_at_once import MAX_NOMINATED
+from multikueue.federation.dispatchers.filters import objection
+from multikueue.federation.dispatchers.protocol import Nomination, Verdict
+from multikueue.federation.dispatchers.scores import scored, share
+from multikueue.federation.facts import ClusterFacts, Settings, WorkloadFacts
+from multikueue.federation.standing_room import Fit, Level
+
+Judged = tuple[ClusterFacts, Fit, float]
+
+
+def capacity(
+    workload: WorkloadFacts, candidates: tuple[ClusterFacts, ...], *, settings: Settings, now: datetime
+) -> Nomination:
+    """One cluster with room; else a race where reports are old; else nobody, and one more after each while."""
+    verdicts: list[Verdict] = []
+    waiting: list[Waiting] = []
+    judged: list[Judged] = []
+    unknown: list[ClusterFacts] = []
+    for cluster in candidates:
+        against = objection(workload, cluster)
+        if against:
+            verdicts.append(Verdict(cluster.name, against))
+            waiting.append(Waiting(cluster.name, against))
+        elif cluster.room is None or cluster.room.report is None or not _fresh(cluster, settings, now):
+            verdicts.append(Verdict(cluster.name, "no fresh report"))
+            unknown.append(cluster)
+        else:
+            fit = cluster.room.fit(workload.key, workload.demands)
+            score, text = scored(workload, cluster, fit)
+            judged.append((cluster, fit, score))
+            if fit.level is not Level.NOW:
+                text = _shortage(fit)
+                waiting.append(Waiting(cluster.name, text))
+            verdicts.append(Verdict(cluster.name, text, score if fit.level is Level.NOW else None))
+    judged.sort(key=lambda entry: (-entry[1].level, -entry[2], share(workload, entry[0]), entry[0].name))
+    if judged and judged[0][1].level is Level.NOW:
+        best = judged[0][0].name
+        return Nomination(clusters=(best,), grant=best, verdicts=tuple(verdicts))
+    # Who waits somewhere already goes on waiting there.
+    eligible = {cluster.name for cluster in unknown} | {cluster.name for cluster, _, _ in judged}
+    kept = [name for name in workload.nominated if name in eligible]
+    if unknown:
+        could = sorted(c.name for c in (*unknown, *(cluster for cluster, fit, _ in judged if fit.level is Level.LATER)))
+        return Nomination(clusters=_first((*kept, *could)), waiting=tuple(waiting), verdicts=tuple(verdicts))
+    turns, left = _turns(workload, settings, now)
+    ranked = [*kept, *(cluster.name for cluster, _, _ in judged if cluster.name not in kept)]
+    count = max(len(kept), turns)
+    return Nomination(
+        clusters=_first(tuple(ranked[:count])),
+        waiting=tuple(waiting),
+        requeue_after=left if count < min(len(ranked), MAX_NOMINATED) else None,
+        held_back=bool(ranked),
+        verdicts=tuple(verdicts),
+    )
+
+
+def _fresh(cluster: ClusterFacts, settings: Settings, now: datetime) -> bool:
+    return cluster.reported_at is not None and now - cluster.reported_at <= settings.report_max_age
+
+
+def _shortage(fit: Fit) -> str:
+    # Without figures: they change all the time, and each change of the text would be a write.
+    what = ", ".join(fit.short)
+    return f"too little {what} free" if fit.level is Level.LATER else f"not enough {what} even when it is empty"
+
+
+def _turns(workload: WorkloadFacts, settings: Settings, now: datetime) -> tuple[int, float]:
+    """How many clusters have had their turn by now, and the seconds to the next."""
+    waited = 0.0 if workload.waits_since is None else max(0.0, (now - workload.waits_since).total_seconds())
+    patience = settings.patience.total_seconds()
+    turns = int(waited // patience)
+    return turns, (turns + 1) * patience - waited
+
+
+def _first(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))[:MAX_NOMINATED]
