@@ -15,6 +15,7 @@ from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.requests import Request
 from multikueue.devcluster.apiserver.resources import ResourceType
 from multikueue.devcluster.apiserver.schema import builtin, structural
+from multikueue.devcluster.apiserver.schema.embedded import unreadable
 from multikueue.devcluster.apiserver.schema.forms import mismatch
 from multikueue.devcluster.apiserver.schema.node import Node
 
@@ -171,7 +172,7 @@ def mismatched(value: JsonObject, kind: ResourceType) -> str | None:
     metadata = value.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         return f"json: cannot unmarshal {_WORDS[type(metadata)]} into Go value of type v1.ObjectMeta"
-    return mismatch(metadata, builtin.node(_METADATA), "ObjectMeta")
+    return mismatch(metadata, builtin.node(_METADATA), "ObjectMeta") or unreadable(value, kind.node)
 
 
 def unknown(value: JsonObject, kind: ResourceType) -> list[str]:

@@ -115,16 +115,14 @@ def types_of(value: JsonObject) -> list[ResourceType]:
     nodes: dict[str, Node] = {}
     for entry in versions:
         if entry.get("served") or entry["name"] == stored:
-            node = nodes[entry["name"]] = structural.read(
-                documents.child(entry, "schema", "openAPIV3Schema"), root=True
-            )
+            schema = documents.child(entry, "schema", "openAPIV3Schema")
+            nodes[entry["name"]] = structural.read(schema, root=True)
             if spec.get("preserveUnknownFields"):
-                node.preserve = True
+                nodes[entry["name"]].preserve = True
     found = []
     for entry in versions:
         if not entry.get("served"):
             continue
-        node = nodes[entry["name"]]
         found.append(
             ResourceType(
                 group=group,
@@ -133,7 +131,7 @@ def types_of(value: JsonObject) -> list[ResourceType]:
                 plural=names["plural"],
                 singular=names.get("singular") or names["kind"].lower(),
                 namespaced=spec["scope"] == "Namespaced",
-                node=node,
+                node=nodes[entry["name"]],
                 behaviour=CustomBehaviour(entry),
                 collection=f"{names['plural']}.{group}",
                 list_kind=names.get("listKind") or f"{names['kind']}List",

@@ -13,7 +13,7 @@ from typing import Final
 from multikueue.core.timestamps import parse_time
 from multikueue.devcluster.apiserver.documents import JsonValue
 from multikueue.devcluster.apiserver.errors import Cause
-from multikueue.devcluster.apiserver.schema.validate import quoted
+from multikueue.devcluster.apiserver.schema.values import quoted
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

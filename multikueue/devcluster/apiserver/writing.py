@@ -271,7 +271,7 @@ class Writer:
         self, value: JsonObject, old: JsonObject | None, kind: ResourceType, occasion: Occasion
     ) -> list[Cause]:
         if kind.structural is not None:
-            return validate(value, kind.structural, old=old)
+            return validate(value, kind.structural, old=old, subresource=occasion.subresource)
         found = kind.behaviour.validate(value, old, occasion)
         changed = old is None or old.get("spec") != value.get("spec")
         if kind.kind == "CustomResourceDefinition" and self.definition_problems is not None and not found and changed:

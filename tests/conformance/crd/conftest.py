@@ -7,6 +7,7 @@ import pytest
 
 from multikueue.api import crds
 from tests.conformance.crd.installed import install, old_version, without_conversion
+from tests.conformance.crd.things import DEFINITION
 from tests.conformance.harness import Both
 
 
@@ -16,3 +17,9 @@ async def our_definitions(both: Both) -> None:
     definitions = crds.manifests()
     two = [old_version(definition) for definition in definitions if len(definition["spec"]["versions"]) > 1]
     await install(both, *map(without_conversion, definitions), *two)
+
+
+@pytest.fixture(scope="session")
+async def things(both: Both) -> None:
+    """The kind with one field for everything."""
+    await install(both, DEFINITION)

@@ -12,7 +12,7 @@ from multikueue.core.quantity import Quantity, QuantityError
 from multikueue.devcluster.apiserver import documents, words
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.errors import Cause
-from multikueue.devcluster.apiserver.schema.validate import quoted
+from multikueue.devcluster.apiserver.schema.values import quoted
 
 _FILE_MODE: Final = 420
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")

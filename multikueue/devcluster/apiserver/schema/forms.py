@@ -14,7 +14,7 @@ from typing import Final
 from multikueue.devcluster.apiserver import documents
 from multikueue.devcluster.apiserver.documents import JsonValue
 from multikueue.devcluster.apiserver.schema.node import Node
-from multikueue.devcluster.apiserver.schema.validate import type_of
+from multikueue.devcluster.apiserver.schema.values import type_of
 
 _GO_TYPES: Final = {"int32": "int32", "int64": "int64", "double": "float64", "float": "float32"}
 _JSON_WORDS: Final = {"boolean": "bool", "integer": "number"}

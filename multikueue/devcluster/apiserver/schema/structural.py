@@ -39,14 +39,17 @@ class Rule:
 class Structural(Node):
     """A node of a structural schema."""
 
-    __slots__ = ("defaults", "rules", "validated")
+    __slots__ = ("defaults", "embeds", "ruled", "rules")
 
     def __init__(self) -> None:
         super().__init__()
         self.rules: tuple[Rule, ...] = ()
         self.defaults = False
         """Something in here has a default."""
-        self.validated = True
+        self.embeds = False
+        """This or something in here is an embedded object."""
+        self.ruled = False
+        """This or something in here has rules."""
 
 
 def read(schema: JsonObject, *, root: bool = False, path: str = "") -> Structural:
@@ -82,10 +85,11 @@ def read(schema: JsonObject, *, root: bool = False, path: str = "") -> Structura
         for name in ("apiVersion", "kind"):
             found.properties.setdefault(name, string)
         found.properties["metadata"] = builtin.node("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
-    found.defaults = any(
-        child.default is not ABSENT or (isinstance(child, Structural) and child.defaults)
-        for child in [*found.properties.values(), *filter(None, (found.additional, found.items))]
-    )
+    children = [*found.properties.values(), *filter(None, (found.additional, found.items))]
+    inner = [child for child in children if isinstance(child, Structural)]
+    found.defaults = any(child.default is not ABSENT for child in children) or any(child.defaults for child in inner)
+    found.embeds = found.embedded or any(child.embeds for child in inner)
+    found.ruled = bool(found.rules) or any(child.ruled for child in inner)
     return found
 
 

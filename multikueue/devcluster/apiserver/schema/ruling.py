@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of a schema, applied to an object.
+
+Owns which rules an update is held to, what a rule sees as `oldSelf`, and the causes of those that are broken.
+"""
+
+from __future__ import annotations
+
+from multikueue.devcluster.apiserver import documents
+from multikueue.devcluster.apiserver.cel.functions import Optional
+from multikueue.devcluster.apiserver.cel.syntax import CelError
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+from multikueue.devcluster.apiserver.errors import Cause
+from multikueue.devcluster.apiserver.schema.node import ABSENT, Node, item_key
+from multikueue.devcluster.apiserver.schema.structural import Rule, Structural
+from multikueue.devcluster.apiserver.schema.values import correlated, quoted
+
+
+def apply_rules(value: JsonValue, kind: Node, path: str, causes: list[Cause], old: JsonValue) -> None:
+    """Collect the causes of the rules that are broken; `old` is `ABSENT` when there was nothing before."""
+    if old is not ABSENT and (old is value or old == value):
+        return
+    if not isinstance(kind, Structural) or value is None:
+        return
+    for rule in kind.rules:
+        _apply_rule(rule, value, kind, path, causes, old)
+    if isinstance(value, dict):
+        before: JsonObject = old if isinstance(old, dict) else documents.EMPTY
+        for name, entry in value.items():
+            field = kind.properties.get(name)
+            where = f"{path}.{name}" if path else name
+            if field is None:
+                field = kind.additional
+            if isinstance(field, Structural) and field.ruled:
+                apply_rules(entry, field, where, causes, before.get(name, ABSENT))
+    elif isinstance(value, list) and isinstance(kind.items, Structural) and kind.items.ruled:
+        earlier = correlated(old, kind)
+        for index, item in enumerate(value):
+            was = earlier.get(item_key(kind, item), ABSENT) if earlier else ABSENT
+            apply_rules(item, kind.items, f"{path}[{index}]", causes, was)
+
+
+def _apply_rule(rule: Rule, value: JsonValue, kind: Node, path: str, causes: list[Cause], old: JsonValue) -> None:
+    variables: JsonObject = {"self": value}
+    if rule.optional_old:
+        variables["oldSelf"] = Optional(False) if old is ABSENT else Optional(True, old)
+    elif rule.transition:
+        if old is ABSENT:
+            return
+        variables["oldSelf"] = old
+    where = path
+    if rule.field_path:
+        where = f"{path}{rule.field_path}" if path else rule.field_path.lstrip(".")
+    # Objects and lists are not shown.
+    shown = "" if isinstance(value, dict | list) else f" {quoted(value)}:"
+    try:
+        if rule.expression.evaluate(variables) is True:
+            return
+    except CelError as error:
+        text = f"Invalid value:{shown} rule evaluation error: {error} (evaluating rule: {rule.expression.text.strip()})"
+        causes.append(Cause("FieldValueInvalid", text, where or "<nil>"))
+        return
+    message = rule.message
+    if rule.message_expression is not None:
+        try:
+            found = rule.message_expression.evaluate(variables)
+        except CelError:
+            found = None
+        if isinstance(found, str) and found.strip() and "\n" not in found:
+            message = found
+    match rule.reason:
+        case "FieldValueRequired":
+            text = f"Required value: {message}"
+        case "FieldValueForbidden":
+            text = f"Forbidden: {message}"
+        case "FieldValueDuplicate":
+            text = f"Duplicate value:{shown}".rstrip(":")
+        case _:
+            text = f"Invalid value:{shown} {message}"
+    causes.append(Cause(rule.reason, text, where or "<nil>"))
