@@ -75,6 +75,7 @@ def read(request: Request, kind: ResourceType) -> JsonObject:
             value, twice = _doubled(body, kind)
     check_type(value, kind, body)
     clean(value, kind, mode, request.warnings, twice=twice)
+    settle(value, kind)
     return value
 
 
@@ -181,25 +182,47 @@ def unknown(value: JsonObject, kind: ResourceType) -> list[str]:
         value["metadata"] = {}
     gone: list[str] = []
     structural.prune(value, kind.node, gone=gone)
-    if not kind.custom:
-        _drop_nulls(value)
-    else:
-        _drop_nulls(value["metadata"])
+    if kind.custom:
         gone.sort()
     return gone
 
 
-def _drop_nulls(value: JsonObject) -> None:
-    """Absent and null are one to a struct."""
-    for name in [name for name, entry in value.items() if entry is None]:
-        del value[name]
-    for entry in value.values():
-        if isinstance(entry, dict):
-            _drop_nulls(entry)
+def settle(value: JsonObject, kind: ResourceType) -> None:
+    """Drop in place what is the same as absent to a struct; of custom resources the metadata is one."""
+    if kind.custom:
+        _drop_empty(value["metadata"], builtin.node(_METADATA))
+    else:
+        _drop_empty(value, kind.node)
+    metadata = value["metadata"]
+    for name in [name for name, entry in metadata.items() if entry == ""]:
+        del metadata[name]
+
+
+def _drop_empty(value: JsonObject, node: Node) -> None:
+    """Absent and null are one to a struct, and so are an optional list or map and an empty one."""
+    gone = []
+    for name, entry in value.items():
+        if entry is None:
+            gone.append(name)
+        elif isinstance(entry, dict):
+            field = node.field(name)
+            if field is None or field.preserve:
+                continue
+            if entry:
+                _drop_empty(entry, field)
+            elif not field.properties and name in node.properties and name not in node.required:
+                gone.append(name)
         elif isinstance(entry, list):
-            for item in entry:
-                if isinstance(item, dict):
-                    _drop_nulls(item)
+            field = node.field(name)
+            if not entry:
+                if name in node.properties and name not in node.required:
+                    gone.append(name)
+            elif field is not None and field.items is not None:
+                for item in entry:
+                    if isinstance(item, dict):
+                        _drop_empty(item, field.items)
+    for name in gone:
+        del value[name]
 
 
 def _may_repeat(body: bytes, value: JsonObject) -> bool:

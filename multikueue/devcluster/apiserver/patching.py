@@ -97,7 +97,9 @@ class Patcher:
                 )
             except ApplyConflict as error:
                 raise ownership.conflict(error) from error
-            return documents.copy(new)
+            new = documents.copy(new)
+            decoding.settle(new, kind)
+            return new
 
         def track(old: JsonObject, new: JsonObject) -> None:
             ownership.track_apply(old, new, owners)
@@ -139,6 +141,7 @@ def _read_again(value: JsonObject, kind: ResourceType, mode: str, warnings: list
     problem = decoding.mismatched(value, kind)
     if problem is None:
         texts = [f'unknown field "{path}"' for path in decoding.unknown(value, kind)]
+        decoding.settle(value, kind)
         if texts and mode == "Strict":
             problem = f"strict decoding error: {', '.join(texts)}"
         elif texts and mode != "Ignore":

@@ -283,6 +283,7 @@ class Writer:
         if not isinstance(value, dict):
             raise errors.internal("a mutating webhook left no object")
         decoding.clean(value, kind, "Ignore", [])
+        decoding.settle(value, kind)
         objects.default(value, kind)
         return value
 

@@ -501,33 +501,34 @@ CASES.exchanges(
         for name in ("A.b", "a.b", "a" * 64, "-")
     ),
 )
+MALFORMED: list[dict[str, Any]] = [
+    {"labels": {"a b": "c"}},
+    {"labels": {"": "c"}},
+    {"labels": {"a": "b c"}},
+    {"labels": {"a": "x" * 64}},
+    {"labels": {"a/b/c": "d"}},
+    {"labels": {"-a.b/c": "d", "ok": "-"}},
+    {"labels": {"x" * 64: "d"}},
+    {"annotations": {"a b": "c"}},
+    {"annotations": {"big": "x" * 262145}},
+    {"finalizers": ["a"]},
+    {"finalizers": ["a.b/c", "a b/c", ""]},
+    {"ownerReferences": [{}]},
+    {"ownerReferences": [{"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}]},
+    {"ownerReferences": [{"apiVersion": "a/b/c", "kind": "K", "name": "e", "uid": "u"}]},
+    {
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "K", "name": "e", "uid": "u", "controller": True},
+            {"apiVersion": "v1", "kind": "K", "name": "f", "uid": "v", "controller": True},
+        ]
+    },
+]
 CASES.exchanges(
     "labels, annotations, finalizers and owners must be well formed",
     *(
         post(path, {**body, "metadata": {"name": "x", **meta}})
         for path, body in ((MAPS, config_map()), (WIDGETS, widget()))
-        for meta in (
-            {"labels": {"a b": "c"}},
-            {"labels": {"": "c"}},
-            {"labels": {"a": "b c"}},
-            {"labels": {"a": "x" * 64}},
-            {"labels": {"a/b/c": "d"}},
-            {"labels": {"-a.b/c": "d", "ok": "-"}},
-            {"labels": {"x" * 64: "d"}},
-            {"annotations": {"a b": "c"}},
-            {"annotations": {"big": "x" * 262145}},
-            {"finalizers": ["a"]},
-            {"finalizers": ["a.b/c", "a b/c", ""]},
-            {"ownerReferences": [{}]},
-            {"ownerReferences": [{"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}]},
-            {"ownerReferences": [{"apiVersion": "a/b/c", "kind": "K", "name": "e", "uid": "u"}]},
-            {
-                "ownerReferences": [
-                    {"apiVersion": "v1", "kind": "K", "name": "e", "uid": "u", "controller": True},
-                    {"apiVersion": "v1", "kind": "K", "name": "f", "uid": "v", "controller": True},
-                ]
-            },
-        )
+        for meta in MALFORMED
     ),
 )
 CASES.exchanges(
@@ -547,46 +548,42 @@ CASES.exchanges(
         )
     ),
 )
+BROKEN: list[dict[str, Any]] = [
+    {"size": -1},
+    {"size": 101},
+    {"size": "big"},
+    {"size": None},
+    {"color": "purple"},
+    {"title": "x"},
+    {"title": "x" * 21},
+    {"title": 3},
+    {"port": True},
+    {"port": "http"},
+    {"enabled": "no"},
+    {"ratio": "x"},
+    {"ratio": 1},
+    {"ratio": 1.0},
+    {"nothing": None},
+    {"plain": "x"},
+    {"plain": [1]},
+    {"plain": [None]},
+    {"set": ["a", "a"]},
+    {"set": ["a", "b", "a", "b"]},
+    {"numbers": [1, 2, 1]},
+    {"parts": [{"value": "x"}]},
+    {"parts": [{"name": "a"}, {"name": "a"}]},
+    {"parts": [{"name": "a", "count": "x"}, {"name": 3}]},
+    {"ports": [{"port": 1}, {"port": 1, "protocol": "TCP"}]},
+    {"labels": {"a": 1}},
+    {"deep": "x"},
+    {"deep": {"inner": {"x": "y", "y": "z"}}},
+    {"size": -1, "color": "purple", "title": "x"},
+    {"level": None},
+    {},
+]
 CASES.exchanges(
     "custom objects that break their schema are refused with their places",
-    *(
-        post(WIDGETS, widget(f"w{number}", spec))
-        for number, spec in enumerate(
-            (
-                {"size": -1},
-                {"size": 101},
-                {"size": "big"},
-                {"size": None},
-                {"color": "purple"},
-                {"title": "x"},
-                {"title": "x" * 21},
-                {"title": 3},
-                {"port": True},
-                {"port": "http"},
-                {"enabled": "no"},
-                {"ratio": "x"},
-                {"ratio": 1},
-                {"ratio": 1.0},
-                {"nothing": None},
-                {"plain": "x"},
-                {"plain": [1]},
-                {"plain": [None]},
-                {"set": ["a", "a"]},
-                {"set": ["a", "b", "a", "b"]},
-                {"numbers": [1, 2, 1]},
-                {"parts": [{"value": "x"}]},
-                {"parts": [{"name": "a"}, {"name": "a"}]},
-                {"parts": [{"name": "a", "count": "x"}, {"name": 3}]},
-                {"ports": [{"port": 1}, {"port": 1, "protocol": "TCP"}]},
-                {"labels": {"a": 1}},
-                {"deep": "x"},
-                {"deep": {"inner": {"x": "y", "y": "z"}}},
-                {"size": -1, "color": "purple", "title": "x"},
-                {"level": None},
-                {},
-            )
-        )
-    ),
+    *(post(WIDGETS, widget(f"w{number}", spec)) for number, spec in enumerate(BROKEN)),
     post(WIDGETS, {**widget("bad"), "spec": "x"}),
     post(WIDGETS, {**widget("bad"), "spec": None}),
     post(WIDGETS, {**widget("bad2"), "spec": []}),

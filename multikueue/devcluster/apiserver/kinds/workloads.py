@@ -68,6 +68,11 @@ class DeploymentBehaviour(_Replicated):
         spec.setdefault("revisionHistoryLimit", 10)
         spec.setdefault("progressDeadlineSeconds", 600)
 
+    def spec_changed(self, value: JsonObject, old: JsonObject) -> bool:
+        """Annotations count, too, since a rollout copies them."""
+        before = documents.metadata(old).get("annotations")
+        return super().spec_changed(value, old) or documents.metadata(value).get("annotations") != before
+
     def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
         """Name, Ready, Up-to-date, Available, Age, Containers, Images, Selector."""
         spec, status = documents.child(value, "spec"), documents.child(value, "status")

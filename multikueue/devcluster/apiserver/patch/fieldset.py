@@ -108,17 +108,13 @@ def intersection(left: FieldSet | None, right: FieldSet | None) -> FieldSet | No
 
 
 def paths(node: FieldSet | None, prefix: str = "") -> list[str]:
-    """The members in order, as people read them: `.spec.containers[name="c"].image`."""
+    """The members as people read them, `.spec.containers[name="c"].image`: each level before what is deeper."""
     if node is None:
         return []
-    found = []
-    for element in sorted(_open(node), key=_order):
-        child = node.get(element, LEAF)
-        if element == _ROOT:
-            if prefix:
-                found.append(prefix)
-        else:
-            found += paths(child, prefix + readable(element))
+    children = [(prefix + readable(element), node[element]) for element in sorted(node, key=_order) if element != _ROOT]
+    found = [path for path, child in children if is_member(child)]
+    for path, child in children:
+        found += paths(child, path)
     return found
 
 

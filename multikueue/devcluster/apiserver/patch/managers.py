@@ -159,15 +159,15 @@ def apply(
     kind: Node,
     managers: dict[Manager, Owned],
     by: Manager,
-    now: str,
+    now: str | None,
     force: bool,
     ignored: FieldSet | None = None,
 ) -> tuple[JsonObject, dict[Manager, Owned]]:
     """The object and its owners after an apply of `wanted`. Raises `ApplyConflict`."""
     config = _bare(wanted)
     before = _bare(live)
-    own = fieldset.difference(typed.field_set(config, kind), _UNOWNED)
-    own = fieldset.outside(own, ignored)
+    applied = typed.field_set(config, kind)
+    own = fieldset.outside(fieldset.difference(applied, _UNOWNED), ignored)
     if not managers and live.get("metadata", {}).get("uid"):
         managers = {
             Manager(_BEFORE, UPDATE, by.api_version): Owned(
@@ -177,7 +177,7 @@ def apply(
     last = managers.get(by)
     merged = typed.merge(before, config, kind)
     if last is not None and last.fields is not None:
-        held = typed.with_parents(own, kind)
+        held = typed.with_parents(applied, kind)
         for manager, owned in managers.items():
             if manager != by:
                 held = fieldset.union(held, typed.with_parents(owned.fields, kind))
@@ -191,7 +191,11 @@ def apply(
             conflicts += [Conflict(manager, path, owned.time) for path in fieldset.paths(lost)]
     if conflicts and not force:
         raise ApplyConflict(conflicts)
-    found = _without(managers, fieldset.union(taken, fieldset.outside(changes.removed, ignored)), keep=by)
+    gone = fieldset.outside(changes.removed, ignored)
+    found = _without(managers, fieldset.union(taken, gone), keep=by)
+    if taken is None and gone is None:
+        # Whoever comes to own what was there already has changed nothing, at no time.
+        now = last.time if last is not None else None
     found[by] = Owned(own, now)
     if own is None:
         del found[by]

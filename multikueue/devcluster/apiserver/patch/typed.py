@@ -118,6 +118,14 @@ def _compare(
 def _child(
     path: str, old: JsonValue, new: JsonValue, kind: Node, added: FieldSet, modified: FieldSet, removed: FieldSet
 ) -> None:
+    if _changes_form(old, new):
+        # The value is the end of one thing and the start of another.
+        _child(path, old, _NOTHING, kind, {}, {}, removed)
+        _child(path, _NOTHING, new, kind, added, modified, {})
+        removed.pop(path) if removed.get(path) is LEAF else removed.get(path, {}).pop(_ROOT, None)
+        modified[path] = LEAF
+        added.pop(path) if added.get(path) is LEAF else added.get(path, {}).pop(_ROOT, None)
+        return
     if _is_leaf(old, new, kind):
         if old is _NOTHING:
             added[path] = LEAF
@@ -129,7 +137,6 @@ def _child(
     more: FieldSet = {}
     other: FieldSet = {}
     less: FieldSet = {}
-    # A value whose form changed (a map became a list) is the end of one and the start of another.
     _compare(None if old is _NOTHING else old, None if new is _NOTHING else new, kind, more, other, less)
     if old is _NOTHING:
         added[path] = {_ROOT: LEAF, **more} if more else LEAF
@@ -143,14 +150,20 @@ def _child(
         removed[path] = less
 
 
+def _changes_form(old: JsonValue, new: JsonValue) -> bool:
+    if old is _NOTHING or new is _NOTHING or not old or not new:
+        return False
+    return isinstance(old, dict | list) is not isinstance(new, dict | list) or (
+        isinstance(old, dict) is not isinstance(new, dict)
+    )
+
+
 def _is_leaf(old: JsonValue, new: JsonValue, kind: Node) -> bool:
     # Empty and absent count as one form, so that `{}` against nothing is told as a field.
     if not old or old is _NOTHING:
         if not new or new is _NOTHING:
             return True
         old = new
-    elif new and new is not _NOTHING and type(old) is not type(new):
-        return True
     if isinstance(old, dict):
         return kind.atomic or not _mapping(kind)
     return not (isinstance(old, list) and _associative(kind))
@@ -203,8 +216,11 @@ def _merge_lists(old: list[JsonValue], new: list[JsonValue], kind: Node) -> list
 
 
 def remove(value: JsonValue, gone: FieldSet | None, kind: Node) -> JsonValue:
-    """The value without the members of a set, each with all that is in it; the value itself is not changed."""
-    if gone is None:
+    """The value without the members of a set, each with all that is in it; the value itself is not changed.
+
+    A map or a list of which nothing is left is null.
+    """
+    if gone is None or value in ({}, []):
         return value
     if isinstance(value, dict) and not kind.atomic:
         found = {}
@@ -214,7 +230,7 @@ def remove(value: JsonValue, gone: FieldSet | None, kind: Node) -> JsonValue:
                 found[name] = entry
             elif not fieldset.is_member(inner):
                 found[name] = remove(entry, inner, kind.field(name) or ANY)
-        return found
+        return found or None
     if isinstance(value, list) and _associative(kind):
         kept = []
         for item in value:
@@ -223,7 +239,7 @@ def remove(value: JsonValue, gone: FieldSet | None, kind: Node) -> JsonValue:
                 kept.append(item)
             elif not fieldset.is_member(inner):
                 kept.append(remove(item, inner, kind.items or ANY))
-        return kept
+        return kept or None
     return value
 
 

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Server-side apply: who owns what, who conflicts with whom, what goes when nobody owns it any more."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.conformance.api.applying import SUBJECTS, story
+from tests.conformance.conftest import Judge
+from tests.conformance.harness import Case, Cases
+
+pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+
+_COUNTS: Final = {"widget": 110, "config map": 25, "deployment": 40, "role": 10}
+CASES = Cases("apply")
+for _name, _count in _COUNTS.items():
+    for _seed in range(_count):
+        CASES.add(f"managers of a {_name} get along, story {_seed}", story(SUBJECTS[_name], _seed))
+
+
+@pytest.mark.parametrize("case", CASES.params())
+async def test_apply(judge: Judge, case: Case) -> None:
+    await judge(case)
