@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Push: the manager holds the kubeconfig of a worker and hosts the agent's code.
+
+The management cluster is a real one, the workers are embedded API servers behind a proxy that can break the link.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import anyio
+import pytest
+
+from manager.dispatch.controller import DispatchController
+from manager.dispatch.push_hosts import PushSettings
+from multikueue.api.constants import ORIGIN_LABEL
+from multikueue.api.resource import CLUSTER_QUEUES, JOBS, MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, SECRETS
+from multikueue.core.backoff import Backoff
+from multikueue.core.keys import Key
+from multikueue.devcluster.cluster import Cluster
+from multikueue.kube.client import KubeClient
+from tests.support.agents import QUICK
+from tests.support.managers import (
+    Object,
+    condition,
+    eventually,
+    get,
+    make_job,
+    make_queue,
+    running_manager,
+    wait_condition,
+    workload_of,
+)
+from tests.support.push_workers import SYSTEM, PushWorker, push_worker
+from tests.support.workers import SCALED_DOWN, FakeWorker, check_of, make_check
+
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+
+QUICK_PUSH = PushSettings(rhythm=QUICK, backoff=Backoff(base=0.2, cap=1.0), first_read_seconds=10.0)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A queue of its own over two push workers."""
+
+    client: KubeClient
+    hub: Cluster
+    name: str
+    w1: PushWorker
+    w2: PushWorker
+
+    @property
+    def namespace(self) -> str:
+        return f"ns-{self.name}"
+
+    async def submit(self, job: str = "j") -> None:
+        await make_job(self.client, job, namespace=self.namespace, queue=self.name)
+
+    async def workload(self, job: str = "j") -> Object | None:
+        return await workload_of(self.client, job, namespace=self.namespace)
+
+    async def placed(self, job: str = "j") -> tuple[PushWorker, PushWorker]:
+        """The worker that was granted the job and the other one."""
+        found = await eventually(
+            lambda: self.workload(job),
+            what=f"{job} is granted",
+            until=lambda seen: bool(seen and (seen.get("status") or {}).get("clusterName")),
+        )
+        assert found is not None
+        chosen = found["status"]["clusterName"]
+        return (self.w1, self.w2) if chosen == self.w1.name else (self.w2, self.w1)
+
+    async def says(self, worker: PushWorker, status: str, reason: str, *, part: str = "") -> Object:
+        """The Active condition of the cluster once it says that."""
+        found = await eventually(
+            lambda: get(self.client, MULTIKUEUE_CLUSTERS, worker.name),
+            what=f"{worker.name} says Active={status} {reason} {part}",
+            until=lambda seen: (
+                (condition(seen, "Active").get("status"), condition(seen, "Active").get("reason")) == (status, reason)
+                and part in condition(seen, "Active")["message"]
+            ),
+        )
+        return condition(found, "Active")
+
+    async def finished(self, job: str = "j") -> Object:
+        return await wait_condition(self.client, job, "Finished", namespace=self.namespace, reason="Succeeded")
+
+
+@pytest.fixture
+async def scene(hub: Cluster, client: KubeClient, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    name = f"p{zlib.crc32(request.node.name.encode()):x}"
+    namespace = f"ns-{name}"
+    async with AsyncExitStack() as stack:
+        w1, w2 = [
+            await stack.enter_async_context(push_worker(client, f"{name}-{number}", namespace=namespace))
+            for number in (1, 2)
+        ]
+        await make_check(client, name, (w1.name, w2.name))
+        await make_queue(client, name, namespace=namespace, cpu="40", checks=(name,))
+        yield Scene(client, hub, name, w1, w2)
+
+
+@asynccontextmanager
+async def managed(scene: Scene, *, connected: bool = True) -> AsyncIterator[None]:
+    """A manager that hosts the agents of both workers."""
+    dispatch = partial(DispatchController, push=QUICK_PUSH)
+    async with running_manager(scene.hub, settings=SCALED_DOWN, dispatch=dispatch):
+        if connected:
+            for worker in (scene.w1, scene.w2):
+                await scene.says(worker, "True", "Active")
+            await eventually(
+                lambda: get(scene.client, CLUSTER_QUEUES, scene.name),
+                what="the queue is active",
+                until=lambda seen: condition(seen, "Active").get("status") == "True",
+            )
+        yield
+
+
+async def test_j1_twenty_jobs_run_on_workers_without_an_agent_and_leave_nothing_behind(scene: Scene) -> None:
+    names = [f"j{number}" for number in range(20)]
+    async with managed(scene), anyio.create_task_group() as tasks:
+        for worker in (scene.w1, scene.w2):
+            tasks.start_soon(partial(worker.play, namespace=scene.namespace))
+        for name in names:
+            await scene.submit(name)
+        for name in names:
+            await scene.finished(name)
+            job = await get(scene.client, JOBS, name, namespace=scene.namespace)
+            assert job is not None
+            assert job["status"]["succeeded"] == 1
+        for worker in (scene.w1, scene.w2):
+            for name in names:
+                await worker.gone(name, namespace=scene.namespace)
+        tasks.cancel_scope.cancel()
+
+
+async def test_other_credentials_are_taken_up_without_a_gap(scene: Scene) -> None:
+    async with managed(scene):
+        await scene.submit()
+        worker, _ = await scene.placed()
+        await worker.runs("j", namespace=scene.namespace)
+        before = await scene.says(worker, "True", "Active")
+        worker.accept("first", "second")
+        await worker.set_kubeconfig(worker.kubeconfig("second"))
+        await anyio.sleep(0.5)
+        # A request with the old token fails from now on, so that whoever still sends it is seen.
+        worker.accept("second")
+        await anyio.sleep(2 * QUICK.lease_seconds)
+        assert await scene.says(worker, "True", "Active") == before
+        await worker.finish("j", namespace=scene.namespace)
+        workload = await scene.finished()
+        assert "schedulingStats" not in workload["status"] or "evictions" not in workload["status"]["schedulingStats"]
+
+
+async def test_s1_conditions_follow_the_secret(scene: Scene) -> None:
+    async with managed(scene):
+        good = scene.w1.kubeconfig("first")
+        await scene.client.patch(SECRETS, scene.w1.name, {"data": {"kubeconfig": "e30="}}, namespace=SYSTEM)
+        said = await scene.says(scene.w1, "False", "BadKubeConfig")
+        assert said["message"].startswith("load client config failed: ")
+        await scene.w1.set_kubeconfig(good)
+        await scene.says(scene.w1, "True", "Active")
+        await scene.client.delete(SECRETS, scene.w1.name, namespace=SYSTEM)
+        await scene.says(scene.w1, "False", "BadKubeConfig", part="not found")
+
+
+async def test_s4_s7_an_insecure_kubeconfig_is_refused_and_only_the_other_worker_is_nominated(scene: Scene) -> None:
+    async with managed(scene):
+        insecure = scene.w1.kubeconfig("first", **{"insecure-skip-tls-verify": True})
+        await scene.w1.set_kubeconfig(insecure)
+        await scene.says(scene.w1, "False", "InsecureKubeConfig", part="insecure-skip-tls-verify")
+        await scene.submit()
+        assert (await scene.placed())[0] is scene.w2
+        await scene.w1.set_kubeconfig(scene.w1.kubeconfig("first"))
+        await scene.says(scene.w1, "True", "Active")
+
+
+async def test_q2_a_worker_that_does_not_answer_is_tried_again_at_growing_intervals(scene: Scene) -> None:
+    async with managed(scene):
+        await scene.w1.proxy.refuse()
+        await scene.says(scene.w1, "False", "ClientConnectionFailed", part="connection attempts: 3, next connection")
+        await scene.w1.proxy.start()
+        await scene.says(scene.w1, "True", "Active")
+
+
+async def test_credentials_that_the_worker_refuses_are_said(scene: Scene) -> None:
+    async with managed(scene):
+        await scene.w1.set_kubeconfig(scene.w1.kubeconfig("nonsense"))
+        await scene.says(scene.w1, "False", "ClientConnectionFailed", part="Unauthorized")
+        await scene.w1.set_kubeconfig(scene.w1.kubeconfig("first"))
+        await scene.says(scene.w1, "True", "Active")
+
+
+async def test_j6_a_worker_that_is_lost_for_long_is_given_up_and_its_copy_goes(scene: Scene) -> None:
+    async with managed(scene):
+        await scene.submit()
+        first, second = await scene.placed()
+        await first.runs("j", namespace=scene.namespace)
+        await first.proxy.refuse()
+        await second.runs("j", namespace=scene.namespace)
+        workload = await scene.workload()
+        assert workload is not None
+        assert workload["status"]["clusterName"] == second.name
+        assert check_of(workload, scene.name)["retryCount"] == 1
+        await first.proxy.start()
+        await first.gone("j", namespace=scene.namespace)
+        await second.finish("j", namespace=scene.namespace)
+        await scene.finished()
+
+
+async def test_j7_a_short_loss_is_waited_out(scene: Scene) -> None:
+    async with managed(scene):
+        await scene.submit()
+        worker, _ = await scene.placed()
+        await worker.runs("j", namespace=scene.namespace)
+        await worker.proxy.refuse()
+        await worker.finish("j", namespace=scene.namespace)
+        await anyio.sleep(0.5)
+        await worker.proxy.start()
+        workload = await scene.finished()
+        assert "evictions" not in (workload["status"].get("schedulingStats") or {})
+
+
+async def test_j8_a_restarted_manager_finds_what_runs_from_the_jobs_on_the_worker(scene: Scene) -> None:
+    async with managed(scene):
+        await scene.submit()
+        worker, _ = await scene.placed()
+        made = await worker.runs("j", namespace=scene.namespace)
+    await worker.proxy.refuse()
+    async with managed(scene, connected=False):
+        await scene.says(worker, "False", "ClientConnectionFailed")
+        await worker.proxy.start()
+        await scene.says(worker, "True", "Active")
+        await worker.finish("j", namespace=scene.namespace)
+        workload = await scene.finished()
+        assert "evictions" not in (workload["status"].get("schedulingStats") or {})
+        assert made["metadata"]["labels"][ORIGIN_LABEL] == "multikueue"
+        await worker.gone("j", namespace=scene.namespace)
+
+
+async def test_j4_a_job_deleted_while_nobody_managed_is_removed_afterwards(scene: Scene) -> None:
+    async with managed(scene):
+        await scene.submit()
+        worker, _ = await scene.placed()
+        await worker.runs("j", namespace=scene.namespace)
+    await scene.client.delete(JOBS, "j", namespace=scene.namespace, propagation="Background")
+    async with managed(scene):
+        await worker.gone("j", namespace=scene.namespace)
+
+
+async def test_a_deleted_cluster_is_left_in_good_order(scene: Scene) -> None:
+    async with managed(scene):
+        await scene.submit()
+        first, second = await scene.placed()
+        await first.runs("j", namespace=scene.namespace)
+        await scene.client.delete(MULTIKUEUE_CLUSTERS, first.name)
+        stopped = await eventually(
+            lambda: first.job("j", namespace=scene.namespace),
+            what="the copy is told to stop",
+            until=lambda seen: bool(seen and seen["spec"]["suspend"]),
+        )
+        assert stopped is not None
+        status = {"active": 0, "ready": 0, "startTime": None, "conditions": [{"type": "Suspended", "status": "True"}]}
+        await first.client.patch(JOBS, "j", {"status": status}, namespace=scene.namespace, subresource="status")
+        await second.runs("j", namespace=scene.namespace)
+        await first.gone("j", namespace=scene.namespace)
+
+
+async def test_one_config_mixes_push_and_pull(scene: Scene) -> None:
+    agent = FakeWorker(scene.client, f"{scene.name}-3")
+    await agent.enrol()
+    clusters = [scene.w1.name, agent.name]
+    await scene.client.patch(MULTIKUEUE_CONFIGS, scene.name, {"spec": {"clusters": clusters}})
+    async with managed(scene):
+        await agent.connect()
+        await eventually(
+            lambda: get(scene.client, MULTIKUEUE_CLUSTERS, agent.name),
+            what="the agent counts as connected",
+            until=lambda seen: condition(seen, "Active").get("status") == "True",
+        )
+        await scene.submit()
+        await scene.w1.runs("j", namespace=scene.namespace)
+        await scene.w1.finish("j", namespace=scene.namespace)
+        await scene.finished()
+        await scene.w1.proxy.refuse()
+        await scene.says(scene.w1, "False", "ClientConnectionFailed")
+        await scene.submit("k")
+        workload = await wait_condition(scene.client, "k", "QuotaReserved", namespace=scene.namespace)
+        key = Key(scene.namespace, workload["metadata"]["name"])
+        await agent.assigned(key)
+        await agent.say(key, "Reserved")
+        await agent.assigned(key, intent="Run")
+        await agent.say_finished(key)
+        await scene.finished("k")
