@@ -37,11 +37,11 @@ def admission_of(decision: Decision) -> JsonObject:
 
 
 def reserve(status: Status, decision: Decision, *, now: datetime) -> Status:
-    """The reservation, unless the workload is finished or holds one."""
+    """The reservation with the checks of its flavors, unless the workload is finished or holds one."""
     if status.is_true(WorkloadCondition.FINISHED) or status.is_true(WorkloadCondition.QUOTA_RESERVED):
         return status
     return workload_changes.reserve(
-        status,
+        workload_changes.sync_checks(status, decision.admission_checks, now=now),
         cluster_queue=decision.cluster_queue,
         admission=admission_of(decision),
         required_checks=decision.admission_checks,

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import orjson
@@ -173,12 +173,23 @@ def conditions_of(entries: Iterable[JsonObject]) -> tuple[Condition, ...]:
     )
 
 
+class Completion(Protocol):
+    """Somebody who can say more about a workload in the very write that gets it so far."""
+
+    def complete(self, workload: JsonObject, status: Status) -> Status:
+        """`status`, about to be written of `workload`, or what follows from it; may be asked again after a conflict."""
+
+    def completed(self, workload: JsonObject, before: Status, after: Status) -> None:
+        """A status that was completed has been written."""
+
+
 class StatusWriter:
     """Applies changes to the status of Workloads, one writer of a key at a time."""
 
     def __init__(self, client: KubeClient, workloads: View) -> None:
         self._client = client
         self._workloads = workloads
+        self.completion: Completion | None = None
         self._written: list[Written] = []
         self._locks: dict[Key, anyio.Lock] = {}
         self._waiting: Counter[Key] = Counter()
@@ -225,6 +236,9 @@ class StatusWriter:
             new = change(old)
             if new is old:
                 return workload
+            decided, completion = new, self.completion
+            if completion is not None:
+                new = completion.complete(workload, decided)
             wanted = new.wire()
             if wanted == old.wire():
                 return workload
@@ -247,6 +261,8 @@ class StatusWriter:
             else:
                 self._workloads.observe(answer)
                 workload = _decoded(answer)
+                if completion is not None and new is not decided:
+                    completion.completed(workload, old, new)
                 for tell in (*([written] if written is not None else []), *self._written):
                     tell(workload, old, new)
                 return workload

@@ -22,6 +22,7 @@ from manager.dispatch.checks import Checks
 from manager.dispatch.clusters import Clusters
 from manager.dispatch.execution import Executor
 from manager.dispatch.gather import Gathered, Gatherer
+from manager.dispatch.merging import Merging
 from manager.dispatch.mixed_carrier import MixedCarrier
 from manager.dispatch.push_clusters import PushClusters
 from manager.dispatch.push_hosts import PushSettings
@@ -42,6 +43,7 @@ from multikueue.api.resource import (
     Resource,
 )
 from multikueue.core.keys import Key
+from multikueue.federation.actions import Plan
 from multikueue.federation.plan import plan
 from multikueue.integrations.registry import Registry
 from multikueue.kube.controller import Controller, Result
@@ -106,6 +108,14 @@ class DispatchController:
             caches.subscribe(resource, lambda change: self._all_clusters())
         caches.subscribe(ADMISSION_CHECKS, self._on_check)
         caches.subscribe(MULTIKUEUE_CONFIGS, lambda change: self._all_checks())
+        merging = Merging(self._context, gatherer=self._gatherer, carrier=self._carrier, decided=self._decided)
+        self._context.statuses.completion = merging
+        try:
+            await self._serve()
+        finally:
+            self._context.statuses.completion = None
+
+    async def _serve(self) -> None:
         async with anyio.create_task_group() as tasks:
             for controller in (self._cluster_controller, self._check_controller, self._workloads):
                 tasks.start_soon(controller.run, name=controller.name)
@@ -133,8 +143,7 @@ class DispatchController:
             return None
         decision = plan(gathered.facts, now)
         _log.debug("workload %s: rule %s: %s: %s", key, decision.rule.value, decision.actions, decision.verdicts)
-        self._count(key, gathered, granting=decision.cluster_name)
-        self._line_up(key, gathered, held_back=decision.held_back)
+        self._decided(key, gathered, decision)
         outcome = await Executor(self._context, self._carrier).execute(key, decision, gathered)
         if outcome.outdated:
             return Result(after=0.0)
@@ -145,6 +154,11 @@ class DispatchController:
                 self._deferred[gathered.job] = key
         waits = [seconds for seconds in (decision.requeue_after, outcome.deferred) if seconds is not None]
         return Result(after=min(waits)) if waits else None
+
+    def _decided(self, key: Key, gathered: Gathered, decision: Plan) -> None:
+        """Before anything is written: room that is given is not there for the next one."""
+        self._count(key, gathered, granting=decision.cluster_name)
+        self._line_up(key, gathered, held_back=decision.held_back)
 
     def _gather(self, key: Key, now: datetime) -> Gathered | None:
         assert self._carrier is not None

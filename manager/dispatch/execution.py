@@ -77,7 +77,7 @@ class Executor:
             if not outdated:
                 await _together(calls)
         if not outdated:
-            self._report(plan, gathered)
+            self.report(plan, gathered)
         return Outcome(outdated=outdated, deferred=deferred)
 
     async def _write_job(self, plan: Plan, gathered: Gathered) -> float | None:
@@ -200,21 +200,32 @@ class Executor:
             verdicts=plan.verdicts,
         )
 
-    def _report(self, plan: Plan, gathered: Gathered) -> None:
+    def report(self, plan: Plan, gathered: Gathered) -> None:
         """Events and metrics of what was done, once it is done."""
+        if gathered.workload is None:
+            return
+        self.report_grant(plan, gathered)
+        queue, metrics = _queue(gathered), self._context.metrics
+        for action in plan.actions:
+            if isinstance(action, Assign):
+                metrics.dispatched.labels(queue, action.cluster, metrics.role).inc()
+
+    def report_grant(self, plan: Plan, gathered: Gathered) -> None:
+        """Events, and that a cluster was granted."""
         if gathered.workload is None:
             return
         about = Reference.of(gathered.workload, api_version=WORKLOADS.api_version, kind=WORKLOADS.kind)
         for event in plan.events:
             kind = "Warning" if event.warning else "Normal"
             self._context.recorder.event(about, kind, WorkloadEvent.MULTIKUEUE, event.message)
-        admission = (gathered.workload.get("status") or {}).get("admission") or {}
-        queue, metrics = str(admission.get("clusterQueue", "")), self._context.metrics
         if plan.rule in (Rule.GRANT, Rule.GRANT_AT_ONCE) and plan.cluster_name:
-            metrics.granted.labels(queue, plan.cluster_name, metrics.role).inc()
-        for action in plan.actions:
-            if isinstance(action, Assign):
-                metrics.dispatched.labels(queue, action.cluster, metrics.role).inc()
+            metrics = self._context.metrics
+            metrics.granted.labels(_queue(gathered), plan.cluster_name, metrics.role).inc()
+
+
+def _queue(gathered: Gathered) -> str:
+    admission = ((gathered.workload or {}).get("status") or {}).get("admission") or {}
+    return str(admission.get("clusterQueue", ""))
 
 
 async def _together(calls: Iterable[Call]) -> None:

@@ -84,12 +84,18 @@ class Gatherer:
         return self._settings
 
     def gather(
-        self, key: Key, workload: JsonObject | None, observations: Mapping[str, Observation], *, now: datetime
+        self,
+        key: Key,
+        workload: JsonObject | None,
+        observations: Mapping[str, Observation],
+        *,
+        now: datetime,
+        status: Status | None = None,
     ) -> Gathered | None:
         """The facts about one workload, as it is or is about to be; None when it is none of dispatch's business."""
         if workload is None:
             return Gathered(facts=self._facts(None, (), observations, {})) if observations else None
-        status = Status.of(workload)
+        status = Status.of(workload) if status is None else status
         annotations: dict[str, str] = workload["metadata"].get("annotations") or {}
         avoided = avoided_of(annotations, now)
         check = next((entry for entry in status.checks if self._checks.source(entry.name) is not None), None)

@@ -30,6 +30,7 @@ from multikueue.core.backoff import Backoff
 from multikueue.core.conditions import FALSE, TRUE
 
 PENDING_EVALUATION: Final = "Workload is pending evaluation in the scheduling queue"
+_FIRST_WORD_SECONDS: Final = 2.0  # creation times are whole seconds
 _BACKOFF_JITTER: Final = 0.0001  # upstream's: only keeps equal workloads from one instant
 _QUEUE_REASONS: Final = frozenset(
     {QuotaReservedReason.MISCONFIGURED, QuotaReservedReason.SUSPENDED, QuotaReservedReason.ADMISSION_GATED}
@@ -86,13 +87,24 @@ def decide(facts: WorkloadFacts, status: Status, *, now: datetime, random: Rando
     if not status.is_true(WorkloadCondition.QUOTA_RESERVED):
         status, revisit = _requeue(facts, status, now)
     # 8. The list of checks.
-    if facts.cluster_queue is not None:
+    soon = _spoken_of_soon(facts, status, now)
+    if soon is not None:
+        revisit = soon if revisit is None else min(soon, revisit)
+    elif facts.cluster_queue is not None:
         required = required_checks(facts.cluster_queue.checks, assigned_flavors(status.admission))
         status = workload_changes.sync_checks(status, required, now=now)
     # 9. Reserved, or 10. not.
     if status.is_true(WorkloadCondition.QUOTA_RESERVED):
         return _reserved(facts, status, now=now, random=random)
     return Decision(status=_waiting(facts, status, now), revisit=revisit)
+
+
+def _spoken_of_soon(facts: WorkloadFacts, status: Status, now: datetime) -> float | None:
+    """The seconds for which the scheduler's first word is waited for, which lists the checks in the same write."""
+    if facts.created is None or status.checks or status.condition(WorkloadCondition.QUOTA_RESERVED) is not None:
+        return None
+    left = _FIRST_WORD_SECONDS - (now - facts.created).total_seconds()
+    return left if 0 < left <= _FIRST_WORD_SECONDS else None
 
 
 def _retain(facts: WorkloadFacts, status: Status, *, since: datetime, now: datetime) -> Decision:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Self
 
 from multikueue.api.constants import ADMISSION_GATED_BY_ANNOTATION, StopPolicy
@@ -54,6 +55,7 @@ class WorkloadFacts:
 
     key: Key
     uid: str
+    created: datetime | None = None
     active: bool = True
     deleting: bool = False
     owned: bool = False

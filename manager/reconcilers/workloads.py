@@ -22,6 +22,7 @@ from multikueue.api.reasons import ACTIVE_CONDITION
 from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, WORKLOADS, Resource
 from multikueue.core import conditions
 from multikueue.core.keys import Key
+from multikueue.core.timestamps import parse_time
 from multikueue.engine.engine import Engine
 from multikueue.engine.settings import PodsReady
 from multikueue.integrations.registry import Registry
@@ -132,6 +133,7 @@ class WorkloadReconciler:
         return WorkloadFacts(
             key=key,
             uid=metadata["uid"],
+            created=parse_time(metadata["creationTimestamp"]),
             active=spec.get("active") is not False,
             deleting="deletionTimestamp" in metadata,
             owned=bool(metadata.get("ownerReferences")),
