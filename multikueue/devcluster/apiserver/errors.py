@@ -53,6 +53,8 @@ class StatusError(MultikueueError):
     causes: Sequence[Cause] = ()
     retry_after: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    token: str = ""
+    """Where a list may go on all the same."""
 
     def __str__(self) -> str:
         return f"{self.code} {self.reason}: {self.message}"
@@ -62,7 +64,7 @@ class StatusError(MultikueueError):
         found: JsonObject = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": {"continue": self.token} if self.token else {},
             "status": "Failure",
             "message": self.message,
         }
@@ -145,9 +147,9 @@ def modified(about: About) -> StatusError:
     )
 
 
-def expired(message: str) -> StatusError:
+def expired(message: str, *, token: str = "") -> StatusError:
     """410: the history does not reach back that far."""
-    return StatusError(410, "Expired", message)
+    return StatusError(410, "Expired", message, token=token)
 
 
 def too_large_version(asked: int, current: int) -> StatusError:

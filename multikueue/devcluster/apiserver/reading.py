@@ -41,11 +41,11 @@ class Reader:
         self.feeds: set[WatchFeed] = set()
         """The watches that are open."""
         self.stale: int | None = None
-        """A fault on demand: lists answer as of this version."""
+        """A fault on demand: gets and lists answer as of this version."""
 
     def get(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """One object, when no webhook is needed for it. Raises `StatusError`."""
-        entry = self._world.store.collection(kind.collection).get(kind.key(target.namespace, target.name))
+        entry = self._entry(kind, target)
         if request.query_text:
             _check_get(request.query.get("resourceVersion", ""))
         if entry is None:
@@ -56,7 +56,7 @@ class Reader:
 
     async def get_converted(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """One object, by way of the webhook."""
-        entry = self._world.store.collection(kind.collection).get(kind.key(target.namespace, target.name))
+        entry = self._entry(kind, target)
         if entry is None:
             raise errors.not_found(kind.about(target.name))
         (raw,) = await self._converter.convert([entry.raw], kind)
@@ -143,6 +143,16 @@ class Reader:
         self.feeds.add(feed)
         return Stream(feed)
 
+    def _entry(self, kind: ResourceType, target: Target) -> Entry | None:
+        rows = self._world.store.collection(kind.collection)
+        key = kind.key(target.namespace, target.name)
+        if self.stale is None:
+            return rows.get(key)
+        try:
+            return rows.get_at(key, self.stale)
+        except Compacted as gone:
+            raise errors.expired("The resourceVersion for the provided list is too old.") from gone
+
     def _since(self, collection: Collection, version: int) -> Sequence[Event]:
         try:
             return collection.since(version)
@@ -198,7 +208,7 @@ class Reader:
         except Compacted as gone:
             if not token:
                 raise errors.expired("The resourceVersion for the provided list is too old.") from gone
-            raise errors.expired(_EXPIRED_TOKEN) from gone
+            raise errors.expired(_EXPIRED_TOKEN, token=_token(-1, after)) from gone
         metadata: JsonObject = {"resourceVersion": str(shown)}
         if more:
             metadata["continue"] = _token(shown, found[-1].key)

@@ -15,7 +15,16 @@ from typing import Final
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.errors import BadInput
 from multikueue.core.timestamps import format_micro_time
-from multikueue.devcluster.apiserver import bootstrap, decoding, documents, errors, faults, health, versions
+from multikueue.devcluster.apiserver import (
+    bootstrap,
+    decoding,
+    definitions,
+    documents,
+    errors,
+    faults,
+    health,
+    versions,
+)
 from multikueue.devcluster.apiserver.admission import Admission
 from multikueue.devcluster.apiserver.auth import authentication
 from multikueue.devcluster.apiserver.auth.authentication import Authentication
@@ -35,6 +44,7 @@ from multikueue.devcluster.apiserver.requests import MASTERS, Answer, Reply, Req
 from multikueue.devcluster.apiserver.resources import Registry, ResourceType
 from multikueue.devcluster.apiserver.reviews import Reviews
 from multikueue.devcluster.apiserver.schema import builtin
+from multikueue.devcluster.apiserver.storage.entry import Event
 from multikueue.devcluster.apiserver.storage.store import Journal, Store
 from multikueue.devcluster.apiserver.subresources import Subresources
 from multikueue.devcluster.apiserver.world import World
@@ -86,6 +96,7 @@ class ApiServer:
         self._discovery = Discovery(world.registry)
         self._openapi = OpenApi(world.registry)
         self._audit = audit
+        world.store.listen(self._changed)
 
     # wire.Handler
 
@@ -128,6 +139,14 @@ class ApiServer:
 
     # inside
 
+    def _changed(self, collection: str, event: Event) -> None:
+        if collection == definitions.COLLECTION and event.entry is None and event.old is not None:
+            spec = event.old.parse()["spec"]
+            gone = self.world.store.collection(f"{spec['names']['plural']}.{spec['group']}")
+            for feed in list(self.reader.feeds):
+                if feed.collection is gone:
+                    feed.finish()
+
     def _failed(self, error: StatusError, request: Request) -> Answer:
         headers = dict(error.headers)
         if error.retry_after is not None:
@@ -145,7 +164,10 @@ class ApiServer:
             return None
         if rule.code:
             return self._failed(faults.error(rule), request)
-        found = self._route(request)
+        try:
+            found = self._route(request)
+        except StatusError as error:
+            return self._failed(error, request)
         return await found if isinstance(found, Coroutine) else found
 
     def _route(self, request: Request) -> Reply | Coroutine[object, object, Reply | None]:

@@ -23,6 +23,7 @@ from multikueue.devcluster.apiserver.world import World
 
 _BOOKMARK_SECONDS: Final = 60.0
 _MAX_PENDING: Final = 16 << 20  # bytes that a client may leave unread
+_MAX_QUEUED: Final = 10_000  # events that may wait for a conversion webhook
 DEFAULT_SECONDS: Final = 1800.0
 
 Convert = Callable[[Sequence[bytes]], Awaitable[Sequence[bytes]]]
@@ -50,7 +51,6 @@ class WatchFeed:
     ) -> None:
         self._world = world
         self._kind = kind
-        self._collection = collection
         self._prefix = prefix
         self._selection = selection
         self._everything = selection.everything and not prefix
@@ -72,6 +72,7 @@ class WatchFeed:
         self._task: asyncio.Task[None] | None = None
         self.client = ""
         """Who watches, so that faults can find one client's watches."""
+        self.collection = collection
 
     # Feed
 
@@ -87,21 +88,21 @@ class WatchFeed:
             if value is None or self._selection.matches(value, self._kind):
                 self._initial_line(entry)
         if self._initial_end:
-            self._end_initial()
+            self._mark(initial_end=True)
         for event in self._backlog:
             self.notify(event)
         self._initial = self._backlog = ()
         self._flush()
         if self._sink is None or self._sink.closed:
             return
-        self._collection.watch(self)
+        self.collection.watch(self)
         self._timers = [loop.call_later(self._seconds, self._timeout)]
         if self._bookmarks:
             self._timers.append(loop.call_later(_BOOKMARK_SECONDS, self._tick))
 
     def stop(self) -> None:
         """The reader is gone, or the server ends."""
-        self._collection.unwatch(self)
+        self.collection.unwatch(self)
         for timer in self._timers:
             timer.cancel()
         self._timers = []
@@ -160,14 +161,15 @@ class WatchFeed:
     # inside
 
     def _emit(self, type: EventType, event: Event) -> None:
+        left = type == "DELETED" and event.entry is not None
         if self._queue is not None:
-            self._queue.put_nowait((type, event.raw))
+            self._enqueue(type, self._last(event) if left else event.raw)
             return
         if self._headed:
-            raw = self._encode(event)
+            raw = (self._left if left else self._encode)(event)
             self._headed = False
             line = b'{"type":"' + type.encode() + b'","object":' + raw + b"}\n"
-        elif type == "DELETED" and event.entry is not None:
+        elif left:
             # It left the selection: the client sees the state it left with, at the version of this change.
             line = event.line(self._form_key, type, self._left)
         else:
@@ -184,14 +186,20 @@ class WatchFeed:
         return forms.line(raw, self._kind, self._form, self._world.now(), headed=self._headed)
 
     def _left(self, event: Event) -> bytes:
+        raw = versions.present(self._last(event), self._kind)
+        if not self._form.shape:
+            return raw
+        return forms.line(raw, self._kind, self._form, self._world.now(), headed=self._headed)
+
+    @staticmethod
+    def _last(event: Event) -> bytes:
         value = dict(event.old_value() or {})
         value["metadata"] = {**documents.metadata(value), "resourceVersion": str(event.version)}
-        raw = versions.present(documents.dump_object(value), self._kind)
-        return forms.line(raw, self._kind, self._form, self._world.now(), headed=False) if self._form.shape else raw
+        return documents.dump_object(value)
 
     def _initial_line(self, entry: Entry) -> None:
         if self._queue is not None:
-            self._queue.put_nowait(("ADDED", entry.raw))
+            self._enqueue("ADDED", entry.raw)
             return
         raw = versions.present(entry.raw, self._kind)
         if self._form.shape:
@@ -199,12 +207,19 @@ class WatchFeed:
             self._headed = False
         self._buffer.append(b'{"type":"ADDED","object":' + raw + b"}\n")
 
-    def _end_initial(self) -> None:
-        mark = forms.bookmark(self._world.store.version, self._kind, self._form, initial_end=True)
-        if self._queue is not None:
+    def _mark(self, *, initial_end: bool = False) -> None:
+        mark = forms.bookmark(self._world.store.version, self._kind, self._form, initial_end=initial_end)
+        if self._queue is not None:  # behind what is still being converted: it says that all before it has been told
             self._queue.put_nowait(("MODIFIED", mark))
         else:
             self._buffer.append(mark)
+
+    def _enqueue(self, type: EventType, raw: bytes) -> None:
+        assert self._queue is not None
+        if self._sink is not None and not self._initial and self._queue.qsize() >= _MAX_QUEUED:
+            self.cut()
+        else:
+            self._queue.put_nowait((type, raw))
 
     async def _run(self, convert: Convert) -> None:
         assert self._queue is not None
@@ -213,7 +228,11 @@ class WatchFeed:
             if raw.startswith(b'{"type":"BOOKMARK"'):
                 self._buffer.append(raw)
             else:
-                (converted,) = await convert([raw])
+                try:
+                    (converted,) = await convert([raw])
+                except errors.StatusError as error:
+                    self.fail(error)  # the client lists anew, and hears of the broken webhook then
+                    return
                 shown = forms.line(converted, self._kind, self._form, self._world.now(), headed=self._headed)
                 self._headed = False
                 self._buffer.append(b'{"type":"' + type.encode() + b'","object":' + shown + b"}\n")
@@ -232,12 +251,12 @@ class WatchFeed:
                 self.cut()
 
     def _tick(self) -> None:
-        self._buffer.append(forms.bookmark(self._world.store.version, self._kind, self._form, initial_end=False))
+        self._mark()
         self._flush()
         if self._sink is not None:
             self._timers.append(asyncio.get_running_loop().call_later(_BOOKMARK_SECONDS, self._tick))
 
     def _timeout(self) -> None:
         if self._bookmarks:
-            self._buffer.append(forms.bookmark(self._world.store.version, self._kind, self._form, initial_end=False))
+            self._mark()
         self.finish()

@@ -58,6 +58,11 @@ class Collection:
         """The newest version of one object."""
         return self._rows.get(key)
 
+    def get_at(self, key: str, version: int) -> Entry | None:
+        """One object as it was at a version. Raises `Compacted`."""
+        past = self._past(version)
+        return past[key] if key in past else self._rows.get(key)
+
     def restore(self, entries: Sequence[Entry]) -> None:
         """Fill an empty collection with what was kept on disk."""
         self._rows = {entry.key: entry for entry in entries}
