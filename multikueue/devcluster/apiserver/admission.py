@@ -8,6 +8,7 @@ that need other objects: the namespace must live, pods get their account and the
 from __future__ import annotations
 
 from base64 import b64decode
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,6 +60,10 @@ class Admission:
         self._hooks = hooks
         self._expressions: dict[str, Expression] = {}
         self._configured: dict[str, tuple[int, list[JsonObject]]] = {}
+        self.guard: Callable[[Review], None] = lambda _: None
+        """Looks at writes that need more than the right to write; set by whoever knows the rights."""
+        self.guard_creation: Callable[[Review], None] = lambda _: None
+        """Looks at creations that were asked for as updates."""
         self.pods_are_completed = True
         """Pods get their account's token volume and the like, as on a real cluster."""
 

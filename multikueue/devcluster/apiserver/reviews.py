@@ -47,7 +47,7 @@ class Reviews:
     def _access(self, user: User, spec: JsonObject) -> JsonObject:
         wanted = documents.child(spec, "resourceAttributes")
         if wanted:
-            allowed = self._authorizer.allows(
+            decision = self._authorizer.decide(
                 user,
                 verb=wanted.get("verb", ""),
                 group=wanted.get("group", ""),
@@ -58,8 +58,9 @@ class Reviews:
             )
         else:
             path = documents.child(spec, "nonResourceAttributes")
-            allowed = self._authorizer.allows_path(user, verb=path.get("verb", ""), path=path.get("path", ""))
-        return {"allowed": True} if allowed else {"allowed": False}
+            decision = self._authorizer.decide_path(user, verb=path.get("verb", ""), path=path.get("path", ""))
+        found: JsonObject = {"allowed": decision.allowed}
+        return {**found, "reason": decision.reason} if decision.reason else found
 
     def _rules(self, user: User, namespace: str) -> JsonObject:
         resources, paths = [], []

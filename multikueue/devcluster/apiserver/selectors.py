@@ -83,6 +83,15 @@ def selection(query: dict[str, str], kind: ResourceType) -> Selection:
     return Selection(parsed if parsed and parsed.requirements else None, tuple(_fields(fields, kind)))
 
 
+def named(fields: str) -> str:
+    """The one name that a field selector asks for; empty when it asks for none or cannot be read."""
+    for part in re.split(r"(?<!\\),", fields):
+        match = _TERM.fullmatch(part)
+        if match is not None and match[1] == "metadata.name" and match[2] != "!=":
+            return re.sub(r"\\(.)", r"\1", match[3])
+    return ""
+
+
 class _Tokens:
     """A label selector, word for word."""
 

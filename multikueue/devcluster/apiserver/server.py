@@ -28,6 +28,7 @@ from multikueue.devcluster.apiserver import (
 from multikueue.devcluster.apiserver.admission import Admission
 from multikueue.devcluster.apiserver.auth import authentication
 from multikueue.devcluster.apiserver.auth.authentication import Authentication
+from multikueue.devcluster.apiserver.auth.escalation import Escalation
 from multikueue.devcluster.apiserver.auth.rbac import Authorizer
 from multikueue.devcluster.apiserver.auth.tokens import Tokens
 from multikueue.devcluster.apiserver.conversion import Converter
@@ -44,6 +45,7 @@ from multikueue.devcluster.apiserver.requests import MASTERS, Answer, Reply, Req
 from multikueue.devcluster.apiserver.resources import Registry, ResourceType
 from multikueue.devcluster.apiserver.reviews import Reviews
 from multikueue.devcluster.apiserver.schema import builtin
+from multikueue.devcluster.apiserver.selectors import named
 from multikueue.devcluster.apiserver.storage.entry import Event
 from multikueue.devcluster.apiserver.storage.store import Journal, Store
 from multikueue.devcluster.apiserver.subresources import Subresources
@@ -51,6 +53,7 @@ from multikueue.devcluster.apiserver.world import World
 from multikueue.devcluster.apiserver.writing import Writer
 
 _REVIEW_GROUPS: Final = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
+_COLLECTIVE: Final = frozenset({"list", "watch", "deletecollection"})
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "GET": "get", "HEAD": "get"}
 _WRITES: Final = {"POST": "CREATE", "PUT": "UPDATE", "PATCH": "UPDATE", "DELETE": "DELETE"}
 _ALLOWED: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "get": "GET", "list": "GET", "watch": "GET"}
@@ -81,6 +84,8 @@ class ApiServer:
         self.tokens = Tokens(world, signing_key)
         self.authentication = Authentication(tokens=self.tokens, authorizer=self.authorizer, static=static_tokens)
         self.admission = Admission(world, self.hooks)
+        rights = Escalation(self.authorizer)
+        self.admission.guard, self.admission.guard_creation = rights.check, rights.check_creation
         converter = Converter(self.hooks)
         self.reader = Reader(world, converter)
         self.writer = Writer(world, self.admission, converter)
@@ -178,6 +183,7 @@ class ApiServer:
         kind = self.world.registry.find(meant.group, meant.version, meant.resource)
         method = request.method
         if kind is None:
+            self._check(request, meant, self._verb(request, meant))
             if meant.group in self.world.registry.builtin_groups:
                 raise errors.no_resource()
             return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
@@ -189,28 +195,8 @@ class ApiServer:
             raise errors.no_resource()
         if kind.warning:
             request.warnings.append(kind.warning)
-        watches = method == "GET" and (
-            meant.watch or (bool(request.query_text) and "watch" in request.query and request.flag("watch"))
-        )
-        if watches and not meant.subresource:
-            verb = "watch"
-        elif method == "GET" and not meant.name:
-            verb = "list"
-        elif method == "DELETE":
-            verb = "delete" if meant.name else "deletecollection"
-        else:
-            verb = _VERBS.get(method, "")
-        user = request.user
-        if MASTERS not in user.groups:
-            self.authorizer.check(
-                user,
-                verb=verb,
-                group=meant.group,
-                resource=meant.resource,
-                namespace=meant.namespace,
-                name=meant.name,
-                sub=meant.subresource,
-            )
+        verb = self._verb(request, meant)
+        self._check(request, meant, verb)
         found = self._dispatch(request, kind, meant, verb)
         if isinstance(found, Coroutine):
             if self._waits(kind, method, meant):
@@ -219,6 +205,37 @@ class ApiServer:
         if self._audit is not None:
             self._note(request, found)
         return found
+
+    def _verb(self, request: Request, meant: Target) -> str:
+        method = request.method
+        watches = method == "GET" and (
+            meant.watch or (bool(request.query_text) and "watch" in request.query and request.flag("watch"))
+        )
+        if watches and not meant.subresource:
+            return "watch"
+        if method == "GET" and not meant.name:
+            return "list"
+        if method == "DELETE":
+            return "delete" if meant.name else "deletecollection"
+        return _VERBS.get(method, "")
+
+    def _check(self, request: Request, meant: Target, verb: str) -> None:
+        """Raises `StatusError` unless whoever asks may do that."""
+        user = request.user
+        if MASTERS in user.groups:
+            return
+        name = meant.name
+        if not name and verb in _COLLECTIVE and "fieldSelector" in request.query:
+            name = named(request.query["fieldSelector"])
+        self.authorizer.check(
+            user,
+            verb=verb,
+            group=meant.group,
+            resource=meant.resource,
+            namespace=meant.namespace,
+            name=name,
+            sub=meant.subresource,
+        )
 
     def _dispatch(
         self, request: Request, kind: ResourceType, meant: Target, verb: str
@@ -330,8 +347,7 @@ class ApiServer:
 
     def _plain(self, request: Request, meant: Target | None) -> Reply:
         path = request.path.rstrip("/") or "/"
-        if path not in ("/healthz", "/livez", "/readyz", "/version"):
-            self.authorizer.check_path(request.user, verb=request.method.lower(), path=path)
+        self.authorizer.check_path(request.user, verb=request.method.lower(), path=path)
         if meant is not None:
             if meant.group and not self.world.registry.has(meant.group, meant.version):
                 return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")

@@ -57,6 +57,12 @@ def unsupported(path: str, value: JsonValue, allowed: list[str]) -> Cause:
     return Cause("FieldValueNotSupported", f"Unsupported value: {quoted(value)}: supported values: {listed}", path)
 
 
+def one_of(path: str, value: JsonValue, allowed: list[str]) -> Cause:
+    """The same, the few in an order that means something."""
+    listed = ", ".join(map(quoted, allowed))
+    return Cause("FieldValueNotSupported", f"Unsupported value: {quoted(value)}: supported values: {listed}", path)
+
+
 def forbidden(path: str, detail: str) -> Cause:
     """A value that may not be there or may not change."""
     return Cause("FieldValueForbidden", f"Forbidden: {detail}", path)

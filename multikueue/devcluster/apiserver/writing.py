@@ -98,6 +98,8 @@ class Writer:
             options=new_options("CreateOptions", manager, dry_run=options.dry_run(request)),
             warnings=request.warnings,
         )
+        if request.method != "POST":
+            self._admission.guard_creation(review)
         self._admission.check_namespace(review)
         objects.default(value, kind)
         if track is not None:
@@ -108,6 +110,7 @@ class Writer:
         if self._admission.waits(kind, "CREATE", ""):
             await self._admission.mutate(review)
             value = self._after_mutation(review, kind)
+        self._admission.guard(review)
         occasion = Occasion(world.stamp(), target.namespace)
         kind.behaviour.prepare_create(value, occasion)
         if not kind.custom:
@@ -248,6 +251,7 @@ class Writer:
             await self._admission.mutate(review)
             value = self._after_mutation(review, kind)
             objects.carry(value, old)
+        self._admission.guard(review)
         kind.behaviour.prepare_update(value, old, occasion)
         if not kind.custom:
             builtin.fill_zero(kind.node, value)

@@ -7,7 +7,7 @@ change of a role or binding, so an answer costs a walk over the user's own rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,8 +28,24 @@ _BINDINGS: Final = f"rolebindings.{_GROUP}"
 class Grant:
     """Rules that a subject has, in one namespace or everywhere."""
 
+    order: int
     namespace: str
     rules: tuple[JsonObject, ...]
+    reason: str
+    """Which binding gives them, for reviews."""
+    missing: str = ""
+    """The role that the binding is of and that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether something is allowed, and why, as far as there is something to say."""
+
+    allowed: bool
+    reason: str = ""
+
+
+_MASTER: Final = Decision(allowed=True)
 
 
 class Authorizer:
@@ -38,39 +54,44 @@ class Authorizer:
     def __init__(self, world: World) -> None:
         self._world = world
         self._grants: dict[tuple[str, str], list[Grant]] = {}
+        self._users: dict[tuple[str, tuple[str, ...]], list[Grant]] = {}
+        self._rules: dict[tuple[str, str], tuple[JsonObject, ...]] = {}
         self._seen: tuple[int, ...] = ()
         self.everything = False
         """Let everybody do everything; for tests of other things."""
+
+    def decide(
+        self, user: User, *, verb: str, group: str, resource: str, namespace: str = "", name: str = "", sub: str = ""
+    ) -> Decision:
+        """Whether the user may do that to the resource."""
+        if self.everything or MASTERS in user.groups:
+            return _MASTER
+        wanted = f"{resource}/{sub}" if sub else resource
+
+        def fits(rule: JsonObject) -> bool:
+            return _fits(rule, verb=verb, group=group, resource=wanted, sub=sub, name=name)
+
+        return self._decide(user, namespace, fits)
+
+    def decide_path(self, user: User, *, verb: str, path: str) -> Decision:
+        """Whether the user may ask for a path that is no resource."""
+        if self.everything or MASTERS in user.groups:
+            return _MASTER
+
+        def fits(rule: JsonObject) -> bool:
+            return _has(rule.get("verbs"), verb) and any(
+                covers_path(url, path) for url in rule.get("nonResourceURLs") or ()
+            )
+
+        return self._decide(user, "", fits)
 
     def allows(
         self, user: User, *, verb: str, group: str, resource: str, namespace: str = "", name: str = "", sub: str = ""
     ) -> bool:
         """Whether the user may do that to the resource."""
-        if self.everything or MASTERS in user.groups:
-            return True
-        wanted = f"{resource}/{sub}" if sub else resource
-        for grant in self._of(user):
-            if grant.namespace and grant.namespace != namespace:
-                continue
-            for rule in grant.rules:
-                if _fits(rule, verb=verb, group=group, resource=wanted, sub=sub, name=name):
-                    return True
-        return False
-
-    def allows_path(self, user: User, *, verb: str, path: str) -> bool:
-        """Whether the user may ask for a path that is no resource."""
-        if self.everything or MASTERS in user.groups:
-            return True
-        for grant in self._of(user):
-            if grant.namespace:
-                continue
-            for rule in grant.rules:
-                if _has(rule.get("verbs"), verb) and any(
-                    url in ("*", path) or (url.endswith("*") and path.startswith(url[:-1]))
-                    for url in rule.get("nonResourceURLs") or ()
-                ):
-                    return True
-        return False
+        return self.decide(
+            user, verb=verb, group=group, resource=resource, namespace=namespace, name=name, sub=sub
+        ).allowed
 
     def rules(self, user: User, namespace: str) -> list[JsonObject]:
         """All rules the user has in a namespace."""
@@ -81,28 +102,54 @@ class Authorizer:
             ]
         return [rule for grant in self._of(user) if grant.namespace in ("", namespace) for rule in grant.rules]
 
+    def missing(self, user: User, namespace: str) -> list[str]:
+        """The roles that the user's bindings are of and that are not there."""
+        found = (grant.missing for grant in self._of(user) if grant.namespace in ("", namespace))
+        return list(dict.fromkeys(filter(None, found)))
+
+    def role_rules(self, namespace: str, name: str) -> tuple[JsonObject, ...] | None:
+        """The rules of a role, or of a cluster role when there is no namespace; None when it is not there."""
+        self._gather()
+        return self._rules.get((namespace, name))
+
     def check_path(self, user: User, *, verb: str, path: str) -> None:
         """Raises `StatusError` unless the user may ask for that path."""
-        if not self.allows_path(user, verb=verb, path=path):
-            text = f'User "{user.name}" cannot {verb} path "{path}"'
+        decision = self.decide_path(user, verb=verb, path=path)
+        if not decision.allowed:
+            text = f'User "{user.name}" cannot {verb} path "{path}"{_because(decision)}'
             raise errors.StatusError(403, "Forbidden", f"forbidden: {text}", errors.About())
 
     def check(self, user: User, *, verb: str, group: str, resource: str, namespace: str, name: str, sub: str) -> None:
         """Raises `StatusError` unless the user may do that."""
         if self.everything or MASTERS in user.groups:
             return
-        if self.allows(user, verb=verb, group=group, resource=resource, namespace=namespace, name=name, sub=sub):
+        decision = self.decide(user, verb=verb, group=group, resource=resource, namespace=namespace, name=name, sub=sub)
+        if decision.allowed:
             return
         shown = f"{resource}/{sub}" if sub else resource
         where = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"
         text = f'User "{user.name}" cannot {verb} resource "{shown}" in API group "{group}"{where}'
-        raise errors.forbidden(errors.About(name, group, resource), text)
+        raise errors.forbidden(errors.About(name, group, resource), text + _because(decision))
 
-    def _of(self, user: User) -> Iterator[Grant]:
+    def _decide(self, user: User, namespace: str, fits: Callable[[JsonObject], bool]) -> Decision:
+        for grant in self._of(user):
+            if grant.namespace in ("", namespace) and any(map(fits, grant.rules)):
+                return Decision(allowed=True, reason=grant.reason)
+        missing = self.missing(user, namespace)
+        if not missing:
+            return Decision(allowed=False)
+        return Decision(allowed=False, reason=f"RBAC: {listed(missing)}")
+
+    def _of(self, user: User) -> list[Grant]:
         self._gather()
-        yield from self._grants.get(("User", user.name), ())
-        for group in user.groups:
-            yield from self._grants.get(("Group", group), ())
+        key = (user.name, user.groups)
+        found = self._users.get(key)
+        if found is None:
+            every = [("User", user.name), *(("Group", group) for group in user.groups)]
+            # One binding may name the same user in several ways, and gives what it gives once.
+            unique = {grant.order: grant for subject in reversed(every) for grant in self._grants.get(subject, ())}
+            found = self._users[key] = sorted(unique.values(), key=lambda grant: grant.order)
+        return found
 
     def _gather(self) -> None:
         store = self._world.store
@@ -114,20 +161,44 @@ class Authorizer:
         for role in self._world.objects(_ROLES):
             metadata = role["metadata"]
             rules[metadata["namespace"], metadata["name"]] = tuple(role.get("rules") or ())
-        grants: dict[tuple[str, str], list[Grant]] = {}
+        self._rules = rules
+        self._grants, self._users = {}, {}
         for collection in (_CLUSTER_BINDINGS, _BINDINGS):
             for binding in self._world.objects(collection):
-                namespace = binding["metadata"].get("namespace", "")
-                reference = documents.child(binding, "roleRef")
-                home = namespace if reference.get("kind") == "Role" else ""
-                granted = rules.get((home, reference.get("name", "")), ())
-                for subject in documents.items(binding, "subjects"):
-                    kind, name = subject.get("kind", ""), subject.get("name", "")
-                    if kind == "ServiceAccount":
-                        kind, name = "User", f"system:serviceaccount:{subject.get('namespace', namespace)}:{name}"
-                    grants.setdefault((kind, name), []).append(Grant(namespace, granted))
-        self._grants = grants
+                self._add(binding)
         self._seen = seen
+
+    def _add(self, binding: JsonObject) -> None:
+        namespace = binding["metadata"].get("namespace", "")
+        reference = documents.child(binding, "roleRef")
+        kind, role = reference.get("kind", ""), reference.get("name", "")
+        granted = self._rules.get((namespace if kind == "Role" else "", role))
+        missing = "" if granted is not None else f'{kind.lower()}.{_GROUP} "{role}" not found'
+        about = f'"{binding["metadata"]["name"]}{"/" if namespace else ""}{namespace}"'
+        order = sum(map(len, self._grants.values()))
+        for subject in documents.items(binding, "subjects"):
+            key, named = subject.get("kind", ""), subject.get("name", "")
+            shown = f'{key} "{named}"'
+            if key == "ServiceAccount":
+                home = subject.get("namespace") or namespace
+                key, shown, named = "User", f'{key} "{named}/{home}"', f"system:serviceaccount:{home}:{named}"
+            reason = f'RBAC: allowed by {binding["kind"]} {about} of {kind} "{role}" to {shown}'
+            grant = Grant(order, namespace, granted or (), reason, missing)
+            self._grants.setdefault((key, named), []).append(grant)
+
+
+def listed(texts: list[str]) -> str:
+    """Several errors as one."""
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+
+def covers_path(pattern: str, path: str) -> bool:
+    """Whether a path of a rule covers one that is asked for, or another rule's."""
+    return pattern in ("*", path) or (pattern.endswith("*") and path.startswith(pattern[:-1]))
+
+
+def _because(decision: Decision) -> str:
+    return f": {decision.reason}" if decision.reason else ""
 
 
 def _rules(role: JsonObject, roles: dict[str, JsonObject]) -> list[JsonObject]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from multikueue.devcluster.apiserver.kinds import batch, cluster, configuration, pod, workloads
+from multikueue.devcluster.apiserver.kinds import access, batch, cluster, configuration, pod, workloads
 from multikueue.devcluster.apiserver.kinds.behaviour import Behaviour
 
 _CATALOG: Final[dict[tuple[str, str], type[Behaviour]]] = {
@@ -22,10 +22,10 @@ _CATALOG: Final[dict[tuple[str, str], type[Behaviour]]] = {
     ("", "limitranges"): configuration.LimitRangeBehaviour,
     ("coordination.k8s.io", "leases"): configuration.LeaseBehaviour,
     ("scheduling.k8s.io", "priorityclasses"): configuration.PriorityClassBehaviour,
-    ("rbac.authorization.k8s.io", "roles"): configuration.RoleBehaviour,
-    ("rbac.authorization.k8s.io", "clusterroles"): configuration.RoleBehaviour,
-    ("rbac.authorization.k8s.io", "rolebindings"): configuration.BindingBehaviour,
-    ("rbac.authorization.k8s.io", "clusterrolebindings"): configuration.BindingBehaviour,
+    ("rbac.authorization.k8s.io", "roles"): access.RoleBehaviour,
+    ("rbac.authorization.k8s.io", "clusterroles"): access.RoleBehaviour,
+    ("rbac.authorization.k8s.io", "rolebindings"): access.BindingBehaviour,
+    ("rbac.authorization.k8s.io", "clusterrolebindings"): access.BindingBehaviour,
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): configuration.WebhookBehaviour,
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): configuration.WebhookBehaviour,
     ("apiextensions.k8s.io", "customresourcedefinitions"): cluster.DefinitionBehaviour,

@@ -197,65 +197,6 @@ class PriorityClassBehaviour(Behaviour):
         ]
 
 
-class RoleBehaviour(Behaviour):
-    """Roles and cluster roles."""
-
-    creates_on_update = True
-
-    def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
-        """Name, Created At."""
-        return [value["metadata"]["name"], value["metadata"].get("creationTimestamp", "")]
-
-
-class BindingBehaviour(Behaviour):
-    """Role bindings and cluster role bindings."""
-
-    creates_on_update = True
-
-    def default(self, value: JsonObject) -> None:
-        """Fill in the groups of the names."""
-        role = value.get("roleRef")
-        if isinstance(role, dict) and not role.get("apiGroup"):
-            role["apiGroup"] = _RBAC
-        for subject in documents.items(value, "subjects"):
-            if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
-                subject["apiGroup"] = _RBAC
-
-    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
-        """What is wrong with it."""
-        found = []
-        role = documents.child(value, "roleRef")
-        if not role.get("name"):
-            found.append(words.required("roleRef.name"))
-        if role.get("kind") not in ("Role", "ClusterRole"):
-            found.append(words.unsupported("roleRef.kind", role.get("kind", ""), ["ClusterRole", "Role"]))
-        if old is not None and role != old.get("roleRef"):
-            found.append(words.bad_value("roleRef", role, "cannot change roleRef"))
-        return found
-
-    def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
-        """Name, Role, Age, Users, Groups, ServiceAccounts."""
-        role = documents.child(value, "roleRef")
-        subjects = documents.items(value, "subjects")
-
-        def named(kind: str) -> str:
-            return ", ".join(subject.get("name", "") for subject in subjects if subject.get("kind") == kind)
-
-        accounts = ", ".join(
-            f"{subject.get('namespace', '')}/{subject.get('name', '')}"
-            for subject in subjects
-            if subject.get("kind") == "ServiceAccount"
-        )
-        return [
-            value["metadata"]["name"],
-            f"{role.get('kind', '')}/{role.get('name', '')}",
-            age(value, now),
-            named("User"),
-            named("Group"),
-            accounts,
-        ]
-
-
 class WebhookBehaviour(Behaviour):
     """Webhook configurations of both kinds."""
 

@@ -68,6 +68,18 @@ class DeploymentBehaviour(_Replicated):
         spec.setdefault("revisionHistoryLimit", 10)
         spec.setdefault("progressDeadlineSeconds", 600)
 
+    def keep_metadata(self, metadata: JsonObject, old: JsonObject) -> None:
+        """The status brings no labels."""
+        if "labels" in old:
+            metadata["labels"] = old["labels"]
+        else:
+            metadata.pop("labels", None)
+
+    @property
+    def ignored_by_status(self) -> JsonObject | None:
+        """The labels, too, since the status brings none."""
+        return {"f:spec": {}, "f:metadata": {"f:labels": {}}}
+
     def spec_changed(self, value: JsonObject, old: JsonObject) -> bool:
         """Annotations count, too, since a rollout copies them."""
         before = documents.metadata(old).get("annotations")

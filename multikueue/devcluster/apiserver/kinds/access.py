@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roles, cluster roles, and the bindings of both."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from multikueue.devcluster.apiserver import documents, words
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+from multikueue.devcluster.apiserver.errors import Cause
+from multikueue.devcluster.apiserver.kinds.behaviour import Behaviour, Occasion, age
+
+_GROUP: Final = "rbac.authorization.k8s.io"
+
+
+class RoleBehaviour(Behaviour):
+    """Roles and cluster roles."""
+
+    creates_on_update = True
+
+    def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
+        """No rules are null, however they were sent."""
+        super().prepare_create(value, occasion)
+        value["rules"] = value.get("rules") or None
+
+    def prepare_update(self, value: JsonObject, old: JsonObject, occasion: Occasion) -> None:
+        """No rules are null, however they were sent."""
+        super().prepare_update(value, old, occasion)
+        value["rules"] = value.get("rules") or None
+
+    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
+        """What is wrong with it."""
+        found = []
+        for index, rule in enumerate(documents.items(value, "rules")):
+            found += _rule_problems(rule, f"rules[{index}]", namespaced=bool(occasion.namespace))
+        aggregation = value.get("aggregationRule")
+        if isinstance(aggregation, dict):
+            selectors = documents.items(aggregation, "clusterRoleSelectors")
+            path = "aggregationRule.clusterRoleSelectors"
+            if not selectors:
+                text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+                found.append(words.required(path, text))
+            for index, selector in enumerate(selectors):
+                problems = words.label_problems(f"{path}[{index}].matchLabels", selector.get("matchLabels"))
+                if problems:
+                    text = "Invalid value: null: invalid label selector."
+                    found += [*problems, Cause("FieldValueInvalid", text, f"{path}[{index}]")]
+        return found
+
+    def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
+        """Name, Created At."""
+        return [value["metadata"]["name"], value["metadata"].get("creationTimestamp", "")]
+
+
+def _rule_problems(rule: JsonObject, path: str, *, namespaced: bool) -> list[Cause]:
+    found = []
+    if not rule.get("verbs"):
+        found.append(words.required(f"{path}.verbs", "verbs must contain at least one value"))
+    urls = rule.get("nonResourceURLs")
+    if urls:
+        where = f"{path}.nonResourceURLs"
+        if namespaced:
+            found.append(words.bad_value(where, urls, "namespaced rules cannot apply to non-resource URLs"))
+        if any(rule.get(name) for name in ("apiGroups", "resources", "resourceNames")):
+            text = "rules cannot apply to both regular resources and non-resource URLs"
+            found.append(words.bad_value(where, urls, text))
+        return found
+    if not rule.get("apiGroups"):
+        found.append(words.required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
+    if not rule.get("resources"):
+        found.append(words.required(f"{path}.resources", "resource rules must supply at least one resource"))
+    return found
+
+
+class BindingBehaviour(Behaviour):
+    """Role bindings and cluster role bindings."""
+
+    creates_on_update = True
+
+    def default(self, value: JsonObject) -> None:
+        """Fill in the groups of the names."""
+        role = value.get("roleRef")
+        if isinstance(role, dict) and not role.get("apiGroup"):
+            role["apiGroup"] = _GROUP
+        for subject in documents.items(value, "subjects"):
+            if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
+                subject["apiGroup"] = _GROUP
+
+    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
+        """What is wrong with it."""
+        found = []
+        role = documents.child(value, "roleRef")
+        if role.get("apiGroup") != _GROUP:
+            found.append(words.one_of("roleRef.apiGroup", role.get("apiGroup", ""), [_GROUP]))
+        kinds = ["Role", "ClusterRole"] if occasion.namespace else ["ClusterRole"]
+        if role.get("kind") not in kinds:
+            found.append(words.one_of("roleRef.kind", role.get("kind", ""), kinds))
+        if not role.get("name"):
+            found.append(words.required("roleRef.name"))
+        for index, subject in enumerate(documents.items(value, "subjects")):
+            found += _subject_problems(subject, f"subjects[{index}]", namespaced=bool(occasion.namespace))
+        if old is not None and role != old.get("roleRef"):
+            shown = {"APIGroup": role.get("apiGroup"), "Kind": role.get("kind"), "Name": role.get("name")}
+            found.append(words.bad_value("roleRef", shown, "cannot change roleRef"))
+        return found
+
+    def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
+        """Name, Role, Age, Users, Groups, ServiceAccounts."""
+        role = documents.child(value, "roleRef")
+        subjects = documents.items(value, "subjects")
+
+        def named(kind: str) -> str:
+            return ", ".join(subject.get("name", "") for subject in subjects if subject.get("kind") == kind)
+
+        accounts = ", ".join(
+            f"{subject.get('namespace', '')}/{subject.get('name', '')}"
+            for subject in subjects
+            if subject.get("kind") == "ServiceAccount"
+        )
+        return [
+            value["metadata"]["name"],
+            f"{role.get('kind', '')}/{role.get('name', '')}",
+            age(value, now),
+            named("User"),
+            named("Group"),
+            accounts,
+        ]
+
+
+def _subject_problems(subject: JsonObject, path: str, *, namespaced: bool) -> list[Cause]:
+    found = []
+    kind, name, group = subject.get("kind", ""), subject.get("name", ""), subject.get("apiGroup", "")
+    if not name:
+        found.append(words.required(f"{path}.name"))
+    if kind == "ServiceAccount":
+        if name:
+            found += words.name_problems(f"{path}.name", name)
+        if group:
+            found.append(words.one_of(f"{path}.apiGroup", group, [""]))
+        if not namespaced and not subject.get("namespace"):
+            found.append(words.required(f"{path}.namespace"))
+    elif kind in ("User", "Group"):
+        if group != _GROUP:
+            found.append(words.one_of(f"{path}.apiGroup", group, [_GROUP]))
+    else:
+        found.append(words.one_of(f"{path}.kind", kind, ["ServiceAccount", "User", "Group"]))
+    return found
