@@ -9,6 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
+from multikueue.devcluster.apiserver.audit import AuditFile
 from multikueue.devcluster.apiserver.listener import Listener, Serving
 from multikueue.devcluster.apiserver.requests import MASTERS, User
 from multikueue.devcluster.apiserver.server import ApiServer
@@ -25,16 +26,14 @@ def main() -> None:
     parser.add_argument("--key", type=Path)
     parser.add_argument("--client-ca", type=Path)
     parser.add_argument("--token", action="append", default=[], metavar="TOKEN=USER[,GROUP...]")
-    parser.add_argument(
-        "--controllers", action="store_true", help="run jobs, namespaces, service accounts, garbage collection"
-    )
-    parser.add_argument("--scheduler", action="store_true", help="bind pods to nodes")
     parser.add_argument("--service", action="append", default=[], metavar="NAMESPACE/NAME=HOST:PORT")
+    parser.add_argument("--audit", type=Path, help="append an event for each request to this file")
     options = parser.parse_args()
     asyncio.run(_serve(options))
 
 
 async def _serve(options: argparse.Namespace) -> None:
+    audit = AuditFile(options.audit) if options.audit else None
     tokens = {}
     for entry in options.token:
         token, _, rest = entry.partition("=")
@@ -45,6 +44,7 @@ async def _serve(options: argparse.Namespace) -> None:
         journal=SqliteJournal(options.data) if options.data else None,
         static_tokens=tokens,
         services=dict(entry.split("=", 1) for entry in options.service),
+        audit=audit,
     )
     serving = Serving(options.certificate, options.key, options.client_ca) if options.certificate else None
     if serving is None and not tokens:
@@ -57,6 +57,8 @@ async def _serve(options: argparse.Namespace) -> None:
         sys.stdout.write(f"{listener.url}\n")
         sys.stdout.flush()
         await ended.wait()
+    if audit is not None:
+        audit.close()
 
 
 if __name__ == "__main__":

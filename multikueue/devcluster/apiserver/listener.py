@@ -55,11 +55,6 @@ class Listener:
         """Where it listens."""
         return f"{'https' if self._serving else 'http'}://{self._host}:{self._port}"
 
-    @property
-    def connections(self) -> set[Connection]:
-        """The open connections, for faults."""
-        return self._live
-
     async def start(self) -> None:
         """Listen."""
         context = self._serving.context() if self._serving is not None else None

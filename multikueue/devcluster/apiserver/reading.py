@@ -131,6 +131,7 @@ class Reader:
             prefix=prefix,
             selection=selection,
             form=form,
+            request=request,
             seconds=seconds,
             bookmarks=request.flag("allowWatchBookmarks"),
             backlog=backlog,
@@ -139,7 +140,6 @@ class Reader:
             convert=(lambda raws: self._converter.convert(raws, kind)) if waits else None,
             ended=self.feeds.discard,
         )
-        feed.client = request.user.name
         self.feeds.add(feed)
         return Stream(feed)
 

@@ -58,6 +58,10 @@ class Request:
     certificate: User | None = None
     """Who the client's certificate says it is."""
     warnings: list[str] = field(default_factory=list)
+    target: Target | None = None
+    """What the path addresses, once that is known."""
+    verb: str = ""
+    """`get`, `list` and so on, once that is known."""
     _query: dict[str, str] | None = None
 
     @property

@@ -13,19 +13,19 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Final
 
 from multikueue.core.clock import Clock, SystemClock
-from multikueue.core.errors import BadInput
-from multikueue.core.timestamps import format_micro_time
 from multikueue.devcluster.apiserver import (
+    audit,
     bootstrap,
-    decoding,
     definitions,
     documents,
     errors,
     faults,
     health,
+    injecting,
     versions,
 )
 from multikueue.devcluster.apiserver.admission import Admission
+from multikueue.devcluster.apiserver.audit import Audit
 from multikueue.devcluster.apiserver.auth import authentication
 from multikueue.devcluster.apiserver.auth.authentication import Authentication
 from multikueue.devcluster.apiserver.auth.escalation import Escalation
@@ -58,7 +58,6 @@ _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "GET": "ge
 _WRITES: Final = {"POST": "CREATE", "PUT": "UPDATE", "PATCH": "UPDATE", "DELETE": "DELETE"}
 _ALLOWED: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "get": "GET", "list": "GET", "watch": "GET"}
 
-Audit = Callable[[documents.JsonObject], None]
 Logs = Callable[[Request, Target], Coroutine[object, object, Reply]]
 """What answers `pods/log`; whoever runs the pods provides it."""
 
@@ -95,7 +94,7 @@ class ApiServer:
         self.definitions = Definitions(world)
         self.writer.definition_problems = self.definitions.problems
         self.subresources = Subresources(world, self.writer, self.deleter, self.tokens)
-        self.faults = Faults(world.rng)
+        self.faults = Faults(world.rng, changed=self._befall)
         self.logs: Logs | None = None
         self._reviews = Reviews(world, self.authorizer, self.tokens)
         self._discovery = Discovery(world.registry)
@@ -111,7 +110,9 @@ class ApiServer:
             request.user = self.authentication.user(request)
             if self.faults.rules:
                 rule = self.faults.of(request)
-                if rule is not None and not (request.path == "/faults" and MASTERS in request.user.groups):
+                if rule is not None and not (
+                    request.path.startswith(injecting.PATH) and MASTERS in request.user.groups
+                ):
                     return self._faulty(rule, request)
             return self._route(request)
         except StatusError as error:
@@ -126,7 +127,7 @@ class ApiServer:
     def cut_watches(self, *, user: str = "") -> None:
         """Break all watches, or those of one client."""
         for feed in list(self.reader.feeds):
-            if not user or feed.client == user:
+            if not user or feed.request.user.name == user:
                 feed.cut()
 
     def compact(self) -> None:
@@ -164,7 +165,10 @@ class ApiServer:
         if rule.seconds:
             await asyncio.sleep(rule.seconds)
         if rule.hang:
-            await asyncio.Event().wait()
+            await self.faults.changed()
+            again = self.faults.of(request)
+            if again is not None:
+                return await self._faulty(again, request)
         if rule.drop:
             return None
         if rule.code:
@@ -175,11 +179,23 @@ class ApiServer:
             return self._failed(error, request)
         return await found if isinstance(found, Coroutine) else found
 
+    def _befall(self) -> None:
+        """Do to the watches that run what the rules in force now do."""
+        for feed in list(self.reader.feeds):
+            rule = self.faults.of_running(feed.request)
+            if rule is not None and rule.drop:
+                feed.cut()
+            else:
+                feed.hold(held=rule is not None)
+
     def _route(self, request: Request) -> Reply | Coroutine[object, object, Reply | None]:
         path = request.path
         meant = target(path)
         if meant is None or not meant.resource:
-            return self._plain(request, meant)
+            plain = self._plain(request, meant)
+            self._note(request, plain)
+            return plain
+        request.target = meant
         kind = self.world.registry.find(meant.group, meant.version, meant.resource)
         method = request.method
         if kind is None:
@@ -195,7 +211,7 @@ class ApiServer:
             raise errors.no_resource()
         if kind.warning:
             request.warnings.append(kind.warning)
-        verb = self._verb(request, meant)
+        request.verb = verb = self._verb(request, meant)
         self._check(request, meant, verb)
         found = self._dispatch(request, kind, meant, verb)
         if isinstance(found, Coroutine):
@@ -375,7 +391,7 @@ class ApiServer:
             case ".well-known" if path == "/.well-known/openid-configuration":
                 return answer(200, self.tokens.configuration())
             case "faults" if MASTERS in request.user.groups:
-                return self._faults(request)
+                return injecting.respond(request, self)
             case "" if path == "/":
                 return answer(200, {"paths": self._paths()})
         return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
@@ -387,39 +403,9 @@ class ApiServer:
                 found += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in served)]
         return sorted([*found, "/version"])
 
-    def _faults(self, request: Request) -> Answer:
-        """GET shows the rules, PUT replaces them; `PUT /faults?compact=true&cutWatches=true` does these once."""
-        if request.method == "PUT":
-            try:
-                self.faults.rules = faults.read(decoding.decode(request) or [])
-                if "clockOffset" in request.query:
-                    self.world.clock_offset = float(request.query["clockOffset"])
-                if "staleReads" in request.query:
-                    self.reader.stale = int(request.query["staleReads"]) or None
-            except (BadInput, ValueError) as error:
-                raise errors.bad_request(str(error)) from error
-            if request.flag("compact"):
-                self.compact()
-            if request.flag("cutWatches"):
-                self.cut_watches(user=request.query.get("user", ""))
-        return answer(200, faults.document(self.faults.rules))
-
     def _note(self, request: Request, reply: Reply) -> None:
         if self._audit is not None:
-            self._audit(
-                {
-                    "kind": "Event",
-                    "apiVersion": "audit.k8s.io/v1",
-                    "level": "Metadata",
-                    "stage": "ResponseComplete",
-                    "requestURI": request.path + (f"?{request.query_text}" if request.query_text else ""),
-                    "verb": request.method.lower(),
-                    "user": request.user.document(),
-                    "userAgent": request.headers.get("user-agent", ""),
-                    "responseStatus": {"code": reply.status},
-                    "requestReceivedTimestamp": format_micro_time(self.world.now()),
-                }
-            )
+            self._audit(audit.event(request, reply, self.world))
 
 
 def _run(coroutine: Coroutine[object, object, Reply]) -> Reply:

@@ -14,7 +14,7 @@ from typing import Final
 
 from multikueue.devcluster.apiserver import documents, errors, forms, versions
 from multikueue.devcluster.apiserver.forms import Form
-from multikueue.devcluster.apiserver.requests import Sink
+from multikueue.devcluster.apiserver.requests import Request, Sink
 from multikueue.devcluster.apiserver.resources import ResourceType
 from multikueue.devcluster.apiserver.selectors import Selection
 from multikueue.devcluster.apiserver.storage.collection import Collection
@@ -23,7 +23,7 @@ from multikueue.devcluster.apiserver.world import World
 
 _BOOKMARK_SECONDS: Final = 60.0
 _MAX_PENDING: Final = 16 << 20  # bytes that a client may leave unread
-_MAX_QUEUED: Final = 10_000  # events that may wait for a conversion webhook
+_MAX_QUEUED: Final = 10_000  # events that may wait for a conversion webhook, or for a link that is half open
 DEFAULT_SECONDS: Final = 1800.0
 
 Convert = Callable[[Sequence[bytes]], Awaitable[Sequence[bytes]]]
@@ -41,6 +41,7 @@ class WatchFeed:
         prefix: str,
         selection: Selection,
         form: Form,
+        request: Request,
         seconds: float,
         bookmarks: bool,
         backlog: Sequence[Event] = (),
@@ -70,8 +71,9 @@ class WatchFeed:
         self._timers: list[asyncio.TimerHandle] = []
         self._queue: asyncio.Queue[tuple[EventType, bytes]] | None = None
         self._task: asyncio.Task[None] | None = None
-        self.client = ""
-        """Who watches, so that faults can find one client's watches."""
+        self.request = request
+        """What began it, so that faults can find one client's watches."""
+        self._held = False
         self.collection = collection
 
     # Feed
@@ -142,6 +144,12 @@ class WatchFeed:
         self._buffer.append(b'{"type":"ERROR","object":' + documents.dump(error.document()) + b"}\n")
         self._flush()
         self.finish()
+
+    def hold(self, *, held: bool) -> None:
+        """Say nothing more while held, and what has been kept back when no longer: a link that is half open."""
+        self._held = held
+        if not held:
+            self._flush()
 
     def cut(self) -> None:
         """Break the connection."""
@@ -244,7 +252,10 @@ class WatchFeed:
         if sink is None:
             self._buffer.clear()
             return
-        if self._buffer:
+        if self._held:
+            if len(self._buffer) > _MAX_QUEUED:
+                self.cut()
+        elif self._buffer:
             sink.write(b"".join(self._buffer))
             self._buffer.clear()
             if sink.pending > _MAX_PENDING:

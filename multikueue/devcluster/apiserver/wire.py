@@ -52,8 +52,6 @@ class Connection(asyncio.Protocol):
         "_stream",
         "_task",
         "_transport",
-        "frozen",
-        "user",
     )
 
     def __init__(self, handler: Handler, live: set[Connection]) -> None:
@@ -65,10 +63,6 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._stream: Stream | None = None
         self._certificate: User | None = None
-        self.frozen = False
-        """A half-open link: bytes come in and nothing goes out."""
-        self.user: User | None = None
-        """Who asked last, so that faults can find the connections of one client."""
 
     # asyncio.Protocol
 
@@ -107,15 +101,14 @@ class Connection(asyncio.Protocol):
 
     def write(self, chunk: bytes) -> None:
         """Send one chunk."""
-        if self._transport is not None and not self.frozen:
+        if self._transport is not None:
             self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
 
     def close(self) -> None:
         """End the stream in order, and go on with the next request."""
         if self._transport is not None and self._stream is not None:
             self._stream = None
-            if not self.frozen:
-                self._transport.write(b"0\r\n\r\n")
+            self._transport.write(b"0\r\n\r\n")
             self._busy = False
             if self._buffer:
                 self._advance()
@@ -254,9 +247,8 @@ class Connection(asyncio.Protocol):
             self._buffer = b""
 
     def _answer(self, reply: Answer, request: Request) -> None:
-        self.user = request.user
         transport = self._transport
-        if transport is None or self.frozen:
+        if transport is None:
             return
         head = b"%bContent-Type: %b\r\nContent-Length: %d\r\n" % (
             _STATUS_LINES.get(reply.status) or f"HTTP/1.1 {reply.status} Unknown\r\n".encode(),
@@ -283,8 +275,7 @@ class Connection(asyncio.Protocol):
             + b"\r\nTransfer-Encoding: chunked\r\n"
             + _lines(reply.headers, ())
         )
-        if not self.frozen:
-            self._transport.write(head + b"\r\n")
+        self._transport.write(head + b"\r\n")
         reply.feed.start(self)
 
     def _end_stream(self) -> None:

@@ -171,11 +171,11 @@ async def test_a_collection_is_deleted_by_selector(admin: Caller, five: list[str
 
 
 async def test_stale_reads_are_answered_from_the_past(admin: Caller, five: list[str]) -> None:
-    changed = await admin.ask("PUT", "/faults", [], staleReads=five[2])
+    changed = await admin.ask("PUT", "/faults", {"staleReads": int(five[2])})
     assert changed.status == 200
     await admin.merge(f"{MAPS}/a", {"data": {"new": "yes"}})
     assert names(await admin.get(MAPS)) == ["a", "b", "c"]
     assert "data" not in (await admin.get(f"{MAPS}/a")).body
     assert (await admin.get(f"{MAPS}/e")).status == 404
-    await admin.ask("PUT", "/faults", [], staleReads=0)
+    await admin.ask("PUT", "/faults", {"staleReads": None})
     assert names(await admin.get(MAPS)) == ["a", "b", "c", "d", "e"]

@@ -191,7 +191,7 @@ async def test_watches_of_one_client_are_cut_and_others_go_on(admin: Caller) -> 
     mine = admin.watch(MAPS)
     stranger = Caller(admin.api, headers={"impersonate-user": "jane", "impersonate-group": "system:masters"})
     theirs = stranger.watch(MAPS)
-    seen = await admin.ask("PUT", "/faults", [], cutWatches="true", user="jane")
+    seen = await admin.ask("POST", "/faults/cut-watches", user="jane")
     assert seen.status == 200
     assert (mine.aborted, theirs.aborted) == (False, True)
     mine.stop()
