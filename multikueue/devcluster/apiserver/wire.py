@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
                 name = name.lower()
                 value = value.strip()
                 headers[name] = f"{headers[name]}, {value}" if name in headers else value
-            length = int(headers.get("content-length", "0"))
+            length = _count(headers.get("content-length", "0"))
         except ValueError:
             self._refuse(400)
             return None
@@ -211,7 +211,7 @@ class Connection(asyncio.Protocol):
         return Request(method, path, query, headers, body, certificate=self._certificate)
 
     def _expect(self, headers: dict[str, str]) -> None:
-        if headers.get("expect", "").lower() == "100-continue" and self._transport is not None:
+        if headers.get("expect", "").lower() == "100-continue" and self._transport is not None and self._buffer:
             # Said once: the header is struck out, so that the next look at this request is silent.
             self._transport.write(_CONTINUE)
             self._buffer = self._buffer.replace(b"100-continue", b"none        ", 1)
@@ -225,7 +225,7 @@ class Connection(asyncio.Protocol):
             if end < 0:
                 return None
             try:
-                size = int(buffer[position:end].partition(b";")[0], 16)
+                size = _count(buffer[position:end].partition(b";")[0].decode("latin-1").strip(), base=16)
             except ValueError:
                 self._refuse(400)
                 return None
@@ -233,10 +233,11 @@ class Connection(asyncio.Protocol):
             if total > _MAX_BODY:
                 self._refuse(413)
                 return None
+            if size == 0:
+                last = buffer.find(b"\r\n\r\n", end)  # trailers, which nobody needs, stand before it
+                return None if last < 0 else (b"".join(parts), buffer[last + 4 :])
             if len(buffer) < end + 2 + size + 2:
                 return None
-            if size == 0:
-                return b"".join(parts), buffer[end + 4 :]
             parts.append(buffer[end + 2 : end + 2 + size])
             position = end + 2 + size + 2
 
@@ -291,6 +292,13 @@ def _lines(headers: object, warnings: object) -> bytes:
     if isinstance(warnings, list):
         found += [f'Warning: 299 - "{text.replace(chr(34), chr(92) + chr(34))}"\r\n' for text in warnings]
     return "".join(found).encode("utf-8", "replace")
+
+
+def _count(text: str, *, base: int = 10) -> int:
+    found = int(text, base)
+    if found < 0:
+        raise ValueError(text)
+    return found
 
 
 def factory(handler: Handler, live: set[Connection]) -> Callable[[], Connection]:
