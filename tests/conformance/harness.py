@@ -50,6 +50,7 @@ _SUFFIX: Final = "[bcdfghjklmnpqrstvwxz2456789]{5}\\b"
 _UUID: Final = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _DOCUMENT: Final = re.compile(r'Invalid value: "(?:\{|map\[).*[\]}]": ', re.DOTALL)
+_MISSING: Final = re.compile(r"is missing in '\{.*\}'", re.DOTALL)
 _VERSION_WORDS: Final = re.compile(r"(ResourceVersion in (?:precondition|object meta)): (\d+)")
 
 
@@ -385,6 +386,7 @@ class Normalizer:
             pattern = re.escape(prefix) + _SUFFIX
             value = re.sub(pattern, lambda m: self._names.setdefault(m[0], f"<name {len(self._names) + 1}>"), value)
         value = _DOCUMENT.sub('Invalid value: "<the patched document>": ', value)
+        value = _MISSING.sub("is missing in '<the document>'", value)
         # A real server's keys begin with a prefix that its own flags set.
         return value.replace(self._url, "<server>").replace("Key: /conformance/", "Key: /registry/")
 

@@ -21,6 +21,18 @@ from multikueue.devcluster.apiserver.schema.node import Node
 
 _METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _READ: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
+# Which optional fields are pointers, so that an empty value is one, is not told by OpenAPI.
+_TEXT_POINTERS: Final = frozenset(
+    {"storageClassName", "volumeMode", "ingressClassName", "runtimeClassName", "holderIdentity", "ipFamilyPolicy"}
+    | {"managedBy", "podReplacementPolicy", "preemptionPolicy", "pathType", "volumeAttributesClassName"}
+)
+_NO_POINTERS: Final = frozenset(
+    {"paused", "hostNetwork", "hostPID", "hostIPC", "stdin", "stdinOnce", "tty", "readOnly", "unschedulable"}
+    | {"publishNotReadyAddresses", "minReadySeconds", "hostPort", "nodePort", "initialDelaySeconds"}
+    | {"active", "succeeded", "failed", "observedGeneration", "readyReplicas", "availableReplicas", "updatedReplicas"}
+    | {"unavailableReplicas", "fullyLabeledReplicas", "currentReplicas", "numberAvailable", "numberUnavailable"}
+    | {"updatedNumberScheduled"}
+)
 _SHOWN: Final = 30
 _SCHEME: Final = 'in scheme "pkg/runtime/scheme.go:111"'
 _HEAD: Final = (
@@ -132,19 +144,25 @@ def check_type(value: JsonObject, kind: ResourceType, body: bytes = b"") -> None
                 f"({kind.api_version})"
             )
         return
-    group_version, name = given_version or kind.api_version, given_kind or kind.kind
-    if name != kind.kind or group_version != kind.api_version:
-        group, _, version = group_version.rpartition("/")
-        definition = builtin.definition_of(group, version, name)
-        if definition is None:
-            why = f'no kind "{name}" is registered for version "{group_version}" {_SCHEME}'
-        else:
-            group_kind = f"{kind.group.partition('.')[0] or 'core'}.{kind.kind}"
-            why = mismatch(value, builtin.node(definition), name) or (
-                f"converting ({version}.{name}) to ({group_kind}): unknown conversion"
-            )
+    why = type_problem(value, kind)
+    if why is not None:
+        name, version = given_kind or kind.kind, (given_version or kind.api_version).rpartition("/")[2]
         raise errors.bad_request(f'{name} in version "{version}" cannot be handled as a {kind.kind}: {why}')
     value["apiVersion"], value["kind"] = kind.api_version, kind.kind
+
+
+def type_problem(value: JsonObject, kind: ResourceType) -> str | None:
+    """Why an object of another type is not taken for one of a built-in kind; None when it is of that kind."""
+    group_version, name = value.get("apiVersion") or kind.api_version, value.get("kind") or kind.kind
+    if kind.custom or (name == kind.kind and group_version == kind.api_version):
+        return None
+    group, _, version = group_version.rpartition("/")
+    definition = builtin.definition_of(group, version, name)
+    if definition is None:
+        return f'no kind "{name}" is registered for version "{group_version}" {_SCHEME}'
+    group_kind = f"{kind.group.partition('.')[0] or 'core'}.{kind.kind}"
+    converting = f"converting ({version}.{name}) to ({group_kind}): unknown conversion"
+    return mismatch(value, builtin.node(definition), name) or converting
 
 
 def clean(
@@ -166,10 +184,18 @@ def _handled(kind: ResourceType) -> str:
     return f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
 
 
-def mismatched(value: JsonObject, kind: ResourceType) -> str | None:
-    """What a typed decoder says of the first value of a wrong type; of custom resources it reads the metadata only."""
+def word(value: JsonValue) -> str:
+    """What a decoder calls a value."""
+    return _WORDS.get(type(value), "object")
+
+
+def mismatched(value: JsonObject, kind: ResourceType, *, restores: bool = False) -> str | None:
+    """What a typed decoder says of the first value of a wrong type; of custom resources it reads the metadata only.
+
+    One that `restores` reads no text, but a document that has been patched.
+    """
     if not kind.custom:
-        return mismatch(value, kind.node, kind.kind)
+        return mismatch(value, kind.node, kind.kind, restores=restores)
     metadata = value.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         return f"json: cannot unmarshal {_WORDS[type(metadata)]} into Go value of type v1.ObjectMeta"
@@ -193,36 +219,45 @@ def settle(value: JsonObject, kind: ResourceType) -> None:
         _drop_empty(value["metadata"], builtin.node(_METADATA))
     else:
         _drop_empty(value, kind.node)
-    metadata = value["metadata"]
-    for name in [name for name, entry in metadata.items() if entry == ""]:
-        del metadata[name]
 
 
 def _drop_empty(value: JsonObject, node: Node) -> None:
-    """Absent and null are one to a struct, and so are an optional list or map and an empty one."""
+    """Absent and null are one to a struct, and so are absent and empty for whatever is optional and no pointer."""
     gone = []
     for name, entry in value.items():
         if entry is None:
+            if node.additional is not None and node.additional.type == "string":
+                value[name] = ""
+            else:
+                gone.append(name)
+        elif not entry and name in node.properties and _omits(name, entry, node):
             gone.append(name)
         elif isinstance(entry, dict):
             field = node.field(name)
             if field is None or field.preserve:
                 continue
-            if entry:
-                _drop_empty(entry, field)
-            elif not field.properties and name in node.properties and name not in node.required:
-                gone.append(name)
+            _drop_empty(entry, field)
         elif isinstance(entry, list):
             field = node.field(name)
-            if not entry:
-                if name in node.properties and name not in node.required:
-                    gone.append(name)
-            elif field is not None and field.items is not None:
+            if field is not None and field.items is not None:
                 for item in entry:
                     if isinstance(item, dict):
                         _drop_empty(item, field.items)
     for name in gone:
         del value[name]
+
+
+def _omits(name: str, entry: JsonValue, node: Node) -> bool:
+    """Whether a struct leaves out a field that is empty."""
+    if name in node.required:
+        return False
+    if isinstance(entry, str):
+        return name not in _TEXT_POINTERS and not node.properties[name].int_or_string
+    if isinstance(entry, list):
+        return True
+    if isinstance(entry, dict):
+        return not node.properties[name].properties and not node.properties[name].preserve
+    return name in _NO_POINTERS or (name == "replicas" and node.name.endswith("Status"))
 
 
 def _may_repeat(body: bytes, value: JsonObject) -> bool:

@@ -86,8 +86,10 @@ def problems(value: JsonObject, *, kind: ResourceType, old: JsonObject | None = 
     """What is wrong with the metadata, and with the type of a custom resource."""
     metadata = value["metadata"]
     found: list[Cause] = []
-    if kind.custom and value.get("kind") != kind.kind:
-        found.append(words.bad_value("kind", value.get("kind"), f"must be {kind.kind}"))
+    if kind.custom:
+        for name, wanted in (("apiVersion", kind.api_version), ("kind", kind.kind)):
+            if value.get(name) != wanted:
+                found.append(words.bad_value(name, value.get(name), f"must be {wanted}"))
     before = old["metadata"] if old is not None else documents.EMPTY
     if old is None:
         found += _name_problems(metadata, kind)
@@ -109,6 +111,11 @@ def problems(value: JsonObject, *, kind: ResourceType, old: JsonObject | None = 
     if metadata.get("finalizers") != before.get("finalizers"):
         found += _finalizer_problems(metadata, before, kind)
     return found
+
+
+def about_given(value: JsonObject, name: str) -> errors.About:
+    """An object of the type that it says it is."""
+    return errors.About(name, value["apiVersion"].rpartition("/")[0], value["kind"])
 
 
 def advice(value: JsonObject, kind: ResourceType) -> list[str]:

@@ -44,6 +44,10 @@ def track(old: JsonObject, value: JsonObject, kind: ResourceType, *, manager: st
         metadata.pop("managedFields", None)
         return
     base = managers.read(given) or managers.read(before)
+    if not base and documents.metadata(old).get("uid"):
+        # An object whose fields nobody owns is not tracked, until somebody applies to it.
+        metadata.pop("managedFields", None)
+        return
     by = Manager(manager, managers.UPDATE, kind.api_version, subresource)
     owners = managers.update(
         old or _zero(kind),

@@ -45,13 +45,7 @@ class Patcher:
         options.check(request, applies=media == _APPLY)
         if media == _APPLY:
             return await self._apply(request, kind, target)
-        try:
-            body = documents.load(request.body)
-        except ValueError as error:
-            problem = grammar.json_problem(request.body.decode("utf-8", "replace")) or str(error)
-            raise errors.bad_request(f"error decoding patch: {problem}") from error
-        if media != _JSON and not isinstance(body, dict):
-            raise errors.bad_request("json: cannot unmarshal array into Go value of type map[string]interface {}")
+        body = _read(request.body, media)
         mode = decoding.validation(request)
 
         def transform(old: JsonObject) -> JsonObject:
@@ -60,8 +54,9 @@ class Patcher:
                 raise errors.rejected()
             # What is cleaned and defaulted in place below must not be the old object's.
             new = documents.copy(new)
-            decoding.check_type(new, kind)
-            _read_again(new, kind, mode, request.warnings)
+            if media == _STRATEGIC:
+                new["apiVersion"], new["kind"] = kind.api_version, kind.kind
+            _read_again(new, kind, mode, request.warnings, body if media == _STRATEGIC else None)
             return new
 
         insists = isinstance(body, dict) and bool(documents.metadata(body).get("resourceVersion"))
@@ -129,16 +124,48 @@ def _patched(old: JsonObject, body: JsonValue, media: str, kind: ResourceType) -
         if media == _STRATEGIC:
             return strategic.strategic_patch(old, body, kind.node)
         return json_patch.json_patch(old, body)
+    except json_patch.PatchMalformed as error:
+        raise errors.bad_request(str(error)) from error
     except json_patch.PatchFailed as error:
         if media == _JSON:
             raise errors.rejected() from error
-        raise errors.bad_request(str(error)) from error
+        raise StatusError(500, "", str(error)) from error
 
 
-def _read_again(value: JsonObject, kind: ResourceType, mode: str, warnings: list[str]) -> None:
-    """Clean what a patch has made; what is wrong with it is the patch's fault."""
+def _read(raw: bytes, media: str) -> JsonValue:
+    """The patch. Raises `StatusError`."""
+    prefix = "" if media == _STRATEGIC else "error decoding patch: "
+    try:
+        body = documents.load(raw)
+    except ValueError as error:
+        problem = grammar.json_problem(raw.decode("utf-8", "replace")) or str(error)
+        raise errors.bad_request(f"{prefix}{problem}") from error
+    wanted: dict[type, str] = {dict: "map[string]interface {}"}
+    if media == _JSON:
+        wanted = {list: "[]handlers.jsonPatchOp", dict: "handlers.jsonPatchOp"}
+    items = [body, *body] if media == _JSON and isinstance(body, list) else [body]
+    for item, (form, name) in zip(items, [*wanted.items()][:1] + [*wanted.items()][1:] * len(items), strict=False):
+        if not isinstance(item, form):
+            why = f"json: cannot unmarshal {decoding.word(item)} into Go value of type {name}"
+            raise errors.bad_request(f"{prefix}{why}")
+    return body
+
+
+def _read_again(
+    value: JsonObject, kind: ResourceType, mode: str, warnings: list[str], patch: JsonObject | None
+) -> None:
+    """Clean what a patch has made; what is wrong with it is the patch's fault. `patch` is a strategic one."""
     shown = documents.copy(value)
-    problem = decoding.mismatched(value, kind)
+    problem: str | None
+    if kind.custom and not value.get("kind"):
+        text = documents.dump({name: shown[name] for name in sorted(shown)}).decode()
+        problem = f"Object 'Kind' is missing in '{text}'"
+    else:
+        problem = decoding.type_problem(value, kind)
+        if problem is None:
+            if not kind.custom:
+                decoding.check_type(value, kind)
+            problem = decoding.mismatched(value, kind, restores=patch is not None)
     if problem is None:
         texts = [f'unknown field "{path}"' for path in decoding.unknown(value, kind)]
         decoding.settle(value, kind)
@@ -147,7 +174,8 @@ def _read_again(value: JsonObject, kind: ResourceType, mode: str, warnings: list
         elif texts and mode != "Ignore":
             warnings.extend(texts)
     if problem is not None:
-        quoted = documents.dump(documents.dump({name: shown[name] for name in sorted(shown)}).decode()).decode()
+        text = documents.dump({name: shown[name] for name in sorted(shown)}).decode()
+        quoted = documents.dump(text if patch is None else strategic.go_text(patch)).decode()
         cause = Cause("FieldValueInvalid", f"Invalid value: {quoted}: {problem}", "patch")
         raise errors.invalid(errors.About(), [cause])
 

@@ -119,7 +119,7 @@ class Writer:
         causes = objects.problems(value, kind=kind) + self._problems(value, None, kind, occasion)
         if causes:
             named = name or value["metadata"].get("generateName", "")
-            raise errors.invalid(errors.About(named, kind.group, value["kind"]), causes)
+            raise errors.invalid(objects.about_given(value, named), causes)
         if self._admission.waits(kind, "CREATE", ""):
             await self._admission.validate(review)
         self._admission.count(review)
@@ -259,7 +259,7 @@ class Writer:
             request.warnings.extend(objects.advice(value, kind))
         causes = objects.problems(value, kind=kind, old=old) + self._problems(value, old, kind, occasion)
         if causes:
-            raise errors.invalid(kind.about_kind(target.name), causes)
+            raise errors.invalid(objects.about_given(value, target.name), causes)
         if waits:
             await self._admission.validate(review)
         if value == old:

@@ -13,6 +13,10 @@ class PatchFailed(Exception):
     """An operation that does not fit the document."""
 
 
+class PatchMalformed(PatchFailed):
+    """A patch that fits no document."""
+
+
 def merge_patch(value: JsonValue, patch: JsonValue) -> JsonValue:
     """The value with a merge patch applied: null removes, objects merge, the rest replaces."""
     if not isinstance(patch, dict):
@@ -45,17 +49,21 @@ def _operate(value: JsonValue, operation: dict[str, JsonValue]) -> JsonValue:
         raise PatchFailed(f"operation {name} has no path")
     match name:
         case "add":
-            return _set(value, _split(path), _needed(operation), insert=True)
+            return _set(value, _split(path), _wanted(path, operation), insert=True)
         case "replace":
-            _find(value, _split(path))
-            return _set(value, _split(path), _needed(operation), insert=False)
+            return _set(value, _split(path), _wanted(path, operation), insert=False)
         case "remove":
             return _remove(value, _split(path))
         case "move" | "copy":
             source = operation.get("from")
             if not isinstance(source, str):
                 raise PatchFailed(f"operation {name} has no from")
-            found = _find(value, _split(source))
+            try:
+                found = _find(value, _split(source))
+            except PatchFailed:
+                if name == "move" or not isinstance(_find(value, _split(source)[:-1]), dict):
+                    raise
+                found = None  # a real server copies what is not there, too
             if name == "move":
                 value = _remove(value, _split(source))
             return _set(value, _split(path), found, insert=True)
@@ -70,23 +78,28 @@ def _operate(value: JsonValue, operation: dict[str, JsonValue]) -> JsonValue:
     raise PatchFailed(f"unexpected kind: {name}")
 
 
-def _needed(operation: dict[str, JsonValue]) -> JsonValue:
-    if "value" not in operation:
-        raise PatchFailed(f"operation {operation.get('op')} has no value")
-    return operation["value"]
+def _wanted(path: str, operation: dict[str, JsonValue]) -> JsonValue:
+    if path == "" and operation.get("op") == "add":
+        raise PatchFailed("nothing can be added to the whole document")
+    return operation.get("value")
 
 
 def _same(left: JsonValue, right: JsonValue) -> bool:
-    if isinstance(left, bool) is not isinstance(right, bool):
+    """Whether two values are written alike: 2 is not 2.0."""
+    if type(left) is not type(right):
         return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(_same(entry, right[name]) for name, entry in left.items())
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(_same, left, right))
     return bool(left == right)
 
 
 def _split(path: str) -> list[str]:
     if path == "":
         return []
-    if not path.startswith("/"):
-        raise PatchFailed(f"path {path!r} does not start with /")
+    # What stands before the first slash counts for nothing, as on a real server.
+    path = path[path.find("/") :] if "/" in path else f"/{path}"
     return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
 
 

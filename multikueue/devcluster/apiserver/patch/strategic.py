@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
-from multikueue.devcluster.apiserver.patch.json_patch import PatchFailed
+from multikueue.devcluster.apiserver.patch.json_patch import PatchFailed, PatchMalformed
 from multikueue.devcluster.apiserver.schema.node import ANY, Node
 
 _DIRECTIVE: Final = "$patch"
 _DELETE: Final = "$deleteFromPrimitiveList/"
 _ORDER: Final = "$setElementOrder/"
 _RETAIN: Final = "$retainKeys"
+_GO_KINDS: Final = {str: "string", int: "int64", float: "float64", bool: "bool"}
 
 
 def strategic_patch(value: JsonObject, patch: JsonObject, kind: Node) -> JsonObject:
@@ -27,10 +28,11 @@ def strategic_patch(value: JsonObject, patch: JsonObject, kind: Node) -> JsonObj
             return {name: _clean(entry) for name, entry in patch.items() if name != _DIRECTIVE}
         if directive == "delete":
             return {}
-        if directive != "merge":
-            raise PatchFailed(f"Unknown patch type: {directive} found in map")
+        raise PatchFailed(f"unknown patch type: {directive} in map: {go_text(patch)}")
     retained = patch.get(_RETAIN)
-    found = {k: v for k, v in value.items() if k in retained} if isinstance(retained, list) else dict(value)
+    if retained is not None and not _retains(patch, retained):
+        raise PatchMalformed("invalid patch format of retainKeys")
+    found = dict(value) if retained is None else {k: v for k, v in value.items() if k in retained}
     for name, entry in patch.items():
         if name in (_DIRECTIVE, _RETAIN) or name.startswith(_ORDER):
             continue
@@ -55,15 +57,50 @@ def strategic_patch(value: JsonObject, patch: JsonObject, kind: Node) -> JsonObj
                 else:
                     found.pop(name, None)
         elif isinstance(entry, list):
+            order = patch.get(_ORDER + name)
+            if isinstance(order, list):
+                _check_order(entry, order, field_kind)
             found[name] = _list(was if isinstance(was, list) else [], entry, field_kind)
         else:
             found[name] = entry
     for name, order in patch.items():
         if name.startswith(_ORDER):
             field = name.removeprefix(_ORDER)
+            if not isinstance(order, list):
+                raise PatchFailed(f"expected a []interface {{}}, but received a {_GO_KINDS.get(type(order), 'map')}")
             if isinstance(found.get(field), list) and isinstance(order, list):
                 found[field] = _ordered(found[field], order, value.get(field), kind.field(field) or ANY)
     return found
+
+
+def _retains(patch: JsonObject, retained: JsonValue) -> bool:
+    return isinstance(retained, list) and all(name in retained for name in patch if not name.startswith("$"))
+
+
+def _check_order(patch: list[JsonValue], order: list[JsonValue], kind: Node) -> None:
+    """What a patch brings must come in the order that it asks for. Raises `PatchFailed`."""
+    key = kind.merge_key
+
+    def name(item: JsonValue) -> JsonValue:
+        return item.get(key) if key and isinstance(item, dict) else item
+
+    rest = iter([name(item) for item in order])
+    kept = [item for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
+    if not all(any(name(item) == wanted for wanted in rest) for item in kept):
+        raise PatchFailed(
+            f"The order in patch list:\n{go_text(patch)}\n doesn't match $setElementOrder list:\n{go_text(order)}\n"
+        )
+
+
+def go_text(value: JsonValue) -> str:
+    """A value as a real server's messages show it."""
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{name}:{go_text(value[name])}" for name in sorted(value)) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(map(go_text, value)) + "]"
+    if value is None:
+        return "<nil>"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _list(old: list[JsonValue], patch: list[JsonValue], kind: Node) -> list[JsonValue]:
@@ -74,14 +111,18 @@ def _list(old: list[JsonValue], patch: list[JsonValue], kind: Node) -> list[Json
         return [_clean(item) for item in patch if set(item) != {_DIRECTIVE}]
     key = kind.merge_key
     if not key:
-        return old + [item for index, item in enumerate(patch) if item not in old and item not in patch[:index]]
+        added = [item for index, item in enumerate(patch) if item not in old and item not in patch[:index]]
+        return _ordered(old + added, patch, old, kind)
     found = list(old)
     inner = kind.items or ANY
     for item in patch:
         if not isinstance(item, dict):
             raise PatchFailed(f"expected an object in a list merged by {key}")
         if key not in item:
-            raise PatchFailed(f"map: {item} does not contain declared merge key: {key}")
+            directive = item.get(_DIRECTIVE)
+            if directive not in (None, "delete", "replace"):
+                raise PatchFailed(f"unknown patch type: {directive} in map: {go_text(item)}")
+            raise PatchFailed(f"map: {go_text(item)} does not contain declared merge key: {key}")
         index = next((i for i, was in enumerate(found) if isinstance(was, dict) and was.get(key) == item[key]), None)
         if item.get(_DIRECTIVE) == "delete":
             found = [was for was in found if not (isinstance(was, dict) and was.get(key) == item[key])]
@@ -89,7 +130,7 @@ def _list(old: list[JsonValue], patch: list[JsonValue], kind: Node) -> list[Json
             found.append(strategic_patch({}, item, inner))
         else:
             found[index] = strategic_patch(found[index], item, inner)
-    return found
+    return _ordered(found, patch, old, kind)
 
 
 def _ordered(items: list[JsonValue], order: list[JsonValue], was: JsonValue, kind: Node) -> list[JsonValue]:

@@ -147,6 +147,25 @@ class _Use(Node):
             self.default = schema["default"]
 
 
+_TIMES: Final = ("v1.Time", "v1.MicroTime")
+
+
+@cache
+def _null_times() -> dict[str, tuple[str, ...]]:
+    """The times that structs write as null when they are not set, by definition: OpenAPI does not tell of them."""
+    found = {}
+    for name, schema in definitions().items():
+        if name.endswith("Condition") or ".ContainerState" in name:
+            times = tuple(
+                field
+                for field, child in schema.get("properties", {}).items()
+                if any(entry.get("$ref", "").endswith(_TIMES) for entry in child.get("allOf", ()))
+            )
+            if times:
+                found[name] = times
+    return found
+
+
 def fill_zero(kind: Node, value: JsonObject) -> JsonObject:
     """Add in place what a struct always writes; returns the same object."""
     for name, field in kind.properties.items():
@@ -175,4 +194,6 @@ def fill_zero(kind: Node, value: JsonObject) -> JsonObject:
                 value[name] = field.default
             elif field.type == "array" or (field.type == "object" and field.additional is not None):
                 value[name] = None
+    for name in _null_times().get(kind.name, ()):
+        value.setdefault(name, None)
     return value

@@ -18,6 +18,7 @@ from multikueue.devcluster.apiserver.schema.values import type_of
 
 _GO_TYPES: Final = {"int32": "int32", "int64": "int64", "double": "float64", "float": "float32"}
 _JSON_WORDS: Final = {"boolean": "bool", "integer": "number"}
+_KINDS: Final = {dict: "map", list: "slice", str: "string", int: "int64", float: "float64", bool: "bool"}
 _RANGES: Final = {"int32": 1 << 31, "int64": 1 << 63}
 _TIME: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.Time"
 _MICRO_TIME: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime"
@@ -26,7 +27,7 @@ _STAMP: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?(
 _NOT_BASE64: Final = re.compile(r"[^A-Za-z0-9+/=\r\n]")
 
 
-def mismatch(value: JsonValue, kind: Node, owner: str, path: str = "") -> str | None:
+def mismatch(value: JsonValue, kind: Node, owner: str, path: str = "", *, restores: bool = False) -> str | None:
     """What is wrong first with a value; None when nothing is. `owner` is the struct that its field belongs to."""
     if value is None:
         return None
@@ -35,6 +36,8 @@ def mismatch(value: JsonValue, kind: Node, owner: str, path: str = "") -> str | 
     actual = type_of(value)
     wanted = kind.type or "object"
     fits = actual == wanted or (wanted == "number" and actual == "integer")
+    if not fits and restores:
+        return _restore_problem(value, kind)
     if not fits:
         word = _JSON_WORDS.get(actual, actual)
         if actual == "number":
@@ -45,9 +48,9 @@ def mismatch(value: JsonValue, kind: Node, owner: str, path: str = "") -> str | 
         for name, entry in value.items():
             field = kind.properties.get(name)
             if field is not None:
-                found = mismatch(entry, field, inner_owner, f"{path}.{name}")
+                found = mismatch(entry, field, inner_owner, f"{path}.{name}", restores=restores)
             elif kind.additional is not None:
-                found = mismatch(entry, kind.additional, owner, path)
+                found = mismatch(entry, kind.additional, owner, path, restores=restores)
             else:
                 continue
             if found is not None:
@@ -55,7 +58,7 @@ def mismatch(value: JsonValue, kind: Node, owner: str, path: str = "") -> str | 
     elif isinstance(value, list):
         if kind.items is not None:
             for entry in value:
-                found = mismatch(entry, kind.items, owner, path)
+                found = mismatch(entry, kind.items, owner, path, restores=restores)
                 if found is not None:
                     return found
     elif isinstance(value, str):
@@ -63,6 +66,18 @@ def mismatch(value: JsonValue, kind: Node, owner: str, path: str = "") -> str | 
     elif actual == "integer" and abs(value) >= _RANGES.get(kind.format, abs(value) + 1):
         return f"json: cannot unmarshal number {value} into Go struct field {owner}{path} of type {kind.format}"
     return None
+
+
+def _restore_problem(value: JsonValue, kind: Node) -> str:
+    """What is said of a document instead of a text."""
+    given = _KINDS[type(value)]
+    if kind.type == "array":
+        return f"cannot restore slice from {given}"
+    if kind.type == "string":
+        return f"cannot convert {given} to string"
+    if kind.type in ("integer", "number", "boolean"):
+        return f"unrecognized type: {_go_type(kind, '')}"
+    return f"cannot restore map from {given}" if not kind.properties else f"cannot restore struct from: {given}"
 
 
 def _text_problem(value: str, kind: Node) -> str | None:
