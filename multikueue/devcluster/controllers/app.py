@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All controllers of one cluster as one thing to run.
+
+Owns the composition: the shared caches, and each controller over them. Promises to go on whatever the API server does:
+one that is away is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import anyio
+
+from multikueue.core.backoff import Backoff
+from multikueue.core.clock import Clock, SystemClock
+from multikueue.devcluster.controllers.caches import Caches
+from multikueue.devcluster.controllers.service_accounts import RootCertificates, ServiceAccounts
+from multikueue.devcluster.pki import Authority
+from multikueue.kube.client import KubeClient
+
+POD_BACKOFF = Backoff(base=10.0, factor=2.0, cap=600.0, jitter=0.0)
+"""How long a Job waits before it replaces a pod that failed."""
+
+
+class Part(Protocol):
+    """One controller."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What runs and how.
+
+    `authority` signs approved certificate requests; its certificate, or `root_ca` (PEM) where the key is not at hand,
+    is put into each namespace as `kube-root-ca.crt`.
+    """
+
+    scheduler: bool = True
+    authority: Authority | None = None
+    root_ca: bytes | None = None
+    pod_backoff: Backoff = POD_BACKOFF
+
+
+class Controllers:
+    """The controllers of the cluster that `client` reaches; `client` is an administrator."""
+
+    def __init__(self, client: KubeClient, options: Options | None = None, *, clock: Clock | None = None) -> None:
+        clock = clock or SystemClock()
+        options = options or Options()
+        self._caches = Caches(client, clock=clock)
+        root_ca = options.authority.certificate if options.authority is not None else options.root_ca
+        self._parts: list[Part] = [ServiceAccounts(client, self._caches, clock=clock)]
+        if root_ca is not None:
+            self._parts.append(RootCertificates(client, self._caches, certificate=root_ca.decode(), clock=clock))
+
+    @property
+    def synced(self) -> bool:
+        """Whether each controller knows its part of the cluster."""
+        return self._caches.synced
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            for part in self.parts:
+                tasks.start_soon(part.run)
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """What runs: the caches first."""
+        return (self._caches, *self._parts)
