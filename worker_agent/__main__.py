@@ -8,15 +8,18 @@ import logging
 import signal
 import sys
 from contextlib import AsyncExitStack
+from random import Random
 
 import anyio
 
+from multikueue.core.clock import SystemClock
 from multikueue.core.errors import MultikueueError
 from multikueue.kube import credentials
 from multikueue.kube.client import KubeClient
 from multikueue.kube.serve import serving
-from worker_agent import logs, options
+from worker_agent import joining, logs, options
 from worker_agent.app import Agent
+from worker_agent.enrolment import Renewer, cluster_uid
 from worker_agent.options import Options
 from worker_agent.service import application
 
@@ -28,18 +31,29 @@ _NO_SERVER = "0"
 async def serve(given: Options) -> None:
     """Run the agent until SIGINT or SIGTERM. Raises `BadInput` for a kubeconfig that cannot be used."""
     async with AsyncExitStack() as stack:
-        hub = await stack.enter_async_context(
-            KubeClient(credentials.load(given.hub_kubeconfig, context=given.hub_context), user_agent="multikueue-agent")
-        )
         worker = await stack.enter_async_context(
             KubeClient(credentials.load(given.kubeconfig, context=given.context), user_agent="multikueue-agent")
         )
+        clock = SystemClock()
+        store = joining.home_of(given, worker)
+        config = await joining.hub_of(given, worker, store, clock=clock)
+        hub = await stack.enter_async_context(KubeClient(config, user_agent="multikueue-agent"))
         agent = Agent(hub, worker, cluster=given.cluster, origin=given.origin, rhythm=given.rhythm)
+        renewer = Renewer(
+            hub,
+            cluster=given.cluster,
+            uid=lambda: cluster_uid(worker),
+            store=store,
+            clock=clock,
+            random=Random(),
+            renewal=given.renewal,
+        )
         if given.health_bind != _NO_SERVER:
             await stack.enter_async_context(serving(application(agent, hub=hub, worker=worker), given.health_bind))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_on_signal, tasks.cancel_scope)
             tasks.start_soon(agent.run)
+            tasks.start_soon(renewer.run)
 
 
 async def _stop_on_signal(scope: anyio.CancelScope) -> None:

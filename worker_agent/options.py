@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 
 from multikueue.api.constants import DEFAULT_ORIGIN
 from multikueue.core.errors import BadInput
+from multikueue.federation.enrolment import MAX_CERTIFICATE_SECONDS, MIN_TOKEN_SECONDS
 from worker_agent.heartbeat import Rhythm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """When in the life of a certificate the next one is asked for, and how long that one is to be good."""
+
+    earliest: float = 0.5
+    latest: float = 0.8
+    seconds: int = MAX_CERTIFICATE_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +27,9 @@ class Options:
     """What the command line says."""
 
     cluster: str
-    hub_kubeconfig: str
+    hub_kubeconfig: str | None = None
+    hub_secret: str | None = None
+    bootstrap_kubeconfig: str | None = None
     hub_context: str | None = None
     kubeconfig: str | None = None
     context: str | None = None
@@ -26,6 +38,7 @@ class Options:
     log_format: str = "json"
     log_level: str = "info"
     rhythm: Rhythm = field(default_factory=Rhythm)
+    renewal: Renewal = field(default_factory=Renewal)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,8 +46,15 @@ def parser() -> argparse.ArgumentParser:
     rhythm = Rhythm()
     flags = argparse.ArgumentParser(prog="mk-worker-agent", description="The agent beside a worker cluster.")
     flags.add_argument("--cluster", required=True, metavar="NAME", help="the MultiKueueCluster that this cluster is")
+    home = flags.add_mutually_exclusive_group(required=True)
+    home.add_argument("--hub-kubeconfig", metavar="FILE", help="the management cluster, as the identity of this agent")
+    home.add_argument(
+        "--hub-secret", metavar="NAMESPACE/NAME", help="the same, kept in a Secret of this cluster instead of a file"
+    )
     flags.add_argument(
-        "--hub-kubeconfig", required=True, metavar="FILE", help="the management cluster, as the identity of this agent"
+        "--bootstrap-kubeconfig",
+        metavar="FILE",
+        help="what `mkctl cluster register` printed: asks for the identity where there is none yet",
     )
     flags.add_argument("--hub-context", help="the context of that kubeconfig")
     flags.add_argument("--kubeconfig", metavar="FILE", help="this cluster; without it the pod's own account")
@@ -46,6 +66,12 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--report-seconds", type=float, default=rhythm.report_seconds, help="(%(default)s)")
     flags.add_argument(
         "--status-window-seconds", type=float, default=rhythm.status_window_seconds, help="(%(default)s)"
+    )
+    flags.add_argument(
+        "--certificate-seconds",
+        type=int,
+        default=MAX_CERTIFICATE_SECONDS,
+        help="how long each certificate is to be good; renewed at 50 to 80 %% of that (%(default)s)",
     )
     flags.add_argument("--log-format", choices=("json", "text"), default="json", help="(%(default)s)")
     flags.add_argument(
@@ -69,9 +95,17 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         )
     if not 0 <= rhythm.status_window_seconds <= rhythm.report_seconds:
         raise BadInput("--status-window-seconds must not be longer than --report-seconds")
+    if not MIN_TOKEN_SECONDS <= given.certificate_seconds <= MAX_CERTIFICATE_SECONDS:
+        raise BadInput(
+            f"--certificate-seconds {given.certificate_seconds}: from {MIN_TOKEN_SECONDS} to {MAX_CERTIFICATE_SECONDS}"
+        )
+    if given.hub_secret is not None and given.hub_secret.count("/") != 1:
+        raise BadInput(f"--hub-secret {given.hub_secret}: expected NAMESPACE/NAME")
     return Options(
         cluster=given.cluster,
         hub_kubeconfig=given.hub_kubeconfig,
+        hub_secret=given.hub_secret,
+        bootstrap_kubeconfig=given.bootstrap_kubeconfig,
         hub_context=given.hub_context,
         kubeconfig=given.kubeconfig,
         context=given.context,
@@ -80,4 +114,5 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         log_format=given.log_format,
         log_level=given.log_level,
         rhythm=rhythm,
+        renewal=Renewal(seconds=given.certificate_seconds),
     )

@@ -206,12 +206,14 @@ class Clusters:
             reason=health.reason,
             message=health.message,
             takes_new_work=not (spec.get("cordoned") or spec.get("drain")),
+            draining=bool(spec.get("drain")),
+            drain_deadline=parse_time(spec["drainDeadline"]) if spec.get("drainDeadline") else None,
             labels=cluster["metadata"].get("labels") or {},
             weight=weight_of(cluster["metadata"].get("annotations") or {}),
             room=self._rooms.of(name),
             reported_at=self._reported_at(name, now),
         )
-        if before is None or (before.available, before.takes_new_work) != (facts.available, facts.takes_new_work):
+        if before is None or _standing(before) != _standing(facts):
             self._absent.pop(name, None)
             self._changed(name)
 
@@ -219,3 +221,8 @@ class Clusters:
         status = self._report(name)
         version = f"{status.get('bootID')}/{status.get('sequence')}/{status.get('time')}"
         return self._rooms.take_report(name, status, version=version, now=now)
+
+
+def _standing(facts: ClusterFacts) -> tuple[object, ...]:
+    """What of a cluster every workload has to hear of."""
+    return facts.available, facts.takes_new_work, facts.draining, facts.drain_deadline

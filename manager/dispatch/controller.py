@@ -27,6 +27,7 @@ from manager.dispatch.mixed_carrier import MixedCarrier
 from manager.dispatch.push_clusters import PushClusters
 from manager.dispatch.push_hosts import PushSettings
 from manager.dispatch.rooms import Rooms
+from manager.registration.controller import RegistrationController
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Phase, mailbox_namespace
@@ -120,6 +121,7 @@ class DispatchController:
             for controller in (self._cluster_controller, self._check_controller, self._workloads):
                 tasks.start_soon(controller.run, name=controller.name)
             tasks.start_soon(self._push.hosts.run, name="multikueue-push")
+            tasks.start_soon(RegistrationController(self._context).run, name="multikueue-registration")
             tasks.start_soon(self._collect_garbage, name="multikueue-garbage")
 
     async def _open_books(self) -> None:

@@ -9,23 +9,42 @@ from typing import Annotated
 
 from pydantic import Field
 
-from multikueue.api.meta import Conditions, KubeObject, WireModel
+from multikueue.api.meta import Conditions, KubeObject, Time, WireModel
 from multikueue.api.resource import CLUSTER_REGISTRATIONS
 from multikueue.api.schema import AGE, Column, Schema
 
 
+class Bootstrap(WireModel):
+    """The one token by which an agent may ask for its first certificate, and until when."""
+
+    id: Annotated[str, Schema(min_length=1, max_length=64)]
+    expiration_time: Time
+
+
 class ClusterRegistrationSpec(WireModel):
-    """What the admin decided: let in, no new work, move the running work away."""
+    """What the admin decided: let in, no new work, move the running work away, by when.
+
+    `clusterUID` is the one cluster that may come; empty, whichever comes first.
+    """
 
     accepted: Annotated[bool, Schema(defaulted=True)] = False
     cordoned: Annotated[bool, Schema(defaulted=True)] = False
     drain: Annotated[bool, Schema(defaulted=True)] = False
+    drain_deadline: Time | None = None
+    cluster_uid: Annotated[str, Schema(max_length=64)] = Field("", alias="clusterUID")
+    bootstrap: Bootstrap | None = None
 
 
 class ClusterRegistrationStatus(WireModel):
-    """What the manager made of it; another uid under the same name is another cluster."""
+    """What the manager made of it; another uid under the same name is another cluster.
+
+    `usedBootstrap` is the token that was redeemed last and `usedBy` the request that redeemed it.
+    """
 
     cluster_uid: Annotated[str, Schema(max_length=64)] = Field("", alias="clusterUID")
+    used_bootstrap: Annotated[str, Schema(max_length=64)] = ""
+    used_by: Annotated[str, Schema(max_length=64)] = ""
+    certificate_expiration_time: Time | None = None
     conditions: Conditions = ()
 
 
@@ -37,6 +56,7 @@ class ClusterRegistration(KubeObject):
         Column(name="Accepted", path=".spec.accepted", type="boolean"),
         Column(name="Cordoned", path=".spec.cordoned", type="boolean"),
         Column(name="Drain", path=".spec.drain", type="boolean", priority=1),
+        Column(name="Expires", path=".status.certificateExpirationTime", type="string", priority=1),
         AGE,
     )
 

@@ -31,6 +31,7 @@ class Rule(Enum):
     LOST = "6a the chosen cluster cannot be reached"
     NO_LONGER_THERE = "6a the chosen cluster has it no longer"
     REFUSED = "6a the chosen cluster refused what it was granted"
+    DRAINED = "6a the chosen cluster is being drained"
     GRANTED = "6b runs on the chosen cluster"
     GRANT = "6b one reserver is chosen"
     GRANT_AT_ONCE = "6b the one cluster with room is chosen without asking"

@@ -136,6 +136,9 @@ class ClusterFacts:
     reason: str = ""
     message: str = ""
     takes_new_work: bool = True
+    draining: bool = False
+    drain_deadline: datetime | None = None
+    """When what still runs on a draining cluster is stopped; None is never."""
     labels: Mapping[str, str] = field(default_factory=dict)
     weight: float = 1.0
     room: StandingRoom | None = None

@@ -54,6 +54,11 @@ def refused(cluster: str, reason: str, message: str) -> str:
     return f'Worker cluster "{cluster}" refused the workload: {reason}: {message}, resetting for re-dispatch'
 
 
+def drained(cluster: str) -> str:
+    """Of a Retry."""
+    return f'Worker cluster "{cluster}" is being drained, resetting for re-dispatch'
+
+
 def waiting(reasons: Iterable[Waiting]) -> str:
     """Of a Pending check: what each cluster waits for."""
     text = "; ".join(map(str, reasons))

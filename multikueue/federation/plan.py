@@ -11,6 +11,7 @@ Promises to be a function of its arguments. Carrying a plan out, in the order th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -172,7 +173,28 @@ def _chosen(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan | None
             return _retry(Rule.NO_LONGER_THERE, messages.NO_LONGER_THERE, actions=losers)
         message = messages.evicted_on_worker(name, observation.message, _state(workload))
         return _retry(Rule.REMOTE_EVICTED, message, actions=(MirrorStatus(name), *losers))
-    return _lost(facts, workload, losers, now) or _granted_plan(workload, observation, losers)
+    return (
+        _lost(facts, workload, losers, now)
+        or _drained(facts, workload, observation, losers, now)
+        or _granted_plan(workload, observation, losers)
+    )
+
+
+def _drained(
+    facts: Facts, workload: WorkloadFacts, observation: Observation, losers: tuple[Remove, ...], now: datetime
+) -> Plan | None:
+    """6a. The chosen cluster is to be empty: what has not begun moves at once, what runs at the deadline."""
+    cluster = facts.cluster(workload.cluster_name)
+    if cluster is None or not cluster.draining:
+        return None
+    left: float | None = None
+    if observation.says(Phase.RUNNING) or observation.says(Phase.FINISHED):
+        if cluster.drain_deadline is None:
+            return None
+        left = (cluster.drain_deadline - now).total_seconds()
+    if left is None or left <= 0:
+        return _retry(Rule.DRAINED, messages.drained(cluster.name), actions=losers)
+    return replace(_granted_plan(workload, observation, losers), requeue_after=left)
 
 
 def _lost(facts: Facts, workload: WorkloadFacts, losers: tuple[Remove, ...], now: datetime) -> Plan | None:

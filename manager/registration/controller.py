@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents' certificate requests, from the first one to the thousandth renewal.
+
+Owns the approval of requests that carry the label of a cluster, the status of ClusterRegistrations, and the end of a
+bootstrap token: once the certificate is in use, or could have been for long, the Secret that the token is bound to is
+removed, and the API server takes the token no more. Runs on the leader only. Promises that a token is written down as
+redeemed before the request that redeems it is approved.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from datetime import datetime, timedelta
+from typing import Final
+
+import anyio
+
+from manager.context import ManagerContext
+from manager.registration.approval import Approve, Deny, Wait, judge
+from manager.workload_status import conditions_of
+from multikueue.api.constants import CLUSTER_LABEL, MAILBOX_OBJECT_NAME
+from multikueue.api.meta import JsonObject
+from multikueue.api.remoteassignment import mailbox_namespace
+from multikueue.api.resource import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_REGISTRATIONS, LEASES, SECRETS
+from multikueue.core import conditions
+from multikueue.core.conditions import FALSE, TRUE, Condition
+from multikueue.core.keys import Key
+from multikueue.core.timestamps import format_time, parse_time
+from multikueue.federation.enrolment import bootstrap_secret
+from multikueue.federation.wire import cluster_label
+from multikueue.kube.certificates import life_of
+from multikueue.kube.client import PatchKind
+from multikueue.kube.controller import Controller, Result
+from multikueue.kube.errors import NotFound
+from multikueue.kube.informer import Change, Informer
+
+_log = logging.getLogger(__name__)
+
+REGISTERED: Final = "Registered"
+_CONTACT_SECONDS: Final = 2.0  # how often it is looked whether a new certificate is in use
+_UNUSED: Final = timedelta(minutes=10)  # a token whose certificate nobody came with in that time ends all the same
+_KEPT: Final = timedelta(seconds=30)  # a request that was answered is kept that long for its agent to read
+
+
+class RegistrationController:
+    """Lets agents in."""
+
+    def __init__(self, context: ManagerContext) -> None:
+        self._context = context
+        self._requests = Informer(
+            context.client,
+            CERTIFICATE_SIGNING_REQUESTS,
+            label_selector=CLUSTER_LABEL,
+            clock=context.clock,
+            random=context.random,
+        )
+        self._controller = Controller[Key](
+            "clusterregistration", self._reconcile, clock=context.clock, metrics=context.metrics.controllers
+        )
+
+    async def run(self) -> None:
+        """Approve and deny until cancelled; the caches must be synced."""
+        self._requests.add_handler(self._on_request)
+        self._context.caches.subscribe(CLUSTER_REGISTRATIONS, self._on_registration)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._requests.run, name="certificate-requests")
+            tasks.start_soon(self._controller.run, name="registrations")
+
+    def _on_request(self, change: Change) -> None:
+        if change.new is not None:
+            self._controller.enqueue(change.key)
+
+    def _on_registration(self, change: Change) -> None:
+        for row in self._requests.store.list():
+            if _cluster_of(row.object()) == change.key.name:
+                self._controller.enqueue(row.key)
+
+    async def _reconcile(self, key: Key) -> Result | None:
+        request = self._requests.store.object(key)
+        if request is None:
+            return None
+        cluster, now = _cluster_of(request), self._context.clock.now()
+        status: JsonObject = request.get("status") or {}
+        decided = {entry["type"]: entry for entry in status.get("conditions") or ()}
+        if "Denied" in decided or "Failed" in decided:
+            return await self._tidy(request, since=parse_time(request["metadata"]["creationTimestamp"]), now=now)
+        if status.get("certificate"):
+            return await self._issued(request, cluster, now)
+        if "Approved" in decided:
+            return None
+        registration = self._context.caches.view(CLUSTER_REGISTRATIONS).object(Key("", cluster))
+        verdict = judge(request, registration, cluster=cluster, namespace=self._context.namespace, now=now)
+        match verdict:
+            case Approve(uid, redeems):
+                assert registration is not None, "nothing is approved without one"
+                message = f"cluster uid {uid}, certificate approved"
+                await self._note(registration, TRUE, "Approved", message, uid=uid, redeems=redeems, request=request)
+                await self._decide(request, "Approved", "RegisteredCluster", message)
+            case Deny(reason, message):
+                if registration is not None:
+                    await self._warn(registration, reason, message)
+                await self._decide(request, "Denied", reason, message)
+            case Wait(message):
+                if registration is not None:
+                    await self._note(registration, FALSE, "WaitsForApproval", message)
+        return None
+
+    async def _decide(self, request: JsonObject, kind: str, reason: str, message: str) -> None:
+        name = request["metadata"]["name"]
+        now = format_time(self._context.clock.now())
+        condition = {"type": kind, "status": TRUE, "reason": reason, "message": message, "lastUpdateTime": now}
+        await self._context.client.patch(
+            CERTIFICATE_SIGNING_REQUESTS,
+            name,
+            {"status": {"conditions": [*((request.get("status") or {}).get("conditions") or ()), condition]}},
+            kind=PatchKind.MERGE,
+            subresource="approval",
+            resource_version=request["metadata"]["resourceVersion"],
+        )
+        _log.info("certificate request %s: %s: %s: %s", name, kind, reason, message)
+
+    async def _warn(self, registration: JsonObject, reason: str, message: str) -> None:
+        """Tell of a refused request without touching what holds: anybody may ask for anything."""
+        status: JsonObject = registration.get("status") or {}
+        entry = conditions.find(conditions_of(status.get("conditions") or ()), REGISTERED)
+        if entry is None or entry.status == FALSE:
+            await self._note(registration, FALSE, reason, message)
+
+    async def _note(
+        self,
+        registration: JsonObject,
+        value: str,
+        reason: str,
+        message: str,
+        *,
+        uid: str = "",
+        redeems: str = "",
+        request: JsonObject | None = None,
+        expires: datetime | None = None,
+    ) -> None:
+        """Write the registration's status, guarded by its version, when it says something new."""
+        metadata, before = registration["metadata"], registration.get("status") or {}
+        old = conditions_of(before.get("conditions") or ())
+        entry = Condition(
+            type=REGISTERED,
+            status=value,
+            reason=reason,
+            message=message,
+            last_transition_time=self._context.clock.now(),
+            observed_generation=metadata.get("generation"),
+        )
+        new = conditions.set_condition(old, entry)
+        patch: JsonObject = {}
+        if new is not old:
+            patch["conditions"] = [_wire(condition) for condition in new]
+        if uid and not before.get("clusterUID"):
+            patch["clusterUID"] = uid
+        if redeems and request is not None:
+            patch |= {"usedBootstrap": redeems, "usedBy": request["metadata"]["uid"]}
+        if expires is not None:
+            patch["certificateExpirationTime"] = format_time(expires)
+        if not {field: item for field, item in patch.items() if before.get(field) != item}:
+            return
+        answer = await self._context.client.patch(
+            CLUSTER_REGISTRATIONS,
+            metadata["name"],
+            {"status": patch},
+            kind=PatchKind.MERGE,
+            subresource="status",
+            resource_version=metadata["resourceVersion"],
+        )
+        self._context.caches.view(CLUSTER_REGISTRATIONS).observe(answer)
+
+    async def _issued(self, request: JsonObject, cluster: str, now: datetime) -> Result | None:
+        life = life_of(base64.b64decode(request["status"]["certificate"]))
+        registration = self._context.caches.view(CLUSTER_REGISTRATIONS).object(Key("", cluster))
+        since = _approved_at(request) or now
+        if registration is not None:
+            message = f"certificate issued, good until {format_time(life.ends)}"
+            await self._note(registration, TRUE, "Issued", message, expires=life.ends)
+            status: JsonObject = registration.get("status") or {}
+            if status.get("usedBy") == request["metadata"]["uid"]:
+                if not self._in_use(cluster, since) and now < since + _UNUSED:
+                    return Result(after=_CONTACT_SECONDS)
+                await self._end_token(cluster, str(status.get("usedBootstrap") or ""))
+        return await self._tidy(request, since=since, now=now)
+
+    def _in_use(self, cluster: str, since: datetime) -> bool:
+        lease = self._context.caches.view(LEASES).object(Key(mailbox_namespace(cluster), MAILBOX_OBJECT_NAME))
+        renewed = str(((lease or {}).get("spec") or {}).get("renewTime") or "")
+        return bool(renewed) and parse_time(renewed) > since
+
+    async def _end_token(self, cluster: str, token_id: str) -> None:
+        name = bootstrap_secret(cluster, token_id)
+        if self._context.caches.view(SECRETS).get(Key(self._context.namespace, name)) is None:
+            return
+        try:
+            await self._context.client.delete(SECRETS, name, namespace=self._context.namespace)
+        except NotFound:
+            return
+        _log.info("cluster %s: its bootstrap token is redeemed and ended", cluster)
+
+    async def _tidy(self, request: JsonObject, *, since: datetime, now: datetime) -> Result | None:
+        """Remove a request that was answered: an agent's next one has the same name."""
+        if now < since + _KEPT:
+            return Result(after=(since + _KEPT - now).total_seconds())
+        metadata = request["metadata"]
+        try:
+            await self._context.client.delete(CERTIFICATE_SIGNING_REQUESTS, metadata["name"], uid=metadata["uid"])
+        except NotFound:
+            return None
+        return None
+
+
+def _cluster_of(request: JsonObject) -> str:
+    """The cluster that a request says it is of: the whole name in the annotation, what fits of it in the label."""
+    metadata = request["metadata"]
+    label = str((metadata.get("labels") or {}).get(CLUSTER_LABEL, ""))
+    named = str((metadata.get("annotations") or {}).get(CLUSTER_LABEL, ""))
+    return named if named and cluster_label(named) == label else label
+
+
+def _approved_at(request: JsonObject) -> datetime | None:
+    for entry in request["status"].get("conditions") or ():
+        if entry["type"] == "Approved" and entry.get("lastUpdateTime"):
+            return parse_time(entry["lastUpdateTime"])
+    return None
+
+
+def _wire(condition: Condition) -> JsonObject:
+    wire: JsonObject = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": format_time(condition.last_transition_time),
+    }
+    if condition.observed_generation is not None:
+        wire["observedGeneration"] = condition.observed_generation
+    return wire
