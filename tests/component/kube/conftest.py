@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real API server for the tests of the runtime, one for all of them."""
+"""The API servers for the tests of the runtime, one of each for all of them: a real one, and the embedded one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,19 @@ from multikueue.devcluster.binaries import acquire
 from multikueue.devcluster.binaries.provider import BinariesProvider
 from multikueue.devcluster.cluster import Cluster
 from multikueue.devcluster.provider import ClusterSpec
+from tests.support.embedded_process import embedded_cluster
 
 
-@pytest.fixture(scope="session")
-async def api_server(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    """A cluster of etcd and kube-apiserver alone: nothing else writes."""
+@pytest.fixture(scope="session", params=["embedded", pytest.param("binaries", marks=pytest.mark.binaries)])
+async def api_server(
+    anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Cluster]:
+    """A cluster of an API server alone: nothing else writes."""
+    if request.param == "embedded":
+        with embedded_cluster(tmp_path_factory.mktemp("embedded")) as cluster:
+            async with cluster:
+                yield cluster
+        return
     if acquire.find() is None:
         pytest.skip("no etcd and kube-apiserver here: run `mkctl binaries` or set KUBEBUILDER_ASSETS")
     folder: Path = tmp_path_factory.mktemp("api-server")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ordinary faults of `docs/adr/0001`, each on a real API server or a faulty proxy in front of one."""
+"""The ordinary faults of `docs/adr/0001`, on a real API server and the embedded one, or a faulty proxy in front."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from multikueue.kube.tokens import FileToken
 from tests.support.faulty_proxy import http_proxy, tcp_proxy
 from tests.support.stub_api import status_answer
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("api-server")]
+pytestmark = pytest.mark.xdist_group("api-server")
 
 FAST = Backoff(base=0.05, cap=0.5)
 

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The embedded API server as a process of its own, with TLS, client certificates and a file for its data."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from multikueue.devcluster import probes
+from multikueue.devcluster.cluster import API_SERVER, Cluster
+from multikueue.devcluster.pki import Authority, new_key, write_private
+from multikueue.devcluster.ports import LOOPBACK, PortRegistry
+from multikueue.devcluster.processes.process import Process, ProcessSpec
+
+
+@contextmanager
+def embedded_cluster(folder: Path) -> Iterator[Cluster]:
+    """A cluster of that one process, not started yet; its port is given back at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    authority = Authority.load_or_create(folder, name="embedded-ca")
+    certificate, key = authority.serving("apiserver", hosts=[LOOPBACK]).write(folder, name="apiserver")
+    signing = folder / "service-accounts.key"
+    if not signing.exists():
+        write_private(signing, new_key())
+    with PortRegistry() as ports:
+        port = ports.take()
+        server = f"https://{LOOPBACK}:{port}"
+
+        async def ready() -> bool:
+            return await probes.answers_ok(f"{server}/readyz", ca=authority.certificate)
+
+        arguments = [
+            *(sys.executable, "-m", "multikueue.devcluster.apiserver"),
+            *("--port", str(port), "--signing-key", str(signing), "--data", str(folder / "data.sqlite")),
+            *("--certificate", str(certificate), "--key", str(key), "--client-ca", str(folder / "ca.crt")),
+        ]
+        spec = ProcessSpec(
+            name=API_SERVER,
+            arguments=arguments,
+            folder=Path(__file__).parents[2],
+            log=folder / "apiserver.log",
+            ready=ready,
+        )
+        yield Cluster(name="embedded", folder=folder, server=server, authority=authority, components=[Process(spec)])
