@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from multikueue.devcluster.apiserver import decoding, documents, errors
+from multikueue.devcluster.apiserver import decoding, documents, errors, ownership, words
 from multikueue.devcluster.apiserver.auth.rbac import Authorizer
 from multikueue.devcluster.apiserver.auth.tokens import ISSUER, Tokens
 from multikueue.devcluster.apiserver.documents import JsonObject
@@ -24,23 +24,31 @@ class Reviews:
         """POST of a review. Raises `StatusError`."""
         body = decoding.read(request, kind)
         spec = documents.child(body, "spec")
+        if kind.kind == "SelfSubjectReview":
+            body = {"metadata": {"creationTimestamp": self._world.stamp()}}
+            body["status"] = {"userInfo": request.user.document()}
+            return answer(201, {"kind": kind.kind, "apiVersion": kind.api_version, **body})
+        _drop_empty(spec)
+        if kind.namespaced:
+            body["metadata"]["namespace"] = target.namespace
+        manager = ownership.manager_of(request)
+        ownership.track({}, body, kind, manager=manager, subresource="", now=self._world.stamp())
         match kind.kind:
-            case "SelfSubjectReview":
-                body = {"metadata": {"creationTimestamp": self._world.stamp()}}
-                body["status"] = {"userInfo": request.user.document()}
             case "SelfSubjectAccessReview":
+                _check_attributes(spec)
                 body["status"] = self._access(request.user, spec)
             case "SubjectAccessReview" | "LocalSubjectAccessReview":
-                if not spec.get("user") and not spec.get("groups"):
-                    text = 'Invalid value: "": at least one of user or group must be specified'
-                    cause = errors.Cause("FieldValueInvalid", text, "spec.user")
-                    raise errors.invalid(kind.about_kind(), [cause])
+                _check_attributes(spec, namespace=target.namespace, user=True)
                 extra = {key: tuple(values) for key, values in documents.child(spec, "extra").items()}
                 user = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
                 body["status"] = self._access(user, spec)
             case "SelfSubjectRulesReview":
-                body["status"] = self._rules(request.user, spec.get("namespace", ""))
+                if not spec.get("namespace"):
+                    raise errors.bad_request("no namespace on request")
+                body["status"] = self._rules(request.user, spec["namespace"])
             case "TokenReview":
+                if not spec.get("token"):
+                    raise errors.bad_request("token is required for TokenReview in authentication")
                 body["status"] = self._token(spec)
         return answer(201, {"kind": kind.kind, "apiVersion": kind.api_version, **body})
 
@@ -76,6 +84,36 @@ class Reviews:
         audiences = spec.get("audiences") or []
         found = self._tokens.check(spec.get("token", ""), audiences)
         if found is None:
-            return {"user": {}, "error": "invalid bearer token"}
+            return {"user": {}, "error": self._tokens.refusal(spec.get("token", ""), audiences)}
         user, fitting = found
         return {"authenticated": True, "user": user.document(), "audiences": fitting or [ISSUER]}
+
+
+def _drop_empty(spec: JsonObject) -> None:
+    """An empty text is the same as none."""
+    for attributes in (spec.get("resourceAttributes"), spec.get("nonResourceAttributes")):
+        if isinstance(attributes, dict):
+            for name in [name for name, entry in attributes.items() if entry == ""]:
+                del attributes[name]
+
+
+def _check_attributes(spec: JsonObject, *, namespace: str = "", user: bool = False) -> None:
+    """What is asked about must be one thing, of somebody, in its place. Raises `StatusError`."""
+    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    found = []
+    shown = {"Path": path.get("path", ""), "Verb": path.get("verb", "")} if isinstance(path, dict) else {}
+    if resource is not None and path is not None:
+        text = "cannot be specified in combination with resourceAttributes"
+        found.append(words.bad_value("spec.nonResourceAttributes", shown, text))
+    elif resource is None and path is None:
+        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        found.append(words.bad_value("spec.resourceAttributes", None, text))
+    if user and not spec.get("user") and not spec.get("groups"):
+        found.append(words.bad_value("spec.user", "", "at least one of user or group must be specified"))
+    if namespace and isinstance(resource, dict) and resource.get("namespace", "") != namespace:
+        text = "must match metadata.namespace"
+        found.append(words.bad_value("spec.resourceAttributes.namespace", resource.get("namespace", ""), text))
+    if namespace and path is not None:
+        found.append(words.bad_value("spec.nonResourceAttributes", shown, "disallowed on this kind of request"))
+    if found:
+        raise errors.invalid(errors.About(group="authorization.k8s.io"), found)

@@ -82,6 +82,7 @@ class ApiServer:
         self.authorizer = Authorizer(world)
         self.tokens = Tokens(world, signing_key)
         self.authentication = Authentication(tokens=self.tokens, authorizer=self.authorizer, static=static_tokens)
+        self.authentication.refused = self._may_not
         self.admission = Admission(world, self.hooks)
         rights = Escalation(self.authorizer)
         self.admission.guard, self.admission.guard_creation = rights.check, rights.check_creation
@@ -235,9 +236,20 @@ class ApiServer:
             return "delete" if meant.name else "deletecollection"
         return _VERBS.get(method, "")
 
-    def _check(self, request: Request, meant: Target, verb: str) -> None:
+    def _may_not(self, request: Request, user: User, prefix: str) -> StatusError:
+        meant = target(request.path)
+        try:
+            if meant is None or not meant.resource:
+                self.authorizer.check_path(user, verb=f"{prefix}:{request.method.lower()}", path=request.path)
+            else:
+                self._check(request, meant, f"{prefix}:{self._verb(request, meant)}", user=user)
+        except StatusError as error:
+            return error
+        return errors.unauthorized()
+
+    def _check(self, request: Request, meant: Target, verb: str, *, user: User | None = None) -> None:
         """Raises `StatusError` unless whoever asks may do that."""
-        user = request.user
+        user = user or request.user
         if MASTERS in user.groups:
             return
         name = meant.name
@@ -387,7 +399,7 @@ class ApiServer:
                     return self._openapi.v2()
                 return self._openapi.document(path.removeprefix("/openapi/v3/"))
             case "openid" if path == "/openid/v1/jwks":
-                return answer(200, self.tokens.keys())
+                return Answer(200, documents.dump(self.tokens.keys()), "application/jwk-set+json")
             case ".well-known" if path == "/.well-known/openid-configuration":
                 return answer(200, self.tokens.configuration())
             case "faults" if MASTERS in request.user.groups:

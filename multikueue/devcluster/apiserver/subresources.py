@@ -12,7 +12,8 @@ from typing import Final
 from multikueue.core.timestamps import format_time
 from multikueue.devcluster.apiserver import decoding, documents, errors, ownership, versions
 from multikueue.devcluster.apiserver.admission import selects
-from multikueue.devcluster.apiserver.auth.tokens import ISSUER, Tokens
+from multikueue.devcluster.apiserver.auth import issuing
+from multikueue.devcluster.apiserver.auth.tokens import Tokens
 from multikueue.devcluster.apiserver.deleting import Deleter, Options
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.patch import json_patch
@@ -21,8 +22,6 @@ from multikueue.devcluster.apiserver.resources import ResourceType
 from multikueue.devcluster.apiserver.world import World
 from multikueue.devcluster.apiserver.writing import Writer
 
-_DEFAULT_SECONDS: Final = 3600
-_LEAST_SECONDS: Final = 600
 _SCALE_PATHS: Final = {
     "specReplicasPath": ".spec.replicas",
     "statusReplicasPath": ".status.replicas",
@@ -141,51 +140,7 @@ class Subresources:
 
     def issue_token(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """POST of a service account's `token`. Raises `StatusError`."""
-        account = self._object(kind, target)
-        body = decoding.decode(request)
-        spec = documents.child(body, "spec") if isinstance(body, dict) else {}
-        seconds = spec.get("expirationSeconds") or _DEFAULT_SECONDS
-        about = errors.About(target.name, "authentication.k8s.io", "TokenRequest")
-        if seconds < _LEAST_SECONDS:
-            text = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
-            raise errors.invalid(about, [errors.Cause("FieldValueInvalid", text, "spec.expirationSeconds")])
-        audiences = spec.get("audiences") or [ISSUER]
-        bound: dict[str, JsonObject] = {}
-        reference = documents.child(spec, "boundObjectRef")
-        if reference:
-            plural = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}.get(reference.get("kind", ""), "")
-            key = reference["name"] if plural == "nodes" else f"{target.namespace}/{reference.get('name')}"
-            found = self._world.get(plural, key) if plural else None
-            if found is None:
-                raise errors.not_found(errors.About(reference.get("name", ""), "", plural))
-            bound[plural.removesuffix("s")] = {"name": reference["name"], "uid": found["metadata"]["uid"]}
-        token = self._tokens.issue(
-            namespace=target.namespace,
-            name=target.name,
-            uid=account["metadata"]["uid"],
-            audiences=audiences,
-            seconds=seconds,
-            bound=bound,
-        )
-        ends = self._world.now() + timedelta(seconds=seconds)
-        return answer(
-            201,
-            {
-                "kind": "TokenRequest",
-                "apiVersion": "authentication.k8s.io/v1",
-                "metadata": {
-                    "name": target.name,
-                    "namespace": target.namespace,
-                    "creationTimestamp": self._world.stamp(),
-                },
-                "spec": {
-                    "audiences": audiences,
-                    "expirationSeconds": seconds,
-                    "boundObjectRef": reference or None,
-                },
-                "status": {"token": token, "expirationTimestamp": format_time(ends)},
-            },
-        )
+        return issuing.issue(request, self._object(kind, target), world=self._world, tokens=self._tokens)
 
     async def finalize(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """PUT of a namespace's `finalize`. Raises `StatusError`."""

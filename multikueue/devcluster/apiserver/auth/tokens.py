@@ -76,7 +76,8 @@ class Tokens:
         if claims is None or not claims.get("nbf", 0) <= now + 60 or now >= claims.get("exp", 0):
             return None
         wanted = list(audiences) or [ISSUER]
-        fitting = [audience for audience in claims.get("aud", ()) if audience in wanted]
+        given = claims.get("aud", ())
+        fitting = [audience for audience in wanted if audience in given]
         if not fitting:
             return None
         private = documents.child(claims, "kubernetes.io")
@@ -98,6 +99,15 @@ class Tokens:
             extra[f"authentication.kubernetes.io/{kind}-uid"] = (bound["uid"],)
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
         return User(claims["sub"], groups, account["uid"], extra), fitting
+
+    def refusal(self, token: str, audiences: Sequence[str] = ()) -> str:
+        """Why a token is worth nothing, as reviews say it."""
+        claims, wanted = self._claims(token), list(audiences) or [ISSUER]
+        why = "invalid bearer token"
+        if claims is None or set(wanted) & set(claims.get("aud", ())):
+            return why
+        given, asked = (" ".join(f'"{entry}"' for entry in values) for values in (claims.get("aud", ()), wanted))
+        return f"[{why}, token audiences [{given}] is invalid for the target audiences [{asked}]]"
 
     def keys(self) -> JsonObject:
         """The public keys (`/openid/v1/jwks`)."""
