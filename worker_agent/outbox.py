@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saying to the hub what became of each assignment.
 
-Owns batching: a word that somebody waits for goes out at once, that a job runs and how far it is waits for the rest of
-a window and is sent as one; a word that was said already is not sent. Promises that the newest word gets there in
-the end, that sequence numbers of one boot only grow, and that a status never lands on another assignment of that name.
+Owns batching: a word that somebody waits for goes out at once; that a job runs and how far it is waits for a while and
+is sent as one, and the longer the more was sent; a word that was said already is not sent. Promises that the newest
+word gets there in the end, that sequence numbers of one boot only grow, and that a status never lands on another
+assignment of that name.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from worker_agent.hub import HubClient
 _log = logging.getLogger(__name__)
 
 _SENDERS: Final = 8
+_FIRST_SHARE: Final = 0.3  # of the window: a job's pods start within a moment of each other
+_LONGEST: Final = 4
 _BACKOFF: Final = Backoff(base=0.05, factor=2.0, cap=5.0, jitter=0.3)
 
 
@@ -37,7 +40,8 @@ class _Letter:
     uid: str
     word: Word
     sent: Word | None = None
-    sent_at: float = float("-inf")
+    sent_at: float | None = None
+    progress: int = 0
 
 
 class Outbox:
@@ -72,8 +76,14 @@ class Outbox:
         if _is_news(before, word):
             self._controller.enqueue(name)
         else:
-            waited = self._clock.monotonic() - letter.sent_at
-            self._controller.queue.add_after(name, self._window - waited)
+            self._controller.queue.add_after(name, self._pause(letter))
+
+    def _pause(self, letter: _Letter) -> float:
+        """How long progress waits for more: a little at first, and longer the more of it there was."""
+        if letter.sent_at is None:
+            return self._window * _FIRST_SHARE
+        pause = self._window * min(2**letter.progress, _LONGEST)
+        return max(0.0, letter.sent_at + pause - self._clock.monotonic())
 
     def forget(self, name: str) -> None:
         """The assignment is gone."""
@@ -113,6 +123,8 @@ class Outbox:
         except Invalid as error:
             # The test of the uid failed, or the server does not take the status: neither gets better by repeating.
             _log.warning("assignment %s: the hub refused the status: %s", name, error)
+        if letter.sent is not None and letter.sent.phase is word.phase:
+            letter.progress += 1
         letter.sent, letter.sent_at = word, self._clock.monotonic()
         return None
 
@@ -123,6 +135,6 @@ def _is_news(before: Word, word: Word) -> bool:
     That a job runs is for watching: the hub has granted it and decides nothing more, and a moment later there is more
     to tell, or for a short job already its end.
     """
-    if before.epoch == word.epoch and word.phase is Phase.RUNNING:
+    if word.phase is Phase.RUNNING:
         return False
     return (before.epoch, before.phase, before.reason) != (word.epoch, word.phase, word.reason)
