@@ -34,6 +34,7 @@ class Definitions:
         self._served: dict[str, tuple[int, JsonObject]] = {}
         for value in world.objects(COLLECTION):
             self._serve(value)
+            self._accept(value["metadata"]["name"], value)  # the last process may have ended before it did so
         world.store.listen(self._changed)
 
     def problems(self, value: JsonObject) -> list[Cause]:
