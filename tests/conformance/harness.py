@@ -51,6 +51,7 @@ _UUID: Final = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0
 _TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _DOCUMENT: Final = re.compile(r'Invalid value: "(?:\{|map\[).*[\]}]": ', re.DOTALL)
 _MISSING: Final = re.compile(r"is missing in '\{.*\}'", re.DOTALL)
+_RECORDED: Final = re.compile(r"in record \((\d+)\)")
 _VERSION_WORDS: Final = re.compile(r"(ResourceVersion in (?:precondition|object meta)): (\d+)")
 
 
@@ -355,6 +356,9 @@ class Normalizer:
     def value(self, value: Json, key: str = "") -> Json:
         """One document, comparable."""
         if isinstance(value, dict):
+            if _is_collection(value):
+                # A real server's own leases move on the version of every list.
+                value = {**value, "metadata": {**value["metadata"], "resourceVersion": "<version of the store>"}}
             found = {name: self.value(entry, name) for name, entry in value.items()}
             if key == "details" and isinstance(found.get("causes"), list):
                 # A real server validates metadata twice or thrice and tells each time.
@@ -363,9 +367,6 @@ class Normalizer:
                 found["causes"].sort(key=lambda cause: json.dumps(cause, sort_keys=True))
             if key == "body" and found.get("reason") == "Invalid" and " is invalid: [" in str(found.get("message")):
                 found["message"] = found["message"].partition(" is invalid: [")[0] + " is invalid: [<the causes>]"
-            if _is_collection(found):
-                # A real server's own leases move on the version of every list.
-                found["metadata"] = {**found["metadata"], "resourceVersion": "<version of the store>"}
             return found
         if isinstance(value, list):
             if key == "managedFields":
@@ -374,6 +375,8 @@ class Normalizer:
             return [self.value(entry, key) for entry in value]
         if not isinstance(value, str):
             return value
+        if key == "continue" and value:
+            return "<the rest>"
         if key == "resourceVersion" and value.isdigit() and value != "0":
             return self._versions.setdefault(value, f"<version {len(self._versions) + 1}>")
         return self._text(value)
@@ -382,6 +385,7 @@ class Normalizer:
         value = _UUID.sub(lambda m: self._uids.setdefault(m[0], f"<uid {len(self._uids) + 1}>"), value)
         value = _TIME.sub("<time>", value)
         value = _VERSION_WORDS.sub(lambda m: f"{m[1]}: {self._versions.get(m[2], m[2])}", value)
+        value = _RECORDED.sub(lambda m: f"in record ({self._versions.get(m[1], m[1])})", value)
         for prefix in self._prefixes:
             pattern = re.escape(prefix) + _SUFFIX
             value = re.sub(pattern, lambda m: self._names.setdefault(m[0], f"<name {len(self._names) + 1}>"), value)

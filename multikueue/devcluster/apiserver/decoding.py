@@ -20,7 +20,7 @@ from multikueue.devcluster.apiserver.schema.forms import mismatch
 from multikueue.devcluster.apiserver.schema.node import Node
 
 _METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-_READ: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
+READ: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
 # Which optional fields are pointers, so that an empty value is one, is not told by OpenAPI.
 _TEXT_POINTERS: Final = frozenset(
     {"storageClassName", "volumeMode", "ingressClassName", "runtimeClassName", "holderIdentity", "ipFamilyPolicy"}
@@ -69,12 +69,8 @@ def read(request: Request, kind: ResourceType) -> JsonObject:
     mode = validation(request)
     if media == protobuf.MEDIA_TYPE and not kind.custom:
         value = protobuf.decode(body)
-    elif media and (media not in _READ or media == protobuf.MEDIA_TYPE):
-        raise errors.StatusError(
-            415,
-            "UnsupportedMediaType",
-            f"the body of the request was in an unknown format - accepted media types include: {', '.join(_READ)}",
-        )
+    elif media and (media not in READ or media == protobuf.MEDIA_TYPE):
+        raise unknown_format()
     else:
         is_yaml = media.endswith("yaml")
         found = _parse(body, kind, twice=twice if is_yaml else None)
@@ -91,32 +87,42 @@ def read(request: Request, kind: ResourceType) -> JsonObject:
     return value
 
 
+def unknown_format() -> errors.StatusError:
+    """The answer to a body of a type that nobody reads."""
+    listed = f"accepted media types include: {', '.join(READ)}"
+    text = f"the body of the request was in an unknown format - {listed}"
+    return errors.StatusError(415, "UnsupportedMediaType", text)
+
+
 def _parse(body: bytes, kind: ResourceType, *, twice: list[str] | None) -> JsonValue:
     """The body as JSON, or as YAML when there is a list for what YAML says twice."""
-
-    def unrecognized(why: str) -> errors.StatusError:
-        return errors.bad_request(
-            f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({_shown(body)})"
-        )
-
     try:
-        value = documents.load(body) if twice is None else grammar.load_yaml(body, twice=twice)
+        return head(body, is_yaml=twice is not None, twice=twice)
+    except errors.StatusError as error:
+        raise errors.bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): {error.message} ({_shown(body)})"
+        ) from error
+
+
+def head(body: bytes, *, is_yaml: bool, twice: list[str] | None = None) -> JsonObject | None:
+    """The body, whose type can be told; None when it says null. Raises `StatusError`."""
+    untold = "couldn't get version/kind; json parse error: "
+    try:
+        value = grammar.load_yaml(body, twice=twice) if is_yaml else documents.load(body)
     except ValueError as error:
-        if twice is not None:
-            raise unrecognized(str(error)) from error
+        if is_yaml:
+            raise errors.bad_request(str(error)) from error
         problem = grammar.json_problem(body.decode("utf-8", "replace"))
-        raise unrecognized(f"couldn't get version/kind; json parse error: {problem or error}") from error
+        raise errors.bad_request(f"{untold}{problem or error}") from error
     if value is None:
-        return value
+        return None
     if not isinstance(value, dict):
-        why = f"json: cannot unmarshal {_WORDS[type(value)]} into {_HEAD}"
-        raise unrecognized(f"couldn't get version/kind; json parse error: {why}")
+        raise errors.bad_request(f"{untold}json: cannot unmarshal {word(value)} into {_HEAD}")
     for name in ("apiVersion", "kind"):
         entry = value.get(name)
         if entry is not None and not isinstance(entry, str):
-            word = _WORDS.get(type(entry), "object")
-            why = f"json: cannot unmarshal {word} into Go struct field .{name} of type string"
-            raise unrecognized(f"couldn't get version/kind; json parse error: {why}")
+            where = f"Go struct field .{name} of type string"
+            raise errors.bad_request(f"{untold}json: cannot unmarshal {word(entry)} into {where}")
     return value
 
 

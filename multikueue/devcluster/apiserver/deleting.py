@@ -8,16 +8,17 @@ until their controller has emptied them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 from urllib.parse import parse_qs
 
 from multikueue.core.timestamps import format_time
-from multikueue.devcluster.apiserver import decoding, documents, errors, objects, selectors, versions
+from multikueue.devcluster.apiserver import decoding, documents, errors, objects, protobuf, selectors, versions
 from multikueue.devcluster.apiserver.admission import Admission, Review, new_options
 from multikueue.devcluster.apiserver.documents import JsonObject
 from multikueue.devcluster.apiserver.options import dry_run_problems
+from multikueue.devcluster.apiserver.reading import continue_token, number, open_token
 from multikueue.devcluster.apiserver.requests import Answer, Request, Target, answer
 from multikueue.devcluster.apiserver.resources import ResourceType
 from multikueue.devcluster.apiserver.storage.entry import Entry
@@ -31,6 +32,26 @@ _RETURNED: Final = frozenset(
     {"pods", "services", "resourcequotas", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims"}
     | {"podtemplates", "namespaces"}
 )
+
+
+_JOBS: Final = "jobs.batch"
+_LEFT_BEHIND: Final = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
+_FORMS: Final[dict[str, tuple[type, str]]] = {
+    "gracePeriodSeconds": (int, "int64"),
+    "preconditions": (dict, "v1.Preconditions"),
+    "orphanDependents": (bool, "bool"),
+    "propagationPolicy": (str, "v1.DeletionPropagation"),
+    "dryRun": (list, "[]string"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    entries: list[Entry]
+    metadata: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +76,25 @@ class Deleter:
 
     async def delete(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """DELETE of one object. Raises `StatusError`."""
-        options = read_options(request)
+        options = self._completed(read_options(request), kind, request)
         entry, value = await self._admitted(request, kind, target, options)
         kept = self.begin(kind, entry, value, options)
         if kept is not None:
             return answer(200, versions.outward(kept, kind))
         if kind.collection in _RETURNED:
-            value["metadata"]["resourceVersion"] = str(entry.version)
             return answer(200, value)
         return answer(200, errors.success(kind.about(target.name, value["metadata"]["uid"])))
 
     async def delete_collection(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """DELETE of all that is selected. Raises `StatusError`."""
-        options = read_options(request)
-        selection = selectors.selection(request.query, kind)
-        prefix = f"{target.namespace}/" if kind.namespaced and target.namespace else ""
-        gone = []
-        for entry in list(self._world.store.collection(kind.collection).entries(prefix=prefix)):
+        options = self._completed(read_options(request), kind, request)
+        page = self._page(request, kind, target)
+        items = []
+        for entry in page.entries:
             value = entry.parse()
-            if not selection.matches(value, kind):
-                continue
-            name = value["metadata"]["name"]
-            one = Target(kind.group, kind.version, kind.plural, value["metadata"].get("namespace", ""), name)
+            items.append(entry.parse())
+            metadata = value["metadata"]
+            one = Target(kind.group, kind.version, kind.plural, metadata.get("namespace", ""), metadata["name"])
             try:
                 current, value = await self._admitted(request, kind, one, options)
             except errors.StatusError as error:
@@ -84,14 +102,43 @@ class Deleter:
                     continue
                 raise
             self.begin(kind, current, value, options)
-            gone.append(value)
-        metadata = {"resourceVersion": str(self._world.store.version)}
-        if not kind.custom:
-            for value in gone:
-                del value["kind"], value["apiVersion"]
+        for item in items:
+            versions.outward(item, kind)
+            if not kind.custom:
+                del item["kind"], item["apiVersion"]
         return answer(
-            200, {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": metadata, "items": gone}
+            200, {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": page.metadata, "items": items}
         )
+
+    def _page(self, request: Request, kind: ResourceType, target: Target) -> _Page:
+        """What a deletion of many selects. Raises `StatusError`."""
+        query = request.query
+        selection = selectors.selection(query, kind)
+        limit = max(0, number(query.get("limit", "")))
+        after = open_token(query["continue"])[1] if query.get("continue") else ""
+        prefix = f"{target.namespace}/" if kind.namespaced and target.namespace else ""
+        rows = self._world.store.collection(kind.collection)
+        found = [
+            entry
+            for entry in rows.entries(prefix=prefix, after=after)
+            if selection.everything or selection.matches(entry.parse(), kind)
+        ]
+        metadata: JsonObject = {"resourceVersion": str(self._world.store.version)}
+        if kind.custom:
+            metadata["continue"] = ""
+        if limit and len(found) > limit:
+            metadata["continue"] = continue_token(self._world.store.version, found[limit - 1].key)
+            if selection.everything:
+                metadata["remainingItemCount"] = len(found) - limit
+            found = found[:limit]
+        return _Page(found, metadata)
+
+    def _completed(self, options: Options, kind: ResourceType, request: Request) -> Options:
+        """Jobs leave their pods behind, when nobody says otherwise."""
+        if kind.collection != _JOBS or options.policy:
+            return options
+        request.warnings.append(_LEFT_BEHIND)
+        return replace(options, policy="Orphan")
 
     def remove(self, kind: ResourceType, key: str, last: JsonObject | None = None) -> None:
         """Take an object out of the store, whatever it says; nothing happens when it is gone."""
@@ -120,7 +167,15 @@ class Deleter:
         marked = "deletionTimestamp" in metadata
         if not finalizers and not grace:
             if not options.dry_run:
+                if grace is not None:
+                    # What is given a grace is told that it is over before it goes.
+                    self._mark(metadata, 0)
+                    if not marked and metadata.get("generation"):
+                        metadata["generation"] += 1
+                    self._world.store.put(kind.collection, entry.key, value)
                 self.remove(kind, entry.key)
+                if grace is not None:
+                    metadata["resourceVersion"] = str(self._world.store.version)
             return None
         before = documents.copy(value)
         if marked:
@@ -174,14 +229,17 @@ class Deleter:
         value = entry.parse()
         metadata = value["metadata"]
         if options.uid and options.uid != metadata["uid"]:
-            text = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {metadata['uid']}"
-            raise errors.conflict(about, text)
+            text = (
+                f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']}). "
+                "The object might have been deleted and then recreated"
+            )
+            raise errors.conflict(kind.about_kind(target.name), text)
         if options.resource_version and options.resource_version != metadata["resourceVersion"]:
             text = (
-                f"Precondition failed: ResourceVersion in precondition: {options.resource_version}, "
-                f"ResourceVersion in object meta: {metadata['resourceVersion']}"
+                f"the ResourceVersion in the precondition ({options.resource_version}) does not match the "
+                f"ResourceVersion in record ({metadata['resourceVersion']}). The object might have been modified"
             )
-            raise errors.conflict(about, text)
+            raise errors.conflict(kind.about_kind(target.name), text)
         review = Review(
             kind=kind,
             operation="DELETE",
@@ -205,17 +263,41 @@ class Deleter:
         return entry, value
 
 
+def _body(request: Request) -> JsonObject:
+    """The body of a deletion, read as `DeleteOptions` of any version. Raises `StatusError`."""
+    if not request.body:
+        return {}
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media == protobuf.MEDIA_TYPE:
+        return protobuf.decode(request.body)
+    if media and media not in decoding.READ:
+        raise decoding.unknown_format()
+    body = decoding.head(request.body, is_yaml=media.endswith("yaml")) or {}
+    given = body.get("kind")
+    if given and given != "DeleteOptions":
+        version = body.get("apiVersion", "")
+        raise errors.bad_request(
+            f'no kind "{given}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        )
+    for name, (form, go_type) in _FORMS.items():
+        entry = body.get(name)
+        if entry is not None and (not isinstance(entry, form) or (form is int and isinstance(entry, bool))):
+            where = f"Go struct field DeleteOptions.{name} of type {go_type}"
+            raise errors.bad_request(f"json: cannot unmarshal {decoding.word(entry)} into {where}")
+    return body
+
+
 def read_options(request: Request) -> Options:
     """The options of a deletion, from its body and its parameters. Raises `StatusError`."""
-    body: JsonObject = {}
-    if request.body:
-        found = decoding.decode(request)
-        if isinstance(found, dict):
-            body = found
+    body = _body(request)
     query = request.query
     policy = body.get("propagationPolicy") or query.get("propagationPolicy") or ""
     orphan = body.get("orphanDependents", query.get("orphanDependents"))
-    if orphan is not None and not policy:
+    if orphan is not None and policy:
+        text = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        cause = errors.Cause("FieldValueInvalid", text, "propagationPolicy")
+        raise errors.invalid(errors.About("", "meta.k8s.io", "DeleteOptions"), [cause])
+    if orphan is not None:
         policy = "Orphan" if orphan in (True, "true") else "Background"
     about = errors.About("", "meta.k8s.io", "DeleteOptions")
     given = parse_qs(request.query_text, keep_blank_values=True).get("dryRun", []) if "dryRun" in query else []

@@ -129,9 +129,10 @@ def unsupported_verb(about: About, verb: str) -> StatusError:
     return StatusError(405, "MethodNotAllowed", message, about)
 
 
-def already_exists(about: About) -> StatusError:
-    """409 on create."""
-    return StatusError(409, "AlreadyExists", f'{about.qualified} "{about.name}" already exists', about)
+def already_exists(about: About, *, going: bool = False) -> StatusError:
+    """409 on create, of what is there and may be `going`."""
+    text = f'{about.qualified} "{about.name}" already exists'
+    return StatusError(409, "AlreadyExists", f"object is being deleted: {text}" if going else text, about)
 
 
 def conflict(about: About, why: str) -> StatusError:

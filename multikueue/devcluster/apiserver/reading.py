@@ -122,7 +122,7 @@ class Reader:
             except Compacted as gone:
                 error = errors.expired(f"too old resource version: {gone.asked} ({gone.oldest})")
                 return Answer(200, b'{"type":"ERROR","object":' + documents.dump(error.document()) + b"}\n")
-        seconds = _number(query.get("timeoutSeconds", "")) or DEFAULT_SECONDS * (1 + random.random())
+        seconds = number(query.get("timeoutSeconds", "")) or DEFAULT_SECONDS * (1 + random.random())
         waits = versions.waits(kind)
         feed = WatchFeed(
             world,
@@ -164,8 +164,8 @@ class Reader:
         selection = selectors.selection(query, kind)
         collection = world.store.collection(kind.collection)
         prefix = f"{target.namespace}/" if kind.namespaced and target.namespace else ""
-        limit = max(0, _number(query.get("limit", "")))
-        _number(query.get("timeoutSeconds", ""))
+        limit = max(0, number(query.get("limit", "")))
+        number(query.get("timeoutSeconds", ""))
         if "sendInitialEvents" in query:
             text = "Forbidden: sendInitialEvents is forbidden for list"
             raise _refused([errors.Cause("FieldValueForbidden", text, "sendInitialEvents")])
@@ -173,13 +173,18 @@ class Reader:
         match_rule = query.get("resourceVersionMatch", "")
         version_text = query.get("resourceVersion", "")
         asked = _version(version_text)
+        if version_text == "0" and not token:
+            if match_rule == "Exact":
+                text = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+                raise _refused([errors.Cause("FieldValueForbidden", text, "resourceVersionMatch")])
+            limit = 0  # whatever is at hand comes in one piece
         after = ""
         at: int | None = None
         shown = world.store.version
         if token:
             if version_text and version_text != "0":
                 raise errors.bad_request("specifying resource version is not allowed when using continue")
-            at, after = _open_token(token)
+            at, after = open_token(token)
             if at < 0:
                 at = None
             else:
@@ -208,10 +213,10 @@ class Reader:
         except Compacted as gone:
             if not token:
                 raise errors.expired("The resourceVersion for the provided list is too old.") from gone
-            raise errors.expired(_EXPIRED_TOKEN, token=_token(-1, after)) from gone
+            raise errors.expired(_EXPIRED_TOKEN, token=continue_token(-1, after)) from gone
         metadata: JsonObject = {"resourceVersion": str(shown)}
         if more:
-            metadata["continue"] = _token(shown, found[-1].key)
+            metadata["continue"] = continue_token(shown, found[-1].key)
             if selection.everything:
                 metadata["remainingItemCount"] = collection.count(prefix=prefix, after=found[-1].key)
         return found, metadata
@@ -245,7 +250,8 @@ def _check_get(text: str) -> None:
         raise StatusError(500, "", why)
 
 
-def _number(text: str) -> int:
+def number(text: str) -> int:
+    """A parameter that is a number; 0 when it is left out. Raises `StatusError`."""
     try:
         return int(text or 0)
     except ValueError:
@@ -273,12 +279,14 @@ def _unsupported_match(given: str, supported: str) -> errors.Cause:
     return errors.Cause("FieldValueNotSupported", text, "resourceVersionMatch")
 
 
-def _token(version: int, key: str) -> str:
+def continue_token(version: int, key: str) -> str:
+    """What the next page is asked for with."""
     body = documents.dump({"v": "meta.k8s.io/v1", "rv": version, "start": f"{key}\u0000"})
     return urlsafe_b64encode(body).decode().rstrip("=")
 
 
-def _open_token(text: str) -> tuple[int, str]:
+def open_token(text: str) -> tuple[int, str]:
+    """The version of a list and the key after which its next page begins. Raises `StatusError`."""
     try:
         value = documents.load(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         return int(value["rv"]), str(value["start"]).rstrip("\u0000")

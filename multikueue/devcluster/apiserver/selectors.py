@@ -12,7 +12,7 @@ from typing import Final
 
 from multikueue.core.errors import BadInput
 from multikueue.core.selectors import LabelSelector, parse_selector
-from multikueue.devcluster.apiserver import documents, errors
+from multikueue.devcluster.apiserver import documents, errors, words
 from multikueue.devcluster.apiserver.documents import JsonObject
 from multikueue.devcluster.apiserver.resources import ResourceType
 
@@ -75,11 +75,13 @@ def selection(query: dict[str, str], kind: ResourceType) -> Selection:
     fields = query.get("fieldSelector", "")
     if not labels and not fields:
         return EVERYTHING
+    why = _requirement_problem(labels)
+    if why:
+        raise errors.bad_request(why)
     try:
         parsed = parse_selector(labels) if labels else None
     except BadInput as error:
-        why = _requirement_problem(labels) or str(error)
-        raise errors.bad_request(f"unable to parse requirement: {why}") from error
+        raise errors.bad_request(f"unable to parse requirement: {error}") from error
     return Selection(parsed if parsed and parsed.requirements else None, tuple(_fields(fields, kind)))
 
 
@@ -120,11 +122,13 @@ def _requirement_problem(text: str) -> str:
         if negated:
             tokens.take()
         if (key := tokens.take()) in _SYMBOLS or not key:
-            return f"found '{key}', expected: identifier"
+            return f"unable to parse requirement: found '{key}', expected: identifier"
+        for cause in words.key_problems("<nil>", key):
+            return f"unable to parse requirement: <nil>: {cause.message}"
         if not negated and tokens.peek() not in ("", ","):
-            problem = _operator_problem(tokens)
+            problem = _operator_problem(tokens, key)
             if problem:
-                return problem
+                return f"unable to parse requirement: {problem}"
         if (word := tokens.take()) not in ("", ","):
             return f"found '{word}', expected: ',' or 'end of string'"
         if word == "," and (not tokens.peek() or tokens.peek() in _SYMBOLS - {"!"}):
@@ -132,21 +136,31 @@ def _requirement_problem(text: str) -> str:
     return ""
 
 
-def _operator_problem(tokens: _Tokens) -> str:
+def _operator_problem(tokens: _Tokens, key: str) -> str:
     operator = tokens.take()
+    values: list[str] = []
     if operator in ("in", "notin"):
         if (word := tokens.take()) != "(":
-            return f"found '{word}', expected: '('"
+            return f"found '{word}' expected: '('"
         while (word := tokens.take()) != ")":
             if not word or (word in _SYMBOLS and word != ","):
-                return f"found '{word}', expected: ',', ')' or identifier"
-        return ""
+                return f"found '{word}', expected: ',' or ')'"
+            if word != ",":
+                values.append(word)
+        return _value_problem(values, key)
     if operator not in _OPERATORS:
         return f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt"
     if tokens.peek() in ("", ","):
         return ""
     word = tokens.take()
-    return f"found '{word}', expected: identifier" if word in _SYMBOLS else ""
+    return f"found '{word}', expected: identifier" if word in _SYMBOLS else _value_problem([word], key)
+
+
+def _value_problem(values: list[str], key: str) -> str:
+    for index, value in enumerate(values):
+        for cause in words.label_value_problems(f"values[{index}][{key}]", value):
+            return f"{cause.field}: {cause.message}"
+    return ""
 
 
 def _fields(text: str, kind: ResourceType) -> list[tuple[str, bool, str]]:

@@ -104,10 +104,17 @@ def label_problems(path: str, labels: JsonValue) -> list[Cause]:
     for key, value in (labels or {}).items():
         found += key_problems(path, key)
         if isinstance(value, str):
-            if len(value) > 63:
-                found.append(bad_value(path, value, "must be no more than 63 bytes"))
-            if _VALUE.fullmatch(value) is None:
-                found.append(bad_value(path, value, VALUE_TEXT))
+            found += label_value_problems(path, value)
+    return found
+
+
+def label_value_problems(path: str, value: str) -> list[Cause]:
+    """What is wrong with the value of a label."""
+    found = []
+    if len(value) > 63:
+        found.append(bad_value(path, value, "must be no more than 63 bytes"))
+    if _VALUE.fullmatch(value) is None:
+        found.append(bad_value(path, value, VALUE_TEXT))
     return found
 
 

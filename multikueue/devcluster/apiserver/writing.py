@@ -49,7 +49,7 @@ class Writer:
         self._converter = converter
         self.definition_problems: Callable[[JsonObject], list[Cause]] | None = None
         """Looks at the schemas of a custom resource definition."""
-        self.removed: Callable[[ResourceType, str, JsonObject], None] | None = None
+        self.removed: Callable[[ResourceType, str], None] | None = None
         """Called instead of storing when an update took the last finalizer of an object that is being deleted."""
 
     async def create(self, request: Request, kind: ResourceType, target: Target) -> Answer:
@@ -124,8 +124,9 @@ class Writer:
             await self._admission.validate(review)
         self._admission.count(review)
         key = kind.key(target.namespace, name)
-        if world.exists(kind.collection, key):
-            raise errors.already_exists(kind.about(name))
+        present = world.get(kind.collection, key)
+        if present is not None:
+            raise errors.already_exists(kind.about(name), going="deletionTimestamp" in present["metadata"])
         if options.dry_run(request):
             value["metadata"] = objects.ordered(value["metadata"])
             return value
@@ -267,7 +268,7 @@ class Writer:
         if options.dry_run(request):
             return value
         if self.removed is not None and _has_ended(value, kind):
-            self.removed(kind, entry.key, value)
+            self.removed(kind, entry.key)
             return value
         return await self._store(kind, entry.key, value, expected=entry)
 

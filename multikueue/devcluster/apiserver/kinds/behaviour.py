@@ -93,7 +93,7 @@ class Behaviour:
         return None
 
     def grace(self, value: JsonObject, asked: int | None) -> int | None:
-        """How many seconds it may take to end; None when it is removed at once."""
+        """How many seconds it may take to end; None when its kind is never given any."""
         return None
 
     @property

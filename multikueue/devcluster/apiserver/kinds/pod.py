@@ -91,8 +91,8 @@ class PodBehaviour(Behaviour):
         spec = documents.child(value, "spec")
         seconds = asked if asked is not None else spec.get("terminationGracePeriodSeconds", 30)
         if not spec.get("nodeName") or documents.child(value, "status").get("phase") in ("Succeeded", "Failed"):
-            return None
-        return seconds or None
+            return 0
+        return seconds if isinstance(seconds, int) else 0
 
     def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
         """Name, Ready, Status, Restarts, Age, IP, Node, Nominated Node, Readiness Gates."""
