@@ -149,10 +149,12 @@ class Agent:
             tasks.start_soon(self.mailbox.informer.run, name="informer-mailbox")
             await self.mailbox.informer.synced.wait()
             self.reconciler.restore()
+            # Before the lease has been asked for, fenced work that runs would look as if it had lost it.
+            tasks.start_soon(self.heartbeat.run, name="heartbeat")
+            await self.heartbeat.tried.wait()
             self._all()
             tasks.start_soon(self._controller.run, name="assignments")
             tasks.start_soon(self.outbox.run, name="outbox")
-            tasks.start_soon(self.heartbeat.run, name="heartbeat")
             tasks.start_soon(self._tell, name="report")
             tasks.start_soon(self._sweep, name="sweep")
             self._started.set()

@@ -61,6 +61,8 @@ class Heartbeat:
         self._flipped = flipped
         self._renewed: float | None = None
         self._was_valid = False
+        self.tried = anyio.Event()
+        """Set after the first attempt: until then nobody can say whether fenced work may run."""
 
     def valid(self, *, within: float = float("inf")) -> bool:
         """Whether the last renewal is younger than the lease is long, and than `within` seconds."""
@@ -86,6 +88,7 @@ class Heartbeat:
                 self.problem = ""
                 self._renewed = began
                 pause = self._rhythm.renew_seconds
+            self.tried.set()
             if self.valid() != self._was_valid:
                 self._was_valid = not self._was_valid
                 self._flipped()

@@ -22,6 +22,7 @@ NAME_CONFLICT: Final = "NameConflict"
 NEWER_COPY: Final = "NewerCopy"
 REMOVING_OLD_COPY: Final = "RemovingOldCopy"
 LEASE_EXPIRED: Final = "LeaseExpired"
+SUSPENDED_THERE: Final = "JobSuspended"
 
 
 class JobAction(StrEnum):
@@ -123,6 +124,9 @@ def step(
     if job is not None:
         if not assignment.may_run:
             return _stop(job, said, reason=LEASE_EXPIRED, message="the lease of fenced work ran out")
+        if job.suspended:
+            # By somebody there, or by us for a lease that has come back since: nobody would ever resume it.
+            return _stop(job, said, reason=SUSPENDED_THERE, message="the job was suspended on the worker cluster")
         return Step(_about(job, said, PhaseEvent.JOB_RUNS if job.end is None else PhaseEvent.JOB_ENDED))
     if said.job_uid or said.phase is Phase.RUNNING:
         return _vanished(said)

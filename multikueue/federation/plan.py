@@ -109,7 +109,7 @@ def _stopping(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan | No
         if observation not in granted:
             actions.append(Remove(observation.cluster))
     for observation in granted:
-        if observation.says(Phase.EVICTED) and observation.job_status is not None:
+        if observation.says(Phase.EVICTED) and observation.job_status is not None and observation.reason != JOB_GONE:
             actions.append(MirrorStatus(observation.cluster))
         elif observation.says(Phase.REFUSED) or observation.says(Phase.EVICTED):
             actions.append(DeclareStopped())

@@ -15,6 +15,7 @@ from multikueue.federation.mirror import (
     NAME_CONFLICT,
     NEWER_COPY,
     NO_ROOM,
+    SUSPENDED_THERE,
     REMOVING_OLD_COPY,
     AssignmentFacts,
     JobAction,
@@ -156,6 +157,11 @@ def said(found: Step) -> tuple[Phase, str, JobAction | None]:
             step(wish(Intent.RUN, may_run=False), job(suspended=True, live=False), said=RUNNING),
             (Phase.EVICTED, LEASE_EXPIRED, None),
             id="and then says so",
+        ),
+        pytest.param(
+            step(wish(Intent.RUN), job(suspended=True, live=False), said=RUNNING),
+            (Phase.EVICTED, SUSPENDED_THERE, None),
+            id="what was stopped there comes again, for its lease may have come back meanwhile",
         ),
         pytest.param(
             step(wish(Intent.RUN, may_run=False), None, said=RESERVED),
