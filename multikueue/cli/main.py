@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "status": Entry("multikueue.cli.status:status", "Show what runs, as a table or as JSON."),
     "kubeconfig": Entry("multikueue.cli.kubeconfig:kubeconfig", "Print the path of a cluster's kubeconfig."),
     "demo": Entry("multikueue.cli.demo:demo", "Run 20 Jobs through a federation of its own and watch them."),
+    "cluster": Entry("multikueue.cli.cluster:main", "Register, list, cordon, drain and remove workers.", plain=True),
     "binaries": Entry("multikueue.cli.binaries:binaries", "Find, download or build the real control plane."),
     "simulate": Entry("multikueue.cli.simulate:main", "Show what the queues would decide about manifests.", plain=True),
     "explain": Entry("multikueue.cli.explain:main", "Show why a workload stands where it stands.", plain=True),

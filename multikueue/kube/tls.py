@@ -93,6 +93,10 @@ class TlsSource:
                     logger.warning("%s; going on with what was read before", error)
         return self._context
 
+    def authority(self) -> bytes:
+        """The PEM text of who is trusted to vouch for the server; empty where that is the system's business."""
+        return self._pems[0].read()
+
     def replace(self, *, certificate: bytes, key: bytes) -> None:
         """Use another client certificate from now on, as exec plug-ins hand them out."""
         self._pems = (self._pems[0], Pem(certificate), Pem(key))
