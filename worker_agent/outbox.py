@@ -30,7 +30,6 @@ from worker_agent.hub import HubClient
 _log = logging.getLogger(__name__)
 
 _SENDERS: Final = 8
-_FIRST_SHARE: Final = 0.3  # of the window: a job's pods start within a moment of each other
 _LONGEST: Final = 4
 _BACKOFF: Final = Backoff(base=0.05, factor=2.0, cap=5.0, jitter=0.3)
 
@@ -81,8 +80,8 @@ class Outbox:
     def _pause(self, letter: _Letter) -> float:
         """How long progress waits for more: a little at first, and longer the more of it there was."""
         if letter.sent_at is None:
-            return self._window * _FIRST_SHARE
-        pause = self._window * min(2**letter.progress, _LONGEST)
+            return self._window  # a job's own controller says only a second later that its pods are ready
+        pause = self._window * min(1 << letter.progress, _LONGEST)
         return max(0.0, letter.sent_at + pause - self._clock.monotonic())
 
     def forget(self, name: str) -> None:

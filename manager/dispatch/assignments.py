@@ -51,8 +51,11 @@ def fingerprint(workload: JsonObject) -> str:
     return hashlib.blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
 
 
-def assignment(dispatch: Dispatch, cluster: str, *, intent: Intent = Intent.RESERVE) -> JsonObject:
-    """The object for the mailbox of `cluster`. Raises `InjectionConflict`."""
+def assignment(dispatch: Dispatch, cluster: str, *, intent: Intent = Intent.RESERVE, clones: bool = True) -> JsonObject:
+    """The object for the mailbox of `cluster`. Raises `InjectionConflict`.
+
+    `clones` says whether a queueing engine there needs a Workload; without, half of the object is not sent.
+    """
     metadata: JsonObject = dispatch.workload["metadata"]
     spec: JsonObject = dispatch.workload["spec"]
     key = Key(metadata["namespace"], metadata["name"])
@@ -68,9 +71,6 @@ def assignment(dispatch: Dispatch, cluster: str, *, intent: Intent = Intent.RESE
         "epoch": dispatch.epoch,
         "intent": str(intent),
         "queueName": spec.get("queueName", ""),
-        "workloadSpec": spec,
-        "workloadLabels": labels | {ORIGIN_LABEL: dispatch.origin},
-        "workloadAnnotations": metadata.get("annotations") or {},
         "job": {
             "apiVersion": resource.api_version,
             "kind": resource.kind,
@@ -92,6 +92,10 @@ def assignment(dispatch: Dispatch, cluster: str, *, intent: Intent = Intent.RESE
         "partitionPolicy": str(dispatch.policy),
         "leaseSeconds": dispatch.lease_seconds,
     }
+    if clones:
+        body["workloadSpec"] = spec
+        body["workloadLabels"] = labels | {ORIGIN_LABEL: dispatch.origin}
+        body["workloadAnnotations"] = metadata.get("annotations") or {}
     if spec.get("priority") is not None:
         body["priority"] = spec["priority"]
     return {

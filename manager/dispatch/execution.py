@@ -165,7 +165,7 @@ class Executor:
                 case Assign(cluster, intent):
                     dispatch = dispatch or self._dispatch(plan, gathered)
                     if dispatch is not None:
-                        body = assignment(dispatch, cluster, intent=intent)
+                        body = assignment(dispatch, cluster, intent=intent, clones=_clones(gathered, cluster))
                         calls.append(partial(self._carrier.assign, cluster, key, body))
                 case SetIntent(cluster, intent):
                     calls.append(partial(self._carrier.set_intent, cluster, key, intent))
@@ -226,6 +226,13 @@ class Executor:
 def _queue(gathered: Gathered) -> str:
     admission = ((gathered.workload or {}).get("status") or {}).get("admission") or {}
     return str(admission.get("clusterQueue", ""))
+
+
+def _clones(gathered: Gathered, cluster: str) -> bool:
+    """Whether the cluster admits by an engine of its own, or nobody knows yet."""
+    facts = gathered.facts.cluster(cluster)
+    report = None if facts is None or facts.room is None else facts.room.report
+    return report is None or bool(report.engine)
 
 
 async def _together(calls: Iterable[Call]) -> None:
