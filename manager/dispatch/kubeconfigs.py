@@ -12,6 +12,7 @@ import base64
 import binascii
 import hashlib
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -102,9 +103,11 @@ class KubeconfigReader:
         return _parse(text, f'path "{location}"')
 
 
+@lru_cache(maxsize=1024)
 def _parse(text: bytes, where: str) -> Access | KubeconfigProblem:
+    """Remembered, since it is asked for with each heartbeat of a cluster and changes once in a long while."""
     try:
-        parsed = yaml.safe_load(text)
+        parsed = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, UnicodeDecodeError):
         # The parser's own message quotes the line, which may hold a token.
         return _bad(f"{where}: not YAML")
