@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registration, renewal, drain and removal on a real management cluster, whose own controller signs."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import anyio
+import pytest
+
+from manager.dispatch.controller import DispatchController
+from multikueue.api.resource import (
+    CERTIFICATE_SIGNING_REQUESTS,
+    CLUSTER_REGISTRATIONS,
+    LEASES,
+    MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
+    NAMESPACES,
+)
+from multikueue.cli import cluster_lifecycle, cluster_view
+from multikueue.cli.registering import Registration, Wanted, approve, register
+from multikueue.core.clock import SystemClock
+from multikueue.core.errors import BadInput
+from multikueue.devcluster.cluster import Cluster
+from multikueue.kube import credentials
+from multikueue.kube.client import KubeClient
+from multikueue.kube.errors import KubeError
+from tests.component.dispatch.test_dispatch import Scene, managed, scene
+from tests.support.managers import Object, condition, eventually, get, running_manager
+from tests.support.workers import SCALED_DOWN
+from worker_agent.enrolment import Refused, Renewer, enrol
+from worker_agent.identity import FileStore, certificate_life
+from worker_agent.options import Renewal
+
+__all__ = ["scene"]
+
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+
+CLOCK = SystemClock()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return f"r{zlib.crc32(request.node.name.encode()):x}"
+
+
+@asynccontextmanager
+async def managing(hub: Cluster) -> AsyncIterator[None]:
+    async with running_manager(hub, settings=SCALED_DOWN, dispatch=DispatchController):
+        yield
+
+
+async def registered(client: KubeClient, name: str, *, accept: bool = True, uid: str = "") -> Registration:
+    wanted = Wanted(cluster=name, namespace="kueue-system", ttl=timedelta(hours=1), accept=accept, cluster_uid=uid)
+    return await register(client, wanted, clock=CLOCK)
+
+
+async def enrolled(made: Registration, path: Path, *, uid: str = "cluster-1", seconds: int = 600) -> Object:
+    with anyio.fail_after(30):
+        return await enrol(
+            made.kubeconfig,
+            cluster=made.cluster,
+            token_id=made.token_id,
+            uid=uid,
+            store=FileStore(path),
+            clock=CLOCK,
+            seconds=seconds,
+        )
+
+
+@asynccontextmanager
+async def asking(hub: KubeClient, mailbox: str) -> AsyncIterator[list[KubeError]]:
+    """Ask again and again; gives the failures."""
+    failures: list[KubeError] = []
+
+    async def ask() -> None:
+        while True:
+            try:
+                await hub.get(LEASES, "agent", namespace=mailbox)
+            except KubeError as error:
+                failures.append(error)
+            await anyio.sleep(0.02)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        yield failures
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_certificate_is_renewed_without_a_gap(
+    client: KubeClient, hub: Cluster, name: str, tmp_path: Path
+) -> None:
+    async with managing(hub):
+        made = await registered(client, name)
+        first = await enrolled(made, tmp_path / "hub")
+        await eventually(lambda: get(client, LEASES, "agent", namespace=f"mk-{name}"), what="the mailbox is made")
+        life = certificate_life(first)
+        assert life is not None
+        # The signer dates certificates back by some minutes, so that a third of this one is over when it is issued.
+        soon = (CLOCK.now() - life.begins + timedelta(seconds=1)) / (life.ends - life.begins)
+        store = FileStore(tmp_path / "hub")
+
+        async def uid() -> str:
+            return "cluster-1"
+
+        async with KubeClient(credentials.load(tmp_path / "hub")) as agent, asking(agent, f"mk-{name}") as failures:
+            renewer = Renewer(
+                agent,
+                cluster=name,
+                uid=uid,
+                store=store,
+                clock=CLOCK,
+                random=Random(1),
+                renewal=Renewal(earliest=soon, latest=soon, seconds=600),
+            )
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(renewer.run)
+                await eventually(store.load, what="another certificate is there", until=lambda seen: seen != first)
+                await anyio.sleep(0.2)
+                tasks.cancel_scope.cancel()
+            assert not failures
+            assert renewer.problem == ""
+        assert (tmp_path / "hub").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_request_waits_for_approval_by_hand_and_outlives_a_restart_of_its_agent(
+    client: KubeClient, hub: Cluster, name: str, tmp_path: Path
+) -> None:
+    async with managing(hub):
+        made = await registered(client, name, accept=False)
+        with anyio.move_on_after(2):
+            await enrolled(made, tmp_path / "hub")
+
+        async def reason() -> str:
+            found = condition(await get(client, CLUSTER_REGISTRATIONS, name), "Registered")
+            return str(found.get("reason"))
+
+        await eventually(reason, what="it waits", until=lambda seen: seen == "WaitsForApproval")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(enrolled, made, tmp_path / "hub")
+            assert "is let in: cluster uid cluster-1" in await approve(client, name, wait_seconds=20)
+        found = await cluster_view.cluster(client, name)
+        assert (found["accepted"], found["clusterUID"], found["registered"]["reason"]) == (True, "cluster-1", "Issued")
+
+
+async def test_only_the_cluster_that_was_named_is_let_in(
+    client: KubeClient, hub: Cluster, name: str, tmp_path: Path
+) -> None:
+    async with managing(hub):
+        made = await registered(client, name, uid="expected")
+        with pytest.raises(Refused, match="ClusterUIDMismatch"):
+            await enrolled(made, tmp_path / "hub", uid="other")
+
+
+async def test_an_agent_that_is_not_accepted_any_more_is_not_renewed(
+    client: KubeClient, hub: Cluster, name: str, tmp_path: Path
+) -> None:
+    async with managing(hub):
+        first = await enrolled(await registered(client, name), tmp_path / "hub")
+        await client.patch(CLUSTER_REGISTRATIONS, name, {"spec": {"accepted": False}})
+
+        async def uid() -> str:
+            return "cluster-1"
+
+        async with KubeClient(credentials.load(tmp_path / "hub")) as agent:
+            store = FileStore(tmp_path / "hub")
+            at_once = Renewal(earliest=0.0, latest=0.0, seconds=600)
+            renewer = Renewer(agent, cluster=name, uid=uid, store=store, clock=CLOCK, random=Random(1), renewal=at_once)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(renewer.run)
+
+                async def problem() -> str:
+                    return renewer.problem
+
+                await eventually(problem, what="the refusal is said", until=lambda seen: "NotAccepted" in seen)
+                tasks.cancel_scope.cancel()
+            assert await store.load() == first
+
+
+@pytest.mark.parametrize("ttl", [timedelta(seconds=10), timedelta(hours=25)], ids=["too short", "too long"])
+def test_a_token_is_good_for_ten_minutes_to_a_day(ttl: timedelta) -> None:
+    with pytest.raises(BadInput, match="--ttl"):
+        Wanted(cluster="w", namespace="kueue-system", ttl=ttl, accept=False)
+
+
+async def test_a_drain_moves_what_runs_at_the_deadline_and_what_waits_at_once(scene: Scene) -> None:
+    async with managed(scene):
+        key = await scene.granted(scene.w1)
+        await cluster_lifecycle.drain(scene.client, scene.w1.name, deadline=timedelta(seconds=3), clock=CLOCK)
+        assert await cluster_lifecycle.workloads_on(scene.client, scene.w1.name) == [str(key)]
+        waiting = await scene.submit("k")
+        await scene.w2.assigned(waiting)
+        assert await scene.w1.assignment(waiting) is None
+        await scene.w1.assigned(key, intent="Evict")
+        await scene.w1.say(key, "Evicted", jobStatus={"active": 0}, jobUID="r")
+        await scene.w2.assigned(key, epoch=2)
+        left = await cluster_lifecycle.wait_until_empty(scene.client, scene.w1.name, timeout=timedelta(seconds=10))
+        assert left == []
+        (drained,) = [each for each in await cluster_view.clusters(scene.client) if each["name"] == scene.w1.name]
+        assert cluster_view.standing(drained) == "drained"
+
+
+async def test_a_drain_without_a_deadline_waits_and_ends_with_uncordon(scene: Scene) -> None:
+    async with managed(scene):
+        key = await scene.granted(scene.w1)
+        await cluster_lifecycle.drain(scene.client, scene.w1.name, deadline=None, clock=CLOCK)
+        await anyio.sleep(1.0)
+        workload = await scene.workload()
+        assert workload is not None
+        assert workload["status"]["clusterName"] == scene.w1.name
+        await cluster_lifecycle.set_standing(scene.client, scene.w1.name, {"cordoned": False, "drain": False})
+        await scene.w1.say_finished(key)
+        other = await scene.submit("k")
+        await scene.w1.assigned(other)
+
+
+async def test_a_removed_cluster_leaves_its_configs_and_nothing_behind(scene: Scene) -> None:
+    async with managed(scene):
+        await registered(scene.client, scene.w1.name)
+        assert await cluster_lifecycle.remove(scene.client, scene.w1.name, namespace="kueue-system") == [scene.name]
+        config = await get(scene.client, MULTIKUEUE_CONFIGS, scene.name)
+        assert config is not None
+        assert config["spec"]["clusters"] == [scene.w2.name]
+        for resource in (MULTIKUEUE_CLUSTERS, CLUSTER_REGISTRATIONS):
+            assert await get(scene.client, resource, scene.w1.name) is None
+        await eventually(
+            lambda: get(scene.client, NAMESPACES, scene.w1.mailbox),
+            what="the mailbox is gone",
+            until=lambda seen: seen is None,
+        )
+        page = await scene.client.list_page(CERTIFICATE_SIGNING_REQUESTS)
+        assert not [raw for raw in page.items if scene.w1.mailbox.encode() in raw]
+        with pytest.raises(BadInput, match="is the only cluster of MultiKueueConfig"):
+            await cluster_lifecycle.remove(scene.client, scene.w2.name, namespace="kueue-system")
