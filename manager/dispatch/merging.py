@@ -9,16 +9,19 @@ decide by the same plan as a later look would, and to leave everything that is n
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final
 
+from manager import workload_changes
 from manager.context import ManagerContext
 from manager.dispatch.carriers import Carrier
 from manager.dispatch.execution import Executor
 from manager.dispatch.gather import Gathered, Gatherer
 from manager.dispatch.status_change import PlanChange
+from manager.reconcilers.job_decision import START_MESSAGE
 from manager.workload_status import Status
 from multikueue.api.meta import JsonObject
-from multikueue.api.reasons import WorkloadCondition
+from multikueue.api.reasons import PodsReadyReason, WorkloadCondition
 from multikueue.core.keys import Key
 from multikueue.federation.actions import Plan, Rule
 from multikueue.federation.plan import plan
@@ -59,7 +62,18 @@ class Merging:
             return status
         self._decided(key, gathered, decision)
         self._open[key] = (decision, gathered)
-        return PlanChange(decision, check=gathered.facts.workload.check.name, planned_for=status, now=now)(status)
+        check = gathered.facts.workload.check.name
+        return self._waits_for_pods(PlanChange(decision, check=check, planned_for=status, now=now)(status), now)
+
+    def _waits_for_pods(self, status: Status, now: datetime) -> Status:
+        """What the job reconciler would write next, when it finds the job admitted."""
+        tracked = self._context.configuration.wait_for_pods_ready is not None
+        admitted = status.is_true(WorkloadCondition.ADMITTED)
+        if not tracked or not admitted or status.condition(WorkloadCondition.PODS_READY) is not None:
+            return status
+        return workload_changes.pods_ready(
+            status, ready=False, reason=PodsReadyReason.WAIT_FOR_START, message=START_MESSAGE, now=now
+        )
 
     def completed(self, workload: JsonObject, before: Status, after: Status) -> None:
         """It was written: told and counted now; the assignment follows with the look that the write leads to."""

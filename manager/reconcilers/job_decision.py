@@ -30,7 +30,7 @@ from multikueue.integrations.workloads import Priority
 
 OUT_OF_SYNC_MESSAGE: Final = "The prebuilt workload is out of sync with its user job"
 _READY_MESSAGE: Final = "All pods reached readiness and the workload is running"
-_START_MESSAGE: Final = "Not all pods are ready or succeeded"
+START_MESSAGE: Final = "Not all pods are ready or succeeded"
 _RECOVERY_MESSAGE: Final = "At least one pod has failed, waiting for recovery"
 _STOPPED_FOR: Final = frozenset({FinishedReason.OUT_OF_SYNC, FinishedReason.FAILED_TO_START})
 
@@ -341,7 +341,7 @@ def _pods_ready(facts: JobFacts, workload: JsonObject, status: Status, now: date
     elif runs and (recovering or (old is not None and old.status == TRUE)):
         reason, message = PodsReadyReason.WAIT_FOR_RECOVERY, _RECOVERY_MESSAGE
     else:
-        reason, message = PodsReadyReason.WAIT_FOR_START, _START_MESSAGE
+        reason, message = PodsReadyReason.WAIT_FOR_START, START_MESSAGE
     changed = workload_changes.pods_ready(status, ready=ready, reason=reason, message=message, now=now)
     if changed is status:
         return ()
