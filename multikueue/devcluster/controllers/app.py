@@ -16,9 +16,12 @@ import anyio
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.devcluster.controllers.caches import Caches
+from multikueue.devcluster.controllers.finished_jobs import FinishedJobs, OrphanedPods
+from multikueue.devcluster.controllers.jobs import Jobs
 from multikueue.devcluster.controllers.service_accounts import RootCertificates, ServiceAccounts
 from multikueue.devcluster.pki import Authority
 from multikueue.kube.client import KubeClient
+from multikueue.kube.events import EventRecorder
 
 POD_BACKOFF = Backoff(base=10.0, factor=2.0, cap=600.0, jitter=0.0)
 """How long a Job waits before it replaces a pod that failed."""
@@ -53,7 +56,14 @@ class Controllers:
         options = options or Options()
         self._caches = Caches(client, clock=clock)
         root_ca = options.authority.certificate if options.authority is not None else options.root_ca
-        self._parts: list[Part] = [ServiceAccounts(client, self._caches, clock=clock)]
+        jobs = EventRecorder(client, "job-controller", clock=clock)
+        self._parts: list[Part] = [
+            jobs,
+            Jobs(client, self._caches, recorder=jobs, pod_backoff=options.pod_backoff, clock=clock),
+            FinishedJobs(client, self._caches, clock=clock),
+            OrphanedPods(client, self._caches, clock=clock),
+            ServiceAccounts(client, self._caches, clock=clock),
+        ]
         if root_ca is not None:
             self._parts.append(RootCertificates(client, self._caches, certificate=root_ca.decode(), clock=clock))
 

@@ -29,7 +29,7 @@ class Caches:
         self.namespaces = Informer(client, NAMESPACES, clock=clock, backoff=BACKOFF)
         self.nodes = Informer(client, NODES, clock=clock, backoff=BACKOFF)
         self.jobs = Informer(client, JOBS, clock=clock, backoff=BACKOFF)
-        self.pods = Informer(client, PODS, indexers={BY_CONTROLLER: _controllers}, clock=clock, backoff=BACKOFF)
+        self.pods = Informer(client, PODS, indexers={BY_CONTROLLER: controllers}, clock=clock, backoff=BACKOFF)
         self.service_accounts = Informer(client, SERVICE_ACCOUNTS, clock=clock, backoff=BACKOFF)
         self.root_certificates = Informer(
             client, CONFIG_MAPS, field_selector=f"metadata.name={ROOT_CA_NAME}", clock=clock, backoff=BACKOFF
@@ -70,7 +70,8 @@ def controller_of(obj: JsonObject) -> JsonObject | None:
     return next((owner for owner in owners if owner.get("controller")), None)
 
 
-def _controllers(obj: JsonObject) -> Iterator[str]:
+def controllers(obj: JsonObject) -> Iterator[str]:
+    """The index of what belongs to a controller, by its uid."""
     owner = controller_of(obj)
     if owner is not None:
         yield owner["uid"]
