@@ -158,7 +158,7 @@ class Side:
 
     async def quietly(self, exchange: Exchange) -> Answer:
         """The answer, which is not compared; for what a case needs to be there."""
-        found = await self.server.send(self._own(exchange))
+        found = await self.server.send(self.filled(exchange))
         if found.status >= 400:
             raise AssertionError(f"{self.server.name}: {exchange.method} {exchange.path}: {found.body}")
         return found
@@ -168,7 +168,7 @@ class Side:
         metadata = exchange.body.get("metadata") if isinstance(exchange.body, dict) else None
         if isinstance(metadata, dict) and metadata.get("generateName"):
             self.prefixes.add(self.own(metadata["generateName"])[:58])
-        found = await self.server.send(self._own(exchange))
+        found = await self.server.send(self.filled(exchange))
         self.note(
             f"{exchange.method} {exchange.path}",
             {
@@ -219,7 +219,7 @@ class Side:
     @asynccontextmanager
     async def watching(self, path: str) -> AsyncIterator[AsyncIterator[Json]]:
         """A running watch, whose events are not recorded until `note` is told."""
-        events = self.server.stream(self._own(Exchange("GET", path)))
+        events = self.server.stream(self.filled(Exchange("GET", path)))
         try:
             yield events
         finally:
@@ -239,7 +239,8 @@ class Side:
             return [self.own(entry) for entry in value]
         return value
 
-    def _own(self, exchange: Exchange) -> Exchange:
+    def filled(self, exchange: Exchange) -> Exchange:
+        """The request with `{ns}` and `{id}` filled in."""
         return Exchange(
             exchange.method,
             self.own(exchange.path),

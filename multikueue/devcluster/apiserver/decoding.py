@@ -255,8 +255,10 @@ def _drop_empty(value: JsonObject, node: Node) -> None:
 
 def _omits(name: str, entry: JsonValue, node: Node) -> bool:
     """Whether a struct leaves out a field that is empty."""
-    if name in node.required:
+    if name in node.required or name == "managedFields":
         return False
+    if node.properties[name].preserve:
+        return False  # whatever JSON it is, it was meant
     if isinstance(entry, str):
         return name not in _TEXT_POINTERS and not node.properties[name].int_or_string
     if isinstance(entry, list):

@@ -170,7 +170,9 @@ def load_yaml(text: bytes, *, twice: list[str] | None = None) -> JsonValue:
         return loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line if error.problem_mark is not None else 0
-        where = f"line {line + 1}: " if line else ""
+        # A real server counts lines from 0 once the words are right, and only their order is not.
+        shown = line + 1 if line and isinstance(error, yaml.scanner.ScannerError) else line
+        where = f"line {shown}: " if line else ""
         raise ValueError(f"yaml: {where}{error.problem}") from error
     except yaml.YAMLError as error:
         raise ValueError(f"yaml: {error}") from error

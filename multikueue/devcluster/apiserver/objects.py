@@ -19,6 +19,7 @@ from multikueue.devcluster.apiserver.schema import builtin, structural
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED: Final = 63 - 5
 _MAX_ANNOTATIONS: Final = 256 * 1024
+_MAX_MANAGER: Final = 128
 _LABEL_NAMED: Final = frozenset({"namespaces", "services"})
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _IMMUTABLE: Final = (
@@ -108,6 +109,10 @@ def problems(value: JsonObject, *, kind: ResourceType, old: JsonObject | None = 
             found.append(Cause("FieldValueTooLong", text, "metadata.annotations"))
     if metadata.get("ownerReferences") != before.get("ownerReferences"):
         found += _owner_problems(metadata.get("ownerReferences"))
+    for index, entry in enumerate(metadata.get("managedFields") or ()):
+        if len(entry.get("manager", "")) > _MAX_MANAGER:
+            text = f"Too long: may not be more than {_MAX_MANAGER} bytes"
+            found.append(Cause("FieldValueTooLong", text, f"metadata.managedFields[{index}].manager"))
     if metadata.get("finalizers") != before.get("finalizers"):
         found += _finalizer_problems(metadata, before, kind)
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from multikueue.devcluster.apiserver import documents, errors
-from multikueue.devcluster.apiserver.documents import JsonObject
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.errors import Cause, StatusError
 from multikueue.devcluster.apiserver.patch import managers
 from multikueue.devcluster.apiserver.patch.managers import ApplyConflict, Manager, Owned
@@ -40,17 +40,17 @@ def track(old: JsonObject, value: JsonObject, kind: ResourceType, *, manager: st
     metadata = value["metadata"]
     given = metadata.get("managedFields")
     before = documents.metadata(old).get("managedFields")
-    if isinstance(given, list) and (given == [] or given == [{}]) and old:
+    if old and (given == [{}] or (given == [] and not kind.custom)):
         metadata.pop("managedFields", None)
         return
-    base = managers.read(given) or managers.read(before)
+    base = (managers.read(given) if _readable(given) else {}) or managers.read(before)
     if not base and documents.metadata(old).get("uid"):
         # An object whose fields nobody owns is not tracked, until somebody applies to it.
         metadata.pop("managedFields", None)
         return
     by = Manager(manager, managers.UPDATE, kind.api_version, subresource)
     owners = managers.update(
-        old or _zero(kind),
+        old or zero(kind),
         value,
         kind=kind.node,
         managers=base,
@@ -58,7 +58,7 @@ def track(old: JsonObject, value: JsonObject, kind: ResourceType, *, manager: st
         now=now,
         ignored=ignored(kind, subresource),
     )
-    if owners == base and before is not None and old:
+    if before is not None and old and owners == managers.read(before):
         metadata["managedFields"] = before
         return
     found = managers.write(owners)
@@ -66,6 +66,16 @@ def track(old: JsonObject, value: JsonObject, kind: ResourceType, *, manager: st
         metadata["managedFields"] = found
     else:
         metadata.pop("managedFields", None)
+
+
+def _readable(entries: JsonValue) -> bool:
+    """Whether owners that a client has written are taken for what they say."""
+    return isinstance(entries, list) and all(
+        isinstance(entry, dict)
+        and entry.get("operation") in (managers.APPLY, managers.UPDATE)
+        and entry.get("fieldsType") == "FieldsV1"
+        for entry in entries
+    )
 
 
 def track_apply(old: JsonObject, new: JsonObject, owners: dict[Manager, Owned]) -> None:
@@ -80,7 +90,8 @@ def track_apply(old: JsonObject, new: JsonObject, owners: dict[Manager, Owned]) 
         del metadata["managedFields"]
 
 
-def _zero(kind: ResourceType) -> JsonObject:
+def zero(kind: ResourceType) -> JsonObject:
+    """What an object is that says nothing."""
     return {} if kind.custom else builtin.fill_zero(kind.node, {"metadata": {}})
 
 

@@ -13,6 +13,7 @@ from multikueue.devcluster.apiserver import decoding, documents, errors, grammar
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.errors import Cause, StatusError
 from multikueue.devcluster.apiserver.patch import json_patch, managers, strategic
+from multikueue.devcluster.apiserver.patch.forms import problem as form_problem
 from multikueue.devcluster.apiserver.patch.managers import ApplyConflict, Manager
 from multikueue.devcluster.apiserver.requests import Answer, Request, Target
 from multikueue.devcluster.apiserver.resources import ResourceType
@@ -66,29 +67,36 @@ class Patcher:
     async def _apply(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         manager = request.query.get("fieldManager", "")
         wanted = _configuration(request, kind)
-        decoding.check_type(wanted, kind, request.body)
+        named = f"{wanted['metadata'].get('namespace', '')}/{wanted['metadata'].get('name', '')}"
+        problem = form_problem(wanted, kind.node)
+        if problem is not None:
+            shown = _group_version_kind(wanted)
+            raise StatusError(500, "", f"failed to create typed patch object ({named}; {shown}): {problem}")
         decoding.clean(wanted, kind, decoding.validation(request), request.warnings)
-        if wanted["metadata"].setdefault("name", target.name) != target.name:
-            raise errors.bad_request(
-                f"the name of the object ({wanted['metadata']['name']}) does not match the name on the URL "
-                f"({target.name})"
-            )
         force = request.flag("force")
         by = Manager(manager, managers.APPLY, kind.api_version, target.subresource)
         owners: dict[Manager, managers.Owned] = {}
 
         def transform(old: JsonObject) -> JsonObject:
             nonlocal owners
+            current = managers.read(documents.metadata(old).get("managedFields"))
+            now = self._world.stamp()
+            unowned = ownership.ignored(kind, target.subresource)
+            if not current and documents.metadata(old).get("uid"):
+                before = Manager(managers.BEFORE, managers.UPDATE, kind.api_version)
+                current = managers.update(
+                    ownership.zero(kind), old, kind=kind.node, managers={}, by=before, now=now, ignored=unowned
+                )
             try:
                 new, owners = managers.apply(
                     old,
                     wanted,
                     kind=kind.node,
-                    managers=managers.read(documents.metadata(old).get("managedFields")),
+                    managers=current,
                     by=by,
-                    now=self._world.stamp(),
+                    now=now,
                     force=force,
-                    ignored=ownership.ignored(kind, target.subresource),
+                    ignored=unowned,
                 )
             except ApplyConflict as error:
                 raise ownership.conflict(error) from error
@@ -103,10 +111,14 @@ class Patcher:
         if not self._world.exists(kind.collection, key):
             if target.subresource:
                 raise errors.not_found(kind.about(target.name))
-            if wanted["metadata"].get("uid"):
+            metadata = wanted["metadata"]
+            metadata.pop("resourceVersion", None)
+            if metadata.get("name") != target.name or not metadata.get("name"):
+                raise _misnamed(metadata.get("name"), target)
+            if metadata.get("uid"):
                 raise errors.conflict(
                     kind.about(target.name),
-                    f"uid mismatch: the provided object specified uid {wanted['metadata']['uid']}, "
+                    f"uid mismatch: the provided object specified uid {metadata['uid']}, "
                     "and no existing object was found",
                 )
             value = transform({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}})
@@ -181,19 +193,33 @@ def _read_again(
 
 
 def _configuration(request: Request, kind: ResourceType) -> JsonObject:
+    """What is applied. Raises `StatusError`."""
     try:
         wanted = grammar.load_yaml(request.body)
     except ValueError as error:
-        raise errors.bad_request(f"error decoding YAML: {error}") from error
+        raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from error
+    if wanted is None:
+        wanted = {}
     if not isinstance(wanted, dict):
-        raise errors.bad_request("error decoding YAML: the apply patch is no object")
-    for field in ("apiVersion", "kind"):
-        if not wanted.get(field):
-            raise errors.bad_request(
-                f"Object '{field.title()}' is missing in '{request.body.decode(errors='replace')}'"
-            )
+        why = f"json: cannot unmarshal {decoding.word(wanted)} into Go value of type map[string]interface {{}}"
+        raise errors.bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
+    if wanted.get("apiVersion") != kind.api_version or wanted.get("kind") != kind.kind:
+        raise errors.bad_request(f"invalid object type: {_group_version_kind(wanted)}")
     if not isinstance(wanted.get("metadata"), dict):
         wanted["metadata"] = {}
     if wanted["metadata"].get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
     return wanted
+
+
+def _group_version_kind(value: JsonObject) -> str:
+    group, _, version = str(value.get("apiVersion") or "").rpartition("/")
+    return f"{group}/{version}, Kind={value.get('kind') or ''}"
+
+
+def _misnamed(name: str | None, target: Target) -> StatusError:
+    if not name:
+        return errors.bad_request(
+            f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+        )
+    return errors.bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")

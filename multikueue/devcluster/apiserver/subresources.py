@@ -6,10 +6,8 @@ Owns what each does; `status` and `approval` are ordinary updates and handled by
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Final
 
-from multikueue.core.timestamps import format_time
 from multikueue.devcluster.apiserver import decoding, documents, errors, ownership, versions
 from multikueue.devcluster.apiserver.admission import selects
 from multikueue.devcluster.apiserver.auth import issuing
@@ -75,9 +73,15 @@ class Subresources:
             _put(new, paths["specReplicasPath"], replicas)
             return new
 
+        manager = ownership.manager_of(request)
+
+        def track(old: JsonObject, new: JsonObject) -> None:
+            # Owners of a scale are written without a time, as a real server does.
+            ownership.track(old, new, kind, manager=manager, subresource="scale", now="")
+
         plain = Target(kind.group, kind.version, kind.plural, target.namespace, target.name)
         value = await self._writer.change_object(
-            request, kind, plain, transform, manager=ownership.manager_of(request), insists=False
+            request, kind, plain, transform, manager=manager, insists=False, track=track
         )
         return answer(200, _scale(value, kind))
 

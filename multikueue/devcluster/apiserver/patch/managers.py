@@ -20,7 +20,8 @@ APPLY: Final = "Apply"
 UPDATE: Final = "Update"
 _MAX_UPDATERS: Final = 10
 _ANCIENT: Final = "ancient-changes"
-_BEFORE: Final = "before-first-apply"
+BEFORE: Final = "before-first-apply"
+"""Who owns what was there when nobody had applied yet."""
 # Nobody owns these: the server sets them, or they say which object it is.
 _UNOWNED: Final[FieldSet] = {
     "f:apiVersion": LEAF,
@@ -168,12 +169,6 @@ def apply(
     before = _bare(live)
     applied = typed.field_set(config, kind)
     own = fieldset.outside(fieldset.difference(applied, _UNOWNED), ignored)
-    if not managers and live.get("metadata", {}).get("uid"):
-        managers = {
-            Manager(_BEFORE, UPDATE, by.api_version): Owned(
-                fieldset.difference(typed.field_set(before, kind), _UNOWNED), now
-            )
-        }
     last = managers.get(by)
     merged = typed.merge(before, config, kind)
     if last is not None and last.fields is not None:

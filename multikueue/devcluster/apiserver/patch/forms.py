@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong with the form of an applied object.
+
+Owns the check that server-side apply makes before it looks at anything else: fields that nobody declared, values of
+another type, items of a map-like list without a key or with one that another has; each told by its path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from multikueue.devcluster.apiserver import documents
+from multikueue.devcluster.apiserver.documents import JsonValue
+from multikueue.devcluster.apiserver.patch import fieldset, typed
+from multikueue.devcluster.apiserver.patch.strategic import go_text
+from multikueue.devcluster.apiserver.schema.node import ANY, Node, item_key
+
+_WORDS: Final = {str: "string", bool: "boolean", dict: "map", list: "list"}
+
+
+def problem(value: JsonValue, kind: Node) -> str | None:
+    """Everything that is wrong, as a real server tells of it; None when nothing is."""
+    found = list(_problems(value, kind, ""))
+    if len(found) < 2:
+        return found[0] if found else None
+    return "errors:\n" + "\n".join(f"  {text}" for text in found)
+
+
+def _problems(value: JsonValue, kind: Node, path: str) -> Iterator[str]:
+    if value is None or kind.int_or_string:
+        return
+    if kind.properties or kind.additional is not None or kind.type == "object":
+        if isinstance(value, dict):
+            for name, entry in value.items():
+                field = kind.field(name)
+                where = f"{path}.{name}"
+                if field is None:
+                    yield f"{where}: field not declared in schema"
+                else:
+                    yield from _problems(entry, field, where)
+        else:
+            yield f"{path}: expected map, got &{{{go_text(value)}}}"
+    elif kind.type == "array":
+        if isinstance(value, list):
+            yield from _items(value, kind, path)
+        else:
+            yield f"{path}: expected list, got &{{{go_text(value)}}}"
+    else:
+        yield from _scalar(value, kind, path)
+
+
+def _items(items: list[JsonValue], kind: Node, path: str) -> Iterator[str]:
+    inner = kind.items or ANY
+    seen = set()
+    for index, item in enumerate(items):
+        where = f"{path}[{index}]"
+        if kind.list_type == "map":
+            key = item_key(kind, item)
+            if key is None or all(part is None for part in key):
+                listed = " ".join(f'"{name}"' for name in kind.keys)
+                yield (
+                    f"{path}: element {index}: associative list with keys has an element that omits all key fields "
+                    f"[{listed}] (and doesn't have default values for any key fields)"
+                )
+                continue
+        if kind.list_type in ("map", "set"):
+            shown = fieldset.readable(typed.element(kind, item))
+            if shown in seen:
+                yield f"{path}: duplicate entries for key {shown}"
+                continue
+            seen.add(shown)
+            where = f"{path}{shown}"
+        yield from _problems(item, inner, where)
+
+
+def _scalar(value: JsonValue, kind: Node, path: str) -> Iterator[str]:
+    if kind.type in ("integer", "number"):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            yield f"{path}: expected numeric (int or float), got {_WORDS[type(value)]}"
+        return
+    wanted = {"string": str, "boolean": bool}.get(kind.type)
+    if wanted is not None and not isinstance(value, wanted):
+        shown = documents.dump(value).decode()
+        yield f"{path}: expected {kind.type}, got &value.valueUnstructured{{Value:{shown}}}"
