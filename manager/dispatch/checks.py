@@ -17,6 +17,8 @@ from multikueue.api.meta import JsonObject
 from multikueue.api.resource import ADMISSION_CHECKS, KUEUE_GROUP, MULTIKUEUE_CONFIGS
 from multikueue.core.keys import Key
 from multikueue.federation import check_health
+from multikueue.federation.availability import mass_loss
+from multikueue.federation.facts import Settings
 from multikueue.kube.controller import Result
 
 
@@ -65,7 +67,10 @@ class Checks:
         if check is None:
             return None
         source = self._sources[key.name]
-        health = check_health.judge(source.clusters, self._clusters.active, problem=source.problem)
+        listed = [self._clusters.inside(name) for name in source.clusters or ()]
+        health = check_health.judge(
+            source.clusters, self._clusters.active, problem=source.problem, held=mass_loss(listed, Settings())
+        )
         await write_active(
             self._context,
             ADMISSION_CHECKS,

@@ -44,7 +44,8 @@ from multikueue.api.resource import (
     Resource,
 )
 from multikueue.core.keys import Key
-from multikueue.federation.actions import Plan
+from multikueue.federation.actions import Plan, Rule
+from multikueue.federation.pacing import Pacer
 from multikueue.federation.plan import plan
 from multikueue.integrations.registry import Registry
 from multikueue.kube.controller import Controller, Result
@@ -84,6 +85,8 @@ class DispatchController:
         )
         self._registry = Registry(context.configuration.integrations.frameworks)
         self._gatherer = Gatherer(context, checks=self._checks, clusters=self._clusters, registry=self._registry)
+        settings = self._gatherer.settings
+        self._pacer = Pacer(per_second=settings.evictions_per_second, burst=settings.eviction_burst)
         self._delivered: dict[Key, tuple[str, int]] = {}
         self._deferred: dict[Key, Key] = {}
         self._carrier: Carrier | None = None
@@ -145,6 +148,9 @@ class DispatchController:
             return None
         decision = plan(gathered.facts, now)
         _log.debug("workload %s: rule %s: %s: %s", key, decision.rule.value, decision.actions, decision.verdicts)
+        pause = self._pause(key, gathered, decision, now)
+        if pause > 0:
+            return Result(after=pause)
         self._decided(key, gathered, decision)
         outcome = await Executor(self._context, self._carrier).execute(key, decision, gathered)
         if outcome.outdated:
@@ -156,6 +162,14 @@ class DispatchController:
                 self._deferred[gathered.job] = key
         waits = [seconds for seconds in (decision.requeue_after, outcome.deferred) if seconds is not None]
         return Result(after=min(waits)) if waits else None
+
+    def _pause(self, key: Key, gathered: Gathered, decision: Plan, now: datetime) -> float:
+        """The seconds until it is this workload's turn to leave a lost cluster."""
+        workload = gathered.facts.workload
+        if decision.rule is not Rule.LOST or decision.check is None or workload is None:
+            self._pacer.leave(key)
+            return 0.0
+        return self._pacer.turn(workload.cluster_name, key, now)
 
     def _decided(self, key: Key, gathered: Gathered, decision: Plan) -> None:
         """Before anything is written: room that is given is not there for the next one."""
@@ -207,6 +221,7 @@ class DispatchController:
     def _forget(self, key: Key) -> None:
         self._rooms.settle(key, (), ())
         self._rooms.leave(key)
+        self._pacer.leave(key)
         self._delivered.pop(key, None)
         self._deferred = {job: waiting for job, waiting in self._deferred.items() if waiting != key}
 

@@ -35,6 +35,7 @@ from multikueue.core.keys import Key
 
 _NAME_LENGTH: Final = 200
 _HASH_LENGTH: Final = 8
+_CLUSTER_LENGTH: Final = 63 - len(MAILBOX_NAMESPACE_PREFIX)  # a namespace is a DNS label
 
 
 class Intent(StrEnum):
@@ -64,8 +65,15 @@ def assignment_name(workload: Key) -> str:
 
 
 def mailbox_namespace(cluster: str) -> str:
-    """The namespace on the management cluster that is the mailbox of `cluster`."""
-    return f"{MAILBOX_NAMESPACE_PREFIX}{cluster}"
+    """The namespace on the management cluster that is the mailbox of `cluster`.
+
+    A cluster may have dots in its name and be longer than a namespace can be; then a hash keeps such names apart.
+    """
+    if len(cluster) <= _CLUSTER_LENGTH and "." not in cluster:
+        return f"{MAILBOX_NAMESPACE_PREFIX}{cluster}"
+    digest = hashlib.sha256(cluster.encode()).hexdigest()[:_HASH_LENGTH]
+    readable = cluster.replace(".", "-")[: _CLUSTER_LENGTH - _HASH_LENGTH - 1].rstrip("-")
+    return f"{MAILBOX_NAMESPACE_PREFIX}{readable}-{digest}"
 
 
 class WorkloadReference(WireModel):

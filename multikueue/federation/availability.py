@@ -8,10 +8,14 @@ agent's Lease, or the transition of the cluster's Active condition), so that a r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 from multikueue.api.constants import PartitionPolicy
 from multikueue.federation.facts import ClusterFacts, Settings
+
+_FEW: Final = 3  # with fewer clusters one loss is already most of them
 
 
 def gone_after(policy: PartitionPolicy, settings: Settings) -> timedelta | None:
@@ -39,6 +43,21 @@ def remaining_grace(
     if limit is None:
         return None
     return (now if since is None else since) + limit - now
+
+
+def mass_loss(clusters: Sequence[ClusterFacts], settings: Settings) -> str:
+    """Why work stays where it is although its cluster is lost; empty when it need not.
+
+    Clusters fail one by one. When most of them are lost within a moment, the hub's own network is the likelier cause,
+    and to start all work anew would be the worst that could be done.
+    """
+    lost = sorted(cluster.lost_since for cluster in clusters if cluster.lost_since is not None)
+    if len(clusters) < _FEW or not lost:
+        return ""
+    at_once = sum(lost[-1] - since <= settings.mass_loss_window for since in lost)
+    if at_once <= settings.mass_loss_share * len(clusters):
+        return ""
+    return f"{at_once} of {len(clusters)} clusters were lost at once: their work is left where it is"
 
 
 def describe_loss(cluster: ClusterFacts | None, name: str) -> str:

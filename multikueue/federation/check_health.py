@@ -19,11 +19,14 @@ class CheckHealth:
     message: str
 
 
-def judge(clusters: Sequence[str] | None, active: Mapping[str, bool], *, problem: str = "") -> CheckHealth:
+def judge(
+    clusters: Sequence[str] | None, active: Mapping[str, bool], *, problem: str = "", held: str = ""
+) -> CheckHealth:
     """The health of a check.
 
     `clusters` are those of its MultiKueueConfig, or None when there is none to be read, and then `problem` says why.
-    `active` tells of each MultiKueueCluster that exists whether it is Active.
+    `active` tells of each MultiKueueCluster that exists whether it is Active. `held` says why lost clusters keep their
+    work.
     """
     if clusters is None:
         return CheckHealth(False, AdmissionCheckReason.BAD_CONFIG, problem)
@@ -36,7 +39,7 @@ def judge(clusters: Sequence[str] | None, active: Mapping[str, bool], *, problem
         for kind, names in (("Missing", missing), ("Inactive", inactive))
         if names
     ]
-    message = ", ".join(parts)
+    message = "; ".join(filter(None, (", ".join(parts), held)))
     if len(missing) + len(inactive) == len(clusters):
         return CheckHealth(False, AdmissionCheckReason.NO_USABLE_CLUSTERS, message)
     return CheckHealth(True, AdmissionCheckReason.SOME_ACTIVE_CLUSTERS, message)

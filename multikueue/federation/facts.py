@@ -40,6 +40,13 @@ class Settings:
     """Added to the lease before fenced work goes elsewhere: drift of two clocks' rates, and pods' time to end."""
     avoid_for: timedelta = timedelta(minutes=10)
     """How long a cluster that refused what it had been granted is passed over for that workload."""
+    mass_loss_share: float = 0.5
+    """When more than this share of three or more clusters is lost at once, it is rather the hub that is cut off."""
+    mass_loss_window: timedelta = timedelta(minutes=2)
+    """What counts as at once."""
+    evictions_per_second: float = 5.0
+    """How fast the work of one lost cluster is sent elsewhere, after the first `eviction_burst`."""
+    eviction_burst: int = 20
     avoid_lost_for: timedelta = timedelta(minutes=1)
     """How long one that was lost is; when it is back, it may be going again."""
 

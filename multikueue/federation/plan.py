@@ -31,8 +31,9 @@ from multikueue.federation.actions import (
     Remove,
     Rule,
     SetIntent,
+    Waiting,
 )
-from multikueue.federation.availability import describe_loss, remaining_grace
+from multikueue.federation.availability import describe_loss, mass_loss, remaining_grace
 from multikueue.federation.facts import Facts, Observation, WorkloadFacts
 from multikueue.federation.nomination import nominate
 from multikueue.federation.phases import JOB_GONE
@@ -209,6 +210,14 @@ def _lost(facts: Facts, workload: WorkloadFacts, losers: tuple[Remove, ...], now
     # Of a cluster that is not known at all, not even when it was lost, nothing is to be waited for.
     if cluster is not None and grace.total_seconds() > 0:
         return Plan(rule=Rule.LOST, actions=losers, requeue_after=grace.total_seconds())
+    held = mass_loss(facts.clusters, facts.settings)
+    if held:
+        return Plan(
+            rule=Rule.HELD,
+            actions=losers,
+            waiting=(Waiting(workload.cluster_name, held),),
+            requeue_after=facts.settings.lease.total_seconds(),
+        )
     detail = describe_loss(cluster, workload.cluster_name)
     return _retry(
         Rule.LOST,

@@ -27,3 +27,16 @@ def test_the_name_of_an_assignment_is_always_legal(name: str) -> None:
 
 def test_a_mailbox_is_named_after_its_cluster() -> None:
     assert mailbox_namespace("west") == "mk-west"
+
+
+@pytest.mark.parametrize("cluster", ["west.example.com", "w" * 61, f"{'w' * 50}.{'x' * 200}", f"{'w' * 50}-.x"])
+def test_the_mailbox_of_any_cluster_is_a_legal_namespace_of_its_own(cluster: str) -> None:
+    made = mailbox_namespace(cluster)
+    assert made.startswith("mk-w")
+    assert len(made) <= 63
+    assert not list(names.dns_label(made))
+    assert made != mailbox_namespace(cluster.replace(".", "-") if "." in cluster else cluster[:-1])
+
+
+def test_the_longest_plain_name_is_taken_as_it_is() -> None:
+    assert mailbox_namespace("w" * 60) == "mk-" + "w" * 60
