@@ -114,9 +114,7 @@ class RemoteAssignmentSpec(WireModel):
     intent: Annotated[str, Schema(enum=Intent)]
     queue_name: Annotated[str, Schema(max_length=253)] = ""
     priority: Int32 | None = None
-    workload_spec: Annotated[JsonObject, Schema(preserve_unknown=True, map_type="atomic")] = Field(
-        default_factory=dict
-    )
+    workload_spec: Annotated[JsonObject, Schema(preserve_unknown=True, map_type="atomic")] = Field(default_factory=dict)
     workload_labels: Annotated[Labels, Schema(map_type="atomic")] = Field(default_factory=dict)
     workload_annotations: Annotated[Labels, Schema(map_type="atomic")] = Field(default_factory=dict)
     job: JobReference | None = None
