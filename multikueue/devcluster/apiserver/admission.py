@@ -62,6 +62,8 @@ class Admission:
         self._configured: dict[str, tuple[int, list[JsonObject]]] = {}
         self.guard: Callable[[Review], None] = lambda _: None
         """Looks at writes that need more than the right to write; set by whoever knows the rights."""
+        self.admit: Callable[[ResourceType, str], None] = lambda _kind, _name: None
+        """Refuses objects of a kind that is going away."""
         self.guard_creation: Callable[[Review], None] = lambda _: None
         """Looks at creations that were asked for as updates."""
         self.pods_are_completed = True
@@ -78,6 +80,8 @@ class Admission:
     def check_namespace(self, review: Review) -> None:
         """A namespaced write needs a namespace that lives. Raises `StatusError`."""
         kind = review.kind
+        if review.operation == "CREATE":
+            self.admit(kind, review.name)
         if kind.namespaced:
             if review.operation == "CREATE":
                 namespace = self._world.get("namespaces", review.namespace)

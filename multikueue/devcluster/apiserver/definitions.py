@@ -7,22 +7,28 @@ after one. A schema is read once for each change of its definition.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Final
 
-from multikueue.devcluster.apiserver import documents
-from multikueue.devcluster.apiserver.cel.syntax import CelError
+from multikueue.devcluster.apiserver import documents, errors
 from multikueue.devcluster.apiserver.documents import JsonObject
 from multikueue.devcluster.apiserver.errors import Cause
+from multikueue.devcluster.apiserver.kinds import definition
 from multikueue.devcluster.apiserver.kinds.custom import CustomBehaviour
 from multikueue.devcluster.apiserver.patch import managers
-from multikueue.devcluster.apiserver.resources import VERBS, ResourceType
-from multikueue.devcluster.apiserver.schema import structural
+from multikueue.devcluster.apiserver.resources import ResourceType
+from multikueue.devcluster.apiserver.schema import structural, structure
 from multikueue.devcluster.apiserver.schema.node import Node
 from multikueue.devcluster.apiserver.storage.entry import Event
 from multikueue.devcluster.apiserver.world import World
 
 COLLECTION: Final = "customresourcedefinitions.apiextensions.k8s.io"
 FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
+_PENDING: Final = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+_IN_PROGRESS: Final = "CustomResource deletion is in progress"
+# As discovery lists those of custom resources.
+_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _MANAGER: Final = "kube-apiserver"
 
 
@@ -32,40 +38,73 @@ class Definitions:
     def __init__(self, world: World) -> None:
         self._world = world
         self._served: dict[str, tuple[int, JsonObject]] = {}
+        self._ending: set[str] = set()
+        """The collections whose definition is being deleted."""
+        self._delete_all: Callable[[str], None] = lambda _: None
         for value in world.objects(COLLECTION):
-            self._serve(value)
+            if _is_established(value):
+                self._serve(value)
+            if "deletionTimestamp" in value["metadata"]:
+                self._ending.add(value["metadata"]["name"])
             self._accept(value["metadata"]["name"], value)  # the last process may have ended before it did so
         world.store.listen(self._changed)
 
+    def attach(self, delete_all: Callable[[str], None]) -> None:
+        """Let `delete_all` delete the objects of a collection, beginning with what was being deleted before."""
+        self._delete_all = delete_all
+        for key in self._ending:
+            _soon(self._empty, key)
+
     def problems(self, value: JsonObject) -> list[Cause]:
-        """What is wrong with the schemas of a definition: rules that cannot be compiled."""
-        found = []
+        """What is wrong with the schemas of a definition."""
+        found: list[Cause] = []
         for index, version in enumerate(documents.items(value, "spec", "versions")):
             schema = documents.child(version, "schema", "openAPIV3Schema")
-            path = f"spec.versions[{index}].schema.openAPIV3Schema" if index else "spec.validation.openAPIV3Schema"
-            try:
-                structural.read(schema, root=True, path=path)
-            except CelError as error:
-                where, _, rest = str(error).partition("\n")
-                rule, _, why = rest.rpartition("\n")
-                shown = documents.dump({"rule": rule}).decode()
-                text = f"Invalid value: {shown}: compilation failed: ERROR: <input>:1:1: {why}"
-                found.append(Cause("FieldValueInvalid", text, where))
-        return found
+            path = definition.field(value["spec"], index, "validation.openAPIV3Schema", "schema.openAPIV3Schema")
+            found += structure.problems(schema, path)
+        return list(dict.fromkeys(found))
+
+    def admit(self, kind: ResourceType, name: str) -> None:
+        """New objects need a definition that stays. Raises `StatusError`."""
+        if kind.definition is not None and kind.collection in self._ending:
+            text = "create not allowed while custom resource definition is terminating"
+            raise errors.forbidden(kind.about(name), text)
+
+    def begin_end(self, kind: ResourceType, value: JsonObject, dry_run: bool) -> bool:
+        """Mark a definition that is deleted, whose objects go first; False for what is no definition."""
+        if kind.collection != COLLECTION:
+            return False
+        metadata = value["metadata"]
+        if "deletionTimestamp" not in metadata:
+            metadata["deletionTimestamp"] = self._world.stamp()
+            metadata["finalizers"] = list({*(metadata.get("finalizers") or ()), FINALIZER})
+            condition = ("Terminating", "True", "InstanceDeletionPending", _PENDING)
+            _set_conditions(value, [condition], self._world.stamp())
+            if not dry_run:
+                self._world.store.put(COLLECTION, metadata["name"], value)
+        return True
 
     def _changed(self, collection: str, event: Event) -> None:
         if collection != COLLECTION:
+            if collection in self._ending and event.entry is None:
+                _soon(self._end, collection)
             return
         if event.entry is None:
             served = self._served.pop(event.key, None)
             if served is not None:
                 self._world.registry.remove(served[1]["spec"]["group"], served[1]["spec"]["names"]["plural"])
+            self._ending.discard(event.key)
+            _soon(self._accept_others)
             return
         value = event.entry.parse()
+        if "deletionTimestamp" in value["metadata"]:
+            if event.key not in self._ending:
+                self._ending.add(event.key)
+                _soon(self._empty, event.key)
+            return
         generation = value["metadata"].get("generation", 0)
         known = self._served.get(event.key)
         if known is None or known[0] != generation:
-            self._serve(value)
             self._accept(event.key, value)
 
     def _serve(self, value: JsonObject) -> None:
@@ -74,37 +113,138 @@ class Definitions:
         self._world.registry.add(types_of(value))
         self._served[value["metadata"]["name"]] = (value["metadata"].get("generation", 0), value)
 
-    def _accept(self, key: str, value: JsonObject) -> None:
-        """Say in the status what has been accepted; written as a real server's controller writes it."""
-        now = self._world.stamp()
-        status = value.setdefault("status", {})
-        conditions = {entry["type"]: entry for entry in documents.items(status, "conditions")}
-        wanted = [
-            ("NamesAccepted", "NoConflicts", "no conflicts found"),
-            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-        ]
-        names = value["spec"]["names"]
-        if len(conditions) == len(wanted) and status.get("acceptedNames") == names:
+    def _empty(self, key: str) -> None:
+        """Delete the objects of a definition that is being deleted."""
+        value = self._world.get(COLLECTION, key)
+        if value is not None:
+            self._set(value, [("Terminating", "True", "InstanceDeletionInProgress", _IN_PROGRESS)])
+            self._delete_all(key)
+            self._end(key)
+
+    def _end(self, key: str) -> None:
+        """Let a definition go whose objects are gone."""
+        if len(self._world.store.collection(key)):
             return
-        old = documents.copy(value)
-        status["conditions"] = [
-            conditions.get(name)
-            or {"type": name, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
-            for name, reason, message in wanted
+        value = self._world.get(COLLECTION, key)
+        if value is None or FINALIZER not in value["metadata"].get("finalizers", ()):
+            return
+        left = [name for name in value["metadata"]["finalizers"] if name != FINALIZER]
+        if left:
+            value["metadata"]["finalizers"] = left
+            self._set(value, [("Terminating", "False", "InstanceDeletionCompleted", "removed all instances")])
+        else:
+            del value["metadata"]["finalizers"]
+            self._world.store.remove(COLLECTION, key, value)
+
+    def _accept(self, key: str, value: JsonObject) -> None:
+        """Serve a definition whose names are free, and say so; written as a real server's controller writes it."""
+        conflict = self._conflict(key, value)
+        established = key in self._served
+        if conflict is not None:
+            reason, message, free = conflict
+            names = documents.child(value, "status").get("acceptedNames") if established else free
+            wanted = [("NamesAccepted", "False", reason, message)]
+            if not established:
+                wanted.append(("Established", "False", "NotAccepted", "not all names are accepted"))
+            self._set(value, wanted, names=names)
+            return
+        self._serve(value)
+        wanted = [("NamesAccepted", "True", "NoConflicts", "no conflicts found")]
+        if not established:
+            wanted.append(("Established", "True", "InitialNamesAccepted", "the initial names have been accepted"))
+        self._set(value, wanted, names=value["spec"]["names"])
+
+    def _accept_others(self) -> None:
+        """Names that became free are given to whoever waits for them."""
+        for value in list(self._world.objects(COLLECTION)):
+            key = value["metadata"]["name"]
+            if key not in self._served and key not in self._ending:
+                self._accept(key, value)
+
+    def _conflict(self, key: str, value: JsonObject) -> tuple[str, str, JsonObject] | None:
+        """The reason and message of names that another definition of the group has, and the free ones; or None."""
+        spec = value["spec"]
+        taken: set[str] = set()
+        kinds: set[str] = set()
+        for other, (_, served) in self._served.items():
+            if other != key and served["spec"]["group"] == spec["group"]:
+                names = served["spec"]["names"]
+                taken |= {names["plural"], names.get("singular", ""), *(names.get("shortNames") or ())}
+                kinds |= {names["kind"], names.get("listKind", "")}
+        names = spec["names"]
+        found = [
+            (f"{name[0].upper()}{name[1:]}Conflict", names[name])
+            for name, known in (("plural", taken), ("singular", taken))
+            if names.get(name) in known
         ]
-        status["acceptedNames"] = dict(names)
-        node = self._world.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-        if node is not None:
+        found += [("ShortNamesConflict", name) for name in names.get("shortNames") or () if name in taken]
+        found += [
+            (f"{name[0].upper()}{name[1:]}Conflict", names[name])
+            for name in ("kind", "listKind")
+            if names.get(name) in kinds
+        ]
+        if not found:
+            return None
+        reason, name = found[-1]
+        free = {
+            word: names[word]
+            for word, known in (("plural", taken), ("singular", taken), ("kind", kinds), ("listKind", kinds))
+            if names.get(word) and names[word] not in known
+        }
+        return reason, f'"{name}" is already in use', {"plural": "", "kind": "", **free}
+
+    def _set(
+        self, value: JsonObject, wanted: list[tuple[str, str, str, str]], *, names: JsonObject | None = None
+    ) -> None:
+        """Write conditions, and the accepted names if there are any to say."""
+        now, key = self._world.stamp(), value["metadata"]["name"]
+        old = documents.copy(value)
+        _set_conditions(value, wanted, now)
+        if names is not None:
+            value["status"]["acceptedNames"] = dict(names)
+        if value == old:
+            return
+        kind = self._world.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        if kind is not None:
             owners = managers.update(
                 old,
                 value,
-                kind=node.node,
+                kind=kind.node,
                 managers=managers.read(value["metadata"].get("managedFields")),
                 by=managers.Manager(_MANAGER, managers.UPDATE, "apiextensions.k8s.io/v1", "status"),
                 now=now,
             )
             value["metadata"]["managedFields"] = managers.write(owners)
         self._world.store.put(COLLECTION, key, value)
+
+
+def _soon(step: Callable[..., None], *arguments: str) -> None:
+    """Take a step after the write that asks for it is answered, as a real server's controllers do."""
+    asyncio.get_running_loop().call_soon(step, *arguments)
+
+
+def _set_conditions(value: JsonObject, wanted: list[tuple[str, str, str, str]], now: str) -> None:
+    """Set conditions in place, by type, status, reason and message."""
+    status = value.setdefault("status", {})
+    conditions = {entry["type"]: entry for entry in documents.items(status, "conditions")}
+    for name, state, reason, message in wanted:
+        known = conditions.get(name, {})
+        if (known.get("status"), known.get("reason"), known.get("message")) == (state, reason, message):
+            continue
+        since = known["lastTransitionTime"] if known.get("status") == state else now
+        conditions[name] = {
+            "type": name,
+            "status": state,
+            "lastTransitionTime": since,
+            "reason": reason,
+            "message": message,
+        }
+    status["conditions"] = list(conditions.values())
+
+
+def _is_established(value: JsonObject) -> bool:
+    conditions = documents.items(value, "status", "conditions")
+    return any(entry.get("type") == "Established" and entry.get("status") == "True" for entry in conditions)
 
 
 def types_of(value: JsonObject) -> list[ResourceType]:
@@ -138,7 +278,7 @@ def types_of(value: JsonObject) -> list[ResourceType]:
                 list_kind=names.get("listKind") or f"{names['kind']}List",
                 short_names=tuple(names.get("shortNames") or ()),
                 categories=tuple(names.get("categories") or ()),
-                verbs=VERBS,
+                verbs=_VERBS,
                 subresources=_subresources(entry, group, names["kind"]),
                 storage_version=stored,
                 definition=value,

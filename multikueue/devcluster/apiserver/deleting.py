@@ -73,6 +73,8 @@ class Deleter:
         self._admission = admission
         self.removed: list[Callable[[ResourceType, JsonObject], None]] = []
         """Told of each object that is gone."""
+        self.takes_over: Callable[[ResourceType, JsonObject, bool], bool] = lambda _kind, _value, _dry_run: False
+        """Marks, and says so, what somebody else sees to the end of."""
 
     async def delete(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """DELETE of one object. Raises `StatusError`."""
@@ -84,6 +86,13 @@ class Deleter:
         if kind.collection in _RETURNED:
             return answer(200, value)
         return answer(200, errors.success(kind.about(target.name, value["metadata"]["uid"])))
+
+    def empty(self, collection: str) -> None:
+        """Delete all that is in a collection; what has finalizers stays for them."""
+        kind = next((kind for kind in self._world.registry.types() if kind.collection == collection), None)
+        if kind is not None:
+            for entry in list(self._world.store.collection(collection).entries()):
+                self.begin(kind, entry, entry.parse(), Options(policy="Background"))
 
     async def delete_collection(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """DELETE of all that is selected. Raises `StatusError`."""
@@ -153,6 +162,8 @@ class Deleter:
     def begin(self, kind: ResourceType, entry: Entry, value: JsonObject, options: Options) -> JsonObject | None:
         """Delete what is stored as `entry`; the object if it stays for a while, None when it is gone."""
         metadata = value["metadata"]
+        if self.takes_over(kind, value, options.dry_run):
+            return value
         if kind.collection == "namespaces":
             return self._terminate(kind, entry, value, options)
         finalizers = [name for name in metadata.get("finalizers") or [] if name not in (FOREGROUND, ORPHAN)]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+from base64 import b64encode
 from typing import Final
 
 from multikueue.devcluster.apiserver import documents, errors
@@ -85,7 +86,8 @@ class Discovery:
                     "kind": response["kind"],
                     "verbs": entry["verbs"],
                 }
-                if response.get("group") or (response.get("version") and response["version"] != version):
+                own = kind.custom and response.get("group") == group
+                if not own and (response.get("group") or response.get("version", version) != version):
                     sub.update({"group": response.get("group", ""), "version": response.get("version", "")})
                 found.append(sub)
         name = f"{group}/{version}" if group else version
@@ -177,6 +179,6 @@ def _old_resource(kind: ResourceType) -> JsonObject:
         found["shortNames"] = list(kind.short_names)
     if kind.categories:
         found["categories"] = list(kind.categories)
-    seed = f"{kind.group}/{kind.kind}/{kind.namespaced}"
-    found["storageVersionHash"] = hashlib.sha256(seed.encode()).hexdigest()[:11] + "="
+    seed = f"{kind.group}/{kind.storage_version}/{kind.kind}"
+    found["storageVersionHash"] = b64encode(hashlib.sha256(seed.encode()).digest()[:8]).decode()
     return found

@@ -94,6 +94,9 @@ class ApiServer:
         self.writer.removed = self.deleter.remove
         self.definitions = Definitions(world)
         self.writer.definition_problems = self.definitions.problems
+        self.definitions.attach(self.deleter.empty)
+        self.deleter.takes_over = self.definitions.begin_end
+        self.admission.admit = self.definitions.admit
         self.subresources = Subresources(world, self.writer, self.deleter, self.tokens)
         self.faults = Faults(world.rng, changed=self._befall)
         self.logs: Logs | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from multikueue.devcluster.apiserver.kinds import access, batch, cluster, configuration, pod, workloads
+from multikueue.devcluster.apiserver.kinds import access, batch, cluster, configuration, definition, pod, workloads
 from multikueue.devcluster.apiserver.kinds.behaviour import Behaviour
 
 _CATALOG: Final[dict[tuple[str, str], type[Behaviour]]] = {
@@ -28,7 +28,7 @@ _CATALOG: Final[dict[tuple[str, str], type[Behaviour]]] = {
     ("rbac.authorization.k8s.io", "clusterrolebindings"): access.BindingBehaviour,
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): configuration.WebhookBehaviour,
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): configuration.WebhookBehaviour,
-    ("apiextensions.k8s.io", "customresourcedefinitions"): cluster.DefinitionBehaviour,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): definition.DefinitionBehaviour,
     ("batch", "jobs"): batch.JobBehaviour,
     ("batch", "cronjobs"): batch.CronJobBehaviour,
     ("apps", "deployments"): workloads.DeploymentBehaviour,

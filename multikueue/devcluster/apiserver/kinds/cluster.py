@@ -9,7 +9,6 @@ from typing import Final
 from multikueue.core.timestamps import parse_time
 from multikueue.devcluster.apiserver import documents, words
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
-from multikueue.devcluster.apiserver.errors import Cause
 from multikueue.devcluster.apiserver.kinds.batch import selector_text
 from multikueue.devcluster.apiserver.kinds.behaviour import Behaviour, Occasion, age
 
@@ -225,72 +224,3 @@ def _since(moment: JsonValue, now: datetime) -> str:
     if not isinstance(moment, str):
         return "<unknown>"
     return words.span((now - parse_time(moment)).total_seconds())
-
-
-class DefinitionBehaviour(Behaviour):
-    """Custom resource definitions; what follows from them is done by `definitions`."""
-
-    has_status = True
-    generation = True
-
-    def default(self, value: JsonObject) -> None:
-        """Fill in what clients may leave out."""
-        spec = value.setdefault("spec", {})
-        names = spec.setdefault("names", {})
-        if isinstance(names, dict) and isinstance(names.get("kind"), str):
-            names.setdefault("singular", names["kind"].lower())
-            names.setdefault("listKind", f"{names['kind']}List")
-        conversion = spec.setdefault("conversion", {"strategy": "None"})
-        service = documents.child(conversion, "webhook", "clientConfig", "service")
-        if service:
-            service.setdefault("port", 443)
-
-    def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
-        """A new one is not established."""
-        super().prepare_create(value, occasion)
-        stored = [entry["name"] for entry in documents.items(value, "spec", "versions") if entry.get("storage")]
-        value["status"] = {
-            "conditions": None,
-            "acceptedNames": {"plural": "", "kind": ""},
-            "storedVersions": stored,
-        }
-
-    def prepare_update(self, value: JsonObject, old: JsonObject, occasion: Occasion) -> None:
-        """A version that becomes the stored one is remembered."""
-        super().prepare_update(value, old, occasion)
-        status = value.get("status")
-        if isinstance(status, dict) and occasion.subresource == "":
-            stored = list(status.get("storedVersions") or [])
-            for entry in documents.items(value, "spec", "versions"):
-                if entry.get("storage") and entry["name"] not in stored:
-                    value["status"] = {**status, "storedVersions": [*stored, entry["name"]]}
-
-    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
-        """What is wrong with it."""
-        if occasion.subresource == "status":
-            return []
-        spec = value["spec"]
-        names = documents.child(spec, "names")
-        found = []
-        wanted = f"{names.get('plural', '')}.{spec.get('group', '')}"
-        if value["metadata"].get("name") != wanted:
-            detail = 'must be spec.names.plural+"."+spec.group'
-            found.append(words.bad_value("metadata.name", value["metadata"].get("name", ""), detail))
-        versions = documents.items(spec, "versions")
-        if sum(1 for entry in versions if entry.get("storage")) != 1:
-            detail = "must have exactly one version marked as storage version"
-            found.append(words.bad_value("spec.versions", [], detail))
-        for index, entry in enumerate(versions):
-            if not documents.child(entry, "schema", "openAPIV3Schema"):
-                found.append(words.required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required"))
-        if spec.get("scope") not in ("Namespaced", "Cluster"):
-            found.append(words.unsupported("spec.scope", spec.get("scope", ""), ["Cluster", "Namespaced"]))
-        if old is not None:
-            for name in ("group", "scope"):
-                if spec.get(name) != old["spec"].get(name):
-                    found.append(words.immutable(f"spec.{name}", spec.get(name)))
-        return found
-
-    def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
-        """Name, Created At."""
-        return [value["metadata"]["name"], value["metadata"].get("creationTimestamp", "")]

@@ -16,7 +16,7 @@ from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue, cop
 from multikueue.devcluster.apiserver.schema import builtin
 from multikueue.devcluster.apiserver.schema.node import ABSENT, Node
 
-_VARIABLES: Final = frozenset({"self", "oldSelf"})
+VARIABLES: Final = frozenset({"self", "oldSelf"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,12 @@ def _rules(schema: JsonObject, path: str) -> list[Rule]:
     for index, rule in enumerate(schema.get("x-kubernetes-validations", ())):
         where = f"{path}.x-kubernetes-validations[{index}]"
         try:
-            expression = Expression(rule["rule"], variables=_VARIABLES)
+            expression = Expression(rule["rule"], variables=VARIABLES)
         except CelError as error:
             raise CelError(f"{where}.rule\n{rule['rule']}\n{error}") from error
         text = rule.get("messageExpression")
         try:
-            message_expression = Expression(text, variables=_VARIABLES) if text else None
+            message_expression = Expression(text, variables=VARIABLES) if text else None
         except CelError as error:
             raise CelError(f"{where}.messageExpression\n{text}\n{error}") from error
         message = rule.get("message") or f"failed rule: {rule['rule'].strip()}"

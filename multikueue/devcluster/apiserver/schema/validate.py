@@ -54,6 +54,13 @@ def validate(
     return causes
 
 
+def validate_value(value: JsonValue, kind: Structural) -> list[Cause]:
+    """What is wrong with the form of a value by itself, such as a default."""
+    causes: list[Cause] = []
+    _check(value, kind, "", causes, ABSENT)
+    return causes
+
+
 def _check_status(value: JsonObject, kind: Structural, causes: list[Cause], old: JsonValue) -> None:
     """Only the status can have changed; the texts name its fields as if it stood alone."""
     field = kind.properties.get("status")
@@ -207,7 +214,8 @@ def _check_unique(value: list[JsonValue], kind: Node, path: str, causes: list[Ca
 
 
 @cache
-def _pattern(text: str) -> re.Pattern[str]:
+def pattern_of(text: str) -> re.Pattern[str]:
+    """A pattern that was written for Go. Raises `re.error`."""
     # Go's `\z` is Python's `\Z`, and its `$` does not match before a final newline. Flags that Go takes anywhere and
     # Python at the start only hold for the rest of the expression.
     ours = re.sub(r"(?<!\\)\$$", r"\\Z", text.replace(r"\z", r"\Z"))
@@ -221,7 +229,7 @@ def _check_string(value: str, source: JsonObject, path: str, causes: list[Cause]
         text = f"Invalid value: {quoted(value)}: {path} in body should be at least {limit} chars long"
         causes.append(Cause(_INVALID, text, path))
     pattern = source.get("pattern")
-    if pattern is not None and _pattern(pattern).search(value) is None:
+    if pattern is not None and pattern_of(pattern).search(value) is None:
         causes.append(Cause(_INVALID, f"Invalid value: {quoted(value)}: {path} in body should match '{pattern}'", path))
     format = source.get("format")
     if format is not None and not has_format(value, format):
