@@ -83,16 +83,8 @@ def strings(value: JsonValue) -> dict[str, str]:
 
 
 def copy(value: T) -> T:
-    """A deep copy of JSON."""
-    return cast(T, _copy(value))
-
-
-def _copy(value: JsonValue) -> JsonValue:
-    if isinstance(value, dict):
-        return {key: _copy(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_copy(entry) for entry in value]
-    return value
+    """A deep copy of JSON: text and back is several times as fast as a walk."""
+    return cast(T, orjson.loads(orjson.dumps(value)))
 
 
 def walk(value: JsonValue, path: str) -> Iterator[JsonValue]:

@@ -13,6 +13,7 @@ from typing import Final
 
 import yaml
 
+from multikueue.devcluster.apiserver import documents
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 
 _SPACE: Final = " \t\r\n"
@@ -163,6 +164,11 @@ for _tag, _pattern, _first in (
 
 def load_yaml(text: bytes, *, twice: list[str] | None = None) -> JsonValue:
     """The document; `twice` collects the keys that are given twice. Raises `ValueError` in a real server's words."""
+    if text[:1] == b"{":
+        try:
+            return documents.load(text)  # most of what says YAML is JSON, which a faster reader reads
+        except ValueError:
+            pass  # what is wrong with it is said in terms of YAML
     loader: _Loader | None = None
     try:
         loader = _Loader(text)

@@ -57,7 +57,9 @@ class Patcher:
             new = documents.copy(new)
             if media == _STRATEGIC:
                 new["apiVersion"], new["kind"] = kind.api_version, kind.kind
-            _read_again(new, kind, mode, request.warnings, body if media == _STRATEGIC else None)
+            # Metadata that a patch does not touch has been read when it was written.
+            known = kind.custom and new.get("metadata") == old.get("metadata")
+            _read_again(new, kind, mode, request.warnings, body if media == _STRATEGIC else None, known=known)
             return new
 
         insists = isinstance(body, dict) and bool(documents.metadata(body).get("resourceVersion"))
@@ -164,10 +166,17 @@ def _read(raw: bytes, media: str) -> JsonValue:
 
 
 def _read_again(
-    value: JsonObject, kind: ResourceType, mode: str, warnings: list[str], patch: JsonObject | None
+    value: JsonObject,
+    kind: ResourceType,
+    mode: str,
+    warnings: list[str],
+    patch: JsonObject | None,
+    *,
+    known: bool,
 ) -> None:
     """Clean what a patch has made; what is wrong with it is the patch's fault. `patch` is a strategic one."""
-    shown = documents.copy(value)
+    # Only a strict reading needs what it is about to drop.
+    shown = documents.copy(value) if mode == "Strict" else value
     problem: str | None
     if kind.custom and not value.get("kind"):
         text = documents.dump({name: shown[name] for name in sorted(shown)}).decode()
@@ -177,7 +186,7 @@ def _read_again(
         if problem is None:
             if not kind.custom:
                 decoding.check_type(value, kind)
-            problem = decoding.mismatched(value, kind, restores=patch is not None)
+            problem = None if known else decoding.mismatched(value, kind, restores=patch is not None)
     if problem is None:
         texts = [f'unknown field "{path}"' for path in decoding.unknown(value, kind)]
         decoding.settle(value, kind)

@@ -8,7 +8,7 @@ conflicts, force and removal of what nobody owns any more. Pure: objects and the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
@@ -65,6 +65,8 @@ class Owned:
 
     fields: FieldSet | None
     time: str | None
+    in_order: bool = field(default=False, compare=False)
+    """The elements are as a real server writes them, since they have been read from where it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def read(entries: JsonValue) -> dict[Manager, Owned]:
             entry.get("subresource", ""),
         )
         fields = entry["fieldsV1"] or None
-        found[manager] = Owned(fields, entry.get("time"))
+        found[manager] = Owned(fields, entry.get("time"), in_order=True)
     return found
 
 
@@ -122,7 +124,8 @@ def write(managers: dict[Manager, Owned]) -> list[JsonObject]:
         if owned.time:
             entry["time"] = owned.time
         entry["fieldsType"] = "FieldsV1"
-        entry["fieldsV1"] = fieldset.ordered(owned.fields) if owned.fields else {}
+        fields = owned.fields or {}
+        entry["fieldsV1"] = fields if owned.in_order else fieldset.ordered(fields)
         if manager.subresource:
             entry["subresource"] = manager.subresource
         found.append(entry)
@@ -171,7 +174,7 @@ def apply(
     own = fieldset.outside(fieldset.difference(applied, _UNOWNED), ignored)
     last = managers.get(by)
     merged = typed.merge(before, config, kind)
-    if last is not None and last.fields is not None:
+    if last is not None and fieldset.difference(last.fields, applied) is not None:
         held = typed.with_parents(applied, kind)
         for manager, owned in managers.items():
             if manager != by:
