@@ -18,6 +18,9 @@ from multikueue.core.clock import Clock, SystemClock
 from multikueue.devcluster.controllers.caches import Caches
 from multikueue.devcluster.controllers.finished_jobs import FinishedJobs, OrphanedPods
 from multikueue.devcluster.controllers.jobs import Jobs
+from multikueue.devcluster.controllers.node_taints import NodeTaints
+from multikueue.devcluster.controllers.scheduler import NAME as SCHEDULER_NAME
+from multikueue.devcluster.controllers.scheduler import Scheduler
 from multikueue.devcluster.controllers.service_accounts import RootCertificates, ServiceAccounts
 from multikueue.devcluster.pki import Authority
 from multikueue.kube.client import KubeClient
@@ -62,10 +65,14 @@ class Controllers:
             Jobs(client, self._caches, recorder=jobs, pod_backoff=options.pod_backoff, clock=clock),
             FinishedJobs(client, self._caches, clock=clock),
             OrphanedPods(client, self._caches, clock=clock),
+            NodeTaints(client, self._caches, clock=clock),
             ServiceAccounts(client, self._caches, clock=clock),
         ]
         if root_ca is not None:
             self._parts.append(RootCertificates(client, self._caches, certificate=root_ca.decode(), clock=clock))
+        if options.scheduler:
+            scheduler = EventRecorder(client, SCHEDULER_NAME, clock=clock)
+            self._parts += [scheduler, Scheduler(client, self._caches, recorder=scheduler, clock=clock)]
 
     @property
     def synced(self) -> bool:
