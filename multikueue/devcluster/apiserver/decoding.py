@@ -24,7 +24,14 @@ READ: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
 # Which optional fields are pointers, so that an empty value is one, is not told by OpenAPI.
 _TEXT_POINTERS: Final = frozenset(
     {"storageClassName", "volumeMode", "ingressClassName", "runtimeClassName", "holderIdentity", "ipFamilyPolicy"}
-    | {"managedBy", "podReplacementPolicy", "preemptionPolicy", "pathType", "volumeAttributesClassName"}
+    | {
+        "managedBy",
+        "podReplacementPolicy",
+        "preemptionPolicy",
+        "pathType",
+        "volumeAttributesClassName",
+        "failedIndexes",
+    }
 )
 _NO_POINTERS: Final = frozenset(
     {"paused", "hostNetwork", "hostPID", "hostIPC", "stdin", "stdinOnce", "tty", "readOnly", "unschedulable"}
