@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.summary import pytest_terminal_summary as pytest_terminal_summary
+
 _SELF = Path("/proc/self")
 _SETTLE_SECONDS = 2.0  # a closed transport gives its socket back one turn of the loop later, a child when it is reaped
 

@@ -11,11 +11,11 @@ import pytest
 from multikueue.devcluster.binaries.provider import BinariesProvider
 from multikueue.testing.plugin import binaries_provider, kube_binaries
 from tests.conformance.harness import Both, Case, servers
+from tests.conformance.summary import PROPERTY
 
 __all__ = ["binaries_provider", "kube_binaries"]
 
 Judge: TypeAlias = Callable[[Case], Awaitable[None]]
-_PROPERTY = "conformance"
 
 
 @pytest.fixture(autouse=True)
@@ -35,20 +35,7 @@ def judge(both: Both, record_property: Callable[[str, object], None]) -> Judge:
     """Plays a case on both servers and fails when they differ."""
 
     async def play(case: Case) -> None:
-        record_property(_PROPERTY, await both.judge(case))
+        record_property(PROPERTY, "different")
+        record_property(PROPERTY, await both.judge(case))
 
     return play
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """`cases N, equal N, listed differences N`."""
-    reports = [*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())]
-    judged = [report for report in reports if "judge" in getattr(report, "keywords", {}) or _verdict(report)]
-    if judged:
-        verdicts = [_verdict(report) for report in judged]
-        line = f"cases {len(judged)}, equal {verdicts.count('equal')}, listed differences {verdicts.count('listed')}"
-        terminalreporter.write_line(f"conformance: {line}")
-
-
-def _verdict(report: pytest.TestReport) -> str:
-    return next((str(value) for name, value in getattr(report, "user_properties", ()) if name == _PROPERTY), "")

@@ -1,121 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON patch, merge patch and strategic merge patch, on every kind of list and map."""
+"""JSON patch and merge patch, on every kind of list and map."""
 
 from __future__ import annotations
 
-from typing import Any, Final
-
 import pytest
 
-from tests.conformance.api.widgets import WIDGETS, widget
+from tests.conformance.api.patched import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    DEPLOYMENTS,
+    MAPS,
+    WIDGET,
+    op,
+    patches,
+    pod,
+)
+from tests.conformance.api.widgets import WIDGETS
 from tests.conformance.conftest import Judge
-from tests.conformance.harness import Case, Cases, PatchType, Side
+from tests.conformance.harness import Case, Cases, Side
 
 pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
 
 CASES = Cases("patch")
-MAPS: Final = "/api/v1/namespaces/{ns}/configmaps"
-DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/{ns}/deployments"
-SERVICES: Final = "/api/v1/namespaces/{ns}/services"
-ACCOUNTS: Final = "/api/v1/namespaces/{ns}/serviceaccounts"
-
-CONFIG_MAP: Final = {
-    "kind": "ConfigMap",
-    "apiVersion": "v1",
-    "metadata": {
-        "name": "o",
-        "labels": {"l1": "x", "l2": "y"},
-        "finalizers": ["conformance.test/one", "conformance.test/two"],
-        "ownerReferences": [{"apiVersion": "v1", "kind": "Secret", "name": "s", "uid": "u1"}],
-    },
-    "data": {"a": "1", "b": "2"},
-}
-WIDGET: Final = widget(
-    "o",
-    {
-        "size": 1,
-        "plain": ["a", "b", "c"],
-        "set": ["s1", "s2"],
-        "parts": [{"name": "p1", "value": "v1"}, {"name": "p2", "tags": ["t1", "t2"]}],
-        "atomicItems": [{"a": "1"}, {"a": "2"}],
-        "labels": {"k1": "v1", "k2": "v2", "with/slash": "3", "with~tilde": "4"},
-        "deep": {"a": "x", "inner": {"x": 1, "y": 2}},
-        "free": {"list": [1, {"z": 2}], "n": None},
-    },
-)
-DEPLOYMENT: Final[dict[str, Any]] = {
-    "kind": "Deployment",
-    "apiVersion": "apps/v1",
-    "metadata": {"name": "o", "labels": {"l1": "x"}, "annotations": {"a1": "x"}},
-    "spec": {
-        "replicas": 2,
-        "selector": {"matchLabels": {"app": "d"}},
-        "template": {
-            "metadata": {"labels": {"app": "d"}},
-            "spec": {
-                "containers": [
-                    {
-                        "name": "c1",
-                        "image": "i:1",
-                        "command": ["a", "b"],
-                        "env": [{"name": "E1", "value": "1"}, {"name": "E2", "value": "2"}],
-                        "ports": [{"containerPort": 80}, {"containerPort": 81, "name": "second"}],
-                        "volumeMounts": [{"name": "v", "mountPath": "/v"}],
-                    },
-                    {"name": "c2", "image": "i:1"},
-                ],
-                "tolerations": [{"key": "k", "operator": "Exists"}],
-                "volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {"name": "m"}}],
-                "nodeSelector": {"n": "x"},
-            },
-        },
-    },
-}
-SERVICE: Final = {
-    "kind": "Service",
-    "apiVersion": "v1",
-    "metadata": {"name": "o"},
-    "spec": {
-        "clusterIP": "None",
-        "selector": {"app": "d"},
-        "ports": [{"name": "http", "port": 80}, {"name": "https", "port": 443}],
-    },
-}
-ACCOUNT: Final = {
-    "kind": "ServiceAccount",
-    "apiVersion": "v1",
-    "metadata": {"name": "o", "finalizers": ["conformance.test/a", "conformance.test/b"]},
-    "secrets": [{"name": "s1"}, {"name": "s2"}],
-    "imagePullSecrets": [{"name": "i1"}],
-}
-
-
-def patches(name: str, path: str, body: Any, kind: PatchType, *documents: Any) -> None:
-    """A case: the object is made, and each patch is tried on what the last one left."""
-
-    async def play(side: Side) -> None:
-        await side.post(path, body)
-        for document in documents:
-            await side.patch(kind, f"{path}/o", document)
-        await side.get(f"{path}/o")
-
-    CASES.add(name, play)
-
-
-def pod(**fields: Any) -> dict[str, Any]:
-    """A patch of a deployment's pods."""
-    return {"spec": {"template": {"spec": fields}}}
-
-
-def op(name: str, path: str, *value: Any, **more: Any) -> dict[str, Any]:
-    """An operation of a JSON patch."""
-    return {"op": name, "path": path, **({"value": value[0]} if value else {}), **more}
-
 
 # JSON patch
 
 for what, place, thing in (("built-in", MAPS, CONFIG_MAP), ("custom", WIDGETS, WIDGET)):
     patches(
+        CASES,
         f"a JSON patch adds, replaces and removes in the metadata of a {what} object",
         place,
         thing,
@@ -141,6 +53,7 @@ for what, place, thing in (("built-in", MAPS, CONFIG_MAP), ("custom", WIDGETS, W
         [op("remove", "/kind")],
     )
     patches(
+        CASES,
         f"a JSON patch of a {what} object that does not fit is refused",
         place,
         thing,
@@ -179,6 +92,7 @@ for what, place, thing in (("built-in", MAPS, CONFIG_MAP), ("custom", WIDGETS, W
         ["add"],
     )
 patches(
+    CASES,
     "a JSON patch reads escapes",
     WIDGETS,
     WIDGET,
@@ -193,6 +107,7 @@ patches(
     [op("add", "/spec/labels/n", None)],
 )
 patches(
+    CASES,
     "a JSON patch changes the lists of a custom object",
     WIDGETS,
     WIDGET,
@@ -220,6 +135,7 @@ patches(
     [op("remove", "/spec")],
 )
 patches(
+    CASES,
     "a JSON patch changes the lists of a deployment",
     DEPLOYMENTS,
     DEPLOYMENT,
@@ -239,6 +155,7 @@ patches(
 
 for what, place, thing in (("built-in", MAPS, CONFIG_MAP), ("custom", WIDGETS, WIDGET)):
     patches(
+        CASES,
         f"a merge patch merges maps and replaces lists in the metadata of a {what} object",
         place,
         thing,
@@ -270,6 +187,7 @@ for what, place, thing in (("built-in", MAPS, CONFIG_MAP), ("custom", WIDGETS, W
         b"{} x",
     )
 patches(
+    CASES,
     "a merge patch of a config map",
     MAPS,
     CONFIG_MAP,
@@ -285,6 +203,7 @@ patches(
     {"immutable": None},
 )
 patches(
+    CASES,
     "a merge patch of a custom object",
     WIDGETS,
     WIDGET,
@@ -310,6 +229,7 @@ patches(
     {"spec": {"atomicMap": {"b": "2"}}},
 )
 patches(
+    CASES,
     "a merge patch of a deployment",
     DEPLOYMENTS,
     DEPLOYMENT,
@@ -331,170 +251,6 @@ patches(
     {"spec": {"template": {"metadata": {"labels": {"app": "other"}}}}},
     {"spec": {"selector": {"matchLabels": {"more": "x"}}}},
     {"spec": {"unknown": 1}},
-)
-
-# strategic merge patch
-
-patches(
-    "a strategic patch merges lists of maps by their key",
-    DEPLOYMENTS,
-    DEPLOYMENT,
-    "strategic",
-    pod(containers=[{"name": "c1", "image": "i:2"}]),
-    pod(containers=[{"name": "c3", "image": "i:3"}]),
-    pod(containers=[{"name": "c1", "env": [{"name": "E1", "value": "new"}, {"name": "E3", "value": "3"}]}]),
-    pod(containers=[{"name": "c1", "command": ["x"]}]),
-    pod(containers=[{"name": "c1", "ports": [{"containerPort": 80, "name": "http"}, {"containerPort": 82}]}]),
-    pod(containers=[{"name": "c1", "volumeMounts": [{"mountPath": "/v", "name": "w"}]}]),
-    pod(volumes=[{"name": "x", "emptyDir": {}}]),
-    pod(volumes=[{"name": "v", "emptyDir": None, "configMap": {"name": "m"}}]),
-    pod(tolerations=[{"key": "l", "operator": "Exists"}]),
-    pod(nodeSelector={"m": "y"}),
-    pod(nodeSelector={"n": None}),
-    {"metadata": {"labels": {"l1": None, "l2": "y"}}},
-    {"spec": {"replicas": 3}},
-    {"spec": {"replicas": None}},
-)
-patches(
-    "a strategic patch deletes by directive",
-    DEPLOYMENTS,
-    DEPLOYMENT,
-    "strategic",
-    pod(containers=[{"name": "c1", "env": [{"name": "E1", "$patch": "delete"}]}]),
-    pod(containers=[{"name": "c1", "ports": [{"containerPort": 81, "$patch": "delete"}]}]),
-    pod(containers=[{"name": "c2", "$patch": "delete"}]),
-    pod(containers=[{"name": "absent", "$patch": "delete"}]),
-    pod(nodeSelector={"$patch": "delete"}),
-    pod(volumes=[{"$patch": "delete", "name": "w"}]),
-    {"metadata": {"annotations": {"$patch": "delete"}}},
-    pod(containers=[{"name": "c1", "$patch": "delete"}]),
-)
-patches(
-    "a strategic patch replaces by directive",
-    DEPLOYMENTS,
-    DEPLOYMENT,
-    "strategic",
-    pod(containers=[{"name": "c1", "env": [{"$patch": "replace"}, {"name": "E9", "value": "9"}]}]),
-    pod(containers=[{"$patch": "replace"}, {"name": "only", "image": "i:1"}]),
-    pod(nodeSelector={"$patch": "replace", "o": "z"}),
-    pod(volumes=[{"$patch": "replace"}]),
-    {"metadata": {"labels": {"$patch": "replace", "new": "label"}}},
-    {"metadata": {"annotations": {"$patch": "merge", "a2": "y"}}},
-    {"metadata": {"labels": {"$patch": "invent"}}},
-    pod(containers=[{"$patch": "invent"}]),
-    pod(containers=[{"name": "only", "$patch": "invent"}]),
-)
-patches(
-    "a strategic patch sets the order of elements",
-    DEPLOYMENTS,
-    DEPLOYMENT,
-    "strategic",
-    pod(**{"$setElementOrder/containers": [{"name": "c2"}, {"name": "c1"}]}),
-    pod(
-        **{"$setElementOrder/containers": [{"name": "c3"}, {"name": "c2"}, {"name": "c1"}]},
-        containers=[{"name": "c3", "image": "i:3"}],
-    ),
-    pod(**{"$setElementOrder/containers": [{"name": "c1"}]}, containers=[{"name": "c1", "image": "i:4"}]),
-    pod(**{"$setElementOrder/containers": [{"name": "c1"}]}, containers=[{"name": "c2", "image": "i:4"}]),
-    pod(**{"$setElementOrder/volumes": [{"name": "w"}, {"name": "v"}]}),
-    pod(**{"$setElementOrder/containers": "text"}),
-    {"metadata": {"$setElementOrder/finalizers": ["conformance.test/b"], "finalizers": ["conformance.test/b"]}},
-)
-patches(
-    "a strategic patch keeps only the keys it is told to",
-    DEPLOYMENTS,
-    DEPLOYMENT,
-    "strategic",
-    {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}},
-    {"spec": {"strategy": {"$retainKeys": ["type", "rollingUpdate"], "type": "RollingUpdate"}}},
-    pod(volumes=[{"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "m"}}]),
-    {"spec": {"strategy": {"$retainKeys": ["other"], "type": "Recreate"}}},
-    {"spec": {"strategy": {"$retainKeys": "type", "type": "Recreate"}}},
-)
-patches(
-    "a strategic patch that does not fit is refused",
-    DEPLOYMENTS,
-    DEPLOYMENT,
-    "strategic",
-    pod(containers=[{"image": "i:2"}]),
-    pod(containers={"name": "c1"}),
-    pod(containers="text"),
-    {"spec": "text"},
-    {"spec": []},
-    {"spec": {"replicas": "x"}},
-    {"spec": {"replicas": {"a": 1}}},
-    {"spec": {"replicas": -1}},
-    {"metadata": {"labels": {"a": 1}}},
-    {"metadata": {"labels": []}},
-    {"metadata": {"name": "other"}},
-    {"metadata": {"uid": "00000000-0000-4000-8000-000000000000"}},
-    {"metadata": {"resourceVersion": "1"}},
-    {"kind": "Other"},
-    {"apiVersion": "x/v1"},
-    {"unknown": 1},
-    [],
-    "text",
-    None,
-    b"{",
-    b"",
-)
-patches(
-    "a strategic patch merges lists of plain values",
-    ACCOUNTS,
-    ACCOUNT,
-    "strategic",
-    {"metadata": {"finalizers": ["conformance.test/c"]}},
-    {"metadata": {"finalizers": ["conformance.test/a", "conformance.test/d"]}},
-    {"metadata": {"$deleteFromPrimitiveList/finalizers": ["conformance.test/b", "conformance.test/absent"]}},
-    {
-        "metadata": {
-            "$deleteFromPrimitiveList/finalizers": ["conformance.test/a"],
-            "$setElementOrder/finalizers": ["conformance.test/e", "conformance.test/c"],
-            "finalizers": ["conformance.test/e"],
-        }
-    },
-    {"metadata": {"finalizers": None}},
-    {"metadata": {"finalizers": ["conformance.test/z"]}},
-    {"secrets": [{"name": "s3"}]},
-    {"secrets": [{"name": "s1", "$patch": "delete"}]},
-    {"$setElementOrder/secrets": [{"name": "s3"}, {"name": "s2"}], "secrets": [{"name": "s2"}]},
-    {"imagePullSecrets": [{"name": "i2"}, {"name": "i1"}]},
-)
-patches(
-    "a strategic patch of a service's ports",
-    SERVICES,
-    SERVICE,
-    "strategic",
-    {"spec": {"ports": [{"port": 80, "targetPort": 8080}]}},
-    {"spec": {"ports": [{"port": 8443, "name": "more"}]}},
-    {"spec": {"ports": [{"port": 443, "$patch": "delete"}]}},
-    {"spec": {"selector": {"app": None, "tier": "x"}}},
-    {"spec": {"selector": None}},
-    {"spec": {"$setElementOrder/ports": [{"port": 8443}, {"port": 80}], "ports": [{"port": 80, "name": "web"}]}},
-)
-patches(
-    "a strategic patch of a config map is like a merge patch",
-    MAPS,
-    CONFIG_MAP,
-    "strategic",
-    {"data": {"a": None, "c": "3"}},
-    {"data": {"$patch": "replace", "d": "4"}},
-    {"data": {"$patch": "delete"}},
-    {"data": {"e": "5"}},
-    {"metadata": {"ownerReferences": [{"uid": "u1", "$patch": "delete"}]}},
-    {
-        "metadata": {
-            "ownerReferences": [
-                {"apiVersion": "v1", "kind": "Secret", "name": "t", "uid": "u2"},
-                {"apiVersion": "v1", "kind": "Secret", "name": "s", "uid": "u1"},
-            ]
-        }
-    },
-    {"metadata": {"ownerReferences": [{"uid": "u2", "name": "renamed"}]}},
-    {"metadata": {"ownerReferences": None, "finalizers": None}},
-    {"$patch": "merge", "data": {"f": "6"}},
-    {"$patch": "replace", "data": {"f": "7"}},
-    {"$patch": "delete"},
 )
 
 
