@@ -17,7 +17,9 @@ from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.devcluster.controllers.caches import Caches
 from multikueue.devcluster.controllers.finished_jobs import FinishedJobs, OrphanedPods
+from multikueue.devcluster.controllers.garbage import GarbageCollector
 from multikueue.devcluster.controllers.jobs import Jobs
+from multikueue.devcluster.controllers.namespaces import Namespaces
 from multikueue.devcluster.controllers.node_taints import NodeTaints
 from multikueue.devcluster.controllers.scheduler import NAME as SCHEDULER_NAME
 from multikueue.devcluster.controllers.scheduler import Scheduler
@@ -67,6 +69,8 @@ class Controllers:
             OrphanedPods(client, self._caches, clock=clock),
             NodeTaints(client, self._caches, clock=clock),
             ServiceAccounts(client, self._caches, clock=clock),
+            Namespaces(client, self._caches, clock=clock),
+            GarbageCollector(client, clock=clock),
         ]
         if root_ca is not None:
             self._parts.append(RootCertificates(client, self._caches, certificate=root_ca.decode(), clock=clock))

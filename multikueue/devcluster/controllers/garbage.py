@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The garbage collector: what has lost its owners goes, and owners wait for what they own or let it be.
+
+Owns carrying out `garbage_rules` over the `ownership_graph`. Promises to look at the API server before it deletes
+anything: an object and each owner that the graph does not hold are read there, since a cache that has not heard of an
+owner yet is no proof that there is none.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import anyio
+import orjson
+
+from multikueue.api.objects import JsonObject
+from multikueue.api.resource import Resource
+from multikueue.core.clock import Clock
+from multikueue.devcluster.controllers.caches import BACKOFF
+from multikueue.devcluster.controllers.garbage_rules import Disown, OwnerState, Remove, decide
+from multikueue.devcluster.controllers.metadata_watch import MetadataWatch
+from multikueue.devcluster.controllers.ownership_graph import FOREGROUND, ORPHAN, Item, Owner, OwnershipGraph, item_of
+from multikueue.kube.client import KubeClient
+from multikueue.kube.controller import Controller, Result
+from multikueue.kube.errors import Conflict, MethodNotAllowed, NotFound
+from multikueue.kube.informer import Change
+from multikueue.kube.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+_WORKERS: Final = 8
+_ABSENT_KEPT: Final = 10_000
+
+
+class GarbageCollector:
+    """The one of a cluster."""
+
+    def __init__(self, client: KubeClient, *, clock: Clock) -> None:
+        self._client = client
+        self._graph = OwnershipGraph()
+        self._watch = MetadataWatch(client, self._changed, clock=clock)
+        self._absent: dict[str, None] = {}
+        self._controller: Controller[str] = Controller(
+            "garbage-collector",
+            self.reconcile,
+            workers=_WORKERS,
+            queue=WorkQueue(clock=clock, backoff=BACKOFF),
+            clock=clock,
+        )
+
+    @property
+    def synced(self) -> anyio.Event:
+        """Set when the whole cluster has been read once."""
+        return self._watch.synced
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch.run)
+            await self._watch.synced.wait()
+            for item in self._graph.items():
+                self._consider(item)
+            await self._controller.run()
+
+    async def reconcile(self, uid: str) -> Result | None:
+        """Do to one object what its owners, or its own finalizers, ask for."""
+        known = self._graph.get(uid)
+        if known is None:
+            return None
+        metadata = await self._read(known.resource, known.key.namespace, known.key.name)
+        if metadata is None or metadata["uid"] != uid:
+            return None  # the watch will tell
+        item = item_of(known.resource, metadata)
+        if item.orphans_dependents:
+            await self._orphan(item, metadata)
+        elif item.awaits_dependents:
+            await self._await(item, metadata)
+        elif item.owners and not item.deleting:
+            states = {owner.uid: await self._state(item, owner) for owner in item.owners}
+            decision = decide(item, states, has_dependents=bool(self._graph.dependents(uid)))
+            if isinstance(decision, Disown):
+                await self._disown(item, metadata, decision.uids)
+            elif isinstance(decision, Remove):
+                await self._remove(item, decision.propagation)
+        return None
+
+    async def _orphan(self, item: Item, metadata: JsonObject) -> None:
+        for dependent in self._graph.dependents(item.uid):
+            theirs = await self._read(dependent.resource, dependent.key.namespace, dependent.key.name)
+            if theirs is not None and theirs["uid"] == dependent.uid:
+                await self._disown(dependent, theirs, (item.uid,))
+        await self._unhold(item, metadata, ORPHAN)
+
+    async def _await(self, item: Item, metadata: JsonObject) -> None:
+        if not self._graph.blockers(item.uid):
+            await self._unhold(item, metadata, FOREGROUND)
+            return
+        for dependent in self._graph.dependents(item.uid):
+            if not dependent.deleting:
+                self._controller.enqueue(dependent.uid)
+
+    async def _state(self, item: Item, owner: Owner) -> OwnerState:
+        if owner.uid in self._absent:
+            return OwnerState.ABSENT
+        known = self._graph.get(owner.uid)
+        if known is not None and _named(known, item, owner):
+            return OwnerState.AWAITS if known.awaits_dependents else OwnerState.PRESENT
+        resource = self._watch.resource_of(owner.api_version, owner.kind)
+        if resource is None or (resource.namespaced and not item.key.namespace):
+            log.warning("%s %s: its owner %s %s cannot be looked up", item.resource, item.key, owner.kind, owner.name)
+            return OwnerState.UNKNOWN
+        metadata = await self._read(resource, item.key.namespace if resource.namespaced else "", owner.name)
+        if metadata is None or metadata["uid"] != owner.uid:
+            self._remember_absent(owner.uid)
+            return OwnerState.ABSENT
+        return OwnerState.AWAITS if item_of(resource, metadata).awaits_dependents else OwnerState.PRESENT
+
+    async def _read(self, resource: Resource, namespace: str, name: str) -> JsonObject | None:
+        try:
+            found = orjson.loads(await self._client.get(resource, name, namespace=namespace or None))
+        except (NotFound, MethodNotAllowed):
+            return None
+        metadata: JsonObject = found["metadata"]
+        return metadata
+
+    async def _remove(self, item: Item, propagation: str) -> None:
+        try:
+            await self._client.delete(
+                item.resource,
+                item.key.name,
+                namespace=item.key.namespace or None,
+                propagation=propagation,
+                uid=item.uid,
+            )
+        except (NotFound, Conflict):
+            return  # gone, or another object of that name
+
+    async def _disown(self, item: Item, metadata: JsonObject, uids: tuple[str, ...]) -> None:
+        references = metadata.get("ownerReferences") or []
+        kept = [entry for entry in references if entry["uid"] not in uids]
+        if len(kept) != len(references):
+            await self._patch(item, {"ownerReferences": kept or None}, version=metadata["resourceVersion"])
+
+    async def _unhold(self, item: Item, metadata: JsonObject, finalizer: str) -> None:
+        kept = [name for name in metadata.get("finalizers") or () if name != finalizer]
+        await self._patch(item, {"finalizers": kept or None}, version=metadata["resourceVersion"])
+
+    async def _patch(self, item: Item, metadata: JsonObject, *, version: str) -> None:
+        body = {"metadata": {"uid": item.uid, **metadata}}
+        try:
+            await self._client.patch(
+                item.resource,
+                item.key.name,
+                body,
+                namespace=item.key.namespace or None,
+                resource_version=version,
+            )
+        except NotFound:
+            return
+
+    def _changed(self, resource: Resource, change: Change) -> None:
+        if change.new is None:
+            self._gone(change.row.uid)
+            return
+        item = item_of(resource, orjson.loads(change.new.raw)["metadata"])
+        self._graph.put(item)
+        if self._watch.synced.is_set():
+            self._consider(item)
+
+    def _gone(self, uid: str) -> None:
+        item = self._graph.remove(uid)
+        for dependent in self._graph.dependents(uid):
+            self._controller.enqueue(dependent.uid)
+        if item is None:
+            return
+        if self._graph.dependents(uid):
+            self._remember_absent(uid)
+        for owner in item.owners:
+            known = self._graph.get(owner.uid)
+            if known is not None and known.awaits_dependents:
+                self._controller.enqueue(known.uid)
+
+    def _consider(self, item: Item) -> None:
+        """Enqueue an item that there may be something to do for."""
+        if item.deleting:
+            if item.awaits_dependents or item.orphans_dependents:
+                self._controller.enqueue(item.uid)
+            return
+        for owner in item.owners:
+            known = self._graph.get(owner.uid)
+            if known is None or known.awaits_dependents or not _named(known, item, owner):
+                self._controller.enqueue(item.uid)
+                return
+
+    def _remember_absent(self, uid: str) -> None:
+        self._absent[uid] = None
+        while len(self._absent) > _ABSENT_KEPT:
+            del self._absent[next(iter(self._absent))]
+
+
+def _named(known: Item, item: Item, owner: Owner) -> bool:
+    """Whether the reference of `item` says the truth about its owner."""
+    if (known.resource.group, known.resource.kind, known.key.name) != (
+        owner.api_version.rpartition("/")[0],
+        owner.kind,
+        owner.name,
+    ):
+        return False
+    return known.key.namespace in ("", item.key.namespace)

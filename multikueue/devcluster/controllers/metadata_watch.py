@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows the metadata of everything that can be deleted, kinds that appear later included.
+
+Owns one informer a resource, and asking discovery again when definitions change. Events are left out: they own nothing,
+nobody owns them, and there are many.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, Resource
+from multikueue.core.clock import Clock
+from multikueue.devcluster.controllers.caches import BACKOFF
+from multikueue.devcluster.controllers.resources import served
+from multikueue.kube.client import KubeClient
+from multikueue.kube.errors import KubeError
+from multikueue.kube.informer import Change, Informer
+
+log = logging.getLogger(__name__)
+
+_IGNORED: Final = frozenset({"events", "events.events.k8s.io"})
+# A definition is established a moment before discovery tells of it; a real server takes up to some seconds.
+_LOOKS: Final = (0.05, 0.5, 2.0, 5.0)
+_RETRY_SECONDS: Final = 1.0
+
+Listener = Callable[[Resource, Change], None]
+
+
+class MetadataWatch:
+    """The metadata of a whole cluster; `listener` is told of each change."""
+
+    def __init__(self, client: KubeClient, listener: Listener, *, clock: Clock) -> None:
+        self._client = client
+        self._listener = listener
+        self._clock = clock
+        self._informers: dict[Resource, Informer] = {}
+        self._scopes: dict[Resource, anyio.CancelScope] = {}
+        self._kinds: dict[tuple[str, str], Resource] = {}
+        self._changed = anyio.Event()
+        self.synced = anyio.Event()
+
+    def resource_of(self, api_version: str, kind: str) -> Resource | None:
+        """The resource of a kind, in the version that is followed."""
+        group = api_version.rpartition("/")[0]
+        return self._kinds.get((group, kind))
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                if await self._look(tasks):
+                    break
+                await anyio.sleep(_RETRY_SECONDS)
+            for informer in tuple(self._informers.values()):
+                await informer.synced.wait()
+            self.synced.set()
+            while True:
+                await self._changed.wait()
+                self._changed = anyio.Event()
+                for seconds in _LOOKS:
+                    with anyio.move_on_after(seconds):
+                        await self._changed.wait()
+                    self._changed = anyio.Event()
+                    await self._look(tasks)
+
+    async def _look(self, tasks: TaskGroup) -> bool:
+        try:
+            found = {kind for kind in await served(self._client) if kind.qualified not in _IGNORED}
+        except KubeError as error:
+            log.warning("what the cluster serves is not known: %s", error)
+            return False
+        for resource in self._informers.keys() - found:
+            self._end(resource)
+        for resource in sorted(found - self._informers.keys(), key=str):
+            self._begin(resource, tasks)
+        self._kinds = {(kind.group, kind.kind): kind for kind in found}
+        return True
+
+    def _begin(self, resource: Resource, tasks: TaskGroup) -> None:
+        informer = Informer(self._client, resource, metadata_only=True, clock=self._clock, backoff=BACKOFF)
+        informer.add_handler(lambda change: self._listener(resource, change))
+        if resource.qualified == CUSTOM_RESOURCE_DEFINITIONS.qualified:
+            informer.add_handler(lambda _: self._changed.set())
+        scope = anyio.CancelScope()
+        self._informers[resource], self._scopes[resource] = informer, scope
+
+        async def follow() -> None:
+            with scope:
+                await informer.run()
+
+        tasks.start_soon(follow)
+
+    def _end(self, resource: Resource) -> None:
+        self._scopes.pop(resource).cancel()
+        for row in self._informers.pop(resource).store.list():
+            self._listener(resource, Change("DELETED", row.key, row, None))
