@@ -87,6 +87,7 @@ class DispatchController:
         self._gatherer = Gatherer(context, checks=self._checks, clusters=self._clusters, registry=self._registry)
         settings = self._gatherer.settings
         self._pacer = Pacer(per_second=settings.evictions_per_second, burst=settings.eviction_burst)
+        self._verdicts: dict[Key, tuple[str, ...]] = {}
         self._delivered: dict[Key, tuple[str, int]] = {}
         self._deferred: dict[Key, Key] = {}
         self._carrier: Carrier | None = None
@@ -148,6 +149,9 @@ class DispatchController:
             return None
         decision = plan(gathered.facts, now)
         _log.debug("workload %s: rule %s: %s: %s", key, decision.rule.value, decision.actions, decision.verdicts)
+        if decision.rule is Rule.DELIVER:
+            # It was decided when the grant was written; what was said of each cluster then goes along now.
+            decision = replace(decision, verdicts=self._verdicts.pop(key, ()))
         pause = self._pause(key, gathered, decision, now)
         if pause > 0:
             return Result(after=pause)
@@ -173,6 +177,8 @@ class DispatchController:
 
     def _decided(self, key: Key, gathered: Gathered, decision: Plan) -> None:
         """Before anything is written: room that is given is not there for the next one."""
+        if decision.cluster_name and decision.verdicts:
+            self._verdicts[key] = decision.verdicts
         self._count(key, gathered, granting=decision.cluster_name)
         self._line_up(key, gathered, held_back=decision.held_back)
 
@@ -223,6 +229,7 @@ class DispatchController:
         self._rooms.leave(key)
         self._pacer.leave(key)
         self._delivered.pop(key, None)
+        self._verdicts.pop(key, None)
         self._deferred = {job: waiting for job, waiting in self._deferred.items() if waiting != key}
 
     async def _collect_garbage(self) -> None:

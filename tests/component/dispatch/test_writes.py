@@ -8,106 +8,35 @@ own, which count what they send; the test makes the Jobs and lets their copies r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from random import Random
+from contextlib import AsyncExitStack
 
 import anyio
 import pytest
 
 from manager.dispatch.controller import DispatchController
-from multikueue.api.resource import CLUSTER_QUEUES, JOBS, NODES
-from multikueue.core.clock import SystemClock
-from multikueue.core.timestamps import format_time
-from multikueue.devcluster.apiserver.listener import Listener
+from multikueue.api.resource import CLUSTER_QUEUES
 from multikueue.devcluster.cluster import Cluster
-from multikueue.kube import credentials
 from multikueue.kube.client import KubeClient
-from tests.support.agents import agent_client, make_node
-from tests.support.embedded import api_server
 from tests.support.managers import (
     condition,
     eventually,
     get,
     make_job,
-    make_namespace,
     make_queue,
     running_manager,
     wait_condition,
 )
-from tests.support.push_workers import kubeconfigs_of
-from tests.support.workers import SCALED_DOWN, FakeWorker, make_check
-from worker_agent.app import Agent
-from worker_agent.heartbeat import Rhythm
+from tests.support.pull_workers import RHYTHM, pull_worker
+from tests.support.workers import SCALED_DOWN, make_check
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
 
 JOB_COUNT = 8
 NAMESPACE = "writes"
 CLUSTERS = ("writes-1", "writes-2", "writes-3")
-RHYTHM = Rhythm(renew_seconds=2.0, lease_seconds=10, report_seconds=1.0, status_window_seconds=0.2)
 WRITES = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
 # What is written for all Jobs together, once a while.
 SHARED = frozenset({"leases", "clusterreports/status", "clusterqueues/status", "localqueues/status", "events"})
-
-
-@dataclass
-class Worker:
-    """A worker cluster with its agent's two clients."""
-
-    name: str
-    client: KubeClient
-    to_hub: KubeClient
-    to_worker: KubeClient
-
-    async def empty(self) -> bool:
-        """Whether no copy is left."""
-        return not (await self.client.list_all(JOBS, namespace=NAMESPACE)).items
-
-    async def let_run(self) -> None:
-        """Let each copy run, and end a moment later, until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            met: set[str] = set()
-            while True:
-                page = await self.client.list_all(JOBS, namespace=NAMESPACE)
-                for raw in page.items:
-                    name = raw.partition(b'"name":"')[2].partition(b'"')[0].decode()
-                    if name not in met:
-                        met.add(name)
-                        tasks.start_soon(self._run, name)
-                await anyio.sleep(0.02)
-
-    async def _run(self, name: str) -> None:
-        now = format_time(SystemClock().now())
-        running = {"active": 1, "ready": 0, "startTime": now}
-        for status in (running, running | {"ready": 1}):
-            await self.client.patch(JOBS, name, {"status": status}, namespace=NAMESPACE, subresource="status")
-        await anyio.sleep(3 * RHYTHM.status_window_seconds)
-        stamp = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now, "reason": "CompletionsReached"}
-        ended = {
-            "active": 0,
-            "ready": 0,
-            "succeeded": 1,
-            "completionTime": now,
-            "conditions": [{"type": "SuccessCriteriaMet", **stamp}, {"type": "Complete", "message": "done", **stamp}],
-        }
-        await self.client.patch(JOBS, name, {"status": ended}, namespace=NAMESPACE, subresource="status")
-
-
-@asynccontextmanager
-async def worker(hub: Cluster, admin: KubeClient, name: str) -> AsyncIterator[Worker]:
-    """A worker cluster of one node, enrolled."""
-    await FakeWorker(admin, name).enrol()
-    async with AsyncExitStack() as stack:
-        listener = await stack.enter_async_context(Listener(api_server()))
-        where = credentials.from_dict({**kubeconfigs_of(listener.url), "users": [{"name": "own", "user": {}}]})
-        clients = [await stack.enter_async_context(KubeClient(where)) for _ in range(2)]
-        to_hub = await stack.enter_async_context(agent_client(hub, name))
-        await make_namespace(clients[0], NAMESPACE)
-        await make_node(clients[0], f"{name}-node", cpu="64")
-        await clients[0].patch(NODES, f"{name}-node", {"spec": {"taints": None}})
-        yield Worker(name, clients[0], to_hub, clients[1])
 
 
 class Meter:
@@ -134,14 +63,15 @@ async def test_a_job_costs_no_more_writes_than_the_table_says(hub: Cluster, clie
     await make_check(client, NAMESPACE, CLUSTERS)
     await make_queue(client, NAMESPACE, namespace=NAMESPACE, cpu="100", checks=(NAMESPACE,))
     async with AsyncExitStack() as stack:
-        workers = [await stack.enter_async_context(worker(hub, client, name)) for name in CLUSTERS]
+        workers = [
+            await stack.enter_async_context(pull_worker(hub, client, name, namespace=NAMESPACE)) for name in CLUSTERS
+        ]
         manager = await stack.enter_async_context(
             running_manager(hub, settings=SCALED_DOWN, dispatch=DispatchController)
         )
         tasks = await stack.enter_async_context(anyio.create_task_group())
         for each in workers:
-            agent = Agent(each.to_hub, each.to_worker, cluster=each.name, rhythm=RHYTHM, random=Random(1))
-            tasks.start_soon(agent.run)
+            tasks.start_soon(each.agent().run)
             tasks.start_soon(each.let_run)
         await eventually(
             lambda: get(client, CLUSTER_QUEUES, NAMESPACE),
