@@ -30,12 +30,14 @@ from multikueue.kube.errors import KubeError
 from multikueue.kube.informer import Change, Informer
 from multikueue.kube.workqueue import WorkQueue
 from worker_agent.capacity import Capacity
+from worker_agent.fencing import fence_unheard
 from worker_agent.heartbeat import Heartbeat, Reporter, Rhythm
 from worker_agent.hosting import HostedMailbox
 from worker_agent.hub import MailboxView
 from worker_agent.jobs import Jobs
 from worker_agent.mailbox import Mailbox
 from worker_agent.outbox import Outbox
+from worker_agent.queues import Queues
 from worker_agent.reconciler import Reconciler
 from worker_agent.reconnect import RECONNECT
 from worker_agent.restoring import restore_assignments
@@ -67,6 +69,7 @@ class Agent:
     ) -> None:
         clock, random, rhythm = clock or SystemClock(), random or Random(), rhythm or Rhythm()
         self.cluster = cluster
+        self._rhythm = rhythm
         self.boot_id = boot_id or uuid.uuid4().hex
         self._worker = worker
         self._kubernetes_version = ""
@@ -127,10 +130,20 @@ class Agent:
             clock=clock,
             compose=self._report,
         )
+        self.queues = Queues(
+            worker,
+            cluster=cluster,
+            origin=origin,
+            clock=clock,
+            random=random,
+            changed=wake,
+            reported=lambda: self._reporter.changed(),
+        )
         self.reconciler = Reconciler(
             mailbox=self.mailbox,
             kinds={(jobs.integration.resource.group, jobs.integration.resource.kind): jobs for jobs in self.jobs},
             capacity=self.capacity,
+            queues=self.queues,
             outbox=self.outbox,
             namespace_exists=lambda name: Key("", name) in self.namespaces.store,
             lease_valid=lambda seconds: self.heartbeat.valid(within=seconds),
@@ -140,17 +153,24 @@ class Agent:
     async def run(self) -> None:
         """Serve the mailbox until cancelled. A hub or a cluster that is away is waited for."""
         async with anyio.create_task_group() as tasks:
-            local = (self.capacity.nodes, self.capacity.pods, self.namespaces, *(jobs.informer for jobs in self.jobs))
+            local = (
+                self.capacity.nodes,
+                self.capacity.pods,
+                self.namespaces,
+                *(jobs.informer for jobs in self.jobs),
+                *await self.queues.discover(),
+            )
             for informer in local:
                 tasks.start_soon(informer.run, name=f"informer-{informer.resource.plural}")
             for informer in local:
                 await informer.synced.wait()
+            # Before the lease has been asked for, fenced work that runs would look as if it had lost it.
+            tasks.start_soon(self.heartbeat.run, name="heartbeat")
+            tasks.start_soon(self._fence, name="fence")
             # The mailbox is listed after the jobs: an assignment that is absent from it was absent later than they.
             tasks.start_soon(self.mailbox.informer.run, name="informer-mailbox")
             await self.mailbox.informer.synced.wait()
             self.reconciler.restore()
-            # Before the lease has been asked for, fenced work that runs would look as if it had lost it.
-            tasks.start_soon(self.heartbeat.run, name="heartbeat")
             await self.heartbeat.tried.wait()
             self._all()
             tasks.start_soon(self._controller.run, name="assignments")
@@ -172,6 +192,9 @@ class Agent:
                 if not informer.synced.is_set():
                     return f"{what} has not been read yet: {informer.last_error or 'connecting'}"
         return self.heartbeat.problem or None
+
+    async def _fence(self) -> None:
+        await fence_unheard(self.jobs, lease_valid=self.heartbeat.valid, patience=self._rhythm.renew_seconds)
 
     async def _reconcile(self, name: str) -> Result | None:
         return await self.reconciler.reconcile(name)
@@ -197,7 +220,8 @@ class Agent:
                 self._controller.enqueue(name, priority)
 
     def _all(self) -> None:
-        for name in {*self.mailbox.names(), *(name for jobs in self.jobs for name in jobs.assignments())}:
+        made = {name for jobs in self.jobs for name in jobs.assignments()}
+        for name in {*self.mailbox.names(), *made, *self.queues.assignments()}:
             self._controller.enqueue(name)
 
     def _on_namespace(self, change: Change) -> None:
@@ -224,4 +248,5 @@ class Agent:
             "namespaces": self._namespaces(),
             "pending": len(self.reconciler.waiting()),
             **self.capacity.report(),
+            **self.queues.report(),
         }

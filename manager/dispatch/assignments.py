@@ -16,6 +16,7 @@ from multikueue.api.constants import (
     CLUSTER_LABEL,
     JOB_UID_LABEL,
     ORIGIN_LABEL,
+    PARTITION_POLICY_ANNOTATION,
     VERDICTS_ANNOTATION,
     PartitionPolicy,
 )
@@ -64,6 +65,21 @@ def assignment(dispatch: Dispatch, cluster: str, *, intent: Intent = Intent.RESE
     resource = dispatch.integration.resource
     # The job's uid would make a worker's own engine look for an owner that is not there.
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != JOB_UID_LABEL}
+    manifest = dispatch.integration.remote_manifest(
+        dispatch.job,
+        infos,
+        identity=RemoteIdentity(
+            workload_name=key.name,
+            origin=dispatch.origin,
+            epoch=dispatch.epoch,
+            manager_uid=dispatch.manager_uid,
+            cluster=cluster,
+            assignment=name,
+        ),
+    )
+    if dispatch.policy is PartitionPolicy.FENCED:
+        # For an agent that starts while it cannot read its mailbox.
+        manifest["metadata"]["annotations"][PARTITION_POLICY_ANNOTATION] = str(dispatch.policy)
     body: JsonObject = {
         "workload": {"namespace": key.namespace, "name": key.name, "uid": metadata["uid"]},
         "origin": dispatch.origin,
@@ -75,18 +91,7 @@ def assignment(dispatch: Dispatch, cluster: str, *, intent: Intent = Intent.RESE
             "apiVersion": resource.api_version,
             "kind": resource.kind,
             "name": dispatch.job["metadata"]["name"],
-            "manifest": dispatch.integration.remote_manifest(
-                dispatch.job,
-                infos,
-                identity=RemoteIdentity(
-                    workload_name=key.name,
-                    origin=dispatch.origin,
-                    epoch=dispatch.epoch,
-                    manager_uid=dispatch.manager_uid,
-                    cluster=cluster,
-                    assignment=name,
-                ),
-            ),
+            "manifest": manifest,
         },
         "podSetAssignments": [_pod_set(dispatch.workload, info) for info in infos],
         "partitionPolicy": str(dispatch.policy),

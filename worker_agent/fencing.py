@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fenced work that a former agent left running, while the management cluster cannot be asked about it.
+
+Owns the one thing that an agent does before it has read its mailbox. When the lease was last renewed is not known after
+a restart, so fenced jobs are stopped unless a renewal succeeds soon. Other work is left running, as its policy says.
+Nobody stops anything while no agent runs, or while it cannot reach its own API server: for longer than lease and grace
+of that, `fenced` needs a deadline on the node.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+import anyio
+
+from multikueue.api.constants import PARTITION_POLICY_ANNOTATION, PartitionPolicy
+from multikueue.core.keys import Key
+from multikueue.kube.errors import KubeError
+from worker_agent.jobs import Jobs
+
+_log = logging.getLogger(__name__)
+
+
+async def fence_unheard(kinds: Iterable[Jobs], *, lease_valid: Callable[[], bool], patience: float) -> None:
+    """Return when the lease is renewed; until then stop what is fenced, after `patience` seconds and again and again."""
+    kinds = tuple(kinds)
+    await anyio.sleep(patience)
+    while not lease_valid():
+        for jobs in kinds:
+            for key, uid in _fenced(jobs):
+                _log.warning("%s is fenced and the hub does not answer: stopping it", key)
+                try:
+                    await jobs.suspend(key, uid)
+                except KubeError as error:
+                    _log.warning("%s is not stopped: %s; trying again", key, error)
+        await anyio.sleep(patience / 5)
+
+
+def _fenced(jobs: Jobs) -> Iterator[tuple[Key, str]]:
+    for name in jobs.assignments():
+        for key in jobs.of_assignment(name):
+            job = jobs.get(key)
+            if job is None:
+                continue
+            metadata = job["metadata"]
+            fenced = (metadata.get("annotations") or {}).get(PARTITION_POLICY_ANNOTATION) == PartitionPolicy.FENCED
+            runs = not jobs.integration.is_suspended(job) and jobs.integration.finished(job) is None
+            if fenced and runs and not metadata.get("deletionTimestamp"):
+                yield key, metadata["uid"]
