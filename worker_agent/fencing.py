@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 async def fence_unheard(kinds: Iterable[Jobs], *, lease_valid: Callable[[], bool], patience: float) -> None:
-    """Return when the lease is renewed; until then stop what is fenced, after `patience` seconds and again and again."""
+    """Stop what is fenced, first after `patience` seconds, until the lease is renewed."""
     kinds = tuple(kinds)
     await anyio.sleep(patience)
     while not lease_valid():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from multikueue.api.constants import PartitionPolicy
@@ -41,6 +41,7 @@ from worker_agent.capacity import Capacity
 from worker_agent.hub import MailboxView
 from worker_agent.jobs import Jobs
 from worker_agent.outbox import Outbox
+from worker_agent.queues import CloneWish, Queues, Standing
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class _Wish:
     manifest: JsonObject
     jobs: Jobs | None
     demands: tuple[Demand, ...]
+    clone: CloneWish
 
 
 class Reconciler:
@@ -80,6 +82,7 @@ class Reconciler:
         mailbox: MailboxView,
         kinds: dict[tuple[str, str], Jobs],
         capacity: Capacity,
+        queues: Queues,
         outbox: Outbox,
         namespace_exists: Callable[[str], bool],
         lease_valid: Callable[[float], bool],
@@ -88,6 +91,7 @@ class Reconciler:
         self._mailbox = mailbox
         self._kinds = kinds
         self._capacity = capacity
+        self._queues = queues
         self._outbox = outbox
         self._namespace_exists = namespace_exists
         self._lease_valid = lease_valid
@@ -116,7 +120,8 @@ class Reconciler:
                 _log.warning("assignment %s: %s", name, error)
                 continue
             self._jobs[name] = wish.job
-            self._capacity.ledger.promise(str(wish.job), wish.demands)
+            if not self._queues.serves(wish.clone):
+                self._capacity.ledger.promise(str(wish.job), wish.demands)
 
     async def reconcile(self, name: str) -> Result | None:
         """Bring the job of one assignment to where it should be, and say where it is."""
@@ -131,21 +136,26 @@ class Reconciler:
             self._outbox.put(name, obj["metadata"]["uid"], word, said=word_of(obj))
             return None
         job = wish.jobs.get(wish.job) if wish.jobs is not None else None
-        taken = self._step(wish, job, said)
+        standing = await self._ask(wish, said, has_job=job is not None)
+        taken = self._step(wish, job, said, standing)
         if taken.action is JobAction.CREATE and wish.jobs is not None:
-            await self._create(wish)
+            await self._create(wish, queued=standing is not None)
             job = wish.jobs.get(wish.job)
             said = taken.word
-            taken = self._step(wish, job, said)
+            taken = self._step(wish, job, said, standing)
             if taken.action is JobAction.CREATE:
                 # It was there and is gone again, or is not ours to see yet: look again in a moment.
                 return Result(after=0.2)
         self._settle(name, wish, taken)
         self._outbox.put(name, wish.uid, taken.word, said=word_of(obj))
         if taken.action is not None and job is not None and wish.jobs is not None:
-            await self._act(
-                wish.jobs, wish.job, wish.jobs.facts(job, assignment=name, manager_uid=wish.manager_uid), taken
-            )
+            if taken.action is JobAction.SUSPEND and self._queues.serves(wish.clone):
+                # Its engine would only resume a job that is suspended beside it.
+                await self._queues.deactivate(wish.clone.workload)
+            else:
+                await self._act(
+                    wish.jobs, wish.job, wish.jobs.facts(job, assignment=name, manager_uid=wish.manager_uid), taken
+                )
         return self._again(wish, taken)
 
     def _read(self, obj: JsonObject) -> _Wish:
@@ -169,19 +179,40 @@ class Reconciler:
             manifest=manifest,
             jobs=jobs,
             demands=() if jobs is None else demands(jobs.integration.pod_sets(manifest)),
+            clone=CloneWish.of(obj),
         )
 
-    def _step(self, wish: _Wish, job: JsonObject | None, said: Word) -> Step:
+    async def _ask(self, wish: _Wish, said: Word, *, has_job: bool) -> Standing | None:
+        """Where it stands in the queues of this cluster; None where the ledger admits."""
+        if not self._queues.serves(wish.clone) or self._obstacle(wish) is not None:
+            return None
+        if not wants_room(wish.facts, said):
+            return Standing()
+        standing = await self._queues.ask(wish.clone)
+        if standing.obstacle is not None:
+            self._refuse(wish.job, standing.obstacle)
+        if standing.halt is not None and has_job:
+            # The hub decides where it runs next; a clone without a job may wait for its turn here again.
+            await self._queues.deactivate(wish.clone.workload)
+        return standing
+
+    def _step(self, wish: _Wish, job: JsonObject | None, said: Word, standing: Standing | None) -> Step:
         facts: JobFacts | None = None
         if job is not None and wish.jobs is not None:
             facts = wish.jobs.facts(job, assignment=wish.facts.name, manager_uid=wish.manager_uid)
         obstacle = self._obstacle(wish)
-        shortage = ""
-        if obstacle is None and wants_room(wish.facts, said):
+        shortage, asked = "", wish.facts
+        if standing is not None:
+            shortage, asked = standing.shortage, replace(wish.facts, halt=standing.halt)
+            if facts is not None:
+                # A job that waits for its engine is suspended, and not stopped.
+                waits = facts.suspended and standing.halt is None and wish.facts.intent is not Intent.EVICT
+                facts = replace(facts, suspended=facts.suspended and not waits, end=facts.end or standing.end)
+        elif obstacle is None and wants_room(wish.facts, said):
             short = self._capacity.ledger.promise(str(wish.job), wish.demands)
             shortage = "" if short is None else short.reason
         return step(
-            wish.facts,
+            asked,
             facts,
             said=said,
             shortage=shortage,
@@ -214,10 +245,11 @@ class Reconciler:
             return None
         return refusal.obstacle
 
-    async def _create(self, wish: _Wish) -> None:
+    async def _create(self, wish: _Wish, *, queued: bool) -> None:
         assert wish.jobs is not None
+        manifest = self._queues.manifest(wish.manifest, wish.clone) if queued else wish.manifest
         try:
-            await wish.jobs.create(wish.manifest)
+            await wish.jobs.create(manifest)
         except AlreadyExists:
             found = await wish.jobs.look(wish.job)
             if found is None:
@@ -282,6 +314,13 @@ class Reconciler:
         for jobs in self._kinds.values():
             for key in jobs.of_assignment(name):
                 await self._remove_job(jobs, key, name)
+        if name in self._queues.assignments() and self._mailbox.informer.synced.is_set():
+            try:
+                owner = await self._mailbox.owner()
+            except NotFound:
+                owner = ""
+            if owner and self._mailbox.get(name) is None:
+                await self._queues.remove(name, manager_uid=owner)
         return None
 
     async def _remove_job(self, jobs: Jobs, key: Key, name: str) -> None:

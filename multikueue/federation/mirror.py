@@ -35,12 +35,16 @@ class JobAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentFacts:
-    """The wish. `may_run` is false when fenced work has no valid lease any more."""
+    """The wish. `may_run` is false when fenced work has no valid lease any more.
+
+    `halt` says why the cluster's own queueing engine has stopped it, if it has.
+    """
 
     name: str
     epoch: int
     intent: Intent
     may_run: bool = True
+    halt: Obstacle | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +128,8 @@ def step(
     if job is not None:
         if not assignment.may_run:
             return _stop(job, said, reason=LEASE_EXPIRED, message="the lease of fenced work ran out")
+        if assignment.halt is not None:
+            return _stop(job, said, reason=assignment.halt.reason, message=assignment.halt.message)
         if job.suspended:
             # By somebody there, or by us for a lease that has come back since: nobody would ever resume it.
             return _stop(job, said, reason=SUSPENDED_THERE, message="the job was suspended on the worker cluster")
