@@ -16,11 +16,15 @@ import anyio
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.devcluster.controllers.caches import Caches
+from multikueue.devcluster.controllers.certificate_requests import CertificateRequests
+from multikueue.devcluster.controllers.cluster_roles import ClusterRoles
 from multikueue.devcluster.controllers.finished_jobs import FinishedJobs, OrphanedPods
 from multikueue.devcluster.controllers.garbage import GarbageCollector
 from multikueue.devcluster.controllers.jobs import Jobs
+from multikueue.devcluster.controllers.metadata_watch import MetadataWatch
 from multikueue.devcluster.controllers.namespaces import Namespaces
 from multikueue.devcluster.controllers.node_taints import NodeTaints
+from multikueue.devcluster.controllers.resource_quotas import ResourceQuotas
 from multikueue.devcluster.controllers.scheduler import NAME as SCHEDULER_NAME
 from multikueue.devcluster.controllers.scheduler import Scheduler
 from multikueue.devcluster.controllers.service_accounts import RootCertificates, ServiceAccounts
@@ -62,6 +66,10 @@ class Controllers:
         self._caches = Caches(client, clock=clock)
         root_ca = options.authority.certificate if options.authority is not None else options.root_ca
         jobs = EventRecorder(client, "job-controller", clock=clock)
+        watch = MetadataWatch(client, clock=clock)
+        roles = ClusterRoles(client, clock=clock)
+        quotas = ResourceQuotas(client, self._caches, watch, clock=clock)
+        self._watch = watch
         self._parts: list[Part] = [
             jobs,
             Jobs(client, self._caches, recorder=jobs, pod_backoff=options.pod_backoff, clock=clock),
@@ -70,8 +78,16 @@ class Controllers:
             NodeTaints(client, self._caches, clock=clock),
             ServiceAccounts(client, self._caches, clock=clock),
             Namespaces(client, self._caches, clock=clock),
-            GarbageCollector(client, clock=clock),
+            watch,
+            GarbageCollector(client, watch, clock=clock),
+            roles,
+            quotas,
         ]
+        self._caches.add((*roles.informers, *quotas.informers))
+        if options.authority is not None:
+            requests = CertificateRequests(client, authority=options.authority, clock=clock)
+            self._caches.add(requests.informers)
+            self._parts.append(requests)
         if root_ca is not None:
             self._parts.append(RootCertificates(client, self._caches, certificate=root_ca.decode(), clock=clock))
         if options.scheduler:
@@ -81,7 +97,7 @@ class Controllers:
     @property
     def synced(self) -> bool:
         """Whether each controller knows its part of the cluster."""
-        return self._caches.synced
+        return self._caches.synced and self._watch.synced.is_set()
 
     async def run(self) -> None:
         """Work until cancelled."""

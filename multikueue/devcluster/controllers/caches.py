@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import anyio
@@ -17,6 +17,7 @@ from multikueue.kube.informer import Informer
 
 BY_CONTROLLER: Final = "controller"
 """Pods by the uid of their controller."""
+BY_NAMESPACE: Final = "namespace"
 ROOT_CA_NAME: Final = "kube-root-ca.crt"
 # A cluster of one's own comes back within moments when it is restarted; its controllers should be back as soon.
 BACKOFF: Final = Backoff(base=0.05, factor=2.0, cap=2.0, jitter=0.5)
@@ -29,23 +30,30 @@ class Caches:
         self.namespaces = Informer(client, NAMESPACES, clock=clock, backoff=BACKOFF)
         self.nodes = Informer(client, NODES, clock=clock, backoff=BACKOFF)
         self.jobs = Informer(client, JOBS, clock=clock, backoff=BACKOFF)
-        self.pods = Informer(client, PODS, indexers={BY_CONTROLLER: controllers}, clock=clock, backoff=BACKOFF)
+        indexers = {BY_CONTROLLER: controllers, BY_NAMESPACE: _namespaces}
+        self.pods = Informer(client, PODS, indexers=indexers, clock=clock, backoff=BACKOFF)
         self.service_accounts = Informer(client, SERVICE_ACCOUNTS, clock=clock, backoff=BACKOFF)
         self.root_certificates = Informer(
             client, CONFIG_MAPS, field_selector=f"metadata.name={ROOT_CA_NAME}", clock=clock, backoff=BACKOFF
         )
 
-    @property
-    def all(self) -> Sequence[Informer]:
-        """Each of them."""
-        return (
+        self._informers = [
             self.namespaces,
             self.nodes,
             self.jobs,
             self.pods,
             self.service_accounts,
             self.root_certificates,
-        )
+        ]
+
+    def add(self, informers: Iterable[Informer]) -> None:
+        """Run what one controller alone follows with the others."""
+        self._informers += informers
+
+    @property
+    def all(self) -> Sequence[Informer]:
+        """Each of them."""
+        return tuple(self._informers)
 
     @property
     def synced(self) -> bool:
@@ -75,3 +83,7 @@ def controllers(obj: JsonObject) -> Iterator[str]:
     owner = controller_of(obj)
     if owner is not None:
         yield owner["uid"]
+
+
+def _namespaces(obj: JsonObject) -> Iterator[str]:
+    yield obj["metadata"]["namespace"]

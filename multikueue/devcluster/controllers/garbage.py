@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-import anyio
 import orjson
 
 from multikueue.api.objects import JsonObject
@@ -36,10 +35,11 @@ _ABSENT_KEPT: Final = 10_000
 class GarbageCollector:
     """The one of a cluster."""
 
-    def __init__(self, client: KubeClient, *, clock: Clock) -> None:
+    def __init__(self, client: KubeClient, watch: MetadataWatch, *, clock: Clock) -> None:
         self._client = client
         self._graph = OwnershipGraph()
-        self._watch = MetadataWatch(client, self._changed, clock=clock)
+        self._watch = watch
+        watch.add_listener(self._changed)
         self._absent: dict[str, None] = {}
         self._controller: Controller[str] = Controller(
             "garbage-collector",
@@ -49,19 +49,12 @@ class GarbageCollector:
             clock=clock,
         )
 
-    @property
-    def synced(self) -> anyio.Event:
-        """Set when the whole cluster has been read once."""
-        return self._watch.synced
-
     async def run(self) -> None:
         """Work until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch.run)
-            await self._watch.synced.wait()
-            for item in self._graph.items():
-                self._consider(item)
-            await self._controller.run()
+        await self._watch.synced.wait()
+        for item in self._graph.items():
+            self._consider(item)
+        await self._controller.run()
 
     async def reconcile(self, uid: str) -> Result | None:
         """Do to one object what its owners, or its own finalizers, ask for."""

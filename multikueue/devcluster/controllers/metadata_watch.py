@@ -33,17 +33,28 @@ Listener = Callable[[Resource, Change], None]
 
 
 class MetadataWatch:
-    """The metadata of a whole cluster; `listener` is told of each change."""
+    """The metadata of a whole cluster."""
 
-    def __init__(self, client: KubeClient, listener: Listener, *, clock: Clock) -> None:
+    def __init__(self, client: KubeClient, *, clock: Clock) -> None:
         self._client = client
-        self._listener = listener
+        self._listeners: list[Listener] = []
         self._clock = clock
         self._informers: dict[Resource, Informer] = {}
         self._scopes: dict[Resource, anyio.CancelScope] = {}
         self._kinds: dict[tuple[str, str], Resource] = {}
         self._changed = anyio.Event()
         self.synced = anyio.Event()
+
+    def add_listener(self, listener: Listener) -> None:
+        """Tell it of each change from now on."""
+        self._listeners.append(listener)
+
+    def count(self, name: str, namespace: str) -> int:
+        """How many objects of `jobs.batch`, `pods`, … a namespace holds; 0 of what is not served."""
+        for resource, informer in self._informers.items():
+            if resource.qualified == name:
+                return sum(row.key.namespace == namespace for row in informer.store.list())
+        return 0
 
     def resource_of(self, api_version: str, kind: str) -> Resource | None:
         """The resource of a kind, in the version that is followed."""
@@ -84,7 +95,7 @@ class MetadataWatch:
 
     def _begin(self, resource: Resource, tasks: TaskGroup) -> None:
         informer = Informer(self._client, resource, metadata_only=True, clock=self._clock, backoff=BACKOFF)
-        informer.add_handler(lambda change: self._listener(resource, change))
+        informer.add_handler(lambda change: self._tell(resource, change))
         if resource.qualified == CUSTOM_RESOURCE_DEFINITIONS.qualified:
             informer.add_handler(lambda _: self._changed.set())
         scope = anyio.CancelScope()
@@ -99,4 +110,8 @@ class MetadataWatch:
     def _end(self, resource: Resource) -> None:
         self._scopes.pop(resource).cancel()
         for row in self._informers.pop(resource).store.list():
-            self._listener(resource, Change("DELETED", row.key, row, None))
+            self._tell(resource, Change("DELETED", row.key, row, None))
+
+    def _tell(self, resource: Resource, change: Change) -> None:
+        for listener in self._listeners:
+            listener(resource, change)

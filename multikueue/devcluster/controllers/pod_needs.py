@@ -64,6 +64,14 @@ def requests_of(spec: JsonObject) -> Amounts:
     return total
 
 
+def limits_of(spec: JsonObject) -> Amounts:
+    """What the pod may use at most, as far as its containers say."""
+    main = _sum(amounts_of((entry.get("resources") or {}).get("limits") or {}) for entry in spec["containers"])
+    for container in spec.get("initContainers") or ():
+        main = _most(main, amounts_of((container.get("resources") or {}).get("limits") or {}))
+    return main
+
+
 def amounts_of(written: Mapping[str, str]) -> Amounts:
     """Amounts as a manifest writes them, in thousandths."""
     return {name: Quantity.parse(text).milli_ceil() for name, text in written.items()}
