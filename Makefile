@@ -11,7 +11,7 @@ STAMP := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
-.PHONY: help demo test lint type bench verify fmt clean
+.PHONY: help demo test lint type bench simulate verify fmt clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ lint: $(STAMP) ## ruff and the layers
 
 type: $(STAMP) ## mypy --strict
 	@$(BIN)/mypy
+
+SEEDS ?= 2000
+simulate: $(STAMP) ## play $(SEEDS) seeds of a federation in virtual time; a failing one prints its story
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 bench: $(STAMP) ## print the figures of docs/performance.md; no test
 	@$(BIN)/python -m tests.bench

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold after every write and at every instant, whatever goes wrong.
+
+Owns the checks and the story of a run: one line for each thing that matters, in true time. A check looks at what the
+API servers store and at the pods that truly run, never at what a process believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from multikueue.api.constants import EPOCH_ANNOTATION, ORIGIN_LABEL
+from multikueue.devcluster.apiserver.storage.entry import Event
+from tests.simulation.pods import JOBS, Copy, Pods
+
+Object = dict[str, Any]
+
+_WORKLOADS: Final = "workloads.kueue.x-k8s.io"
+_ASSIGNMENTS: Final = "remoteassignments.multikueue.io"
+
+
+class Violated(Exception):
+    """An invariant does not hold."""
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known of one workload, by the name of its job."""
+
+    cluster: str = ""
+    epoch: int = 0
+    granted: dict[int, str] = field(default_factory=dict)
+    started: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Follows every store; `problem` is the first violation."""
+
+    now: Callable[[], float]
+    policy: Callable[[str], str]
+    pods: dict[str, Pods] = field(default_factory=dict)
+    story: list[str] = field(default_factory=list)
+    problem: str = ""
+    records: dict[str, Record] = field(default_factory=dict)
+
+    def tell(self, line: str) -> None:
+        """One line of the story."""
+        self.story.append(f"{self.now():9.3f}  {line}")
+
+    def on_hub_write(self, collection: str, event: Event) -> None:
+        """Follow the management cluster."""
+        if collection == _WORKLOADS:
+            self._workload(event)
+        elif collection == _ASSIGNMENTS:
+            self._assignment(event)
+        elif collection == JOBS:
+            self._user_job(event)
+
+    def on_worker_write(self, cluster: str, collection: str, event: Event) -> None:
+        """Follow a worker."""
+        if collection != JOBS:
+            return
+        job = (event.entry or event.old).parse()  # type: ignore[union-attr]
+        name = job["metadata"]["name"]
+        if ORIGIN_LABEL not in (job["metadata"].get("labels") or {}):
+            if event.old is not None:
+                self._violated(f"{cluster}: somebody else's job {name} was touched")
+            return
+        if event.old is None:
+            epoch = int(job["metadata"]["annotations"][EPOCH_ANNOTATION])
+            record = self._record(name)
+            self.tell(f"{cluster}: job {name} is made, epoch {epoch}")
+            if epoch < record.started.get(cluster, 0):
+                self._violated(f"{cluster}: an assignment of old epoch {epoch} made job {name}")
+            if record.granted.get(epoch) != cluster:
+                self._violated(f"{cluster}: job {name} was made in epoch {epoch} without a grant")
+            record.started[cluster] = epoch
+        elif event.entry is None:
+            self.tell(f"{cluster}: job {name} is gone")
+
+    def on_pods(self, cluster: str, what: str, copy: Copy) -> None:
+        """Follow what truly runs."""
+        name = copy.key.rpartition("/")[2]
+        self.tell(f"{cluster}: the pods of {name} {what.removesuffix('s')}")
+        if what != "starts" or self.policy(name) != "fenced":
+            return
+        live = [
+            there
+            for there, pods in self.pods.items()
+            for other in pods.copies.values()
+            if other.live and other.key == copy.key
+        ]
+        if len(live) > 1:
+            self._violated(f"fenced {name} runs on {' and '.join(sorted(live))} at once")
+
+    def _workload(self, event: Event) -> None:
+        if event.entry is None:
+            return
+        workload = event.entry.parse()
+        name = _owner(workload)
+        record = self._record(name)
+        status: Object = workload.get("status") or {}
+        cluster: str = status.get("clusterName") or ""
+        if cluster != record.cluster:
+            self.tell(f"hub: {name} has cluster {cluster or 'none'}, was {record.cluster or 'none'}")
+            if cluster and record.cluster:
+                self._violated(f"{name} went from {record.cluster} to {cluster} without an eviction between")
+            if not cluster and not _evicted(event) and not _true(status, "Finished"):
+                self._violated(f"{name} lost its cluster {record.cluster} without an eviction")
+            record.cluster = cluster
+        before = (event.old.parse().get("status") or {}) if event.old is not None else {}
+        for kind in ("QuotaReserved", "Admitted", "Evicted", "Finished"):
+            if _true(status, kind) != _true(before, kind):
+                self.tell(f"hub: {name} {kind} is {_true(status, kind)}: {_message(status, kind)}")
+
+    def _assignment(self, event: Event) -> None:
+        if event.entry is None:
+            return
+        assignment = event.entry.parse()
+        spec: Object = assignment["spec"]
+        name: str = spec["job"]["name"]
+        cluster = assignment["metadata"]["namespace"].removeprefix("mk-")
+        before = event.old.parse() if event.old is not None else None
+        word = assignment.get("status") or {}
+        said = (word.get("epoch"), word.get("phase"), word.get("reason"))
+        old = ((before or {}).get("status")) or {}
+        if said != (old.get("epoch"), old.get("phase"), old.get("reason")):
+            self.tell(f"hub: {cluster} says of {name}: epoch {said[0]} {said[1]} {said[2] or ''}".rstrip())
+        if before is not None and (before["spec"]["intent"], before["spec"]["epoch"]) == (
+            spec["intent"],
+            spec["epoch"],
+        ):
+            return
+        self.tell(f"hub: {cluster} is to {spec['intent']} {name}, epoch {spec['epoch']}")
+        if before is not None and spec["epoch"] < before["spec"]["epoch"]:
+            self._violated(f"the epoch of {name} on {cluster} went back to {spec['epoch']}")
+        if spec["intent"] == "Run":
+            record = self._record(name)
+            granted = record.granted.setdefault(spec["epoch"], cluster)
+            if granted != cluster:
+                self._violated(f"{name} is granted to {granted} and to {cluster} in epoch {spec['epoch']}")
+
+    def _user_job(self, event: Event) -> None:
+        if event.entry is None or event.old is None:
+            return
+        if _true(event.value().get("status") or {}, "Complete") and not _true(
+            event.old.parse().get("status") or {}, "Complete"
+        ):
+            name = event.key.rpartition("/")[2]
+            self.tell(f"hub: job {name} is complete")
+            record = self._record(name)
+            epoch = max(record.granted, default=0)
+            pods = self.pods.get(record.granted.get(epoch, ""))
+            ends = [copy for copy in pods.copies.values() if copy.key == event.key] if pods is not None else []
+            if not any(copy.state == "ended" and copy.epoch == epoch for copy in ends):
+                self._violated(
+                    f"job {name} is complete on the hub, and its copy of epoch {epoch} did not run to its end"
+                )
+
+    def _record(self, name: str) -> Record:
+        return self.records.setdefault(name, Record())
+
+    def _violated(self, text: str) -> None:
+        self.tell(f"VIOLATED: {text}")
+        self.problem = self.problem or text
+
+
+def _owner(workload: Object) -> str:
+    owners = workload["metadata"].get("ownerReferences") or [{"name": workload["metadata"]["name"]}]
+    name: str = owners[0]["name"]
+    return name
+
+
+def _true(status: Object, kind: str) -> bool:
+    return any(entry["type"] == kind and entry["status"] == "True" for entry in status.get("conditions") or ())
+
+
+def _message(status: Object, kind: str) -> str:
+    return next((str(entry["message"]) for entry in status.get("conditions") or () if entry["type"] == kind), "")
+
+
+def _evicted(event: Event) -> bool:
+    """Whether the workload was being evicted before or is by this write."""
+    states = [entry.parse().get("status") or {} for entry in (event.old, event.entry) if entry is not None]
+    return any(_true(status, "Evicted") for status in states)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs on a worker cluster: the job controller and the nodes as one, seen from true time.
+
+Owns the pods of every Job of one cluster: they start a moment after the Job asks for them, take a moment to end, and
+their end is written into the Job's status. It is the truth that the invariants are checked against: a copy is live
+while its pods run, whatever any API server says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Any, Final
+
+import orjson
+
+from multikueue.api.constants import EPOCH_ANNOTATION
+from multikueue.core.timestamps import format_time
+from multikueue.devcluster.apiserver.requests import LOOPBACK, Answer, Request
+from multikueue.devcluster.apiserver.storage.entry import Event
+from tests.simulation.network import Server
+
+JOBS: Final = "jobs.batch"
+_END_SECONDS: Final = 3.0  # how long pods may take to end
+_START_SECONDS: Final = 2.0
+_RETRY_SECONDS: Final = 0.5
+
+Object = dict[str, Any]
+
+
+class State(StrEnum):
+    """Where the pods of one Job are."""
+
+    IDLE = "idle"
+    STARTING = "starting"
+    LIVE = "live"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+@dataclass(slots=True)
+class Copy:
+    """One Job object on one cluster and its pods."""
+
+    key: str
+    uid: str
+    epoch: int = 0
+    state: State = State.IDLE
+    wanted: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether pods run."""
+        return self.state in (State.LIVE, State.STOPPING)
+
+
+class Pods:
+    """All pods of one cluster."""
+
+    def __init__(
+        self,
+        server: Server,
+        random: Random,
+        *,
+        seconds: Callable[[str], float],
+        tell: Callable[[str, Copy], None],
+    ) -> None:
+        """`seconds` is how long a job of that name runs; `tell` hears of each start and end."""
+        self._server = server
+        self._random = random
+        self._seconds = seconds
+        self._tell = tell
+        self.copies: dict[str, Copy] = {}
+        server.api.world.store.listen(self._on_write)
+
+    def _on_write(self, collection: str, event: Event) -> None:
+        if collection != JOBS:
+            return
+        value = event.entry if event.entry is not None else event.old
+        assert value is not None
+        job = value.parse()
+        uid = job["metadata"]["uid"]
+        epoch = int((job["metadata"].get("annotations") or {}).get(EPOCH_ANNOTATION, 0))
+        copy = self.copies.setdefault(uid, Copy(event.key, uid, epoch))
+        copy.wanted = (
+            event.entry is not None and not job["spec"].get("suspend") and not job["metadata"].get("deletionTimestamp")
+        )
+        # What is to follow is written by the controllers, each in its own turn, never within this write.
+        asyncio.get_running_loop().call_soon(self._look, copy)
+
+    def _look(self, copy: Copy) -> None:
+        match copy.state, copy.wanted:
+            case State.IDLE, True:
+                self._move(copy, State.STARTING, self._random.uniform(0.05, _START_SECONDS), self._start)
+            case State.STARTING, False:
+                self._move(copy, State.IDLE)
+                self._settle(copy)
+            case State.LIVE, False:
+                self._move(copy, State.STOPPING, self._random.uniform(0.0, _END_SECONDS), self._stopped)
+            case (State.IDLE, False) | (State.ENDED, _):
+                self._settle(copy)
+
+    def _move(self, copy: Copy, state: State, seconds: float = 0.0, then: Callable[[Copy], None] | None = None) -> None:
+        if copy.timer is not None:
+            copy.timer.cancel()
+        copy.state = state
+        copy.timer = None if then is None else asyncio.get_running_loop().call_later(seconds, then, copy)
+
+    def _start(self, copy: Copy) -> None:
+        self._move(copy, State.LIVE, self._seconds(copy.key.rpartition("/")[2]), self._complete)
+        self._tell("starts", copy)
+        self._write(copy, {"active": 1, "ready": 1, "startTime": self._now()})
+
+    def _complete(self, copy: Copy) -> None:
+        self._move(copy, State.ENDED)
+        self._tell("completes", copy)
+        now = self._now()
+        done = [
+            {"type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now}
+            for kind in ("SuccessCriteriaMet", "Complete")
+        ]
+        self._write(
+            copy, {"active": 0, "ready": 0, "terminating": 0, "succeeded": 1, "completionTime": now, "conditions": done}
+        )
+
+    def _stopped(self, copy: Copy) -> None:
+        self._move(copy, State.IDLE)
+        self._tell("stops", copy)
+        self._look(copy)
+
+    def _settle(self, copy: Copy) -> None:
+        """No pods are left: say so, and let a Job go that waits for that."""
+        job = self._job(copy)
+        if job is None:
+            return
+        if job["metadata"].get("deletionTimestamp"):
+            self._release(copy)
+        elif copy.state is State.IDLE:
+            conditions = (job.get("status") or {}).get("conditions") or []
+            if not any(entry["type"] == "Suspended" and entry["status"] == "True" for entry in conditions):
+                now = self._now()
+                told = {"type": "Suspended", "status": "True", "lastProbeTime": now, "lastTransitionTime": now}
+                self._write(copy, {"active": 0, "ready": 0, "startTime": None, "conditions": [told]})
+
+    def _job(self, copy: Copy) -> Object | None:
+        job = self._server.api.world.get(JOBS, copy.key)
+        return job if job is not None and job["metadata"]["uid"] == copy.uid else None
+
+    def _release(self, copy: Copy) -> None:
+        """The garbage collector has seen the pods go: the Job itself may."""
+        if self._job(copy) is not None and not self._send(copy, "PATCH", "", {"metadata": {"finalizers": None}}):
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._release, copy)
+
+    def _write(self, copy: Copy, status: Object) -> None:
+        if self._job(copy) is not None and not self._send(copy, "PATCH", "/status", {"status": status}):
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._write, copy, status)
+
+    def _send(self, copy: Copy, method: str, subresource: str, body: Object) -> bool:
+        """Whether the API server took it, or has no such object any more."""
+        if not self._server.up:
+            return False
+        namespace, _, name = copy.key.partition("/")
+        answer = self._server.api.handle(
+            Request(
+                method=method,
+                path=f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}{subresource}",
+                query_text="",
+                headers={"content-type": "application/merge-patch+json"},
+                body=orjson.dumps(body),
+                certificate=LOOPBACK,
+            )
+        )
+        assert isinstance(answer, Answer)
+        assert answer.status in (200, 404), answer.body
+        return True
+
+    def _now(self) -> str:
+        return format_time(self._server.api.world.now())

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seeds hold, and deliberate faults do not get through. `python -m tests.simulation --seeds N` is the long run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("simulation")]
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 150
+
+
+def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.simulation", "--jobs", "1", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_whatever_goes_wrong_no_invariant_breaks_and_everything_ends() -> None:
+    done = simulate("--seeds", str(SEEDS))
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+
+
+def test_a_seed_tells_the_same_story_each_time() -> None:
+    first, second = (simulate("--replay", "13").stdout for _ in range(2))
+    assert len(first.splitlines()) > 20
+    assert first == second
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, id=f"{name} is caught") for name in MUTANTS])
+def test_a_deliberate_fault_is_caught_within_500_seeds(name: str) -> None:
+    done = simulate("--mutant", name, "--seeds", "500")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{name} is caught by seed" in done.stdout
