@@ -1,55 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Admission: what looks at a write between its reading and its storing.
 
-Owns the webhooks of both kinds (rules, selectors, match conditions, failure policy, patches) and the built-in steps
-that need other objects: the namespace must live, pods get their account and their priority, limit ranges and quotas.
+Owns the built-in steps that need other objects: the namespace must live, pods get their account and their priority,
+limit ranges and quotas. Webhooks are `webhooks`'.
 """
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
-from multikueue.core.errors import BadInput
 from multikueue.core.quantity import Quantity, QuantityError
-from multikueue.core.selectors import LabelSelector, Requirement
 from multikueue.devcluster.apiserver import documents, errors
-from multikueue.devcluster.apiserver.cel.compile import Expression
-from multikueue.devcluster.apiserver.cel.syntax import CelError
 from multikueue.devcluster.apiserver.documents import JsonObject
-from multikueue.devcluster.apiserver.errors import StatusError
-from multikueue.devcluster.apiserver.hooks import HookFailed, Hooks
-from multikueue.devcluster.apiserver.patch import json_patch
-from multikueue.devcluster.apiserver.requests import User
+from multikueue.devcluster.apiserver.hooks import Hooks
 from multikueue.devcluster.apiserver.resources import ResourceType
+from multikueue.devcluster.apiserver.webhooks import Review, Webhooks, selects
 from multikueue.devcluster.apiserver.world import World
 
-_MUTATING: Final = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
-_VALIDATING: Final = "validatingwebhookconfigurations.admissionregistration.k8s.io"
-_FINDABLE: Final = frozenset({_MUTATING, _VALIDATING})
-_VARIABLES: Final = frozenset({"object", "oldObject", "request"})
 _IMMORTAL: Final = frozenset({"default", "kube-system", "kube-public"})
 _TOLERATION_SECONDS: Final = 300
 _ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
-@dataclass(slots=True, kw_only=True)
-class Review:
-    """One write as admission sees it."""
-
-    kind: ResourceType
-    operation: str
-    user: User
-    namespace: str
-    name: str
-    value: JsonObject | None
-    old: JsonObject | None
-    subresource: str = ""
-    dry_run: bool = False
-    options: JsonObject | None = None
-    warnings: list[str] | None = None
+__all__ = ["Admission", "Review", "new_options", "quota_of", "selects", "used_of"]
 
 
 class Admission:
@@ -57,9 +31,8 @@ class Admission:
 
     def __init__(self, world: World, hooks: Hooks) -> None:
         self._world = world
-        self._hooks = hooks
-        self._expressions: dict[str, Expression] = {}
-        self._configured: dict[str, tuple[int, list[JsonObject]]] = {}
+        webhooks = Webhooks(world, hooks)
+        self.waits, self.mutate, self.validate = webhooks.waits, webhooks.mutate, webhooks.validate
         self.guard: Callable[[Review], None] = lambda _: None
         """Looks at writes that need more than the right to write; set by whoever knows the rights."""
         self.admit: Callable[[ResourceType, str], None] = lambda _kind, _name: None
@@ -68,14 +41,6 @@ class Admission:
         """Looks at creations that were asked for as updates."""
         self.pods_are_completed = True
         """Pods get their account's token volume and the like, as on a real cluster."""
-
-    def waits(self, kind: ResourceType, operation: str, subresource: str) -> bool:
-        """Whether a webhook may have to be asked about such a write."""
-        return any(
-            _covered(hook, kind, operation, subresource)
-            for collection in (_MUTATING, _VALIDATING)
-            for hook in self._webhooks(collection)
-        )
 
     def check_namespace(self, review: Review) -> None:
         """A namespaced write needs a namespace that lives. Raises `StatusError`."""
@@ -140,126 +105,6 @@ class Admission:
                     f"limited: {','.join(f'{name}={hard[name]}' for name in over)}"
                 )
                 raise errors.forbidden(review.kind.about(review.name), text)
-
-    async def mutate(self, review: Review) -> None:
-        """Let the mutating webhooks change the object. Raises `StatusError`."""
-        for hook in self._webhooks(_MUTATING):
-            if not self._meant(hook, review):
-                continue
-            response = await self._ask(hook, review)
-            if response is None or review.value is None:
-                continue
-            patch = response.get("patch")
-            if patch:
-                try:
-                    operations = documents.load(b64decode(patch))
-                    review.value = json_patch.json_patch(review.value, operations)
-                except (ValueError, json_patch.PatchFailed) as error:
-                    raise errors.internal(f"webhook {hook['name']}: {error}") from error
-
-    async def validate(self, review: Review) -> None:
-        """Let the validating webhooks look at the object. Raises `StatusError`."""
-        for hook in self._webhooks(_VALIDATING):
-            if self._meant(hook, review):
-                await self._ask(hook, review)
-
-    def _webhooks(self, collection: str) -> list[JsonObject]:
-        rows = self._world.store.collection(collection)
-        kept = self._configured.get(collection)
-        if kept is None or kept[0] != rows.version:
-            found = [
-                {**hook, "configuration": value["metadata"]["name"]}
-                for value in self._world.objects(collection)
-                for hook in documents.items(value, "webhooks")
-            ]
-            kept = self._configured[collection] = (rows.version, found)
-        return kept[1]
-
-    def _meant(self, hook: JsonObject, review: Review) -> bool:
-        if review.kind.collection in _FINDABLE or not _covered(hook, review.kind, review.operation, review.subresource):
-            return False
-        labels: dict[str, str] | None = None
-        if review.kind.namespaced:
-            namespace = self._world.get("namespaces", review.namespace) or {}
-            labels = documents.strings(documents.metadata(namespace).get("labels"))
-        elif review.kind.collection == "namespaces":
-            labels = documents.strings(documents.metadata(review.value or review.old or {}).get("labels"))
-        if labels is not None and not selects(hook.get("namespaceSelector"), labels):
-            return False
-        selector = hook.get("objectSelector")
-        if selector and not any(
-            selects(selector, documents.strings(documents.metadata(value).get("labels")))
-            for value in (review.value, review.old)
-            if value is not None
-        ):
-            return False
-        return self._conditions_hold(hook, review)
-
-    def _conditions_hold(self, hook: JsonObject, review: Review) -> bool:
-        conditions = documents.items(hook, "matchConditions")
-        if not conditions:
-            return True
-        variables = {"object": review.value, "oldObject": review.old, "request": self._request(review)}
-        for condition in conditions:
-            text = condition.get("expression", "true")
-            try:
-                expression = self._expressions.get(text)
-                if expression is None:
-                    expression = self._expressions[text] = Expression(text, variables=_VARIABLES)
-                if expression.evaluate(variables) is not True:
-                    return False
-            except CelError as error:
-                if hook.get("failurePolicy") == "Ignore":
-                    return False
-                raise errors.forbidden(review.kind.about(review.name), f"{hook['name']}: {error}") from error
-        return True
-
-    def _request(self, review: Review) -> JsonObject:
-        kind = review.kind
-        gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-        gvr = {"group": kind.group, "version": kind.version, "resource": kind.plural}
-        found: JsonObject = {
-            "uid": self._hooks.new_uid(),
-            "kind": gvk,
-            "resource": gvr,
-            "requestKind": gvk,
-            "requestResource": gvr,
-            "name": review.name,
-            "operation": review.operation,
-            "userInfo": review.user.document(),
-            "object": review.value,
-            "oldObject": review.old,
-            "dryRun": review.dry_run,
-            "options": review.options,
-        }
-        if review.subresource:
-            found["subResource"] = found["requestSubResource"] = review.subresource
-        if review.namespace:
-            found["namespace"] = review.namespace
-        return found
-
-    async def _ask(self, hook: JsonObject, review: Review) -> JsonObject | None:
-        name = hook["name"]
-        if review.dry_run and hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
-            raise errors.bad_request(f'admission webhook "{name}" does not support dry run')
-        request = self._request(review)
-        body = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
-        try:
-            answer = await self._hooks.call(
-                hook.get("clientConfig", {}), body, seconds=float(hook.get("timeoutSeconds", 10))
-            )
-            response = documents.child(answer, "response")
-            if response.get("uid") != request["uid"]:
-                raise HookFailed(f"expected response.uid={request['uid']!r}, got {response.get('uid')!r}")
-        except HookFailed as error:
-            if hook.get("failurePolicy") == "Ignore":
-                return None
-            raise errors.internal(f'failed calling webhook "{name}": failed to call webhook: {error}') from error
-        if review.warnings is not None:
-            review.warnings += [str(text) for text in response.get("warnings") or []]
-        if response.get("allowed") is not True:
-            raise _denied(name, documents.child(response, "status"))
-        return response
 
     def _complete_pod(self, value: JsonObject, review: Review) -> None:
         spec = value["spec"]
@@ -356,56 +201,6 @@ def _mount_token(spec: JsonObject, volume: str) -> None:
     )
     for container in (*documents.items(spec, "containers"), *documents.items(spec, "initContainers")):
         container.setdefault("volumeMounts", []).append({"name": volume, "readOnly": True, "mountPath": _ACCOUNT_PATH})
-
-
-def _denied(name: str, status: JsonObject) -> StatusError:
-    """What a webhook's refusal is answered with."""
-    message = status.get("message")
-    reason = status.get("reason")
-    prefix = f'admission webhook "{name}" denied the request'
-    text = f"{prefix}: {message or reason}" if message or reason else f"{prefix} without explanation"
-    code = status.get("code") or 400
-    causes = [
-        errors.Cause(cause.get("reason", ""), cause.get("message", ""), cause.get("field", ""))
-        for cause in documents.items(status, "details", "causes")
-    ]
-    return StatusError(code if 400 <= code < 600 else 400, reason or "", text, None, causes)
-
-
-def _covered(hook: JsonObject, kind: ResourceType, operation: str, subresource: str) -> bool:
-    resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
-    scope = "Namespaced" if kind.namespaced else "Cluster"
-    for rule in documents.items(hook, "rules"):
-        operations, resources = rule.get("operations") or [], rule.get("resources") or []
-        groups, api_versions = rule.get("apiGroups") or [], rule.get("apiVersions") or []
-        if "*" not in operations and operation not in operations:
-            continue
-        if "*" not in groups and kind.group not in groups:
-            continue
-        # Equivalent matching: a rule for another version of the same group is meant too.
-        if "*" not in api_versions and kind.version not in api_versions and hook.get("matchPolicy") == "Exact":
-            continue
-        if rule.get("scope", "*") not in ("*", scope):
-            continue
-        wildcard = "*" in resources and not subresource
-        if wildcard or "*/*" in resources or resource in resources or f"{kind.plural}/*" in resources:
-            return True
-    return False
-
-
-def selects(selector: object, labels: dict[str, str]) -> bool:
-    """Whether a label selector of the API matches; an unreadable one does not."""
-    if not isinstance(selector, dict) or not selector:
-        return True
-    try:
-        requirements = [
-            Requirement(entry.get("key", ""), entry.get("operator", ""), tuple(entry.get("values") or ()))
-            for entry in documents.items(selector, "matchExpressions")
-        ]
-    except BadInput:
-        return False
-    base = LabelSelector.of(documents.strings(selector.get("matchLabels")))
-    return base.matches(labels) and LabelSelector(tuple(requirements)).matches(labels)
 
 
 def quota_of(value: JsonObject, kind: ResourceType) -> dict[str, Quantity]:

@@ -105,7 +105,7 @@ class Deleter:
             metadata = value["metadata"]
             one = Target(kind.group, kind.version, kind.plural, metadata.get("namespace", ""), metadata["name"])
             try:
-                current, value = await self._admitted(request, kind, one, options)
+                current, value = await self._admitted(request, kind, one, options, named=False)
             except errors.StatusError as error:
                 if error.code == 404:
                     continue
@@ -230,7 +230,7 @@ class Deleter:
         return value
 
     async def _admitted(
-        self, request: Request, kind: ResourceType, target: Target, options: Options
+        self, request: Request, kind: ResourceType, target: Target, options: Options, *, named: bool = True
     ) -> tuple[Entry, JsonObject]:
         rows = self._world.store.collection(kind.collection)
         entry = rows.get(kind.key(target.namespace, target.name))
@@ -251,16 +251,21 @@ class Deleter:
                 f"ResourceVersion in record ({metadata['resourceVersion']}). The object might have been modified"
             )
             raise errors.conflict(kind.about_kind(target.name), text)
+        asked = new_options("DeleteOptions", "", dry_run=options.dry_run)
+        if options.policy:
+            asked["propagationPolicy"] = options.policy
+        if options.grace is not None:
+            asked["gracePeriodSeconds"] = options.grace
         review = Review(
             kind=kind,
             operation="DELETE",
             user=request.user,
             namespace=target.namespace,
-            name=target.name,
+            name=target.name if named else "",
             value=None,
             old=value,
             dry_run=options.dry_run,
-            options=new_options("DeleteOptions", "", dry_run=options.dry_run),
+            options=asked,
             warnings=request.warnings,
         )
         self._admission.check_namespace(review)

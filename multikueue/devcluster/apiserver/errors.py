@@ -23,8 +23,8 @@ class Cause:
 
     def document(self) -> JsonObject:
         """As it stands in `details.causes`."""
-        found = {"reason": self.reason, "message": self.message}
-        return {**found, "field": self.field} if self.field else found
+        found = {"reason": self.reason, "message": self.message, "field": self.field}
+        return {name: text for name, text in found.items() if text}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,17 @@ import random
 import ssl
 from base64 import b64decode
 from collections.abc import Mapping
+from typing import Final
 
 import aiohttp
 
 from multikueue.devcluster.apiserver import documents, objects
 from multikueue.devcluster.apiserver.documents import JsonObject
+
+_UNREADABLE: Final = (
+    "couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type struct { "
+    'APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+)
 
 
 class HookFailed(Exception):
@@ -38,8 +44,17 @@ class Hooks:
         return objects.new_uid(self._rng)
 
     async def call(self, config: JsonObject, review: JsonObject, *, seconds: float) -> JsonObject:
-        """The webhook's answer. Raises `HookFailed`."""
-        url = self._url(config)
+        """The webhook's answer. Raises `HookFailed`, whose text begins as a real server's does."""
+        try:
+            return await self._call(config, review, seconds)
+        except HookFailed as error:
+            raise HookFailed(f"failed to call webhook: {error}") from error
+
+    async def _call(self, config: JsonObject, review: JsonObject, seconds: float) -> JsonObject:
+        shown, url = self._url(config)
+        post = f'Post "{shown}{"&" if "?" in shown else "?"}timeout={seconds:g}s"'
+        if not url:
+            raise HookFailed(f'{post}: service "{documents.child(config, "service").get("name", "")}" not found')
         if self._session is None:
             # Proxies of the environment are not for webhooks on this machine.
             self._session = aiohttp.ClientSession(trust_env=False)
@@ -51,16 +66,26 @@ class Hooks:
                 ssl=self._context(config.get("caBundle", "")),
                 timeout=aiohttp.ClientTimeout(total=seconds),
             ) as answer:
-                body = await answer.read()
-                if answer.status != 200:
-                    raise HookFailed(f"the server responded with status {answer.status}")
-            found = documents.load(body)
+                body, status = await answer.read(), answer.status
         except TimeoutError as error:
-            raise HookFailed(f'Post "{url}?timeout={seconds:g}s": context deadline exceeded') from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise HookFailed(f'Post "{url}?timeout={seconds:g}s": {error}') from error
+            raise HookFailed(f"{post}: context deadline exceeded") from error
+        except aiohttp.ClientConnectorError as error:
+            raise HookFailed(f"{post}: {_connecting(error)}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise HookFailed(f"{post}: {error}") from error
+        if status == 404:
+            raise HookFailed("the server could not find the requested resource")
+        if status >= 500:
+            text = body.decode("utf-8", "replace")
+            raise HookFailed(f'an error on the server ("{text}") has prevented the request from succeeding')
+        if status != 200:
+            raise HookFailed(f"the server responded with the status code {status}")
+        try:
+            found = documents.load(body)
+        except ValueError as error:
+            raise HookFailed(_UNREADABLE) from error
         if not isinstance(found, dict):
-            raise HookFailed("the answer is no object")
+            raise HookFailed(_UNREADABLE)
         return found
 
     async def close(self) -> None:
@@ -70,17 +95,17 @@ class Hooks:
             await session.close()
             await asyncio.sleep(0)  # closed transports give their sockets back one turn later
 
-    def _url(self, config: JsonObject) -> str:
+    def _url(self, config: JsonObject) -> tuple[str, str]:
+        """The address as it is written, and the one to ask; the second is empty for a service nobody knows."""
         url = config.get("url")
         if isinstance(url, str):
-            return url
+            return url, url
         service = documents.child(config, "service")
-        name = f"{service.get('namespace', '')}/{service.get('name', '')}"
-        address = self.services.get(name)
-        if address is None:
-            raise HookFailed(f'service "{service.get("name", "")}" not found')
+        name, namespace = service.get("name", ""), service.get("namespace", "")
         path = str(service.get("path") or "/")
-        return f"https://{address}/{path.lstrip('/')}"
+        shown = f"https://{name}.{namespace}.svc:{service.get('port', 443)}/{path.lstrip('/')}"
+        address = self.services.get(f"{namespace}/{name}")
+        return shown, f"https://{address}/{path.lstrip('/')}" if address else ""
 
     def _context(self, bundle: str) -> ssl.SSLContext:
         found = self._trust.get(bundle)
@@ -94,3 +119,9 @@ class Hooks:
                 found.check_hostname = False  # an address stands for the service that the certificate names
             self._trust[bundle] = found
         return found
+
+
+def _connecting(error: aiohttp.ClientConnectorError) -> str:
+    if isinstance(error.os_error, ConnectionRefusedError):
+        return f"dial tcp {error.host}:{error.port}: connect: connection refused"
+    return str(error)

@@ -50,6 +50,11 @@ def check(request: Request, *, applies: bool = False) -> None:
 _NO_MANAGER: Final = Cause("FieldValueRequired", "Required value: is required for apply patch", "fieldManager")
 
 
+def manager(request: Request) -> str:
+    """Who a write says that it is by; empty when it does not say."""
+    return request.query.get("fieldManager", "")
+
+
 def dry_run(request: Request) -> bool:
     """Whether nothing is to be stored."""
     return bool(request.query_text) and request.query.get("dryRun", "") == "All"

@@ -95,7 +95,7 @@ class Writer:
             value=value,
             old=None,
             dry_run=options.dry_run(request),
-            options=new_options("CreateOptions", manager, dry_run=options.dry_run(request)),
+            options=new_options("CreateOptions", options.manager(request), dry_run=options.dry_run(request)),
             warnings=request.warnings,
         )
         if request.method != "POST":
@@ -243,7 +243,7 @@ class Writer:
             old=old,
             subresource=subresource,
             dry_run=options.dry_run(request),
-            options=new_options("UpdateOptions", manager, dry_run=options.dry_run(request)),
+            options=new_options("UpdateOptions", options.manager(request), dry_run=options.dry_run(request)),
             warnings=request.warnings,
         )
         waits = self._admission.waits(kind, "UPDATE", subresource)

@@ -31,7 +31,13 @@ class JobBehaviour(Behaviour):
 
     def default(self, value: JsonObject) -> None:
         """Fill in what clients may leave out."""
-        default_spec(value.setdefault("spec", {}))
+        spec = value.setdefault("spec", {})
+        default_spec(spec)
+        labels = documents.child(spec, "template", "metadata").get("labels")
+        metadata = value.get("metadata")
+        if labels and isinstance(metadata, dict) and not metadata.get("labels"):
+            # One and the same map, as in a real server: what a new job's template gets, the job gets.
+            metadata["labels"] = labels
 
     def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
         """Give the pods a selector of their own."""

@@ -5,7 +5,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from multikueue.devcluster.apiserver.kinds import access, batch, cluster, configuration, definition, pod, workloads
+from multikueue.devcluster.apiserver.kinds import (
+    access,
+    batch,
+    cluster,
+    configuration,
+    definition,
+    pod,
+    webhooks,
+    workloads,
+)
 from multikueue.devcluster.apiserver.kinds.behaviour import Behaviour
 
 _CATALOG: Final[dict[tuple[str, str], type[Behaviour]]] = {
@@ -26,8 +35,8 @@ _CATALOG: Final[dict[tuple[str, str], type[Behaviour]]] = {
     ("rbac.authorization.k8s.io", "clusterroles"): access.RoleBehaviour,
     ("rbac.authorization.k8s.io", "rolebindings"): access.BindingBehaviour,
     ("rbac.authorization.k8s.io", "clusterrolebindings"): access.BindingBehaviour,
-    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): configuration.WebhookBehaviour,
-    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): configuration.WebhookBehaviour,
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): webhooks.WebhookBehaviour,
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): webhooks.WebhookBehaviour,
     ("apiextensions.k8s.io", "customresourcedefinitions"): definition.DefinitionBehaviour,
     ("batch", "jobs"): batch.JobBehaviour,
     ("batch", "cronjobs"): batch.CronJobBehaviour,

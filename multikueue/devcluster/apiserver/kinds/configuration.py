@@ -195,30 +195,3 @@ class PriorityClassBehaviour(Behaviour):
             age(value, now),
             value.get("preemptionPolicy") or "",
         ]
-
-
-class WebhookBehaviour(Behaviour):
-    """Webhook configurations of both kinds."""
-
-    generation = True
-
-    def default(self, value: JsonObject) -> None:
-        """Fill in what clients may leave out."""
-        mutating = value.get("kind") == "MutatingWebhookConfiguration"
-        for hook in documents.items(value, "webhooks"):
-            hook.setdefault("failurePolicy", "Fail")
-            hook.setdefault("matchPolicy", "Equivalent")
-            hook.setdefault("namespaceSelector", {})
-            hook.setdefault("objectSelector", {})
-            hook.setdefault("timeoutSeconds", 10)
-            if mutating:
-                hook.setdefault("reinvocationPolicy", "Never")
-            for rule in documents.items(hook, "rules"):
-                rule.setdefault("scope", "*")
-            service = documents.child(hook, "clientConfig", "service")
-            if service:
-                service.setdefault("port", 443)
-
-    def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
-        """Name, Webhooks, Age."""
-        return [value["metadata"]["name"], len(documents.items(value, "webhooks")), age(value, now)]

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Webhooks of both kinds around a write.
+
+Owns whom is asked about what (rules, selectors, match conditions), the order and repetition of mutators, their patches,
+and what is said when a webhook refuses or fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+from binascii import Error as Base64Error
+from dataclasses import dataclass
+from typing import Final
+
+from multikueue.core.errors import BadInput
+from multikueue.core.selectors import LabelSelector, Requirement
+from multikueue.devcluster.apiserver import decoding, documents, errors
+from multikueue.devcluster.apiserver.cel.compile import Expression
+from multikueue.devcluster.apiserver.cel.syntax import CelError
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+from multikueue.devcluster.apiserver.errors import StatusError
+from multikueue.devcluster.apiserver.hooks import HookFailed, Hooks
+from multikueue.devcluster.apiserver.patch import json_patch
+from multikueue.devcluster.apiserver.requests import User
+from multikueue.devcluster.apiserver.resources import ResourceType
+from multikueue.devcluster.apiserver.world import World
+
+MUTATING: Final = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+VALIDATING: Final = "validatingwebhookconfigurations.admissionregistration.k8s.io"
+_UNASKED: Final = frozenset({MUTATING, VALIDATING})
+_VARIABLES: Final = frozenset({"object", "oldObject", "request"})
+_NO_PATCH: Final = "json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+
+
+@dataclass(slots=True, kw_only=True)
+class Review:
+    """One write as admission sees it."""
+
+    kind: ResourceType
+    operation: str
+    user: User
+    namespace: str
+    name: str
+    value: JsonObject | None
+    old: JsonObject | None
+    subresource: str = ""
+    dry_run: bool = False
+    options: JsonObject | None = None
+    warnings: list[str] | None = None
+
+
+class Webhooks:
+    """Asks webhooks about writes."""
+
+    def __init__(self, world: World, hooks: Hooks) -> None:
+        self._world = world
+        self._hooks = hooks
+        self._expressions: dict[str, Expression] = {}
+        self._configured: dict[str, tuple[int, list[JsonObject]]] = {}
+
+    def waits(self, kind: ResourceType, operation: str, subresource: str) -> bool:
+        """Whether a webhook may have to be asked about such a write."""
+        return any(
+            self._covered(hook, kind, operation, subresource)
+            for collection in (MUTATING, VALIDATING)
+            for hook in self._of(collection)
+        )
+
+    async def mutate(self, review: Review) -> None:
+        """Let the mutating webhooks change the object. Raises `StatusError`."""
+        asked: list[tuple[JsonObject, JsonObject | None]] = []
+        for hook in self._of(MUTATING):
+            if self._meant(hook, review):
+                await self._change(hook, review)
+                asked.append((hook, documents.copy(review.value)))
+        for hook, left in asked:
+            # Whoever asked for it sees the object again when somebody has changed it since.
+            again = hook.get("reinvocationPolicy") == "IfNeeded" and left != review.value
+            if again and self._meant(hook, review):
+                await self._change(hook, review)
+
+    async def validate(self, review: Review) -> None:
+        """Let the validating webhooks look at the object, all at once. Raises `StatusError`."""
+        meant = [hook for hook in self._of(VALIDATING) if self._meant(hook, review)]
+        found = await asyncio.gather(*(self._ask(hook, review) for hook in meant), return_exceptions=True)
+        for outcome in found:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _change(self, hook: JsonObject, review: Review) -> None:
+        response = await self._ask(hook, review, patches=True)
+        if response is None or review.value is None or not response.get("patch"):
+            return
+        changed: JsonValue = review.value
+        for operation in response["patch"]:
+            try:
+                changed = json_patch.json_patch(changed, [operation])
+            except json_patch.PatchFailed as error:
+                raise errors.internal(_patch_problem(operation, error)) from error
+        if isinstance(changed, dict):
+            problem = decoding.mismatched(changed, review.kind)
+            if problem is not None:
+                raise errors.internal(problem)
+            review.value = changed
+
+    def _of(self, collection: str) -> list[JsonObject]:
+        rows = self._world.store.collection(collection)
+        kept = self._configured.get(collection)
+        if kept is None or kept[0] != rows.version:
+            found = [hook for value in self._world.objects(collection) for hook in documents.items(value, "webhooks")]
+            kept = self._configured[collection] = (rows.version, found)
+        return kept[1]
+
+    def _covered(self, hook: JsonObject, kind: ResourceType, operation: str, subresource: str) -> bool:
+        resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
+        for rule in documents.items(hook, "rules"):
+            operations, resources = rule.get("operations") or (), rule.get("resources") or ()
+            if not {"*", operation} & set(operations) or not {"*", kind.group} & set(rule.get("apiGroups") or ()):
+                continue
+            if not self._version_fits(rule, hook, kind):
+                continue
+            scope = "Namespaced" if kind.namespaced else "Cluster"
+            if rule.get("scope", "*") not in ("*", scope):
+                continue
+            wanted = {resource, f"{kind.plural}/*" if subresource else "*", "*/*"}
+            if subresource:
+                wanted.add(f"*/{subresource}")
+            if wanted & set(resources):
+                return True
+        return False
+
+    def _version_fits(self, rule: JsonObject, hook: JsonObject, kind: ResourceType) -> bool:
+        named = set(rule.get("apiVersions") or ())
+        if {"*", kind.version} & named:
+            return True
+        if hook.get("matchPolicy") == "Exact":
+            return False
+        # An equivalent write is meant as well: to another version that the rule names and that is served.
+        return any(self._world.registry.find(kind.group, version, kind.plural) for version in named)
+
+    def _meant(self, hook: JsonObject, review: Review) -> bool:
+        kind = review.kind
+        if kind.collection in _UNASKED or not self._covered(hook, kind, review.operation, review.subresource):
+            return False
+        labels: dict[str, str] | None = None
+        if kind.namespaced:
+            namespace = self._world.get("namespaces", review.namespace) or {}
+            labels = documents.strings(documents.metadata(namespace).get("labels"))
+        elif kind.collection == "namespaces":
+            labels = documents.strings(documents.metadata(review.value or review.old or {}).get("labels"))
+        if labels is not None and not selects(hook.get("namespaceSelector"), labels):
+            return False
+        selector = hook.get("objectSelector")
+        if selector and not any(
+            selects(selector, documents.strings(documents.metadata(value).get("labels")))
+            for value in (review.value, review.old)
+            if value is not None
+        ):
+            return False
+        return self._conditions_hold(hook, review)
+
+    def _conditions_hold(self, hook: JsonObject, review: Review) -> bool:
+        """Whether all conditions hold; one that does not decides before one that fails. Raises `StatusError`."""
+        conditions = documents.items(hook, "matchConditions")
+        if not conditions:
+            return True
+        variables = {"object": review.value, "oldObject": review.old, "request": self._request(review)}
+        failed: list[str] = []
+        for condition in conditions:
+            text = condition.get("expression", "true")
+            try:
+                expression = self._expressions.get(text)
+                if expression is None:
+                    expression = self._expressions[text] = Expression(text, variables=_VARIABLES)
+                if expression.evaluate(variables) is not True:
+                    return False
+            except CelError as error:
+                failed.append(f"expression '{text}' resulted in error: {error}")
+        if not failed:
+            return True
+        if hook.get("failurePolicy") == "Ignore":
+            return False
+        raise errors.forbidden(review.kind.about(review.name), listed(failed))
+
+    def _request(self, review: Review) -> JsonObject:
+        kind = review.kind
+        gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+        gvr = {"group": kind.group, "version": kind.version, "resource": kind.plural}
+        found: JsonObject = {"uid": self._hooks.new_uid(), "kind": gvk, "resource": gvr}
+        if review.subresource:
+            found["subResource"] = review.subresource
+        found |= {"requestKind": gvk, "requestResource": gvr}
+        if review.subresource:
+            found["requestSubResource"] = review.subresource
+        if review.name:
+            found["name"] = review.name
+        if review.namespace:
+            found["namespace"] = review.namespace
+        return {
+            **found,
+            "operation": review.operation,
+            "userInfo": review.user.document(),
+            "object": review.value,
+            "oldObject": review.old,
+            "dryRun": review.dry_run,
+            "options": review.options,
+        }
+
+    async def _ask(self, hook: JsonObject, review: Review, *, patches: bool = False) -> JsonObject | None:
+        """The response of a webhook that allows the write; None when it failed and may be ignored."""
+        name = hook["name"]
+        if review.dry_run and hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
+            raise errors.bad_request(f'admission webhook "{name}" does not support dry run')
+        request = self._request(review)
+        body = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+        try:
+            seconds = float(hook.get("timeoutSeconds", 10))
+            answer = await self._hooks.call(hook.get("clientConfig", {}), body, seconds=seconds)
+            response = _read(answer, uid=request["uid"], patches=patches)
+        except HookFailed as error:
+            if hook.get("failurePolicy") == "Ignore":
+                return None
+            raise errors.internal(f'failed calling webhook "{name}": {error}') from error
+        if review.warnings is not None:
+            review.warnings += [str(text) for text in response.get("warnings") or []]
+        if response.get("allowed") is not True:
+            raise _denied(name, documents.child(response, "status"))
+        return response
+
+
+def listed(texts: list[str]) -> str:
+    """Several errors as one."""
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+
+def _read(answer: JsonObject, *, uid: str, patches: bool) -> JsonObject:
+    """The response, its patch decoded. Raises `HookFailed`."""
+
+    def invalid(why: str) -> HookFailed:
+        return HookFailed(f"received invalid webhook response: {why}")
+
+    version, kind = answer.get("apiVersion", ""), answer.get("kind", "")
+    if (version or kind) and (version, kind) != ("admission.k8s.io/v1", "AdmissionReview"):
+        where = 'in scheme "pkg/runtime/scheme.go:111"'
+        raise HookFailed(f'failed to call webhook: no kind "{kind}" is registered for version "{version}" {where}')
+    found = answer.get("response")
+    if not isinstance(found, dict):
+        raise invalid("webhook response was absent")
+    response: JsonObject = found
+    if response.get("uid") != uid:
+        raise invalid(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
+    patch, kind = response.get("patch"), response.get("patchType")
+    if not patches:
+        if patch:
+            raise invalid("validating webhook may not return response.patch")
+        return response
+    if patch and not kind:
+        raise invalid("webhook returned response.patch but not response.patchType")
+    if kind and not patch:
+        raise invalid("webhook returned response.patchType but not response.patch")
+    if patch and kind != "JSONPatch":
+        return {**response, "patch": []}  # nothing is known of others, and nothing is changed
+    if patch:
+        try:
+            operations = documents.load(b64decode(patch))
+        except (ValueError, Base64Error) as error:
+            raise HookFailed(f"received undecodable patch in webhook response: {error}") from error
+        if not isinstance(operations, list):
+            raise HookFailed(f"received undecodable patch in webhook response: {_NO_PATCH}")
+        response = {**response, "patch": operations}
+    return response
+
+
+def _patch_problem(operation: JsonValue, error: Exception) -> str:
+    if isinstance(operation, dict) and operation.get("op") == "remove":
+        path = str(operation.get("path", ""))
+        key = path.rpartition("/")[2]
+        return f"error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
+    return str(error)
+
+
+def _denied(name: str, status: JsonObject) -> StatusError:
+    """What a webhook's refusal is answered with."""
+    message = status.get("message")
+    reason = status.get("reason")
+    prefix = f'admission webhook "{name}" denied the request'
+    text = f"{prefix}: {message or reason}" if message or reason else f"{prefix} without explanation"
+    code = status.get("code") or 400
+    causes = [
+        errors.Cause(cause.get("reason", ""), cause.get("message", ""), cause.get("field", ""))
+        for cause in documents.items(status, "details", "causes")
+    ]
+    return StatusError(code if 400 <= code < 600 else 400, reason or "", text, None, causes)
+
+
+def selects(selector: object, labels: dict[str, str]) -> bool:
+    """Whether a label selector of the API matches; an unreadable one does not."""
+    if not isinstance(selector, dict) or not selector:
+        return True
+    try:
+        requirements = [
+            Requirement(entry.get("key", ""), entry.get("operator", ""), tuple(entry.get("values") or ()))
+            for entry in documents.items(selector, "matchExpressions")
+        ]
+    except BadInput:
+        return False
+    base = LabelSelector.of(documents.strings(selector.get("matchLabels")))
+    return base.matches(labels) and LabelSelector(tuple(requirements)).matches(labels)

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The webhook that both servers ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.webhooks.hookserver import HookServer, serving
+
+
+@pytest.fixture(scope="session")
+def hooks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HookServer]:
+    """A running webhook."""
+    with serving(tmp_path_factory.mktemp("webhooks")) as server:
+        yield server

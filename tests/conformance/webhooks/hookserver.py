@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A webhook for both servers: does what the case says, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final, TypeAlias
+
+from aiohttp import web
+
+from multikueue.devcluster.pki import Authority
+from tests.conformance.harness import Exchange, Side
+
+Review: TypeAlias = dict[str, Any]
+Reaction: TypeAlias = Callable[[str, Review], "web.Response | Review | Awaitable[web.Response | Review]"]
+"""From the name of a webhook and the request to the response, or to a whole answer."""
+
+REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
+MUTATING: Final = f"{REGISTRATION}/mutatingwebhookconfigurations"
+VALIDATING: Final = f"{REGISTRATION}/validatingwebhookconfigurations"
+_PATIENCE: Final = 10.0
+
+
+def allow(**more: object) -> Review:
+    """Yes."""
+    return {"allowed": True, **more}
+
+
+def patch(*operations: dict[str, Any], **more: object) -> Review:
+    """Yes, with changes."""
+    return allow(patchType="JSONPatch", patch=b64encode(json.dumps(operations).encode()).decode(), **more)
+
+
+class HookServer:
+    """Answers reviews under `/<server>/<case>/<webhook>`."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.authority = Authority.create("webhooks")
+        self._reactions: dict[tuple[str, str], Reaction] = {}
+        self.calls: dict[tuple[str, str], list[tuple[str, Review]]] = {}
+
+    @property
+    def bundle(self) -> str:
+        """The authority as configurations carry it."""
+        return b64encode(self.authority.certificate).decode()
+
+    def client(self, side: Side, name: str) -> dict[str, Any]:
+        """Where a case's webhook is."""
+        return {"url": f"{self.url}/{side.server.name}/{side.id}/{name}", "caBundle": self.bundle}
+
+    def react(self, side: Side, reaction: Reaction) -> None:
+        """Answer a case's reviews so."""
+        self._reactions[side.server.name, side.id] = reaction
+        self.calls[side.server.name, side.id] = []
+
+    def asked(self, side: Side) -> list[tuple[str, Review]]:
+        """What the case's webhooks were asked since the last time, probes left out."""
+        key = (side.server.name, side.id)
+        found, self.calls[key] = self.calls[key], []
+        return found
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """One review."""
+        review = await request.json()
+        key = (request.match_info["server"], request.match_info["case"])
+        name, asked = request.match_info["hook"], review["request"]
+        if name == "probe":
+            return self._reviewed(review, {"allowed": False, "status": {"message": "probed"}})
+        if asked.get("name") != "probe":
+            self.calls.setdefault(key, []).append((name, asked))
+        found = self._reactions[key](name, asked)
+        if not isinstance(found, dict | web.Response):
+            found = await found
+        return found if isinstance(found, web.Response) else self._reviewed(review, found)
+
+    def _reviewed(self, review: Review, response: Review) -> web.Response:
+        body = {key: review[key] for key in ("kind", "apiVersion")}
+        return web.json_response({**body, "response": {"uid": review["request"]["uid"], **response}})
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[HookServer]:
+    """A running one, in a loop of its own, so that its connections are no test's."""
+    server = HookServer()
+    certificate, key = server.authority.serving("webhooks", hosts=["127.0.0.1"]).write(folder, name="webhooks")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever, name="webhooks")
+    thread.start()
+    stop = asyncio.run_coroutine_threadsafe(_start(server, context), loop).result()
+    try:
+        yield server
+    finally:
+        asyncio.run_coroutine_threadsafe(stop(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _start(server: HookServer, context: ssl.SSLContext) -> Callable[[], Coroutine[object, object, None]]:
+    app = web.Application()
+    app.router.add_post("/{server}/{case}/{hook}", server.answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    # Clients keep their connections, and would not say goodbye for half a minute.
+    listening = await asyncio.get_running_loop().create_server(
+        runner.server, "127.0.0.1", 0, ssl=context, ssl_shutdown_timeout=0.1
+    )
+    server.url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+    async def stop() -> None:
+        listening.close()
+        await runner.cleanup()
+        await asyncio.sleep(0.3)
+
+    return stop
+
+
+def rule(*operations: str, on: str = "configmaps", group: str = "", **more: object) -> dict[str, Any]:
+    """What a webhook is asked about."""
+    resources = {"apiGroups": [group], "apiVersions": ["*"], "resources": [on]}
+    return {"operations": [*(operations or ("CREATE",))], **resources, **more}
+
+
+def hook(server: HookServer, side: Side, name: str, *rules: dict[str, Any], **more: object) -> dict[str, Any]:
+    """A webhook of the case, for its namespace only."""
+    return {
+        "name": f"{name}.conformance.test",
+        "clientConfig": server.client(side, name),
+        "rules": [*(rules or (rule(),))],
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": side.ns}},
+        **more,
+    }
+
+
+async def install(server: HookServer, side: Side, path: str, *hooks: dict[str, Any], suffix: str = "") -> None:
+    """Make a configuration of these webhooks, and wait until they are asked."""
+    kind = "MutatingWebhookConfiguration" if path == MUTATING else "ValidatingWebhookConfiguration"
+    probe = hook(server, side, "probe", objectSelector={"matchLabels": {"probe": f"{kind}{suffix}"}})
+    body = {
+        "kind": kind,
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "metadata": {"name": f"{side.id}{suffix}"},
+        "webhooks": [probe, *hooks],
+    }
+    await side.quietly(Exchange("POST", path, body))
+    labels = {"probe": f"{kind}{suffix}"}
+    asked = {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {"name": "probe", "labels": labels},
+        "data": {"k": "v"},
+    }
+    exchange = Exchange("POST", f"/api/v1/namespaces/{side.ns}/configmaps?dryRun=All", asked)
+    async with asyncio.timeout(_PATIENCE):
+        while "probed" not in str((await side.server.send(exchange)).body):
+            await asyncio.sleep(0.03)
