@@ -30,6 +30,8 @@ class Subject:
     draw: Callable[[random.Random], Fields]
     status: Callable[[random.Random], Fields] | None = None
     needs_version: bool = False
+    puts: bool = True
+    """Whether it can be replaced by what is drawn."""
 
 
 def _some(rng: random.Random, values: list[Any], most: int) -> list[Any]:
@@ -168,7 +170,99 @@ def _role(rng: random.Random) -> Fields:
     return {"metadata": _metadata(rng), "rules": rules * rng.randint(1, 2)}
 
 
+def _service(rng: random.Random) -> Fields:
+    ports = [
+        {
+            "name": f"{protocol}{port}".lower(),
+            "port": port,
+            **({"protocol": protocol} if protocol == "UDP" or rng.random() < 0.7 else {}),
+        }
+        for port, protocol in rng.sample([(80, "TCP"), (80, "UDP"), (443, "TCP")], rng.randint(1, 2))
+    ]
+    unique = _unique([{"protocol": "TCP", **port} for port in ports], "port", "protocol")
+    spec: Fields = {"clusterIP": "None", "selector": {"app": rng.choice("xy")}, "ports": unique}
+    if rng.random() < 0.3:
+        spec["publishNotReadyAddresses"] = rng.choice([True, False])
+    return {"metadata": _metadata(rng), "spec": spec}
+
+
+def _job(rng: random.Random) -> Fields:
+    spec: Fields = {
+        "suspend": True,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i:1"}]}},
+    }
+    spec["template"]["metadata"] = {"labels": {"app": "x"}}
+    for name, values in (
+        ("parallelism", [1, 2]),
+        ("backoffLimit", [0, 6]),
+        ("activeDeadlineSeconds", [10, 20]),
+        ("ttlSecondsAfterFinished", [0, 5]),
+        ("suspend", [True, False]),
+    ):
+        if rng.random() < 0.4:
+            spec[name] = rng.choice(values)
+    return {"metadata": _metadata(rng), "spec": spec}
+
+
+def _job_status(rng: random.Random) -> Fields:
+    status: Fields = {}
+    for name in ("active", "terminating"):
+        if rng.random() < 0.4:
+            status[name] = rng.randint(0, 2)
+    if rng.random() < 0.4:
+        status["uncountedTerminatedPods"] = {"succeeded": _some(rng, ["u1", "u2"], 2)}
+    return status
+
+
+def _account(rng: random.Random) -> Fields:
+    found: Fields = {"metadata": _metadata(rng)}
+    if rng.random() < 0.6:
+        found["secrets"] = [{"name": name} for name in _some(rng, ["s1", "s2", "s3"], 3)]
+    if rng.random() < 0.6:
+        found["imagePullSecrets"] = [{"name": name} for name in _some(rng, ["i1", "i2"], 2)]
+    if rng.random() < 0.3:
+        found["automountServiceAccountToken"] = rng.choice([True, False])
+    return found
+
+
+def _secret(rng: random.Random) -> Fields:
+    found: Fields = {"metadata": _metadata(rng), "type": "Opaque"}
+    if rng.random() < 0.7:
+        found["data"] = {key: rng.choice(["AAAA", "BBBB"]) for key in _some(rng, ["k1", "k2"], 2)}
+    if rng.random() < 0.5:
+        found["stringData"] = {key: rng.choice("xy") for key in _some(rng, ["k2", "k3"], 2)}
+    return found
+
+
+def _quota(rng: random.Random) -> Fields:
+    hard = {key: rng.choice(["1", "1000m", "2Gi", "2048Mi"]) for key in _some(rng, ["pods", "cpu", "memory"], 3)}
+    return {"metadata": _metadata(rng), "spec": {"hard": hard}}
+
+
+def _lease(rng: random.Random) -> Fields:
+    spec: Fields = {}
+    if rng.random() < 0.7:
+        spec["holderIdentity"] = rng.choice(["x", "y", ""])
+    if rng.random() < 0.5:
+        spec["leaseDurationSeconds"] = rng.choice([5, 10])
+    if rng.random() < 0.5:
+        spec["renewTime"] = rng.choice(["2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:01.500000Z"])
+    return {"metadata": _metadata(rng), "spec": spec}
+
+
+def _namespaced(group_version: str, plural: str, kind: str) -> tuple[str, Fields]:
+    """Where the object of a kind lives, and how it begins."""
+    root = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
+    return f"{root}/namespaces/{{ns}}/{plural}/o", {"apiVersion": group_version, "kind": kind}
+
+
 SUBJECTS: Final = {
+    "service": Subject(*_namespaced("v1", "services", "Service"), _service),
+    "job": Subject(*_namespaced("batch/v1", "jobs", "Job"), _job, _job_status, puts=False),
+    "service account": Subject(*_namespaced("v1", "serviceaccounts", "ServiceAccount"), _account),
+    "secret": Subject(*_namespaced("v1", "secrets", "Secret"), _secret),
+    "resource quota": Subject(*_namespaced("v1", "resourcequotas", "ResourceQuota"), _quota),
+    "lease": Subject(*_namespaced("coordination.k8s.io/v1", "leases", "Lease"), _lease, needs_version=True),
     "widget": Subject(
         f"{WIDGETS}/o", {"apiVersion": f"{GROUP}/v1", "kind": "Widget"}, _widget, _widget_status, needs_version=True
     ),
@@ -212,11 +306,11 @@ def story(subject: Subject, seed: int) -> Play:
                 await side.patch("apply", subject.path + query, drawn)
             elif action == "merge":
                 await side.patch("merge", f"{subject.path}?fieldManager={manager}-update", drawn)
-            elif action == "put":
+            elif action == "put" and subject.puts:
                 if subject.needs_version:
                     drawn["metadata"]["resourceVersion"] = await _version(side, subject)
                 await side.put(f"{subject.path}?fieldManager={manager}-update", drawn)
-            elif subject.status is not None:
+            elif action == "status" and subject.status is not None:
                 body = {**subject.head, "metadata": {"name": "o"}, "status": subject.status(rng)}
                 path = f"{subject.path}/status?fieldManager={manager}"
                 if rng.random() < 0.7:
@@ -246,5 +340,5 @@ def _less(rng: random.Random, value: Any) -> Any:
 _KEPT: Final = frozenset(
     {"apiVersion", "kind", "metadata", "name", "spec", "selector", "template", "containers", "matchLabels", "app"}
     | {"image", "port", "protocol", "containerPort", "uid", "labels", "key", "operator", "rules", "verbs", "apiGroups"}
-    | {"resources", "type"}
+    | {"resources", "type", "restartPolicy"}
 )

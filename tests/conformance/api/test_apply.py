@@ -13,7 +13,18 @@ from tests.conformance.harness import Case, Cases
 
 pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
 
-_COUNTS: Final = {"widget": 110, "config map": 25, "deployment": 40, "role": 10}
+_COUNTS: Final = {
+    "widget": 110,
+    "config map": 25,
+    "deployment": 40,
+    "role": 10,
+    "service": 12,
+    "job": 20,
+    "service account": 12,
+    "secret": 12,
+    "resource quota": 8,
+    "lease": 8,
+}
 CASES = Cases("apply")
 for _name, _count in _COUNTS.items():
     for _seed in range(_count):

@@ -191,7 +191,7 @@ def apply(
         raise ApplyConflict(conflicts)
     gone = fieldset.outside(changes.removed, ignored)
     found = _without(managers, fieldset.union(taken, gone), keep=by)
-    if taken is None and gone is None:
+    if merged == before:
         # Whoever comes to own what was there already has changed nothing, at no time.
         now = last.time if last is not None else None
     found[by] = Owned(own, now)
