@@ -120,9 +120,9 @@ async def scene(hub: Cluster, client: KubeClient, request: pytest.FixtureRequest
 
 
 @asynccontextmanager
-async def managed(scene: Scene, *, connected: bool = True) -> AsyncIterator[None]:
+async def managed(scene: Scene, *, connected: bool = True, settings: str = SCALED_DOWN) -> AsyncIterator[None]:
     """A manager that dispatches, and workers that are connected."""
-    async with running_manager(scene.hub, settings=SCALED_DOWN, dispatch=DispatchController):
+    async with running_manager(scene.hub, settings=settings, dispatch=DispatchController):
         if connected:
             for worker in (scene.w1, scene.w2):
                 await worker.connect()
