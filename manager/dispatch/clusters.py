@@ -52,6 +52,7 @@ class Clusters:
         self._renewals: dict[str, tuple[str, datetime]] = {}
         self._absent: dict[str, datetime] = {}
         self._connecting: set[str] = set()
+        self._offers: dict[str, object] = {}
 
     def get(self, name: str) -> ClusterFacts | None:
         """What is known of the cluster; None when there is no MultiKueueCluster of that name."""
@@ -213,7 +214,9 @@ class Clusters:
             room=self._rooms.of(name),
             reported_at=self._reported_at(name, now),
         )
-        if before is None or _standing(before) != _standing(facts):
+        offers = _offers(self._report(name))
+        if before is None or _standing(before) != _standing(facts) or self._offers.get(name) != offers:
+            self._offers[name] = offers
             self._absent.pop(name, None)
             self._changed(name)
 
@@ -226,3 +229,8 @@ class Clusters:
 def _standing(facts: ClusterFacts) -> tuple[object, ...]:
     """What of a cluster every workload has to hear of."""
     return facts.available, facts.takes_new_work, facts.draining, facts.drain_deadline
+
+
+def _offers(report: JsonObject) -> tuple[object, ...]:
+    """What a cluster takes at all, room or no room: whoever was turned away for it is looked at again."""
+    return tuple(report.get(field) for field in ("engine", "localQueues", "kinds", "namespaces"))

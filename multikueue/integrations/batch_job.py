@@ -124,7 +124,9 @@ class BatchJob:
         for info in infos:
             wanted["template"] = injected(wanted.get("template") or {}, info)
             wanted["count"] = info.count
-        return all(same(found.get(field), wanted.get(field)) for field in ("count", "minCount", "template"))
+        return all(same(found.get(field), wanted.get(field)) for field in ("count", "minCount")) and same(
+            _comparable(found.get("template") or {}), _comparable(wanted.get("template") or {})
+        )
 
     def start(self, job: JsonObject, infos: Sequence[PodSetInfo]) -> JobWrite:
         """Inject and unsuspend. Raises `InjectionConflict`."""
@@ -258,11 +260,18 @@ def _restored(spec: JsonObject, pod_set: JsonObject) -> JsonObject:
     original: JsonObject = pod_set.get("template") or {}
     template: JsonObject = spec.get("template") or {}
     metadata = dict(template.get("metadata") or {})
-    for field in ("labels", "annotations"):
-        metadata.pop(field, None)
+    labels: JsonObject = metadata.pop("labels", None) or {}
+    metadata.pop("annotations", None)
+    wanted: JsonObject = original.get("metadata") or {}
+    foreign = _OWN_LABELS | {WORKER_WORKLOAD_POD_LABEL}
+    # Immutable, and in the pod set of a prebuilt Workload those of another Job.
+    restored = {
+        **{key: value for key, value in (wanted.get("labels") or {}).items() if key not in foreign},
+        **{key: value for key, value in labels.items() if key in foreign},
+    }
     return {
         **template,
-        "metadata": {**metadata, **(original.get("metadata") or {})},
+        "metadata": {**metadata, **wanted, **({"labels": restored} if restored else {})},
         "spec": original.get("spec") or {},
     }
 
@@ -296,3 +305,11 @@ def _status(job: JsonObject) -> JsonObject:
 def _map(job: JsonObject, field: str) -> dict[str, str]:
     metadata: Mapping[str, dict[str, str]] = job.get("metadata") or {}
     return metadata.get(field) or {}
+
+
+def _comparable(template: JsonObject) -> JsonObject:
+    """Without the labels that tell one Job's pods from another's: a copy of a Job on a worker has its own."""
+    metadata: JsonObject = template.get("metadata") or {}
+    foreign = _OWN_LABELS | {WORKER_WORKLOAD_POD_LABEL}
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in foreign}
+    return {**template, "metadata": {**metadata, "labels": labels}}

@@ -184,6 +184,8 @@ class Informer:
             self._version = read_version(event.raw)
         elif event.type == watch.DELETED:
             row = read_row(event.raw)
+            if self._shrink is not None:
+                row.raw = self._shrink(row.raw)
             self._drop(row.key, row)
             self._version = row.resource_version
         else:

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A push worker that has queues of its own: a second manager runs there, as Kueue would."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+from manager.dispatch.controller import DispatchController
+from multikueue.api.constants import ORIGIN_LABEL, PREBUILT_WORKLOAD_LABEL
+from multikueue.api.crds import manifests
+from multikueue.api.resource import (
+    CLUSTER_QUEUES,
+    JOBS,
+    LOCAL_QUEUES,
+    MULTIKUEUE_CLUSTERS,
+    NAMESPACES,
+    NODES,
+    SECRETS,
+    WORKLOADS,
+    Resource,
+)
+from multikueue.devcluster import enrolment
+from multikueue.devcluster.binaries.provider import BinariesProvider
+from multikueue.devcluster.cluster import Cluster
+from multikueue.devcluster.provider import ClusterSpec
+from multikueue.kube.client import KubeClient
+from tests.component.dispatch.test_push import QUICK_PUSH
+from tests.support.agents import make_node
+from tests.support.managers import (
+    Object,
+    condition,
+    ensure,
+    eventually,
+    finish_pods,
+    get,
+    is_true,
+    make_job,
+    make_queue,
+    running_manager,
+    wait_condition,
+    workload_of,
+)
+from tests.support.workers import SCALED_DOWN, check_of, make_check
+
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+
+
+@pytest.fixture(scope="module")
+async def worker(
+    binaries_provider: BinariesProvider, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Cluster]:
+    """A real cluster with Kueue's kinds."""
+    spec = ClusterSpec(controllers=True, scheduler=False, manifests=manifests())
+    cluster = await binaries_provider.create("queued", folder=tmp_path_factory.mktemp("queued"), spec=spec)
+    async with cluster:
+        yield cluster
+
+
+@dataclass(frozen=True)
+class Scene:
+    hub: KubeClient
+    there: KubeClient
+    name: str
+
+    @property
+    def namespace(self) -> str:
+        return f"ns-{self.name}"
+
+    async def workload(self) -> Object | None:
+        return await workload_of(self.hub, "j", namespace=self.namespace)
+
+    async def clone(self) -> Object | None:
+        found = await self.workload()
+        if found is None:
+            return None
+        return await get(self.there, WORKLOADS, found["metadata"]["name"], namespace=self.namespace)
+
+    async def job(self) -> Object | None:
+        return await get(self.there, JOBS, "j", namespace=self.namespace)
+
+
+@pytest.fixture
+async def scene(
+    hub: Cluster, client: KubeClient, worker: Cluster, request: pytest.FixtureRequest
+) -> AsyncIterator[Scene]:
+    name = f"q{zlib.crc32(request.node.name.encode()):x}"
+    async with worker.client() as there:
+        made = Scene(client, there, name)
+        await ensure(client, NAMESPACES, enrolment.system_namespace())
+        text = base64.b64encode(worker.kubeconfig.read_bytes()).decode()
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": {"kubeconfig": text}}
+        await client.create(SECRETS, secret, namespace="kueue-system")
+        await client.create(
+            MULTIKUEUE_CLUSTERS,
+            {
+                "apiVersion": MULTIKUEUE_CLUSTERS.api_version,
+                "kind": MULTIKUEUE_CLUSTERS.kind,
+                "metadata": {"name": name},
+                "spec": {"clusterSource": {"kubeConfig": {"location": name}}},
+            },
+        )
+        await make_check(client, name, (name,))
+        await make_queue(client, name, namespace=made.namespace, checks=(name,))
+        await make_queue(there, name, namespace=made.namespace, cpu="2", flavor="there")
+        await make_node(there, name)
+        await there.patch(NODES, name, {"spec": {"taints": None}})
+        yield made
+        for resource in (LOCAL_QUEUES, CLUSTER_QUEUES):
+            where = made.namespace if resource is LOCAL_QUEUES else None
+            await there.delete(resource, name, namespace=where)
+
+
+@asynccontextmanager
+async def managed(hub: Cluster, worker: Cluster, scene: Scene) -> AsyncIterator[None]:
+    """A manager on each of the two, and the worker connected."""
+    dispatch = partial(DispatchController, push=QUICK_PUSH)
+    async with (
+        running_manager(worker, identity="engine"),
+        running_manager(hub, settings=SCALED_DOWN, dispatch=dispatch),
+    ):
+        for resource in (MULTIKUEUE_CLUSTERS, CLUSTER_QUEUES):
+            await active(scene.hub, resource, scene.name)
+        await active(scene.there, CLUSTER_QUEUES, scene.name)
+        yield
+
+
+async def active(client: KubeClient, resource: Resource, name: str) -> None:
+    await eventually(
+        lambda: get(client, resource, name), what=f"{name} is Active", until=lambda seen: is_true(seen, "Active")
+    )
+
+
+async def test_a_job_runs_when_the_workers_own_queue_admits_it(hub: Cluster, worker: Cluster, scene: Scene) -> None:
+    async with managed(hub, worker, scene):
+        await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name)
+        clone = await eventually(
+            scene.clone, what="the clone is admitted", until=lambda seen: is_true(seen, "Admitted")
+        )
+        assert clone is not None
+        assert clone["metadata"]["labels"][ORIGIN_LABEL] == "multikueue"
+        assert "kueue.x-k8s.io/job-uid" not in clone["metadata"]["labels"] or clone["metadata"].get("ownerReferences")
+        job = await eventually(
+            scene.job,
+            what="the job is started by the engine",
+            until=lambda seen: bool(seen and not seen["spec"]["suspend"]),
+        )
+        assert job is not None
+        assert job["metadata"]["labels"][PREBUILT_WORKLOAD_LABEL] == clone["metadata"]["name"]
+        await eventually(lambda: finish_pods(scene.there, "j", namespace=scene.namespace), what="its pod ends")
+        await wait_condition(scene.hub, "j", "Finished", namespace=scene.namespace, reason="Succeeded")
+        await eventually(scene.job, what="the job is removed", until=lambda seen: seen is None)
+        await eventually(scene.clone, what="the clone is removed", until=lambda seen: seen is None)
+
+
+async def test_j9_an_eviction_by_the_workers_engine_starts_over(hub: Cluster, worker: Cluster, scene: Scene) -> None:
+    async with managed(hub, worker, scene):
+        await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name)
+        await eventually(
+            scene.job, what="the job is started", until=lambda seen: bool(seen and not seen["spec"]["suspend"])
+        )
+        await scene.there.patch(CLUSTER_QUEUES, scene.name, {"spec": {"stopPolicy": "HoldAndDrain"}})
+        workload = await eventually(
+            scene.workload,
+            what="the hub has evicted it",
+            until=lambda seen: bool((seen or {})["status"].get("schedulingStats")),
+        )
+        assert "Workload evicted on worker cluster" in condition(workload, "Evicted")["message"]
+        assert check_of(workload, scene.name)["retryCount"] == 1
+        await scene.there.patch(CLUSTER_QUEUES, scene.name, {"spec": {"stopPolicy": "None"}})
+        job = await eventually(
+            scene.job,
+            what="it runs again, in epoch 2",
+            until=lambda seen: bool(
+                seen and not seen["spec"]["suspend"] and seen["metadata"]["annotations"]["multikueue.io/epoch"] == "2"
+            ),
+        )
+        assert job is not None
+
+
+async def test_without_quota_there_it_waits_and_nothing_is_started(hub: Cluster, worker: Cluster, scene: Scene) -> None:
+    async with managed(hub, worker, scene):
+        await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name, cpu="3")
+        await eventually(scene.clone, what="the clone asks", until=lambda seen: bool(condition(seen, "QuotaReserved")))
+        assert await scene.job() is None
+        await scene.hub.delete(JOBS, "j", namespace=scene.namespace, propagation="Background")
+        page = await eventually(
+            lambda: scene.there.list_page(WORKLOADS, namespace=scene.namespace),
+            what="the clone is removed",
+            until=lambda seen: not seen.items,
+        )
+        assert not page.items
