@@ -54,7 +54,7 @@ class Behaviour:
 
     def prepare_update(self, value: JsonObject, old: JsonObject, occasion: Occasion) -> None:
         """Keep what this write may not change, and count changes."""
-        if occasion.subresource == "status":
+        if occasion.subresource in ("status", "approval"):
             status = value.get("status", None)
             metadata = value["metadata"]
             for name in [name for name in value if name not in ("apiVersion", "kind", "metadata", "status")]:
