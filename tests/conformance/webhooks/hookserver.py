@@ -15,6 +15,8 @@ from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 
+from manager.webhooks.review import convert_review
+from multikueue.api import conversion
 from multikueue.devcluster.pki import Authority
 from tests.conformance.harness import Exchange, Side
 
@@ -81,6 +83,11 @@ class HookServer:
             found = await found
         return found if isinstance(found, web.Response) else self._reviewed(review, found)
 
+    async def convert(self, request: web.Request) -> web.Response:
+        """A conversion, as the manager converts."""
+        body = convert_review(await request.read(), conversion.convert)
+        return web.Response(body=body, content_type="application/json")
+
     def _reviewed(self, review: Review, response: Review) -> web.Response:
         body = {key: review[key] for key in ("kind", "apiVersion")}
         return web.json_response({**body, "response": {"uid": review["request"]["uid"], **response}})
@@ -108,6 +115,7 @@ def serving(folder: Path) -> Iterator[HookServer]:
 
 async def _start(server: HookServer, context: ssl.SSLContext) -> Callable[[], Coroutine[object, object, None]]:
     app = web.Application()
+    app.router.add_post("/convert", server.convert)
     app.router.add_post("/{server}/{case}/{hook}", server.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
