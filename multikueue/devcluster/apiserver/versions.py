@@ -60,6 +60,7 @@ def _become(value: JsonObject, api_version: str, node: Node | None) -> None:
     """The same object in another version, less what that version does not know."""
     if node is not None and value.get("apiVersion") != api_version:
         structural.prune(value, node)
+        structural.default(value, node)
     value["apiVersion"] = api_version
 
 

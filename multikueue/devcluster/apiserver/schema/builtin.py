@@ -147,13 +147,17 @@ class _Use(Node):
             self.default = schema["default"]
 
 
+_EMPTY_TEXTS: Final = {"io.k8s.api.core.v1.Event": ("reportingComponent", "reportingInstance")}
 _TIMES: Final = ("v1.Time", "v1.MicroTime")
 
 
 @cache
 def _null_times() -> dict[str, tuple[str, ...]]:
     """The times that structs write as null when they are not set, by definition: OpenAPI does not tell of them."""
-    found = {}
+    found = {
+        "io.k8s.api.core.v1.Event": ("eventTime", "firstTimestamp", "lastTimestamp"),
+        "io.k8s.api.events.v1.Event": ("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"),
+    }
     for name, schema in definitions().items():
         if name.endswith("Condition") or ".ContainerState" in name:
             times = tuple(
@@ -196,4 +200,6 @@ def fill_zero(kind: Node, value: JsonObject) -> JsonObject:
                 value[name] = None
     for name in _null_times().get(kind.name, ()):
         value.setdefault(name, None)
+    for name in _EMPTY_TEXTS.get(kind.name, ()):
+        value.setdefault(name, "")
     return value
