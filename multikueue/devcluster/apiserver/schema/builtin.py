@@ -154,7 +154,7 @@ _TIMES: Final = ("v1.Time", "v1.MicroTime")
 @cache
 def _null_times() -> dict[str, tuple[str, ...]]:
     """The times that structs write as null when they are not set, by definition: OpenAPI does not tell of them."""
-    found = {
+    found: dict[str, tuple[str, ...]] = {
         "io.k8s.api.core.v1.Event": ("eventTime", "firstTimestamp", "lastTimestamp"),
         "io.k8s.api.events.v1.Event": ("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"),
     }
