@@ -271,9 +271,8 @@ async def _(side: Side) -> None:
 
 @CASES.case("a version of the future is waited for in vain")
 async def _(side: Side) -> None:
-    for path in (MAPS, WIDGETS):
-        found = await side.server.send(Exchange("GET", side.own(f"{path}?resourceVersion=999999999")))
-        side.note("list", [found.status, found.body["reason"], found.body["details"].get("causes")])
+    found = await side.server.send(Exchange("GET", side.own(f"{MAPS}?resourceVersion=999999999")))
+    side.note("list", [found.status, found.body["reason"], found.body["details"].get("causes")])
 
 
 @CASES.case("finalizers make a deletion two events")
@@ -285,6 +284,32 @@ async def _(side: Side) -> None:
     await side.quietly(Exchange("DELETE", f"{MAPS}/a"))
     await patch(side, f"{MAPS}/a", {"metadata": {"finalizers": None}})
     await side.watch(f"{MAPS}?watch=true&resourceVersion={start}", count=3)
+
+
+@CASES.case("a watch of an object that is made and gone again tells of both")
+async def _(side: Side) -> None:
+    async with side.watching(f"{MAPS}?watch=true&allowWatchBookmarks=false") as events:
+        first = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0.2)
+        await make(side, MAPS, "a")
+        async with asyncio.timeout(10):
+            found = [await first]
+            await side.quietly(Exchange("DELETE", f"{MAPS}/a"))
+            found.append(await anext(events))
+    side.note("events", found)
+
+
+@CASES.case("a watch may ask for tables")
+async def _(side: Side) -> None:
+    start = await version(side, MAPS)
+    await make(side, MAPS, "a", "b")
+    path = side.own(f"{MAPS}?watch=true&resourceVersion={start}")
+    accept = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json"
+    events = side.server.stream(Exchange("GET", path, accept=accept))
+    async with asyncio.timeout(10):
+        side.note("events", [await anext(events), await anext(events)])
+    await events.aclose()  # type: ignore[attr-defined]
+    await side.get(MAPS, accept=accept)
 
 
 @CASES.case("an empty list is a list")
