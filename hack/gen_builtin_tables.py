@@ -31,6 +31,7 @@ DATA = Path(__file__).resolve().parent.parent / "multikueue/devcluster/apiserver
 TOKEN = "generator"
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+ORDERED = ("protobuf.json", "version.json")
 BORN = {
     "clusterroles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "clusterrolebindings": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
@@ -90,7 +91,7 @@ def main() -> int:
         }
     different = []
     for name, table in tables.items():
-        text = json.dumps(table, separators=(",", ":"), sort_keys=name != "protobuf.json") + "\n"
+        text = json.dumps(table, separators=(",", ":"), sort_keys=name not in ORDERED) + "\n"
         path = DATA / name
         if not path.exists() or path.read_text() != text:
             different.append(name)

@@ -38,6 +38,11 @@ def dump(value: JsonValue) -> bytes:
     return orjson.dumps(value)
 
 
+def dump_indented(value: JsonValue) -> bytes:
+    """The document as a person reads it."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2)
+
+
 def dump_object(value: JsonObject) -> bytes:
     """The object as compact text, type first."""
     kind, version = value.get("kind"), value.get("apiVersion")

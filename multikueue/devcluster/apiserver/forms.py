@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from multikueue.devcluster.apiserver import documents, errors, versions
+from multikueue.devcluster.apiserver import documents, errors, rows, versions
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.kinds.custom import creation_cells
 from multikueue.devcluster.apiserver.requests import JSON, Request
 from multikueue.devcluster.apiserver.resources import ResourceType
 from multikueue.devcluster.apiserver.schema import builtin
+from multikueue.devcluster.apiserver.words import duration
 
 _META_PREFIX: Final = documents.prefix("PartialObjectMetadata", "meta.k8s.io/v1")
 _NAME_TEXT: Final = (
@@ -84,7 +85,7 @@ def columns(kind: ResourceType) -> list[JsonObject]:
     if not kind.custom:
         base = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
         found: list[JsonObject] = builtin.table("columns.json").get(f"{base}/{kind.plural}", [])
-        if found and kind.behaviour.cells({"metadata": {"name": ""}}, _EPOCH) is not None:
+        if found and cells(kind, {"metadata": {"name": ""}}, _EPOCH) is not None:
             return found
     name = {"name": "Name", "type": "string", "format": "name", "description": _NAME_TEXT, "priority": 0}
     extra = documents.items(kind.version_entry, "additionalPrinterColumns")
@@ -112,14 +113,20 @@ def columns(kind: ResourceType) -> list[JsonObject]:
 _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
+def cells(kind: ResourceType, value: JsonObject, now: datetime) -> list[JsonValue] | None:
+    """The cells of a row; None when the type has no columns of its own."""
+    made = rows.ROWS.get((kind.group, kind.plural))
+    return kind.behaviour.cells(value, now) if made is None else made(value, now)
+
+
 def row(value: JsonObject, kind: ResourceType, form: Form, now: datetime) -> JsonObject:
     """One row."""
-    cells = kind.behaviour.cells(value, now)
-    if cells is None:
-        cells = creation_cells(value, now)
+    shown = cells(kind, value, now)
+    if shown is None:
+        shown = creation_cells(value, now)
         if not kind.custom:
-            cells[1] = documents.metadata(value).get("creationTimestamp", "")
-    found: JsonObject = {"cells": cells}
+            shown[1] = documents.metadata(value).get("creationTimestamp", "")
+    found: JsonObject = {"cells": shown}
     if form.include == "Object":
         found["object"] = value
     elif form.include != "None":
@@ -129,6 +136,36 @@ def row(value: JsonObject, kind: ResourceType, form: Form, now: datetime) -> Jso
     return found
 
 
+def scale(value: JsonObject, form: Form, now: datetime) -> bytes:
+    """The scale of a built-in object as a table: Name, Desired, Available, Age."""
+    shown = [
+        value["metadata"]["name"],
+        documents.child(value, "spec").get("replicas", 0),
+        documents.child(value, "status").get("replicas", 0),
+        duration(value["metadata"].get("creationTimestamp"), now),
+    ]
+    body: JsonObject = {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{form.version}",
+        "metadata": {"resourceVersion": value["metadata"].get("resourceVersion", "")},
+        "columnDefinitions": [
+            {"name": "Name", "type": "string", "format": "name", "description": _NAME_TEXT, "priority": 0},
+            *(
+                {"name": name, "type": "integer", "format": "", "description": _scale_text(part), "priority": 0}
+                for name, part in (("Desired", "Spec"), ("Available", "Status"))
+            ),
+            {"name": "Age", "type": "string", "format": "", "description": _AGE_TEXT, "priority": 0},
+        ],
+        "rows": [{"cells": shown, "object": partial(value, form.version)}],
+    }
+    return documents.dump(body)
+
+
+def _scale_text(part: str) -> str:
+    found = builtin.definitions()[f"io.k8s.api.autoscaling.v1.Scale{part}"]["properties"]["replicas"]
+    return str(found.get("description", ""))
+
+
 def partial(value: JsonObject, version: str = "v1") -> JsonObject:
     """The metadata alone."""
     metadata = value.get("metadata", {})
@@ -136,7 +173,7 @@ def partial(value: JsonObject, version: str = "v1") -> JsonObject:
 
 
 def table(
-    rows: Sequence[JsonObject], kind: ResourceType, form: Form, metadata: JsonObject, *, headed: bool = True
+    lines: Sequence[JsonObject], kind: ResourceType, form: Form, metadata: JsonObject, *, headed: bool = True
 ) -> bytes:
     """A table; `headed` for one with its columns."""
     return documents.dump(
@@ -145,7 +182,7 @@ def table(
             "apiVersion": f"meta.k8s.io/{form.version}",
             "metadata": metadata,
             "columnDefinitions": columns(kind) if headed else None,
-            "rows": rows,
+            "rows": lines,
         }
     )
 
@@ -164,8 +201,8 @@ def single(raw: bytes, kind: ResourceType, form: Form, now: datetime) -> bytes:
 def listed(items: Sequence[bytes], kind: ResourceType, form: Form, now: datetime, metadata: JsonObject) -> bytes:
     """A list of objects, given in the version that is asked for."""
     if form.shape == "Table":
-        rows = [row(documents.load_object(raw), kind, form, now) for raw in items]
-        return table(rows, kind, form, metadata)
+        lines = [row(documents.load_object(raw), kind, form, now) for raw in items]
+        return table(lines, kind, form, metadata)
     if form.shape:
         partials = [partial(documents.load_object(raw), form.version) for raw in items]
         return documents.dump(

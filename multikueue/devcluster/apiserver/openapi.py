@@ -12,12 +12,13 @@ import hashlib
 from collections.abc import Callable
 from typing import Final
 
-from multikueue.devcluster.apiserver import documents, errors
+from multikueue.devcluster.apiserver import documents, errors, protobuf
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
-from multikueue.devcluster.apiserver.requests import Answer
+from multikueue.devcluster.apiserver.requests import Answer, Request
 from multikueue.devcluster.apiserver.resources import Registry, ResourceType
 from multikueue.devcluster.apiserver.schema import builtin
 
+_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _SCHEMAS: Final = "#/components/schemas/"
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _PATCHES: Final = (
@@ -60,8 +61,16 @@ class OpenApi:
             raise errors.no_resource()
         return Answer(200, self._keep(f"v3 {group}/{version}", lambda: self._make(group, version)))
 
-    def v2(self) -> Answer:
-        """`/openapi/v2`, in JSON whatever form is asked for."""
+    def v2(self, request: Request) -> Answer:
+        """`/openapi/v2`; in protobuf a document without definitions.
+
+        kubectl asks for that one to validate kinds that no document of v3 knows, and needs an answer that it can read
+        to go on and say that there is no such kind.
+        """
+        if "proto-openapi" in request.headers.get("accept", "").partition(",")[0]:
+            title, version = b"Kubernetes", str(builtin.table("version.json")["gitVersion"]).encode()
+            info = protobuf.field(1, title) + protobuf.field(2, version)
+            return Answer(200, protobuf.field(1, b"2.0") + protobuf.field(2, info), _PROTOBUF)
         return Answer(200, self._keep("v2", self._make_v2))
 
     def _keep(self, key: str, make: Callable[[], JsonObject]) -> bytes:
@@ -98,7 +107,7 @@ class OpenApi:
                     verb: {
                         "x-kubernetes-group-version-kind": operation["x-kubernetes-group-version-kind"],
                         "x-kubernetes-action": operation["x-kubernetes-action"],
-                        "consumes": list(_PATCHES) if verb == "patch" else ["*/*"],
+                        "consumes": list(_patches(kind)) if verb == "patch" else ["*/*"],
                         "parameters": [
                             {"name": p["name"], "in": p["in"], "type": "string", "uniqueItems": True}
                             for p in operation.get("parameters", ())
@@ -228,6 +237,11 @@ def _as_v2(schema: JsonValue) -> JsonValue:
     return schema
 
 
+def _patches(kind: ResourceType) -> tuple[str, ...]:
+    """A client that sees the strategic one here uses it."""
+    return tuple(media for media in _PATCHES if not (kind.custom and "strategic" in media))
+
+
 def _paths(kind: ResourceType, name: str) -> JsonObject:
     base = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
     scope = "/namespaces/{namespace}" if kind.namespaced else ""
@@ -261,7 +275,7 @@ def _paths(kind: ResourceType, name: str) -> JsonObject:
     if "patch" in kind.verbs:
         one["patch"] = operation("patch", writes=True)
         one["patch"]["requestBody"] = {
-            "content": {media: {"schema": {"$ref": f"{_SCHEMAS}{_META}Patch"}} for media in _PATCHES}
+            "content": {media: {"schema": {"$ref": f"{_SCHEMAS}{_META}Patch"}} for media in _patches(kind)}
         }
     if "delete" in kind.verbs:
         one["delete"] = operation("delete", writes=True)

@@ -58,6 +58,15 @@ def decode(body: bytes) -> JsonObject:
     return {"kind": kind, "apiVersion": api_version, **found}
 
 
+def field(number: int, value: bytes) -> bytes:
+    """A field of a message: text, bytes or a message."""
+    length, head = len(value), bytearray([number << 3 | 2])
+    while length >= 0x80:
+        head.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes([*head, length]) + value
+
+
 def message_of(api_version: str, kind: str) -> str:
     """The message of a kind. Raises `KeyError`."""
     group, _, version = api_version.rpartition("/")
@@ -144,17 +153,79 @@ def _message(data: bytes, name: str) -> JsonObject:
         else:
             value = _value(raw, kind)
             # Inlined structs, such as the source of a volume, have no field of their own in JSON.
-            # Empty strings and zero times are written here and left out in JSON.
+            # Empty strings, zeros and zero times are written here and left out in JSON.
             if field in _INLINE and isinstance(value, dict):
                 found.update(value)
-            elif value is not None and value != "":
+            elif value is not None and value != "" and (value or isinstance(value, dict) or field in _POINTERS):
                 found[field] = value
     return found
 
 
 _INLINE: Final = frozenset(
-    {"volumeSource", "ephemeralContainerCommon", "handler", "localObjectReference", "persistentVolumeSource"}
+    {
+        "volumeSource",
+        "ephemeralContainerCommon",
+        "handler",
+        "ingressRuleValue",
+        "localObjectReference",
+        "persistentVolumeSource",
+        "podResourceClaimSource",
+    }
 )
+_POINTERS: Final = frozenset(
+    {
+        "activeDeadlineSeconds",
+        "allocateLoadBalancerNodePorts",
+        "allowPrivilegeEscalation",
+        "automountServiceAccountToken",
+        "backoffLimit",
+        "backoffLimitPerIndex",
+        "blockOwnerDeletion",
+        "completions",
+        "controller",
+        "defaultMode",
+        "deletionGracePeriodSeconds",
+        "enableServiceLinks",
+        "expirationSeconds",
+        "failedJobsHistoryLimit",
+        "fsGroup",
+        "gracePeriodSeconds",
+        "hostUsers",
+        "immutable",
+        "leaseDurationSeconds",
+        "leaseTransitions",
+        "maxFailedIndexes",
+        "minReplicas",
+        "mode",
+        "observedGeneration",
+        "optional",
+        "parallelism",
+        "priority",
+        "privileged",
+        "progressDeadlineSeconds",
+        "readOnlyRootFilesystem",
+        "ready",
+        "replicas",
+        "revisionHistoryLimit",
+        "runAsGroup",
+        "runAsNonRoot",
+        "runAsUser",
+        "setHostnameAsFQDN",
+        "shareProcessNamespace",
+        "startingDeadlineSeconds",
+        "successfulJobsHistoryLimit",
+        "succeededCount",
+        "suspend",
+        "terminating",
+        "terminationGracePeriodSeconds",
+        "timeoutSeconds",
+        "tolerationSeconds",
+        "ttlSecondsAfterFinished",
+        "value",
+    }
+)
+"""Whose zero and false are words of their own. Any other field has been written because the encoding knows no absence,
+and stands for nothing."""
 
 
 def _zero(kind: str) -> JsonValue:

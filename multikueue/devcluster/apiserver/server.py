@@ -392,14 +392,14 @@ class ApiServer:
             case "apis" if len(parts) == 3 and self.world.registry.has(parts[2]):
                 return self._discovery.group(parts[2])
             case "version":
-                return answer(200, builtin.table("version.json"))
+                return Answer(200, documents.dump_indented(builtin.table("version.json")))
             case "healthz" | "livez" | "readyz":
                 return health.check(path, verbose="verbose" in request.query)
             case "openapi":
                 if path == "/openapi/v3":
                     return self._openapi.index()
                 if path == "/openapi/v2":
-                    return self._openapi.v2()
+                    return self._openapi.v2(request)
                 return self._openapi.document(path.removeprefix("/openapi/v3/"))
             case "openid" if path == "/openid/v1/jwks":
                 return Answer(200, documents.dump(self.tokens.keys()), "application/jwk-set+json")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from multikueue.devcluster.apiserver import decoding, documents, errors, ownership, versions
+from multikueue.devcluster.apiserver import decoding, documents, errors, forms, ownership, versions
 from multikueue.devcluster.apiserver.admission import selects
 from multikueue.devcluster.apiserver.auth import issuing
 from multikueue.devcluster.apiserver.auth.tokens import Tokens
@@ -39,7 +39,11 @@ class Subresources:
     def get_scale(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """GET of `scale`. Raises `StatusError`."""
         value = self._object(kind, target)
-        return answer(200, _scale(versions.outward(value, kind), kind))
+        scale = _scale(versions.outward(value, kind), kind)
+        form = forms.negotiate(request)
+        if form.shape == "Table" and not kind.custom:
+            return Answer(200, forms.scale(scale, form, self._world.now()))
+        return answer(200, scale)
 
     async def write_scale(self, request: Request, kind: ResourceType, target: Target) -> Answer:
         """PUT or PATCH of `scale`. Raises `StatusError`."""

@@ -67,6 +67,8 @@ class NodeBehaviour(Behaviour):
     def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
         """A kubelet may report a status when it registers; a node that does not is not ready."""
         spec = value.setdefault("spec", {})
+        if isinstance(spec, dict) and spec.get("podCIDR") and not spec.get("podCIDRs"):
+            spec["podCIDRs"] = [spec["podCIDR"]]
         if isinstance(spec, dict) and not any(
             taint.get("key") == "node.kubernetes.io/not-ready" for taint in documents.items(spec, "taints")
         ):
@@ -111,9 +113,14 @@ class NodeBehaviour(Behaviour):
             addresses.get("InternalIP") or "<none>",
             addresses.get("ExternalIP") or "<none>",
             info.get("osImage") or "<unknown>",
-            info.get("kernelVersion") or "<unknown>",
+            _kernel(info),
             info.get("containerRuntimeVersion") or "<unknown>",
         ]
+
+
+def _kernel(info: JsonObject) -> str:
+    found, architecture = info.get("kernelVersion") or "<unknown>", info.get("architecture")
+    return f"{found} ({architecture})" if architecture else found
 
 
 class ServiceBehaviour(Behaviour):
@@ -131,6 +138,10 @@ class ServiceBehaviour(Behaviour):
         for port in documents.items(spec, "ports"):
             port.setdefault("protocol", "TCP")
             port.setdefault("targetPort", port.get("port"))
+        if spec["type"] in _OUTSIDE:
+            spec.setdefault("externalTrafficPolicy", "Cluster")
+        if spec["type"] == "LoadBalancer":
+            spec.setdefault("allocateLoadBalancerNodePorts", True)
 
     def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
         """Give it an address that its name decides."""
@@ -140,6 +151,9 @@ class ServiceBehaviour(Behaviour):
             number = sum(byte * 31**index for index, byte in enumerate(value["metadata"]["uid"].encode())) % 65_000 + 10
             address = spec.get("clusterIP") or f"10.96.{number // 256}.{number % 256}"
             spec.update({"clusterIP": address, "clusterIPs": [address]})
+            if spec["type"] in _OUTSIDE and spec.get("allocateLoadBalancerNodePorts") is not False:
+                for index, port in enumerate(documents.items(spec, "ports")):
+                    port.setdefault("nodePort", _NODE_PORTS[0] + (number + index) % _NODE_PORTS[1])
             spec.setdefault("ipFamilies", ["IPv4"])
             spec.setdefault("ipFamilyPolicy", "SingleStack")
 
@@ -149,27 +163,62 @@ class ServiceBehaviour(Behaviour):
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if name in old["spec"]:
                 value["spec"].setdefault(name, old["spec"][name])
+        if value["spec"].get("type") in _OUTSIDE:
+            kept = {(port.get("port"), port.get("protocol")): port for port in documents.items(old, "spec", "ports")}
+            for port in documents.items(value, "spec", "ports"):
+                before = kept.get((port.get("port"), port.get("protocol")), {})
+                if before.get("nodePort"):
+                    port.setdefault("nodePort", before["nodePort"])
 
     def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
         """Name, Type, Cluster-IP, External-IP, Ports, Age, Selector."""
         spec = documents.child(value, "spec")
-        ports = [f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in documents.items(spec, "ports")]
+        ports = [_port(port) for port in documents.items(spec, "ports")]
         selector = spec.get("selector")
         return [
             value["metadata"]["name"],
             spec.get("type", ""),
             spec.get("clusterIP") or "<none>",
-            "<none>",
+            _outside(spec, documents.child(value, "status")),
             ",".join(ports) or "<none>",
             age(value, now),
             selector_text({"matchLabels": selector}) if selector else "<none>",
         ]
 
 
+_OUTSIDE: Final = frozenset({"NodePort", "LoadBalancer"})
+_NODE_PORTS: Final = (30_000, 2_768)
+"""The first, and how many there are."""
+
+
+def _port(port: JsonObject) -> str:
+    node = f":{port['nodePort']}" if port.get("nodePort") else ""
+    return f"{port.get('port')}{node}/{port.get('protocol', 'TCP')}"
+
+
+def _outside(spec: JsonObject, status: JsonObject) -> str:
+    """The External-IP column."""
+    if spec.get("type") == "ExternalName":
+        return spec.get("externalName") or "<none>"
+    found = []
+    if spec.get("type") == "LoadBalancer":
+        for entry in documents.items(status, "loadBalancer", "ingress"):
+            found.append(entry.get("ip") or entry.get("hostname") or "")
+    found += spec.get("externalIPs") or []
+    return ",".join(found) or ("<pending>" if spec.get("type") == "LoadBalancer" else "<none>")
+
+
 class EventBehaviour(Behaviour):
     """Events, in both of their forms."""
 
     creates_on_update = True
+
+    def default(self, value: JsonObject) -> None:
+        """What has no default is shown as empty."""
+        value.setdefault("eventTime", None)
+        if "involvedObject" in value:
+            value.setdefault("reportingComponent", "")
+            value.setdefault("reportingInstance", "")
 
     def fields(self, value: JsonObject) -> dict[str, str]:
         """What field selectors may ask for."""
@@ -201,7 +250,7 @@ class EventBehaviour(Behaviour):
         if series.get("lastObservedTime"):
             last = series["lastObservedTime"]
         component = source.get("component") or value.get("reportingComponent") or value.get("reportingController", "")
-        host = source.get("host") or ""
+        host = source.get("host") or value.get("reportingInstance") or ""
         count = series.get("count") or value.get("count") or value.get("deprecatedCount") or 1
         return [
             _since(last, now),

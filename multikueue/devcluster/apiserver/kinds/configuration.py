@@ -102,8 +102,8 @@ class ServiceAccountBehaviour(Behaviour):
     """Service accounts."""
 
     def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
-        """Name, Secrets, Age."""
-        return [value["metadata"]["name"], len(documents.items(value, "secrets")), age(value, now)]
+        """Name, Age."""
+        return [value["metadata"]["name"], age(value, now)]
 
 
 class ResourceQuotaBehaviour(Behaviour):

@@ -105,13 +105,19 @@ class PodBehaviour(Behaviour):
             value["metadata"]["name"],
             f"{ready}/{len(documents.items(spec, 'containers'))}",
             reason(value),
-            str(restarts),
+            _restarts(restarts, statuses, now),
             age(value, now),
             status.get("podIP") or "<none>",
             spec.get("nodeName") or "<none>",
             status.get("nominatedNodeName") or "<none>",
             f"0/{len(gates)}" if gates else "<none>",
         ]
+
+
+def _restarts(count: int, statuses: list[JsonObject], now: datetime) -> str:
+    ends = [documents.child(entry, "lastState", "terminated").get("finishedAt") or "" for entry in statuses]
+    last = max(ends, default="")
+    return f"{count} ({words.duration(last, now)} ago)" if count and last else str(count)
 
 
 def reason(value: JsonObject) -> str:

@@ -133,6 +133,8 @@ def prune(value: JsonObject, kind: Node, *, path: str = "", gone: list[str] | No
         if field is None:
             if not kind.preserve:
                 unknown.append(name)
+                if gone is not None:
+                    gone.append(f"{path}.{name}" if path else name)
             continue
         if entry is None and not field.nullable and field.default is ABSENT and isinstance(kind, Structural):
             nulls.append(name)
@@ -147,8 +149,6 @@ def prune(value: JsonObject, kind: Node, *, path: str = "", gone: list[str] | No
         del value[name]
     for name in unknown:
         del value[name]
-        if gone is not None:
-            gone.append(f"{path}.{name}" if path else name)
 
 
 def _join(path: str, name: str, is_key: bool) -> str:
