@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plays all scenarios and cases on one cluster at once, and what a real cluster showed when they were recorded.
+
+`python -m tests.component.controllers.playing KUBECONFIG` records anew, on a real cluster with virtual nodes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final
+
+import anyio
+import orjson
+
+from multikueue.devcluster.nodes.node import several
+from multikueue.devcluster.nodes.virtual_nodes import VirtualNodes
+from multikueue.kube import credentials
+from multikueue.kube.client import KubeClient
+from multikueue.kube.errors import KubeError
+from tests.component.controllers import cluster_cases, scenarios
+from tests.component.controllers.cluster_cases import CASES
+from tests.component.controllers.job_scenarios import SCENARIOS
+
+_FILE: Final = Path(__file__).parent / "recorded" / "outcomes.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What was to be seen, by title; the text of the failure where one did not come to its end."""
+
+    jobs: dict[str, Any] = field(default_factory=dict)
+    cluster: dict[str, Any] = field(default_factory=dict)
+
+
+def recorded() -> Outcomes:
+    """What a real cluster showed."""
+    if not _FILE.exists():
+        return Outcomes()
+    found = orjson.loads(_FILE.read_bytes())
+    return Outcomes(found["jobs"], found["cluster"])
+
+
+async def play_all(client: KubeClient, *, nodes: bool = True) -> Outcomes:
+    """Play everything, side by side, on a cluster with two virtual nodes."""
+    outcomes, known = Outcomes(), recorded()
+    run = f"c{token_hex(3)}"
+
+    async def play(into: dict[str, Any], title: str, act: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            into[title] = await act()
+        except (AssertionError, KubeError, TimeoutError) as error:
+            into[title] = repr(error)
+
+    async with anyio.create_task_group() as service:
+        if nodes:
+            service.start_soon(VirtualNodes(client, nodes=several(2)).run)
+        async with anyio.create_task_group() as tasks:
+            for number, scenario in enumerate(SCENARIOS):
+
+                async def job(number: int = number, scenario: scenarios.Scenario = scenario) -> Any:
+                    expected = known.jobs.get(scenario.title, {})
+                    return await scenarios.played(client, scenario, f"{run}-{number}", expected=expected)
+
+                tasks.start_soon(play, outcomes.jobs, scenario.title, job)
+            for number, one in enumerate(CASES):
+
+                async def case(number: int = number, one: cluster_cases.Case = one) -> Any:
+                    return await cluster_cases.played(client, one, f"{run}-case-{number}")
+
+                tasks.start_soon(play, outcomes.cluster, one.title, case)
+        service.cancel_scope.cancel()
+    return outcomes
+
+
+async def _record(kubeconfig: str) -> None:
+    async with KubeClient(credentials.load(kubeconfig)) as client:
+        found = await play_all(client, nodes=False)
+    _FILE.parent.mkdir(exist_ok=True)
+    content = {
+        "jobs": {scenario.title: found.jobs[scenario.title] for scenario in SCENARIOS},
+        "cluster": {one.title: found.cluster[one.title] for one in CASES},
+    }
+    _FILE.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+if __name__ == "__main__":
+    anyio.run(_record, sys.argv[1])

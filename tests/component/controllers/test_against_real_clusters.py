@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our controllers and the real ones come to the same end: status, events and pods, down to the words."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.component.controllers.cluster_cases import CASES
+from tests.component.controllers.job_scenarios import SCENARIOS
+from tests.component.controllers.playing import Outcomes, recorded
+
+pytestmark = pytest.mark.xdist_group("binaries")
+
+jobs = pytest.mark.parametrize("title", [scenario.title for scenario in SCENARIOS])
+cases = pytest.mark.parametrize("title", [case.title for case in CASES])
+
+
+@jobs
+async def test_a_job_on_an_embedded_cluster_ends_as_recorded(title: str, embedded_outcomes: Outcomes) -> None:
+    assert embedded_outcomes.jobs[title] == recorded().jobs[title]
+
+
+@cases
+async def test_an_embedded_cluster_does_as_recorded(title: str, embedded_outcomes: Outcomes) -> None:
+    assert embedded_outcomes.cluster[title] == recorded().cluster[title]
+
+
+@pytest.mark.binaries
+@jobs
+async def test_the_record_of_a_job_is_true(title: str, real_outcomes: Outcomes) -> None:
+    assert real_outcomes.jobs[title] == recorded().jobs[title]
+
+
+@pytest.mark.binaries
+@cases
+async def test_the_record_of_a_cluster_is_true(title: str, real_outcomes: Outcomes) -> None:
+    assert real_outcomes.cluster[title] == recorded().cluster[title]
