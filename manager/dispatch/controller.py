@@ -74,7 +74,7 @@ class DispatchController:
             changed=lambda name: self._cluster_controller.enqueue(Key("", name)),
             workload_changed=self._workloads.enqueue,
         )
-        self._rooms = Rooms(wake=self._workloads.enqueue)
+        self._rooms = Rooms(wake=self._workloads.enqueue, now=clock.now)
         self._clusters = Clusters(context, rooms=self._rooms, changed=self._cluster_changed, push=self._push)
         self._cluster_controller = Controller[Key](
             "multikueuecluster", self._clusters.reconcile, clock=clock, metrics=metrics
@@ -242,8 +242,10 @@ class DispatchController:
             await anyio.sleep(interval)
             view = self._context.caches.view(WORKLOADS)
             self._gatherer.wanted.keep({row.uid for row in view.rows()})
-            for key in {*self._carrier.workloads(), *self._rooms.counted()}:
-                if view.get(key) is None:
+            assigned = set(self._carrier.workloads())
+            for key in assigned.union(self._rooms.counted()):
+                # What is counted without an assignment is a grant on its way, or one whose write failed for good.
+                if view.get(key) is None or key not in assigned:
                     self._workloads.enqueue(key)
 
     def _on_workload(self, change: Change) -> None:

@@ -24,8 +24,9 @@ _AT_ONCE: Final = 16  # how many of those that wait are looked at for each end o
 class Rooms:
     """The book of rooms."""
 
-    def __init__(self, *, wake: Callable[[Key], None]) -> None:
+    def __init__(self, *, wake: Callable[[Key], None], now: Callable[[], datetime]) -> None:
         self._wake = wake
+        self._now = now
         self._rooms: dict[str, StandingRoom] = {}
         self._versions: dict[str, tuple[str, datetime]] = {}
         self._where: dict[Key, frozenset[str]] = {}
@@ -56,7 +57,9 @@ class Rooms:
         for cluster in after:
             self.of(cluster).hold(workload, demands)
         for cluster in before - after:
-            self.of(cluster).release(workload)
+            room = self.of(cluster)
+            room.release(workload)
+            room.moved_at = self._now()
         if after:
             self._where[workload] = after
         else:

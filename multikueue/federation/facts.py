@@ -34,7 +34,12 @@ class Settings:
     report_max_age: timedelta = timedelta(seconds=45)
     """How old a report may be before it is not believed any more; agents send one each ten seconds."""
     patience: timedelta = timedelta(seconds=15)
-    """How long a workload that no cluster has room for is kept back, and then the next cluster's turn comes."""
+    """How long a workload that no cluster has room for is kept back, and then the next cluster's turn comes.
+
+    As long as work ends there, reports are right, and it is kept back further, up to `longest_wait`.
+    """
+    longest_wait: timedelta = timedelta(minutes=5)
+    """After which it claims room on a cluster, so that smaller workloads do not overtake it for ever."""
     lease: timedelta = timedelta(seconds=40)
     fencing_grace: timedelta = timedelta(seconds=60)
     """Added to the lease before fenced work goes elsewhere: drift of two clocks' rates, and pods' time to end."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import IntEnum
 from typing import Final
 
@@ -84,6 +85,8 @@ class StandingRoom:
     """The room of one cluster."""
 
     report: Report | None = None
+    moved_at: datetime | None = None
+    """When work last ended or left, as far as the hub knows: then what it believes of the room was right."""
     _held: dict[Key, tuple[Demand, ...]] = field(default_factory=dict)
     _sums: dict[_Shape, dict[str, int]] = field(default_factory=dict)
     _pools: dict[_Shape, frozenset[int]] = field(default_factory=dict)

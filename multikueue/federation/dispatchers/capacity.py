@@ -3,8 +3,9 @@
 
 Owns the order of preference: a cluster with room now, the best by score, which is granted without being asked; if the
 reports of some are too old to be believed, a race among those and the ones that could; and where nobody has room, the
-workload is kept back here, where it costs nothing and goes to the first cluster that has room again, and after a while
-also waits at one cluster after another, in case the reports are wrong.
+workload is kept back here, where it costs nothing and goes to the first cluster that has room again. When nothing has
+ended anywhere for a while it also waits at one cluster after another, in case the reports are wrong; and after long at
+one in any case, where it then claims room before smaller ones that come later.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def capacity(
     if unknown:
         could = sorted(c.name for c in (*unknown, *(cluster for cluster, fit, _ in judged if fit.level is Level.LATER)))
         return Nomination(clusters=_first((*kept, *could)), waiting=tuple(waiting), verdicts=tuple(verdicts))
-    turns, left = _turns(workload, settings, now)
+    turns, left = _turns(workload, [cluster for cluster, _, _ in judged], settings=settings, now=now)
     ranked = [*kept, *(cluster.name for cluster, _, _ in judged if cluster.name not in kept)]
     count = max(len(kept), turns)
     return Nomination(
@@ -78,12 +79,20 @@ def _shortage(fit: Fit) -> str:
     return f"too little {what} free" if fit.level is Level.LATER else f"not enough {what} even when it is empty"
 
 
-def _turns(workload: WorkloadFacts, settings: Settings, now: datetime) -> tuple[int, float]:
+def _turns(
+    workload: WorkloadFacts, clusters: list[ClusterFacts], *, settings: Settings, now: datetime
+) -> tuple[int, float]:
     """How many clusters have had their turn by now, and the seconds to the next."""
-    waited = 0.0 if workload.waits_since is None else max(0.0, (now - workload.waits_since).total_seconds())
+    since = now if workload.waits_since is None else min(workload.waits_since, now)
+    moved = [cluster.room.moved_at for cluster in clusters if cluster.room is not None and cluster.room.moved_at]
+    still = max(0.0, (now - max([since, *moved])).total_seconds())
     patience = settings.patience.total_seconds()
-    turns = int(waited // patience)
-    return turns, (turns + 1) * patience - waited
+    turns = int(still // patience)
+    left = (turns + 1) * patience - still
+    until_claim = (since + settings.longest_wait - now).total_seconds()
+    if until_claim <= 0:
+        return max(1, turns), left
+    return turns, min(left, until_claim)
 
 
 def _first(names: tuple[str, ...]) -> tuple[str, ...]:

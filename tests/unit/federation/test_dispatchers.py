@@ -211,6 +211,19 @@ class TestCapacity:
         fresh = tuple(replace(each, reported_at=NOW + timedelta(seconds=46)) for each in clusters)
         assert choose(wanting(2, nominated=later[2]), *fresh, later=46).clusters[2] == "never"
 
+    def test_while_work_ends_somewhere_it_goes_on_waiting_here(self) -> None:
+        w1 = offering("w1", 1)
+        assert w1.room is not None
+        w1.room.moved_at = NOW + timedelta(seconds=20)
+        found = choose(wanting(2), w1, offering("w2", 1), later=34)
+        assert (found.clusters, found.held_back, found.requeue_after) == ((), True, 1.0)
+
+    def test_after_long_it_claims_room_at_one_whatever_ends(self) -> None:
+        w1, w2 = (replace(offering(name, 1), reported_at=NOW + timedelta(seconds=300)) for name in ("w1", "w2"))
+        assert w1.room is not None
+        w1.room.moved_at = NOW + timedelta(seconds=299)
+        assert len(choose(wanting(2), w1, w2, later=300).clusters) == 1
+
     def test_who_waits_at_a_cluster_goes_on_waiting_there(self) -> None:
         found = choose(wanting(2, nominated=("w2",)), offering("w1", 1), offering("w2", 1))
         assert found.clusters == ("w2",)
