@@ -260,9 +260,12 @@ def _operator(name: str, operands: list[Program]) -> Program:
             try:
                 if _truth(left(variables)) is decides:
                     return decides
-            except CelError:
-                if _truth(right(variables)) is decides:
-                    return decides
+            except CelError as failed:
+                try:
+                    if _truth(right(variables)) is decides:
+                        return decides
+                except CelError:
+                    raise failed from None  # what fails first is told
                 raise
             return _truth(right(variables))
 

@@ -58,13 +58,23 @@ def size(value: JsonValue) -> int:
     raise CelError("no such overload: size")
 
 
+def _unconvertible(wanted: str) -> CelError:
+    return CelError(f"type conversion error from 'string' to '{wanted}'")
+
+
+def _some(value: list[JsonValue], function: str) -> list[JsonValue]:
+    if not value:
+        raise CelError(f"{function} called on empty list")
+    return value
+
+
 def duration(text: JsonValue) -> timedelta:
     """A duration such as `1h30m`."""
     if isinstance(text, timedelta):
         return text
     body = str(text).lstrip("+-")
     if not body or _DURATION.sub("", body) not in ("", "0"):
-        raise CelError(f"invalid duration: {text!r}")
+        raise _unconvertible("google.protobuf.Duration")
     seconds = sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(body))
     return timedelta(seconds=-seconds if str(text).startswith("-") else seconds)
 
@@ -76,7 +86,7 @@ def timestamp(text: JsonValue) -> datetime:
     try:
         return parse_time(str(text))
     except ValueError as error:
-        raise CelError(f"invalid timestamp: {text!r}") from error
+        raise _unconvertible("google.protobuf.Timestamp") from error
 
 
 def quantity(text: JsonValue) -> Quantity:
@@ -84,7 +94,8 @@ def quantity(text: JsonValue) -> Quantity:
     try:
         return Quantity.parse(text)
     except QuantityError as error:
-        raise CelError(str(error)) from error
+        form = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+        raise CelError(f"quantities must match the regular expression '{form}'") from error
 
 
 def is_quantity(text: JsonValue) -> bool:
@@ -102,14 +113,14 @@ def _integer(value: JsonValue) -> int:
     try:
         return int(value)
     except (TypeError, ValueError) as error:
-        raise CelError(f"type conversion error: {value!r} to int") from error
+        raise _unconvertible("int") from error
 
 
 def _double(value: JsonValue) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
-        raise CelError(f"type conversion error: {value!r} to double") from error
+        raise _unconvertible("double") from error
 
 
 def string(value: JsonValue) -> str:
@@ -149,8 +160,11 @@ FUNCTIONS: Final[dict[str, Function]] = {
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
     end = len(text) if end is None else end
-    if not 0 <= start <= end <= len(text):
-        raise CelError(f"index out of range: {start}")
+    for at in (start, end):
+        if not 0 <= at <= len(text):
+            raise CelError(f"index out of range: {at}")
+    if start > end:
+        raise CelError(f"invalid substring range. start: {start}, end: {end}")
     return text[start:end]
 
 
@@ -215,8 +229,8 @@ METHODS: Final[dict[str, Function]] = {
     "findAll": lambda text, pattern: [match[0] for match in _pattern(pattern).finditer(text)],
     "isSorted": _sorted,
     "sum": sum,
-    "min": min,
-    "max": max,
+    "min": lambda value: min(_some(value, "min")),
+    "max": lambda value: max(_some(value, "max")),
     "reverse": lambda value: value[::-1],
     "orValue": _or_value,
     "hasValue": lambda value: value.present,

@@ -6,6 +6,9 @@ Owns which rules an update is held to, what a rule sees as `oldSelf`, and the ca
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from multikueue.devcluster.apiserver import documents
 from multikueue.devcluster.apiserver.cel.functions import Optional
 from multikueue.devcluster.apiserver.cel.syntax import CelError
@@ -14,6 +17,9 @@ from multikueue.devcluster.apiserver.errors import Cause
 from multikueue.devcluster.apiserver.schema.node import ABSENT, Node, item_key
 from multikueue.devcluster.apiserver.schema.structural import Rule, Structural
 from multikueue.devcluster.apiserver.schema.values import correlated, quoted
+
+_SEEN: Final = "integer,string"
+_BRACKETS: Final = re.compile(r"\['([^']*)'\]")
 
 
 def apply_rules(value: JsonValue, kind: Node, path: str, causes: list[Cause], old: JsonValue) -> None:
@@ -30,7 +36,7 @@ def apply_rules(value: JsonValue, kind: Node, path: str, causes: list[Cause], ol
             field = kind.properties.get(name)
             where = f"{path}.{name}" if path else name
             if field is None:
-                field = kind.additional
+                field, where = kind.additional, f"{path}[{name}]"
             if isinstance(field, Structural) and field.ruled:
                 apply_rules(entry, field, where, causes, before.get(name, ABSENT))
     elif isinstance(value, list) and isinstance(kind.items, Structural) and kind.items.ruled:
@@ -50,14 +56,16 @@ def _apply_rule(rule: Rule, value: JsonValue, kind: Node, path: str, causes: lis
         variables["oldSelf"] = old
     where = path
     if rule.field_path:
-        where = f"{path}{rule.field_path}" if path else rule.field_path.lstrip(".")
+        inside = _BRACKETS.sub(r".\1", rule.field_path)
+        where = f"{path}{inside}" if path else inside.lstrip(".")
     # Objects and lists are not shown.
     shown = "" if isinstance(value, dict | list) else f" {quoted(value)}:"
     try:
         if rule.expression.evaluate(variables) is True:
             return
     except CelError as error:
-        text = f"Invalid value:{shown} rule evaluation error: {error} (evaluating rule: {rule.expression.text.strip()})"
+        seen = _SEEN if kind.int_or_string else kind.type
+        text = f'Invalid value: "{seen}": {error} evaluating rule: {rule.expression.text.strip()}'
         causes.append(Cause("FieldValueInvalid", text, where or "<nil>"))
         return
     message = rule.message

@@ -209,6 +209,8 @@ def _rules(schema: JsonObject, path: str) -> Iterator[Cause]:
         reason, message = rule.get("reason"), rule.get("message", "")
         if reason is not None and reason not in _REASONS:
             yield _unsupported(f"{where}.reason", reason, _REASONS)
+        if "\n" in rule["rule"].strip() and not message:
+            yield _required(f"{where}.message", "message must be specified if rule contains line breaks")
         if "\n" in message:
             yield _invalid(f"{where}.message", message, "must not contain line breaks")
         field = rule.get("fieldPath", "")
