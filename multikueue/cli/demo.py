@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def demo(
     jobs: Annotated[int, typer.Option(min=1, max=500, help="how many Jobs to submit")] = 20,
-    provider: Annotated[str, typer.Option(help="what makes the clusters")] = "binaries",
+    provider: Annotated[str, typer.Option(help="what makes the clusters: embedded or binaries")] = "embedded",
 ) -> None:
     """Bring up a hub and two workers, apply the two-team example, run Jobs, show them live, remove everything.
 

@@ -18,7 +18,7 @@ def up(
     name: Annotated[str, typer.Option(help="several federations may stand side by side")] = DEFAULT_NAME,
     workers: Annotated[int, typer.Option(min=1, max=20, help="worker clusters")] = 2,
     nodes: Annotated[int, typer.Option(min=0, max=1000, help="virtual nodes of 8 CPU per worker")] = 2,
-    provider: Annotated[str, typer.Option(help="what makes the clusters")] = "binaries",
+    provider: Annotated[str, typer.Option(help="what makes the clusters: embedded or binaries")] = "embedded",
     output: Annotated[Output, typer.Option("-o", "--output", help="form of the result")] = Output.TABLE,
 ) -> None:
     """Bring up a management cluster and its workers, with the manager and an agent beside each worker.

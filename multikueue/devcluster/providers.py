@@ -9,8 +9,9 @@ from typing import Final, cast
 from multikueue.core.errors import BadInput
 from multikueue.devcluster.provider import ProviderFactory
 
-DEFAULT: Final = "binaries"
+DEFAULT: Final = "embedded"
 PROVIDERS: Final = {
+    "embedded": "multikueue.devcluster.embedded.provider:EmbeddedProvider",
     "binaries": "multikueue.devcluster.binaries.provider:BinariesProvider",
 }
 

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m multikueue.devcluster.embedded`: one cluster as one process, until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from multikueue.devcluster.apiserver.listener import Listener, Serving
+from multikueue.devcluster.apiserver.server import ApiServer
+from multikueue.devcluster.apiserver.storage.durable import SqliteJournal
+from multikueue.devcluster.cluster import ADMIN_GROUP, CONTROLLER_MANAGER
+from multikueue.devcluster.embedded.layout import Layout
+from multikueue.devcluster.embedded.pod_logs import PodLogs
+from multikueue.devcluster.kubeconfigs import kubeconfig
+from multikueue.devcluster.pki import Authority
+
+_CONTROLLERS_USER: Final = "system:kube-controller-manager"
+
+
+async def serve(layout: Layout, *, controllers: bool, scheduler: bool) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    api = ApiServer(signing_key=layout.signing_key.read_bytes(), journal=SqliteJournal(layout.data))
+    api.logs = PodLogs(api.world, pki=layout.pki)
+    pki = layout.pki
+    serving = Serving(pki / "apiserver.crt", pki / "apiserver.key", pki / "ca.crt")
+    async with Listener(api, port=layout.port, serving=serving), anyio.create_task_group() as tasks:
+        if controllers:
+            tasks.start_soon(_control, layout, scheduler)
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                break
+        tasks.cancel_scope.cancel()
+
+
+async def _control(layout: Layout, scheduler: bool) -> None:
+    # Imported beside the first requests: the API server is ready before its controllers are.
+    from multikueue.devcluster.controllers.app import Controllers, Options
+    from multikueue.kube import credentials
+    from multikueue.kube.client import KubeClient
+
+    authority = Authority.load_or_create(layout.pki, name=f"{layout.name}-ca")
+    pair = authority.client(_CONTROLLERS_USER, groups=[ADMIN_GROUP])
+    config = kubeconfig(
+        cluster=layout.name, server=layout.server, ca=authority.certificate, user=_CONTROLLERS_USER, pair=pair
+    )
+    async with KubeClient(credentials.from_dict(config), user_agent=f"kube-{CONTROLLER_MANAGER}") as client:
+        made = Controllers(client, Options(scheduler=scheduler, authority=authority))
+        gc.freeze()
+        await made.run()
+
+
+def main() -> int:
+    """Read the command line and serve."""
+    parser = argparse.ArgumentParser(prog="embedded", description="One Kubernetes cluster in pure Python.")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--folder", type=Path, required=True, help="its keys, certificates and data")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--no-controllers", dest="controllers", action="store_false")
+    parser.add_argument(
+        "--no-scheduler", dest="scheduler", action="store_false", help="leave pods to another scheduler"
+    )
+    chosen = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    layout = Layout(name=chosen.name, folder=chosen.folder, port=chosen.port)
+    anyio.run(lambda: serve(layout, controllers=chosen.controllers, scheduler=chosen.scheduler))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
