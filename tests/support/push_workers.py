@@ -25,7 +25,7 @@ from multikueue.devcluster.apiserver.server import ApiServer
 from multikueue.devcluster.pki import new_key
 from multikueue.kube import credentials
 from multikueue.kube.client import KubeClient
-from multikueue.kube.errors import KubeError
+from multikueue.kube.errors import KubeError, NotFound
 from tests.support.agents import make_node
 from tests.support.faulty_proxy import TcpProxy
 from tests.support.managers import Object, ensure, eventually, get, make_namespace
@@ -87,6 +87,14 @@ class PushWorker:
                 "spec": {"clusterSource": {"kubeConfig": {"location": self.name}}},
             },
         )
+
+    async def withdraw(self) -> None:
+        """Neither of them any more."""
+        for resource, namespace in ((MULTIKUEUE_CLUSTERS, None), (SECRETS, SYSTEM)):
+            try:
+                await self.hub.delete(resource, self.name, namespace=namespace)
+            except NotFound:
+                continue
 
     async def set_kubeconfig(self, kubeconfig: Object) -> None:
         """Put another one into the Secret."""
@@ -165,6 +173,8 @@ async def push_worker(hub: KubeClient, name: str, *, namespace: str, cpu: str = 
                 worker = PushWorker(hub, name, client, proxy, api)
                 await worker.enrol()
                 yield worker
+                # The next test's manager would go on trying to reach it.
+                await worker.withdraw()
         finally:
             with anyio.CancelScope(shield=True):
                 await proxy.close()

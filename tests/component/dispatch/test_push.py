@@ -17,8 +17,8 @@ import pytest
 
 from manager.dispatch.controller import DispatchController
 from manager.dispatch.push_hosts import PushSettings
-from multikueue.api.constants import ORIGIN_LABEL
-from multikueue.api.resource import CLUSTER_QUEUES, JOBS, MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, SECRETS
+from multikueue.api.constants import ORIGIN_LABEL, PARTITION_POLICY_ANNOTATION
+from multikueue.api.resource import CLUSTER_QUEUES, JOBS, MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, SECRETS, WORKLOADS
 from multikueue.core.backoff import Backoff
 from multikueue.core.keys import Key
 from multikueue.devcluster.cluster import Cluster
@@ -210,6 +210,24 @@ async def test_j6_a_worker_that_is_lost_for_long_is_given_up_and_its_copy_goes(s
         await first.gone("j", namespace=scene.namespace)
         await second.finish("j", namespace=scene.namespace)
         await scene.finished()
+
+
+async def test_fenced_work_stays_where_it_is_since_nobody_beside_it_would_stop_it(scene: Scene) -> None:
+    async with managed(scene):
+        await scene.submit()
+        worker, _ = await scene.placed()
+        await worker.runs("j", namespace=scene.namespace)
+        workload = await scene.workload()
+        assert workload is not None
+        fenced = {"metadata": {"annotations": {PARTITION_POLICY_ANNOTATION: "fenced"}}}
+        await scene.client.patch(WORKLOADS, workload["metadata"]["name"], fenced, namespace=scene.namespace)
+        await worker.proxy.refuse()
+        await scene.says(worker, "False", "ClientConnectionFailed")
+        await anyio.sleep(5.0)
+        await worker.proxy.start()
+        await worker.finish("j", namespace=scene.namespace)
+        workload = await scene.finished()
+        assert "evictions" not in (workload["status"].get("schedulingStats") or {})
 
 
 async def test_j7_a_short_loss_is_waited_out(scene: Scene) -> None:
