@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from multikueue.api.constants import ADMISSION_FIELD_MANAGER
-from multikueue.api.resource import CLUSTER_QUEUES, EVENTS, JOBS, WORKLOADS
+from multikueue.api.resource import CLUSTER_QUEUES, EVENTS, JOBS, WORKLOAD_PRIORITY_CLASSES, WORKLOADS
 from multikueue.core.keys import Key
 from multikueue.kube.client import KubeClient
 from tests.component.dispatch.test_dispatch import Scene, cluster_says, managed, scene
 from tests.support.managers import condition, eventually, finish_pods, get, make_job, make_queue, wait_condition
-from tests.support.workers import SCALED_DOWN, check_of, running_status
+from tests.support.workers import KUEUE, SCALED_DOWN, check_of, running_status
 
 __all__ = ["scene"]
 
@@ -233,3 +233,42 @@ async def test_n2_a_workload_of_a_kind_that_is_not_enabled_is_rejected_and_sent_
             assert 'owner kind "MPIJob"' in str(found)
         assert await scene.w1.assignment(Key(scene.namespace, "mpi")) is None
         assert await get(scene.client, CLUSTER_QUEUES, scene.name) is not None
+
+
+async def test_h3_a_new_value_of_the_priority_class_reaches_the_copy_that_runs(scene: Scene) -> None:
+    async with managed(scene):
+        kind = {"apiVersion": KUEUE, "kind": "WorkloadPriorityClass"}
+        await scene.client.create(
+            WORKLOAD_PRIORITY_CLASSES, {**kind, "metadata": {"name": scene.name}, "value": 10, "description": "test"}
+        )
+        labels = {"kueue.x-k8s.io/priority-class": scene.name}
+        await make_job(scene.client, "j", namespace=scene.namespace, queue=scene.name, labels=labels)
+        workload = await wait_condition(scene.client, "j", "QuotaReserved", namespace=scene.namespace)
+        key = Key(scene.namespace, workload["metadata"]["name"])
+        assert (await scene.w1.assigned(key))["spec"]["priority"] == 10
+        await scene.w1.say(key, "Reserved")
+        await scene.w1.assigned(key, intent="Run")
+        await scene.w1.say(key, "Running", jobStatus=running_status(), jobUID="r")
+        await scene.client.patch(WORKLOAD_PRIORITY_CLASSES, scene.name, {"value": 20})
+        found = await eventually(
+            lambda: scene.w1.assignment(key),
+            what="the copy has the new priority",
+            until=lambda seen: seen is not None and seen["spec"]["priority"] == 20,
+        )
+        assert found is not None
+        assert found["spec"]["intent"] == "Run"
+
+
+async def test_a_new_leader_remembers_which_cluster_refused(scene: Scene) -> None:
+    async with managed(scene):
+        key = await scene.submit()
+        await scene.w1.assigned(key)
+        await scene.w1.say(key, "Reserved")
+        await scene.w1.assigned(key, intent="Run")
+        await scene.w1.say(key, "Refused", reason="NameConflict", message="a job is there")
+        await scene.w2.assigned(key, epoch=2)
+    async with managed(scene, connected=False):
+        await scene.w2.say(key, "Refused", epoch=2, reason="NamespaceNotFound", message="no such namespace")
+        await scene.check("Pending", message=f"{scene.w1.name}: failed this workload a short while ago")
+        assert await scene.w1.assignment(key) is None
+        assert await nominated(scene) == [scene.w2.name]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from multikueue.api import configuration
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.selectors import parse_selector
@@ -31,6 +32,12 @@ def test_a_builtin_is_found_by_name_and_any_other_name_is_a_program_of_the_users
     assert dispatcher("kueue.x-k8s.io/multikueue-dispatcher-incremental") is incremental
     assert dispatcher("multikueue.io/dispatcher-capacity") is capacity
     assert dispatcher("example.com/cheapest-first") is external
+
+
+def test_a_configuration_that_names_none_gets_the_one_that_knows_of_room() -> None:
+    named = "{apiVersion: config.kueue.x-k8s.io/v1beta2, kind: Configuration, multiKueue: {dispatcherName: a.b/c}}"
+    assert configuration.load("").multikueue.dispatcher_name == "multikueue.io/dispatcher-capacity"
+    assert configuration.load(named).multikueue.dispatcher_name == "a.b/c"
 
 
 def test_a_builtin_that_is_not_there_is_refused_for_nobody_would_nominate() -> None:
