@@ -10,6 +10,7 @@ an entry whose case is equal fails, so that the list never tells of what is gone
 from __future__ import annotations
 
 import asyncio
+import difflib
 import hashlib
 import json
 import re
@@ -429,12 +430,20 @@ def _differences(mine: Json, theirs: Json, path: str) -> Iterator[str]:
                 yield f"{here}: - {_short(mine[name])}"
             else:
                 yield from _differences(mine[name], theirs[name], here)
+    elif _is_text(mine) and _is_text(theirs) and len(mine) != len(theirs):
+        for line in difflib.unified_diff(mine, theirs, n=0, lineterm=""):
+            if not line.startswith(("---", "+++", "@@")):
+                yield f"{path}: {line[0]} {line[1:]}"
     elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
         for index, (left, right) in enumerate(zip(mine, theirs, strict=True)):
             yield from _differences(left, right, f"{path}[{index}]")
     elif mine != theirs or type(mine) is not type(theirs):
         yield f"{path}: - {_short(mine)}"
         yield f"{path}: + {_short(theirs)}"
+
+
+def _is_text(value: Json) -> bool:
+    return isinstance(value, list) and all(isinstance(line, str) for line in value)
 
 
 def _short(value: Json) -> str:

@@ -43,6 +43,11 @@ def dump_indented(value: JsonValue) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2)
 
 
+def dump_sorted(value: JsonValue) -> bytes:
+    """The document as compact text, all keys in order."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
 def dump_object(value: JsonObject) -> bytes:
     """The object as compact text, type first."""
     kind, version = value.get("kind"), value.get("apiVersion")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from multikueue.devcluster.apiserver import documents
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.patch import fieldset, typed
 from multikueue.devcluster.apiserver.patch.fieldset import LEAF, FieldSet
@@ -22,6 +23,8 @@ _MAX_UPDATERS: Final = 10
 _ANCIENT: Final = "ancient-changes"
 BEFORE: Final = "before-first-apply"
 """Who owns what was there when nobody had applied yet."""
+_KUBECTL: Final = "kubectl"
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 # Nobody owns these: the server sets them, or they say which object it is.
 _UNOWNED: Final[FieldSet] = {
     "f:apiVersion": LEAF,
@@ -182,10 +185,12 @@ def apply(
         merged = typed.remove(merged, fieldset.difference(typed.with_parents(last.fields, kind), held), kind)
     changes = typed.compare(before, merged, kind)
     taken = fieldset.outside(changes.taken, ignored)
+    kept = _last_applied(before) if by.name == _KUBECTL else None
+    contested = taken if kept is None else fieldset.difference(taken, _unchanged(before, kept, kind))
     conflicts = []
     for manager, owned in managers.items():
         if manager != by:
-            lost = fieldset.intersection(owned.fields, taken)
+            lost = fieldset.intersection(owned.fields, contested)
             conflicts += [Conflict(manager, path, owned.time) for path in fieldset.paths(lost)]
     if conflicts and not force:
         raise ApplyConflict(conflicts)
@@ -201,7 +206,28 @@ def apply(
     result["metadata"] = {**merged.get("metadata", {}), "managedFields": live.get("metadata", {}).get("managedFields")}
     if result["metadata"]["managedFields"] is None:
         del result["metadata"]["managedFields"]
+    if kept is not None:
+        text = documents.dump_sorted(config).decode() + "\n"
+        result["metadata"]["annotations"] = {**result["metadata"]["annotations"], _LAST_APPLIED: text}
     return result, found
+
+
+def _last_applied(live: JsonObject) -> JsonObject | None:
+    """What kubectl applied from the client the last time; it may take over by itself what it wrote itself."""
+    text = documents.child(live, "metadata", "annotations").get(_LAST_APPLIED)
+    if not isinstance(text, str):
+        return None
+    try:
+        found = documents.load(text.encode())
+    except ValueError:
+        return None
+    return _bare(found) if isinstance(found, dict) else None
+
+
+def _unchanged(live: JsonObject, config: JsonObject, kind: Node) -> FieldSet | None:
+    """The fields of a configuration that nobody has changed since."""
+    changed = typed.compare(live, typed.merge(live, config, kind), kind).taken
+    return fieldset.difference(typed.field_set(config, kind), changed)
 
 
 def _without(managers: dict[Manager, Owned], lost: FieldSet | None, *, keep: Manager | None) -> dict[Manager, Owned]:

@@ -10,7 +10,20 @@ from multikueue.devcluster.apiserver.schema.node import Node, item_key
 
 def quoted(value: JsonValue) -> str:
     """A value as error texts show it."""
-    return documents.dump(value).decode()
+    return documents.dump(_ordered(value)).decode()
+
+
+_MAPS = frozenset({"annotations", "labels", "matchLabels", "nodeSelector"})
+"""Whose keys a real server shows in order; those of structs stand as the type has them."""
+
+
+def _ordered(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {
+            name: dict(sorted(entry.items())) if name in _MAPS and isinstance(entry, dict) else _ordered(entry)
+            for name, entry in value.items()
+        }
+    return [_ordered(entry) for entry in value] if isinstance(value, list) else value
 
 
 def type_of(value: JsonValue) -> str:
