@@ -12,6 +12,7 @@ from random import Random
 
 import anyio
 import pytest
+import yaml
 
 from manager.dispatch.controller import DispatchController
 from multikueue.api.resource import (
@@ -22,7 +23,7 @@ from multikueue.api.resource import (
     MULTIKUEUE_CONFIGS,
     NAMESPACES,
 )
-from multikueue.cli import cluster_lifecycle, cluster_view
+from multikueue.cli import cluster_lifecycle, cluster_view, joining_instructions
 from multikueue.cli.registering import Registration, Wanted, approve, register
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import BadInput
@@ -31,10 +32,10 @@ from multikueue.kube import credentials
 from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import KubeError
 from tests.component.dispatch.test_dispatch import Scene, managed, scene
-from tests.support.managers import Object, condition, eventually, get, running_manager
+from tests.support.managers import Object, condition, eventually, get, make_namespace, running_manager
 from tests.support.workers import SCALED_DOWN
 from worker_agent.enrolment import Refused, Renewer, enrol
-from worker_agent.identity import FileStore, certificate_life
+from worker_agent.identity import FileStore, SecretStore, certificate_life
 from worker_agent.options import Renewal
 
 __all__ = ["scene"]
@@ -180,6 +181,27 @@ async def test_an_agent_that_is_not_accepted_any_more_is_not_renewed(
                 await eventually(problem, what="the refusal is said", until=lambda seen: "NotAccepted" in seen)
                 tasks.cancel_scope.cancel()
             assert await store.load() == first
+
+
+async def test_an_identity_in_a_secret_is_found_again_by_the_next_pod(client: KubeClient, name: str) -> None:
+    store = SecretStore(client, namespace="default", name=name)
+    assert await store.load() is None
+    await store.save({"pending": {"name": "r"}})
+    await store.save({"current-context": "hub"})
+    assert await SecretStore(client, namespace="default", name=name).load() == {"current-context": "hub"}
+
+
+async def test_the_manifest_for_a_worker_is_taken_by_a_real_api_server(client: KubeClient, name: str) -> None:
+    made = await registered(client, name)
+    await make_namespace(client, joining_instructions.NAMESPACE)
+    for document in yaml.safe_load_all(joining_instructions.manifest(made, image="example.com/agent:1")):
+        version, kind = document["apiVersion"], document["kind"]
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        where = document["metadata"].get("namespace")
+        path = f"{root}/{f'namespaces/{where}/' if where else ''}{kind.lower()}s"
+        if kind != "Namespace":
+            answer = await client.request("POST", path, query={"dryRun": "All"}, body=document)
+            assert answer.status == 201, kind
 
 
 @pytest.mark.parametrize("ttl", [timedelta(seconds=10), timedelta(hours=25)], ids=["too short", "too long"])
