@@ -28,6 +28,7 @@ from multikueue.devcluster.controllers.resource_quotas import ResourceQuotas
 from multikueue.devcluster.controllers.scheduler import NAME as SCHEDULER_NAME
 from multikueue.devcluster.controllers.scheduler import Scheduler
 from multikueue.devcluster.controllers.service_accounts import RootCertificates, ServiceAccounts
+from multikueue.devcluster.controllers.unbound_pods import UnboundPods
 from multikueue.devcluster.pki import Authority
 from multikueue.kube.client import KubeClient
 from multikueue.kube.events import EventRecorder
@@ -75,6 +76,7 @@ class Controllers:
             Jobs(client, self._caches, recorder=jobs, pod_backoff=options.pod_backoff, clock=clock),
             FinishedJobs(client, self._caches, clock=clock),
             OrphanedPods(client, self._caches, clock=clock),
+            UnboundPods(client, self._caches, clock=clock),
             NodeTaints(client, self._caches, clock=clock),
             ServiceAccounts(client, self._caches, clock=clock),
             Namespaces(client, self._caches, clock=clock),
