@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import pytest
@@ -262,6 +263,25 @@ async def _(side: Side) -> None:
     await side.patch("apply", f"{path}n&force=true", gadget(status={"phase": "b"}))
     await side.patch("apply", f"{path}m", gadget(spec={"size": 1}))
     await side.patch("apply", f"{path}n", gadget())
+
+
+@CASES.case("kubectl may take over by itself what it wrote itself")
+async def _(side: Side) -> None:
+    last = "kubectl.kubernetes.io/last-applied-configuration"
+    path = f"{MAPS}/o?fieldManager=x"
+    body = config_map(data={"a": "1", "b": "2"})
+    annotated = {"name": "o", "annotations": {last: json.dumps(body)}}
+    await side.post(f"{MAPS}?fieldManager=kubectl-client-side-apply", {**body, "metadata": annotated})
+    labelled = {"metadata": {"name": "o", "labels": {"x": "y"}}}
+    await apply(side, MAPS, config_map(data={"a": "1", "b": "3"}), "kubectl", "&dryRun=All")
+    await apply(side, MAPS, config_map(data={"a": "1", "b": "3"}), "other", "&dryRun=All")
+    await side.patch("merge", path, {"data": {"c": "9", "b": "8"}})
+    await apply(side, MAPS, config_map(data={"a": "5", "b": "3"}), "kubectl", "&dryRun=All")
+    await apply(side, MAPS, config_map(data={"a": "5", "c": "3"}), "kubectl", "&dryRun=All")
+    await apply(side, MAPS, {**config_map(data={"a": "5"}), **labelled}, "kubectl", "&dryRun=All")
+    await side.patch("merge", path, {"metadata": {"annotations": {last: "{broken"}}})
+    await apply(side, MAPS, config_map(data={"a": "5", "b": "3"}), "kubectl", "&dryRun=All")
+    await apply(side, MAPS, {**config_map(data={"a": "1"}), **labelled}, "kubectl")
 
 
 @CASES.case("a namespace is applied")

@@ -206,7 +206,7 @@ def apply(
     result["metadata"] = {**merged.get("metadata", {}), "managedFields": live.get("metadata", {}).get("managedFields")}
     if result["metadata"]["managedFields"] is None:
         del result["metadata"]["managedFields"]
-    if kept is not None:
+    if by.name == _KUBECTL and _LAST_APPLIED in documents.child(before, "metadata", "annotations"):
         text = documents.dump_sorted(config).decode() + "\n"
         result["metadata"]["annotations"] = {**result["metadata"]["annotations"], _LAST_APPLIED: text}
     return result, found
