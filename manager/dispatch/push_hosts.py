@@ -191,6 +191,10 @@ class _Host:
             return str(error)
         except TimeoutError:
             return f"{self._config.name}: no answer within {settings.rhythm.lease_seconds} s"
+        except Exception as error:
+            # What breaks over one cluster, as an answer that nobody expects, must not end the others with the manager.
+            _log.exception("cluster %s: its agent broke", self.cluster)
+            return f"its agent broke: {_first(error)!r}"
 
     async def _host(self, client: KubeClient) -> str:
         context = self._context
@@ -238,6 +242,11 @@ class _Host:
         message = f"{error}; connection attempts: {self._attempt}, next connection attempt: {moment}"
         self.link = LinkFacts(lost_since=since, message=message)
         self._changed(self.cluster)
+
+
+def _first(error: BaseException) -> BaseException:
+    """The fault itself, out of the groups that task groups put it in."""
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 def _server(access: Access) -> object:

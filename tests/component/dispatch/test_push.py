@@ -37,6 +37,7 @@ from tests.support.managers import (
 )
 from tests.support.push_workers import SYSTEM, PushWorker, push_worker
 from tests.support.workers import SCALED_DOWN, FakeWorker, check_of, make_check
+from worker_agent.app import Agent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
 
@@ -184,6 +185,22 @@ async def test_q2_a_worker_that_does_not_answer_is_tried_again_at_growing_interv
         await scene.w1.proxy.refuse()
         await scene.says(scene.w1, "False", "ClientConnectionFailed", part="connection attempts: 3, next connection")
         await scene.w1.proxy.start()
+        await scene.says(scene.w1, "True", "Active")
+
+
+async def test_a_fault_over_one_cluster_does_not_end_the_others(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = Agent.run
+
+    async def run(agent: Agent) -> None:
+        if agent.cluster == scene.w1.name:
+            raise ValueError("nobody expects this")
+        await sound(agent)
+
+    monkeypatch.setattr(Agent, "run", run)
+    async with managed(scene, connected=False):
+        await scene.says(scene.w1, "False", "ClientConnectionFailed", part="its agent broke: ValueError('nobody")
+        await scene.says(scene.w2, "True", "Active")
+        monkeypatch.undo()
         await scene.says(scene.w1, "True", "Active")
 
 
