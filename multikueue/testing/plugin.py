@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pytest plugin: real clusters, and a whole federation, as fixtures.
+"""The pytest plugin: clusters, and a whole federation, as fixtures (`docs/testing.md`).
 
-Load it with `pytest_plugins = ["multikueue.testing.plugin"]` and give the anyio backend session scope. A machine
-without the binaries skips the tests that need them, with a word; `mkctl binaries` makes them.
+Installed with the package as a `pytest11` entry point, so its own import is cheap: what a fixture needs is imported
+when it is asked for. The async fixtures want an anyio backend of session scope. `--mk-provider` says what clusters are
+made of; a machine without the real binaries skips the tests that need them, with a word (`mkctl binaries` makes them).
 """
 
 from __future__ import annotations
@@ -11,24 +12,36 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from multikueue.devcluster.binaries import acquire
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.binaries.release import Binaries
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.errors import BinariesUnavailable
-from multikueue.devcluster.federation import Federation, FederationSpec
-from multikueue.devcluster.provider import ClusterSpec
+if TYPE_CHECKING:
+    from multikueue.devcluster.binaries.provider import BinariesProvider
+    from multikueue.devcluster.binaries.release import Binaries
+    from multikueue.devcluster.cluster import Cluster
+    from multikueue.devcluster.federation import Federation, FederationSpec
+    from multikueue.devcluster.provider import ProviderFactory
 
-MakeFederation: TypeAlias = Callable[[FederationSpec], Awaitable[Federation]]
+MakeFederation: TypeAlias = "Callable[[FederationSpec], Awaitable[Federation]]"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--mk-provider`."""
+    parser.getgroup("multikueue").addoption(
+        "--mk-provider",
+        choices=("embedded", "binaries"),
+        default="embedded",
+        help="what the clusters of `federation`, `hub` and `worker` are made of (embedded)",
+    )
 
 
 @pytest.fixture(scope="session")
 def kube_binaries() -> Binaries:
     """The folder of real binaries; skips where there are none."""
+    from multikueue.devcluster.binaries import acquire
+    from multikueue.devcluster.errors import BinariesUnavailable
+
     try:
         found = acquire.find()
     except BinariesUnavailable as error:
@@ -43,6 +56,8 @@ async def binaries_provider(
     anyio_backend: str, kube_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[BinariesProvider]:
     """A provider with a running etcd, for tests that make clusters of their own."""
+    from multikueue.devcluster.binaries.provider import BinariesProvider
+
     folder = tmp_path_factory.mktemp("clusters")
     async with BinariesProvider(folder=folder, binaries=kube_binaries) as provider:
         yield provider
@@ -53,28 +68,60 @@ async def binaries_cluster(
     binaries_provider: BinariesProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:
     """One real cluster with the built-in controllers and a scheduler, shared by all tests of the session."""
+    from multikueue.devcluster.provider import ClusterSpec
+
     cluster = await binaries_provider.create("shared", folder=tmp_path_factory.mktemp("shared"), spec=ClusterSpec())
     async with cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
+def mk_provider(request: pytest.FixtureRequest) -> ProviderFactory:
+    """What makes the clusters of the fixtures below: `--mk-provider`, or a fixture of this name that a test has."""
+    if request.config.getoption("--mk-provider") == "binaries":
+        from multikueue.devcluster.binaries.provider import BinariesProvider
+
+        return partial(BinariesProvider, binaries=request.getfixturevalue("kube_binaries"))
+    from multikueue.devcluster.embedded.provider import EmbeddedProvider
+
+    return EmbeddedProvider
+
+
+@pytest.fixture(scope="session")
 async def federation(
-    anyio_backend: str, kube_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
+    anyio_backend: str, mk_provider: ProviderFactory, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Federation]:
     """A hub and two workers with manager and agents, shared by all tests of the session: leave it as you found it."""
-    provider = partial(BinariesProvider, binaries=kube_binaries)
-    async with Federation(FederationSpec(), folder=tmp_path_factory.mktemp("federation"), provider=provider) as made:
+    from multikueue.devcluster.federation import Federation, FederationSpec
+
+    folder = tmp_path_factory.mktemp("federation")
+    async with Federation(FederationSpec(), folder=folder, provider=mk_provider) as made:
         yield made
 
 
+@pytest.fixture(scope="session")
+async def hub(federation: Federation) -> Cluster:
+    """The management cluster of `federation`."""
+    return federation.hub
+
+
+@pytest.fixture(scope="session")
+async def worker(federation: Federation) -> Cluster:
+    """The first worker cluster of `federation`."""
+    return next(iter(federation.workers.values()))
+
+
 @pytest.fixture
-async def make_federation(anyio_backend: str, kube_binaries: Binaries, tmp_path: Path) -> AsyncIterator[MakeFederation]:
+async def make_federation(
+    anyio_backend: str, mk_provider: ProviderFactory, tmp_path: Path
+) -> AsyncIterator[MakeFederation]:
     """Makes federations for one test, which may break them; they are ended after it."""
+    from multikueue.devcluster.federation import Federation
+
     async with AsyncExitStack() as stack:
 
         async def make(spec: FederationSpec) -> Federation:
-            provider = partial(BinariesProvider, binaries=kube_binaries)
-            return await stack.enter_async_context(Federation(spec, folder=tmp_path / spec.name, provider=provider))
+            made = Federation(spec, folder=tmp_path / spec.name, provider=mk_provider)
+            return await stack.enter_async_context(made)
 
         yield make

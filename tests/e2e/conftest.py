@@ -1,9 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole federations of processes for the tests of this folder."""
+"""Whole federations of processes for the tests of this folder: of real binaries, which are the truth."""
 
 from __future__ import annotations
 
-from multikueue.testing.plugin import kube_binaries, make_federation
+from functools import partial
+
+import pytest
+
+from multikueue.devcluster.binaries.provider import BinariesProvider
+from multikueue.devcluster.binaries.release import Binaries
+from multikueue.devcluster.provider import ProviderFactory
 from tests.support.sockets import sockets_settle
 
-__all__ = ["kube_binaries", "make_federation", "sockets_settle"]
+__all__ = ["sockets_settle"]
+
+
+@pytest.fixture(scope="session")
+def mk_provider(kube_binaries: Binaries) -> ProviderFactory:
+    return partial(BinariesProvider, binaries=kube_binaries)

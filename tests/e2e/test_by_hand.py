@@ -16,10 +16,10 @@ from tests.support.hand import Hand
 pytestmark = [pytest.mark.e2e, pytest.mark.binaries, pytest.mark.timeout(240)]
 
 
-@pytest.fixture
-def hand(tmp_path: Path, kube_binaries: Binaries) -> Iterator[Hand]:
+@pytest.fixture(params=["embedded", "binaries"])
+def hand(request: pytest.FixtureRequest, tmp_path: Path, kube_binaries: Binaries) -> Iterator[Hand]:
     hand = Hand(home=tmp_path, kubectl=kube_binaries.path("kubectl"))
-    hand.mkctl("up")
+    hand.mkctl("up", "--provider", request.param)
     try:
         yield hand
     finally:

@@ -18,23 +18,25 @@ from tests.support.hand import Hand
 pytestmark = [pytest.mark.e2e, pytest.mark.binaries, pytest.mark.timeout(240)]
 
 
+@pytest.mark.parametrize(("provider", "processes"), [("embedded", 5), ("binaries", 9)])
 def test_everything_dies_with_a_killed_supervisor_and_comes_back_with_its_data(
-    tmp_path: Path, kube_binaries: Binaries
+    tmp_path: Path, kube_binaries: Binaries, provider: str, processes: int
 ) -> None:
+    up_with = ("up", "--workers", "1", "--provider", provider, "-o", "json")
     hand = Hand(home=tmp_path, kubectl=kube_binaries.path("kubectl"))
     try:
-        up = orjson.loads(hand.mkctl("up", "--workers", "1", "-o", "json"))
+        up = orjson.loads(hand.mkctl(*up_with))
         assert (up["phase"], up["healthy"]) == ("up", True)
         hand.kubectl("create", "configmap", "kept", "--from-literal=a=1")
 
         os.kill(up["supervisor"], signal.SIGKILL)
         pids = [part["pid"] for part in up["components"]]
-        assert len(pids) == 9
+        assert len(pids) == processes
         _until(lambda: not any(_runs(pid) for pid in pids))
         (down,) = orjson.loads(hand.mkctl("status", "-o", "json", code=1))
         assert (down["phase"], down["healthy"]) == ("down", False)
 
-        again = orjson.loads(hand.mkctl("up", "--workers", "1", "-o", "json"))
+        again = orjson.loads(hand.mkctl(*up_with))
         assert again["healthy"]
         assert hand.kubectl("get", "configmap", "kept", "-o", "jsonpath={.data.a}") == "1"
 

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin as other people use it: the example of docs/testing.md is run as it stands there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("processes")]
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "testing.md"
+
+
+def test_the_example_of_the_documentation_passes_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    example = re.search(r"```python\n(import pytest.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    assert example is not None
+    (tmp_path / "test_it.py").write_text(example[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+def test_an_unknown_provider_is_refused_with_the_names_there_are(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--mk-provider", "clouds"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 4
+    assert "embedded" in done.stderr
