@@ -40,7 +40,7 @@ from worker_agent.options import Renewal
 
 __all__ = ["scene"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("carriers")]
 
 CLOCK = SystemClock()
 

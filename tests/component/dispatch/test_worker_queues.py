@@ -49,7 +49,7 @@ from tests.support.managers import (
 )
 from tests.support.workers import SCALED_DOWN, check_of, make_check
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("carriers")]
 
 
 @pytest.fixture(scope="module")
