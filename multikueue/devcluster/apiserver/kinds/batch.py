@@ -10,7 +10,7 @@ from multikueue.core.timestamps import parse_time
 from multikueue.devcluster.apiserver import documents, words
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.errors import Cause
-from multikueue.devcluster.apiserver.kinds import podspec
+from multikueue.devcluster.apiserver.kinds import jobrules, podspec
 from multikueue.devcluster.apiserver.kinds.behaviour import Behaviour, Occasion, age
 
 _LABELS: Final = {
@@ -145,6 +145,9 @@ def selector_text(selector: JsonValue) -> str:
     return ",".join(parts) or "<none>"
 
 
+_CRON_FIELDS: Final = 5
+
+
 class CronJobBehaviour(Behaviour):
     """What cron jobs do of their own."""
 
@@ -160,6 +163,17 @@ class CronJobBehaviour(Behaviour):
         spec.setdefault("failedJobsHistoryLimit", 1)
         template = spec.setdefault("jobTemplate", {}).setdefault("spec", {}).setdefault("template", {})
         podspec.default_template(template)
+
+    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
+        """What is wrong with it."""
+        schedule = documents.child(value, "spec").get("schedule")
+        if not schedule:
+            return [words.required("spec.schedule")]
+        parts = str(schedule).split()
+        if len(parts) == _CRON_FIELDS or str(schedule).startswith(("@", "TZ=", "CRON_TZ=")):
+            return []
+        text = f"expected exactly {_CRON_FIELDS} fields, found {len(parts)}: [{' '.join(parts)}]"
+        return [words.bad_value("spec.schedule", schedule, text)]
 
     def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
         """A new one has no status."""
@@ -210,9 +224,10 @@ def _spec_problems(spec: JsonObject, path: str) -> list[Cause]:
             found.append(words.bad_value(f"{path}.{name}", amount, "must be greater than or equal to 0"))
     mode = spec.get("completionMode")
     if mode not in ("NonIndexed", "Indexed"):
-        found.append(words.unsupported(f"{path}.completionMode", mode, ["NonIndexed", "Indexed"]))
+        found.append(words.one_of(f"{path}.completionMode", mode, ["NonIndexed", "Indexed"]))
     if mode == "Indexed" and spec.get("completions") is None:
         found.append(words.required(f"{path}.completions", "when completion mode is Indexed"))
+    found += jobrules.problems(spec, path)
     template = documents.child(spec, "template", "spec")
     found += podspec.validate_spec(template, f"{path}.template.spec")
     policy = template.get("restartPolicy")
@@ -244,7 +259,9 @@ def _changed(spec: JsonObject, old: JsonObject) -> list[Cause]:
         found.append(words.immutable("spec.completions", spec.get("completions")))
     if spec.get("template") != before.get("template"):
         template, earlier = documents.copy(spec["template"]), documents.copy(before["template"])
+        where = "spec.template"
         if before.get("suspend") and not documents.child(old, "status").get("startTime"):
+            where = "spec.template.spec"
             for side in (template, earlier):
                 for name in ("nodeSelector", "affinity", "tolerations", "schedulingGates"):
                     side.get("spec", {}).pop(name, None)
@@ -257,5 +274,5 @@ def _changed(spec: JsonObject, old: JsonObject) -> list[Cause]:
                 if not side.get("metadata"):
                     side.pop("metadata", None)
         if template != earlier:
-            found.append(words.immutable("spec.template", spec["template"]))
+            found.append(words.immutable(where, spec["template"]))
     return found

@@ -9,8 +9,10 @@ from typing import Final
 from multikueue.core.timestamps import parse_time
 from multikueue.devcluster.apiserver import documents, words
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+from multikueue.devcluster.apiserver.errors import Cause
 from multikueue.devcluster.apiserver.kinds.batch import selector_text
 from multikueue.devcluster.apiserver.kinds.behaviour import Behaviour, Occasion, age
+from multikueue.devcluster.apiserver.schema.values import quoted
 
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _FINALIZER: Final = "kubernetes"
@@ -59,6 +61,9 @@ class NamespaceBehaviour(Behaviour):
         return [value["metadata"]["name"], documents.child(value, "status").get("phase", ""), age(value, now)]
 
 
+_EFFECTS: Final = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
 class NodeBehaviour(Behaviour):
     """Nodes."""
 
@@ -81,6 +86,28 @@ class NodeBehaviour(Behaviour):
             value["spec"] = old.get("spec", {})
         else:
             value["status"] = old.get("status", {})
+
+    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
+        """What is wrong with it."""
+        spec = documents.child(value, "spec")
+        found = []
+        seen: set[tuple[str, str]] = set()
+        for index, taint in enumerate(documents.items(spec, "taints")):
+            key, effect, where = taint.get("key", ""), taint.get("effect", ""), f"metadata.taints[{index}]"
+            if effect not in _EFFECTS:
+                found.append(words.one_of(f"{where}.effect", effect, _EFFECTS))
+            if (key, effect) in seen:
+                shown = {"Key": key, "Value": taint.get("value", ""), "Effect": effect}
+                shown["TimeAdded"] = taint.get("timeAdded")
+                text = f"Duplicate value: {quoted(shown)}: taints must be unique by key and effect pair"
+                found.append(Cause("FieldValueDuplicate", text, where))
+            seen.add((key, effect))
+        if old is not None:
+            known = documents.child(old, "spec").get("providerID")
+            if known and known != spec.get("providerID"):
+                text = 'node updates may not change providerID except from "" to valid'
+                found.append(words.forbidden("spec.providerID", text))
+        return found
 
     def fields(self, value: JsonObject) -> dict[str, str]:
         """What field selectors may ask for."""

@@ -8,10 +8,11 @@ from base64 import b64encode
 from datetime import datetime
 from typing import Final
 
+from multikueue.core.quantity import Quantity
 from multikueue.devcluster.apiserver import documents, words
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.errors import Cause
-from multikueue.devcluster.apiserver.kinds import podspec
+from multikueue.devcluster.apiserver.kinds import podrules, podspec
 from multikueue.devcluster.apiserver.kinds.behaviour import Behaviour, Occasion, age
 
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
@@ -25,7 +26,9 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 def _key_problems(value: JsonObject, field: str) -> list[Cause]:
     found = []
     for key in documents.child(value, field):
-        if _KEY.fullmatch(key) is None:
+        if key in (".", ".."):
+            found.append(words.bad_value(f"{field}[{key}]", key, f"must not be '{key}'"))
+        elif _KEY.fullmatch(key) is None:
             found.append(words.bad_value(f"{field}[{key}]", key, _KEY_TEXT))
     return found
 
@@ -51,12 +54,26 @@ class ConfigMapBehaviour(Behaviour):
     def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
         """What is wrong with it."""
         found = _key_problems(value, "data") + _key_problems(value, "binaryData")
+        for key in documents.child(value, "data").keys() & documents.child(value, "binaryData").keys():
+            found.append(words.bad_value(f"data[{key}]", key, "duplicate of key present in binaryData"))
         return found + _frozen(value, old, ("data", "binaryData"))
 
     def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
         """Name, Data, Age."""
         count = len(documents.child(value, "data")) + len(documents.child(value, "binaryData"))
         return [value["metadata"]["name"], count, age(value, now)]
+
+
+_BASIC: Final = ("username", "password")
+
+
+_TOKEN: Final = "kubernetes.io/service-account-token"
+_ACCOUNT: Final = "kubernetes.io/service-account.name"
+_NEEDED: Final[dict[str, tuple[str, ...]]] = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
 
 
 class SecretBehaviour(Behaviour):
@@ -75,6 +92,12 @@ class SecretBehaviour(Behaviour):
     def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
         """What is wrong with it."""
         found = _key_problems(value, "data")
+        data = documents.child(value, "data")
+        if value.get("type") == "kubernetes.io/basic-auth" and not any(name in data for name in _BASIC):
+            found += [words.required(f"data[{name}]") for name in _BASIC]
+        found += [words.required(f"data[{name}]") for name in _NEEDED.get(value["type"], ()) if name not in data]
+        if value["type"] == _TOKEN and not (value["metadata"].get("annotations") or {}).get(_ACCOUNT):
+            found.append(words.required(f"metadata.annotations[{_ACCOUNT}]"))
         if old is not None and value.get("type") != old.get("type"):
             found.append(words.immutable("type", value.get("type")))
         return found + _frozen(value, old, ("data",))
@@ -106,6 +129,30 @@ class ServiceAccountBehaviour(Behaviour):
         return [value["metadata"]["name"], age(value, now)]
 
 
+_AMOUNTS: Final = ("cpu", "memory", "ephemeral-storage")
+_COUNTABLE: Final = frozenset(
+    {
+        *_AMOUNTS,
+        *(f"requests.{name}" for name in (*_AMOUNTS, "storage")),
+        *(f"limits.{name}" for name in _AMOUNTS),
+        "configmaps",
+        "persistentvolumeclaims",
+        "pods",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "services",
+        "services.loadbalancers",
+        "services.nodeports",
+    }
+)
+_HUGE: Final = ("hugepages-", "requests.hugepages-")
+_NO_QUOTA: Final = "must be a standard resource for quota"
+
+
+_COUNTED: Final = frozenset({"pods", "services", "secrets", "configmaps", "resourcequotas", "persistentvolumeclaims"})
+
+
 class ResourceQuotaBehaviour(Behaviour):
     """Resource quotas."""
 
@@ -116,6 +163,27 @@ class ResourceQuotaBehaviour(Behaviour):
         hard = documents.child(value, "spec", "hard")
         for name, amount in hard.items():
             hard[name] = podspec.canonical(amount)
+
+    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
+        """What is wrong with it."""
+        spec = documents.child(value, "spec")
+        hard = documents.child(spec, "hard")
+        found = []
+        for name in hard:
+            if "/" not in name and name not in _COUNTABLE and not name.startswith(_HUGE):
+                bad = words.key_problems("", name)
+                found += [Cause(cause.reason, cause.message, f"spec.hard[{name}]") for cause in bad]
+                for text in (_NO_QUOTA,) if bad else ("must be a standard resource type or fully qualified", _NO_QUOTA):
+                    found.append(words.bad_value(f"spec.hard[{name}]", name, text))
+        for name, amount in hard.items():
+            where = f"spec.hard[{name}]"
+            if str(amount).startswith("-"):
+                found.append(words.bad_value(where, amount, podrules.NOT_NEGATIVE))
+            if name in _COUNTED or name.startswith("count/"):
+                found += podrules.whole_problems(amount, where)
+        if "BestEffort" in (spec.get("scopes") or []) and any(name != "pods" for name in hard):
+            found.append(words.bad_value("spec.scopes", spec["scopes"], "unsupported scope applied to resource"))
+        return found
 
     def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
         """A new one counts nothing yet."""
@@ -130,6 +198,18 @@ class ResourceQuotaBehaviour(Behaviour):
         for name in sorted(hard):
             (limits if name.startswith("limits.") else requests).append(f"{name}: {used.get(name, '0')}/{hard[name]}")
         return [value["metadata"]["name"], ", ".join(requests), ", ".join(limits), age(value, now)]
+
+
+_CALLED: Final = {"min": "min", "max": "max", "default": "default", "defaultRequest": "default request"}
+# Which may not be greater than which, where that is said, and whose amount is shown there.
+_ORDERED: Final = (
+    ("min", "max", "min", "min"),
+    ("min", "defaultRequest", "defaultRequest", "defaultRequest"),
+    ("defaultRequest", "max", "defaultRequest", "defaultRequest"),
+    ("defaultRequest", "default", "defaultRequest", "defaultRequest"),
+    ("min", "default", "default", "min"),
+    ("default", "max", "default", "max"),
+)
 
 
 class LimitRangeBehaviour(Behaviour):
@@ -151,9 +231,29 @@ class LimitRangeBehaviour(Behaviour):
                     if not limit[name]:
                         del limit[name]
 
+    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
+        """What is wrong with it."""
+        found = []
+        for index, limit in enumerate(documents.items(value, "spec", "limits")):
+            path = f"spec.limits[{index}]"
+            for lower, upper, where, shown in _ORDERED:
+                for name, amount in documents.child(limit, lower).items():
+                    other = documents.child(limit, upper).get(name)
+                    if other is not None and Quantity.parse(amount) > Quantity.parse(other):
+                        text = f"{_CALLED[lower]} value {amount} is greater than {_CALLED[upper]} value {other}"
+                        told = documents.child(limit, shown)[name]
+                        found.append(words.bad_value(f"{path}.{where}[{name}]", told, text))
+        return found
+
     def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
         """Name, Created At."""
         return [value["metadata"]["name"], value["metadata"].get("creationTimestamp", "")]
+
+
+def _drop_coordination(value: JsonObject) -> None:
+    spec = documents.child(value, "spec")
+    for name in ("strategy", "preferredHolder"):
+        spec.pop(name, None)
 
 
 class LeaseBehaviour(Behaviour):
@@ -162,9 +262,38 @@ class LeaseBehaviour(Behaviour):
     creates_on_update = True
     unconditional = False
 
+    def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
+        """Coordinated election is switched off, and so are its fields."""
+        super().prepare_create(value, occasion)
+        _drop_coordination(value)
+
+    def prepare_update(self, value: JsonObject, old: JsonObject, occasion: Occasion) -> None:
+        """The same."""
+        super().prepare_update(value, old, occasion)
+        _drop_coordination(value)
+
+    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
+        """What is wrong with it."""
+        spec = documents.child(value, "spec")
+        found = []
+        seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+        if seconds is not None and seconds <= 0:
+            found.append(words.bad_value("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+        if transitions is not None and transitions < 0:
+            text = "must be greater than or equal to 0"
+            found.append(words.bad_value("spec.leaseTransitions", transitions, text))
+        return found
+
     def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
         """Name, Holder, Age."""
         return [value["metadata"]["name"], documents.child(value, "spec").get("holderIdentity") or "", age(value, now)]
+
+
+_HIGHEST: Final = 1_000_000_000
+
+
+_SYSTEM: Final = frozenset({"system-cluster-critical", "system-node-critical"})
+_POLICIES: Final = ["PreemptLowerPriority", "Never"]
 
 
 class PriorityClassBehaviour(Behaviour):
@@ -179,6 +308,16 @@ class PriorityClassBehaviour(Behaviour):
     def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
         """What is wrong with it."""
         found = []
+        given, name = value.get("value"), str(value["metadata"].get("name", ""))
+        if old is None and isinstance(given, int) and given > _HIGHEST and not name.startswith("system-"):
+            text = f"maximum allowed value of a user defined priority is {_HIGHEST}"
+            found.append(words.forbidden("value", text))
+        if old is None and name.startswith("system-") and name not in _SYSTEM:
+            text = "priority class names with 'system-' prefix are reserved for system use only. error: "
+            found.append(words.forbidden("metadata.name", f"{text}{name} is not a known system priority class"))
+        policy = value.get("preemptionPolicy")
+        if policy not in _POLICIES:
+            found.append(words.one_of("preemptionPolicy", policy, _POLICIES))
         if old is not None:
             if value.get("value") != old.get("value"):
                 found.append(words.forbidden("value", "may not be changed in an update."))

@@ -171,6 +171,15 @@ def _amount(value: JsonValue) -> Quantity | None:
 
 def _changed(new: JsonObject, old: JsonObject) -> list[Cause]:
     """An update may change images, the deadline, gates and tolerations, and a gated pod's placement."""
+    gates = {gate.get("name") for gate in documents.items(old, "schedulingGates")}
+    for index, gate in enumerate(documents.items(new, "schedulingGates")):
+        if gate.get("name") not in gates:
+            text = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            return [words.forbidden(f"spec.schedulingGates[{index}].name", text)]
+    before, after = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
+    if before is not None and (after is None or after > before):
+        text = "must be less than or equal to previous value"
+        return [words.bad_value("spec.activeDeadlineSeconds", after, text)]
     left, right = _frozen(new), _frozen(old)
     if old.get("schedulingGates"):
         for side in (left, right):

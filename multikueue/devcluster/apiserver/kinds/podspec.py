@@ -12,6 +12,7 @@ from multikueue.core.quantity import Quantity, QuantityError
 from multikueue.devcluster.apiserver import documents, words
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.errors import Cause
+from multikueue.devcluster.apiserver.kinds import podrules
 from multikueue.devcluster.apiserver.schema.values import quoted
 
 _FILE_MODE: Final = 420
@@ -26,6 +27,8 @@ def default_spec(spec: JsonObject) -> None:
         _default_volume(volume)
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
+    if isinstance(spec["terminationGracePeriodSeconds"], int) and spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("securityContext", {})
     spec.setdefault("schedulerName", "default-scheduler")
@@ -147,7 +150,8 @@ def validate_spec(spec: JsonObject, path: str) -> list[Cause]:
             found += _container_problems(container, f"{path}.{group}[{index}]", seen, volumes)
     policy = spec.get("restartPolicy")
     if policy not in ("Always", "OnFailure", "Never"):
-        found.append(words.unsupported(f"{path}.restartPolicy", policy, ["Always", "OnFailure", "Never"]))
+        found.append(words.one_of(f"{path}.restartPolicy", policy, ["Always", "OnFailure", "Never"]))
+    found += podrules.pod_problems(spec, path)
     for index, volume in enumerate(documents.items(spec, "volumes")):
         name = volume.get("name", "")
         if not name:
@@ -186,6 +190,7 @@ def _container_problems(container: JsonObject, path: str, seen: set[str], volume
             found.append(Cause("FieldValueNotFound", f"Not found: {quoted(mount.get('name', ''))}", f"{where}.name"))
         if not mount.get("mountPath"):
             found.append(words.required(f"{where}.mountPath"))
+    found += podrules.container_problems(container, path)
     resources = documents.child(container, "resources")
     for group in ("limits", "requests"):
         for resource, amount in documents.child(resources, group).items():

@@ -11,6 +11,7 @@ import re
 from base64 import b64decode
 from typing import Final
 
+from multikueue.core.quantity import Quantity, QuantityError
 from multikueue.devcluster.apiserver import documents
 from multikueue.devcluster.apiserver.documents import JsonValue
 from multikueue.devcluster.apiserver.schema.node import Node
@@ -20,6 +21,7 @@ _GO_TYPES: Final = {"int32": "int32", "int64": "int64", "double": "float64", "fl
 _JSON_WORDS: Final = {"boolean": "bool", "integer": "number"}
 _KINDS: Final = {dict: "map", list: "slice", str: "string", int: "int64", float: "float64", bool: "bool"}
 _RANGES: Final = {"int32": 1 << 31, "int64": 1 << 63}
+_QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _TIME: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.Time"
 _MICRO_TIME: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime"
 _LAYOUTS: Final = {_TIME: "2006-01-02T15:04:05Z07:00", _MICRO_TIME: "2006-01-02T15:04:05.000000Z07:00"}
@@ -31,6 +33,8 @@ def mismatch(value: JsonValue, kind: Node, owner: str, path: str = "", *, restor
     """What is wrong first with a value; None when nothing is. `owner` is the struct that its field belongs to."""
     if value is None:
         return None
+    if kind.name == _QUANTITY:
+        return _quantity_problem(value)
     if kind.int_or_string or kind.preserve or (not kind.type and not kind.properties):
         return None
     actual = type_of(value)
@@ -78,6 +82,14 @@ def _restore_problem(value: JsonValue, kind: Node) -> str:
     if kind.type in ("integer", "number", "boolean"):
         return f"unrecognized type: {_go_type(kind, '')}"
     return f"cannot restore map from {given}" if not kind.properties else f"cannot restore struct from: {given}"
+
+
+def _quantity_problem(value: JsonValue) -> str | None:
+    try:
+        Quantity.parse(value)
+    except QuantityError:
+        return "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    return None
 
 
 def _text_problem(value: str, kind: Node) -> str | None:
