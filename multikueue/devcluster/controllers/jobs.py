@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 _WORKERS: Final = 8
 _WRITES_AT_ONCE: Final = 16
+_GATHER_SECONDS: Final = 0.02  # a look at a Job reads all its pods, and they seldom change alone
 
 
 class Jobs:
@@ -160,7 +161,7 @@ class Jobs:
     def _pod_changed(self, change: Change) -> None:
         owner = controller_of(change.row.object())
         if owner is not None and owner["kind"] == JOBS.kind:
-            self._controller.enqueue(Key(change.key.namespace, owner["name"]))
+            self._controller.queue.add_after(Key(change.key.namespace, owner["name"]), _GATHER_SECONDS)
 
 
 async def release(client: KubeClient, pod: JsonObject) -> JsonObject | None:

@@ -32,7 +32,7 @@ from multikueue.devcluster.controllers.resources import RESOURCE_QUOTAS
 from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import NotFound
 
-_SECONDS: Final = 25.0
+_SECONDS: Final = 60.0
 _HELD: Final = "example.com/held"
 
 Play: TypeAlias = Callable[["Place"], Awaitable[Any]]

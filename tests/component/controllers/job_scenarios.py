@@ -297,7 +297,7 @@ async def _(stage: Stage) -> None:
 
 @scenario("a finished job is removed", on_nodes(ttlSecondsAfterFinished=0))
 async def _(stage: Stage) -> None:
-    with anyio.fail_after(25):
+    with anyio.fail_after(60):
         while (await stage.outcome())["status"] != {"gone": True}:
             await anyio.sleep(0.1)
 
@@ -314,7 +314,7 @@ async def _(stage: Stage) -> None:
 
 @scenario(
     "only a pod that failed is replaced",
-    on_nodes({"multikueue.io/run-for": "forever", "multikueue.io/stop-after": "3s"}, podReplacementPolicy="Failed"),
+    on_nodes({"multikueue.io/run-for": "forever", "multikueue.io/stop-after": "4s"}, podReplacementPolicy="Failed"),
 )
 async def _(stage: Stage) -> None:
     await stage.until("ready", lambda job, _: (job.get("status") or {}).get("ready") == 1)

@@ -21,8 +21,8 @@ from multikueue.kube.client import KubeClient, PatchKind
 from multikueue.kube.errors import NotFound
 
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
-_SECONDS: Final = 25.0
-_EVENT_SECONDS: Final = 5.0
+_SECONDS: Final = 60.0
+_EVENT_SECONDS: Final = 10.0
 _BY_HAND: Final = {"by-hand": "true"}
 _TIMES: Final = ("lastProbeTime", "lastTransitionTime", "startTime", "completionTime")
 

@@ -23,7 +23,7 @@ from multikueue.kube.errors import NotFound
 from tests.component.controllers.scenarios import has
 from tests.support.embedded_process import embedded_cluster
 
-_SECONDS = 20.0
+_SECONDS = 60.0
 _THINGS = Resource("example.com", "v1", "Thing", "things")
 
 
