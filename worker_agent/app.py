@@ -81,7 +81,7 @@ class Agent:
         self.mailbox: MailboxView
         if isinstance(hub, HostedMailbox):
             self.mailbox = hub
-            hub.attach(wake, opening=lambda: restore_assignments(hub, self.jobs, origin=origin))
+            hub.attach(wake, opening=lambda: restore_assignments(hub, self.jobs, self.queues, origin=origin))
         else:
             self.mailbox = Mailbox(hub, cluster, clock=clock, random=random, changed=wake)
         self.capacity = Capacity(

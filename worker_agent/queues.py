@@ -161,6 +161,11 @@ class Queues:
         """Every assignment that some clone says it was made for."""
         return tuple(self._by_assignment)
 
+    def clone_of(self, assignment: str) -> JsonObject | None:
+        """The clone that was made for it."""
+        key = next(iter(self._by_assignment.get(assignment, ())), None)
+        return None if key is None else self._clones.store.object(key)
+
     def serves(self, wish: CloneWish) -> bool:
         """Whether the worker's own queues admit this one: the LocalQueue is there, or was when it was asked."""
         if not self._present or not wish.spec:

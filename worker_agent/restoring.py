@@ -17,9 +17,10 @@ from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from multikueue.core.keys import Key
 from worker_agent.hosting import HostedMailbox
 from worker_agent.jobs import Jobs
+from worker_agent.queues import Queues
 
 
-def restore_assignments(mailbox: HostedMailbox, kinds: Iterable[Jobs], *, origin: str) -> None:
+def restore_assignments(mailbox: HostedMailbox, kinds: Iterable[Jobs], queues: Queues, *, origin: str) -> None:
     """Put back what the jobs on the worker say was assigned."""
     for jobs in kinds:
         for name in jobs.assignments():
@@ -27,7 +28,7 @@ def restore_assignments(mailbox: HostedMailbox, kinds: Iterable[Jobs], *, origin
                 job = jobs.get(key)
                 obj = None if job is None else _assignment(mailbox, jobs, job, name=name, origin=origin)
                 if obj is not None:
-                    mailbox.restore(obj)
+                    mailbox.restore(_queued(obj, queues.clone_of(name)))
 
 
 def _assignment(mailbox: HostedMailbox, jobs: Jobs, job: JsonObject, *, name: str, origin: str) -> JsonObject | None:
@@ -66,3 +67,13 @@ def _assignment(mailbox: HostedMailbox, jobs: Jobs, job: JsonObject, *, name: st
         },
         "status": {"epoch": facts.epoch, "phase": str(Phase.RUNNING), "jobUID": facts.uid},
     }
+
+
+def _queued(obj: JsonObject, clone: JsonObject | None) -> JsonObject:
+    """With the clone that asks the worker's own queues for it: there a suspended job waits, and was not stopped."""
+    if clone is None:
+        return obj
+    spec: JsonObject = clone["spec"]
+    intent = Intent.EVICT if spec.get("active") is False else Intent.RUN
+    asked = {"queueName": spec.get("queueName", ""), "workloadSpec": spec, "intent": str(intent)}
+    return {**obj, "spec": {**obj["spec"], **asked}}

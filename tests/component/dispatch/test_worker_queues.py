@@ -184,6 +184,21 @@ async def test_j9_an_eviction_by_the_workers_engine_starts_over(hub: Cluster, wo
         assert job is not None
 
 
+async def test_j8_a_restarted_manager_finds_job_and_clone(hub: Cluster, worker: Cluster, scene: Scene) -> None:
+    dispatch = partial(DispatchController, push=QUICK_PUSH)
+    async with managed(hub, worker, scene):
+        await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name)
+        await eventually(
+            scene.job, what="the job is started", until=lambda seen: bool(seen and not seen["spec"]["suspend"])
+        )
+    async with running_manager(hub, settings=SCALED_DOWN, dispatch=dispatch):
+        await eventually(lambda: finish_pods(scene.there, "j", namespace=scene.namespace), what="its pod ends")
+        workload = await wait_condition(scene.hub, "j", "Finished", namespace=scene.namespace, reason="Succeeded")
+        assert "evictions" not in (workload["status"].get("schedulingStats") or {})
+        await eventually(scene.job, what="the job is removed", until=lambda seen: seen is None)
+        await eventually(scene.clone, what="the clone is removed", until=lambda seen: seen is None)
+
+
 async def test_without_quota_there_it_waits_and_nothing_is_started(hub: Cluster, worker: Cluster, scene: Scene) -> None:
     async with managed(hub, worker, scene):
         await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name, cpu="3")
