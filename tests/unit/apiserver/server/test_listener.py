@@ -93,9 +93,11 @@ async def test_a_token_says_who_asks_and_a_wrong_one_nobody(
         tls = client_tls(tmp_path, authority)
         status, seen = await ask(listener, review("Authorization: Bearer secret"), tls=tls)
         assert (status, seen["status"]["userInfo"]["username"]) == (201, "bob")
-        for headers in ((), ("Authorization: Bearer wrong",), ("Authorization: Basic x",)):
+        status, seen = await ask(listener, review("Authorization: Bearer wrong"), tls=tls)
+        assert (status, seen["reason"]) == (401, "Unauthorized")
+        for headers in ((), ("Authorization: Basic x",)):
             status, seen = await ask(listener, review(*headers), tls=tls)
-            assert (status, seen["reason"]) == (401, "Unauthorized")
+            assert (status, seen["reason"]) == (403, "Forbidden"), "who says nothing is anonymous"
 
 
 async def test_the_end_closes_idle_connections_watches_and_hanging_requests() -> None:

@@ -93,10 +93,10 @@ async def test_a_dry_run_of_another_kind_is_refused(admin: Caller) -> None:
     assert seen.status == 422
 
 
-async def test_somebody_unknown_is_unauthorized(admin: Caller) -> None:
+async def test_somebody_who_says_nothing_is_anonymous_and_may_do_next_to_nothing(admin: Caller) -> None:
     admin.api.authentication.insecure = None
     seen = await admin.get(MAPS)
-    assert (seen.status, seen.body["reason"]) == (401, "Unauthorized")
+    assert (seen.status, seen.body["reason"]) == (403, "Forbidden")
     assert (await admin.get("/readyz")).status == 200
 
 
