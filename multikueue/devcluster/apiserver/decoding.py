@@ -215,12 +215,12 @@ def mismatched(value: JsonObject, kind: ResourceType, *, restores: bool = False)
     return mismatch(metadata, builtin.node(_METADATA), "ObjectMeta") or unreadable(value, kind.node)
 
 
-def unknown(value: JsonObject, kind: ResourceType) -> list[str]:
-    """Drop in place what the type does not know; the paths of it."""
+def unknown(value: JsonObject, kind: ResourceType, old: JsonObject = documents.EMPTY) -> list[str]:
+    """Drop in place what the type does not know; the paths of it. What `old` shares with it is known."""
     if not isinstance(value.get("metadata"), dict):
         value["metadata"] = {}
     gone: list[str] = []
-    structural.prune(value, kind.node, gone=gone)
+    structural.prune(value, kind.node, gone=gone, old=old)
     if kind.custom:
         gone.sort()
     return gone

@@ -97,6 +97,15 @@ def copy(value: T) -> T:
     return cast(T, orjson.loads(orjson.dumps(value)))
 
 
+def copy_fresh(value: JsonObject, old: JsonObject) -> JsonObject:
+    """A copy that shares with `value` what `old` shares with it; the metadata is always copied."""
+    found = {}
+    for name, entry in value.items():
+        is_shared = entry is old.get(name) and name != "metadata"
+        found[name] = entry if is_shared or not isinstance(entry, dict | list) else copy(entry)
+    return found
+
+
 def walk(value: JsonValue, path: str) -> Iterator[JsonValue]:
     """What a dotted path such as `spec.nodeName` leads to: nothing or one value."""
     for name in path.lstrip(".").split("."):

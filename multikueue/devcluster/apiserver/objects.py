@@ -32,10 +32,10 @@ _IMMUTABLE: Final = (
 )
 
 
-def default(value: JsonObject, kind: ResourceType) -> None:
-    """Fill in place what clients may leave out."""
+def default(value: JsonObject, kind: ResourceType, old: JsonObject = documents.EMPTY) -> None:
+    """Fill in place what clients may leave out; what `old` shares with it has been filled."""
     if kind.custom:
-        structural.default(value, kind.node)
+        structural.default(value, kind.node, old)
     else:
         kind.behaviour.default(value)
         builtin.fill_zero(kind.node, value)

@@ -53,13 +53,16 @@ class Patcher:
             new = _patched(old, body, media, kind)
             if not isinstance(new, dict):
                 raise errors.rejected()
-            # What is cleaned and defaulted in place below must not be the old object's.
-            new = documents.copy(new)
+            # What is cleaned and defaulted in place below must not be the old object's; of custom resources what the
+            # patch leaves alone is left alone there, too.
+            new = documents.copy_fresh(new, old) if kind.custom else documents.copy(new)
             if media == _STRATEGIC:
                 new["apiVersion"], new["kind"] = kind.api_version, kind.kind
             # Metadata that a patch does not touch has been read when it was written.
             known = kind.custom and new.get("metadata") == old.get("metadata")
-            _read_again(new, kind, mode, request.warnings, body if media == _STRATEGIC else None, known=known)
+            sent = body if media == _STRATEGIC else None
+            shared = old if kind.custom else documents.EMPTY
+            _read_again(new, kind, mode, request.warnings, sent, known=known, shared=shared)
             return new
 
         insists = isinstance(body, dict) and bool(documents.metadata(body).get("resourceVersion"))
@@ -102,7 +105,7 @@ class Patcher:
                 )
             except ApplyConflict as error:
                 raise ownership.conflict(error) from error
-            new = documents.copy(new)
+            new = documents.copy_fresh(new, old) if kind.custom else documents.copy(new)
             decoding.settle(new, kind)
             return new
 
@@ -173,6 +176,7 @@ def _read_again(
     patch: JsonObject | None,
     *,
     known: bool,
+    shared: JsonObject,
 ) -> None:
     """Clean what a patch has made; what is wrong with it is the patch's fault. `patch` is a strategic one."""
     # Only a strict reading needs what it is about to drop.
@@ -188,7 +192,7 @@ def _read_again(
                 decoding.check_type(value, kind)
             problem = None if known else decoding.mismatched(value, kind, restores=patch is not None)
     if problem is None:
-        texts = [f'unknown field "{path}"' for path in decoding.unknown(value, kind)]
+        texts = [f'unknown field "{path}"' for path in decoding.unknown(value, kind, shared)]
         decoding.settle(value, kind)
         if texts and mode == "Strict":
             problem = f"strict decoding error: {', '.join(texts)}"

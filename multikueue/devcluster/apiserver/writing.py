@@ -227,7 +227,7 @@ class Writer:
         _check_version(metadata.get("resourceVersion") or "", before["resourceVersion"], kind, target)
         metadata["resourceVersion"] = before["resourceVersion"]
         objects.carry(value, old)
-        objects.default(value, kind)
+        objects.default(value, kind, old)
         subresource = target.subresource
         if track is not None:
             track(old, value)

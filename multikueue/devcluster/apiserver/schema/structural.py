@@ -12,7 +12,7 @@ from typing import Final
 
 from multikueue.devcluster.apiserver.cel.compile import Expression
 from multikueue.devcluster.apiserver.cel.syntax import CelError
-from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue, copy
+from multikueue.devcluster.apiserver.documents import EMPTY, JsonObject, JsonValue, copy
 from multikueue.devcluster.apiserver.schema import builtin
 from multikueue.devcluster.apiserver.schema.node import ABSENT, Node
 
@@ -121,14 +121,18 @@ def _rules(schema: JsonObject, path: str) -> list[Rule]:
     return found
 
 
-def prune(value: JsonObject, kind: Node, *, path: str = "", gone: list[str] | None = None) -> None:
-    """Drop in place what the schema does not know; `gone` collects the paths."""
+def prune(
+    value: JsonObject, kind: Node, *, path: str = "", gone: list[str] | None = None, old: JsonObject = EMPTY
+) -> None:
+    """Drop in place what the schema does not know; `gone` collects the paths. Entries of `old` are known."""
     if kind.preserve and not kind.properties and kind.additional is None:
         return
     properties = kind.properties
     extra = kind.additional
     unknown, nulls = [], []
     for name, entry in value.items():
+        if old and entry is old.get(name, ABSENT):
+            continue
         field = properties.get(name) or extra
         if field is None:
             if not kind.preserve:
@@ -166,8 +170,8 @@ def _prune_items(items: list[JsonValue], kind: Node, *, path: str, gone: list[st
             _prune_items(item, inner, path=f"{path}[{index}]", gone=gone)
 
 
-def default(value: JsonValue, kind: Node) -> None:
-    """Fill in place what is absent and has a default."""
+def default(value: JsonValue, kind: Node, old: JsonObject = EMPTY) -> None:
+    """Fill in place what is absent and has a default; entries of `old` have theirs."""
     if not isinstance(kind, Structural) or not kind.defaults:
         return
     if isinstance(value, dict):
@@ -175,7 +179,7 @@ def default(value: JsonValue, kind: Node) -> None:
             if field.default is not ABSENT and (name not in value or (value[name] is None and not field.nullable)):
                 value[name] = copy(field.default)
             entry = value.get(name)
-            if isinstance(entry, dict | list):
+            if isinstance(entry, dict | list) and entry is not old.get(name):
                 default(entry, field)
         if kind.additional is not None:
             for name, entry in value.items():

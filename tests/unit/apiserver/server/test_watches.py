@@ -245,5 +245,8 @@ async def test_a_watch_of_a_definition_that_is_removed_ends(admin: Caller) -> No
     assert (await admin.create("/apis/example.test/v1/things", thing)).status == 201
     watch = admin.watch("/apis/example.test/v1/things")
     assert (await admin.delete(f"{path}/things.example.test")).status == 200
-    assert watch.closed
+    async with asyncio.timeout(5):
+        while not watch.closed:
+            await asyncio.sleep(0)
+    assert await watch.said() == [("ADDED", "a"), ("DELETED", "a")]
     assert (await admin.get("/apis/example.test/v1/things")).status == 404
