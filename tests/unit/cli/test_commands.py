@@ -119,7 +119,7 @@ def test_a_name_that_could_leave_its_folder_is_refused(home: Path, name: str) ->
 
 def test_up_with_an_unknown_provider_lists_the_ones_there_are(home: Path) -> None:
     result = mkctl("up", "--provider", "cloud")
-    assert (result.exit_code, "only binaries" in result.stderr) == (2, True)
+    assert (result.exit_code, "only embedded, binaries" in result.stderr) == (2, True)
     assert not (home / "default").exists()
 
 
