@@ -22,7 +22,7 @@ from multikueue.kube.errors import NotFound
 
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _SECONDS: Final = 60.0
-_EVENT_SECONDS: Final = 10.0
+_EVENT_SECONDS: Final = 30.0
 _BY_HAND: Final = {"by-hand": "true"}
 _TIMES: Final = ("lastProbeTime", "lastTransitionTime", "startTime", "completionTime")
 
