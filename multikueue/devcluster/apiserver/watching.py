@@ -93,6 +93,7 @@ class WatchFeed:
             self._mark(initial_end=True)
         for event in self._backlog:
             self.notify(event)
+            event.forget()
         self._initial = self._backlog = ()
         self._flush()
         if self._sink is None or self._sink.closed:

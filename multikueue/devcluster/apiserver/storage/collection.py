@@ -85,7 +85,6 @@ class Collection:
         if self._watchers:
             for watcher in list(self._watchers.values()):
                 watcher.notify(event)
-            event.forget()
 
     def compact(self, version: int) -> None:
         """Forget all changes up to `version`."""

@@ -86,7 +86,7 @@ class Store:
         """Write an object; its `metadata.resourceVersion` is set."""
         self.version += 1
         value["metadata"]["resourceVersion"] = str(self.version)
-        entry = Entry(key=key, version=self.version, raw=documents.dump_object(value))
+        entry = Entry(key=key, version=self.version, raw=_exact(documents.dump_object(value)))
         self._journal.put(collection, entry)
         rows = self.collection(collection)
         self._tell(collection, rows, Event(key=key, version=self.version, old=rows.get(key), entry=entry))
@@ -102,7 +102,7 @@ class Store:
         value = old.parse() if last is None else last
         value["metadata"]["resourceVersion"] = str(self.version)
         self._journal.remove(collection, key, self.version)
-        event = Event(key=key, version=self.version, old=old, entry=None, last=documents.dump_object(value))
+        event = Event(key=key, version=self.version, old=old, entry=None, last=_exact(documents.dump_object(value)))
         self._tell(collection, rows, event)
         return event
 
@@ -123,3 +123,9 @@ class Store:
         rows.commit(event)
         for listener in self._listeners:
             listener(collection, event)
+        event.forget()  # the history keeps it for long, and seldom needs more than its bytes
+
+
+def _exact(raw: bytes) -> bytes:
+    """The same bytes without the room that the encoder left behind them, which is kept as long as they are."""
+    return bytes(memoryview(raw))
