@@ -112,6 +112,9 @@ async def scene(
         await make_node(there, name)
         await there.patch(NODES, name, {"spec": {"taints": None}})
         yield made
+        # The next test's manager would go on trying to reach it.
+        await client.delete(MULTIKUEUE_CLUSTERS, name)
+        await client.delete(SECRETS, name, namespace="kueue-system")
         for resource in (LOCAL_QUEUES, CLUSTER_QUEUES):
             where = made.namespace if resource is LOCAL_QUEUES else None
             await there.delete(resource, name, namespace=where)
