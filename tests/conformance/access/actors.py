@@ -17,7 +17,7 @@ CLUSTER_ROLES: Final = f"{RBAC}/clusterroles"
 CLUSTER_BINDINGS: Final = f"{RBAC}/clusterrolebindings"
 MAPS: Final = "/api/v1/namespaces/{ns}/configmaps"
 USER: Final = "user-{id}"
-_PATIENCE: Final = 10.0
+_PATIENCE: Final = 60.0
 
 Rule = dict[str, Any]
 

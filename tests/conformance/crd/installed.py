@@ -10,7 +10,7 @@ from tests.conformance.harness import Both, Exchange, Server
 
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OLD_GROUP: Final = "old.conformance.test"
-_PATIENCE: Final = 20.0
+_PATIENCE: Final = 120.0
 
 
 async def install(both: Both, *definitions: dict[str, Any]) -> None:

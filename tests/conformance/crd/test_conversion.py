@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
 CASES = Cases("conversion")
 _GROUP: Final = "/apis/kueue.x-k8s.io"
 _KINDS: Final = ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
-_PATIENCE: Final = 15.0
+_PATIENCE: Final = 60.0
 _POD_SET: Final = {
     "name": "main",
     "count": 1,

@@ -19,7 +19,7 @@ CASES = Cases("definitions")
 GROUP: Final = "{id}.conformance.test"
 HERE: Final = f"{DEFINITIONS}/toys.{GROUP}"
 TOYS: Final = f"/apis/{GROUP}/v1/namespaces/{{ns}}/toys"
-_PATIENCE: Final = 10.0
+_PATIENCE: Final = 60.0
 
 Schema = dict[str, Any]
 _OBJECT: Final[Schema] = {"type": "object"}

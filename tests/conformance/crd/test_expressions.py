@@ -147,6 +147,7 @@ _CHANGES: Final[dict[str, Schema]] = {
     "either": _string(_rule("oldSelf.hasValue() || self == 'a'", optionalOldSelf=True, message="o")),
     "orValue": _number(_rule("self >= oldSelf.orValue(3)", optionalOldSelf=True, message="less")),
     "limited": _string(_rule("self.size() < 3", message="too long")),
+    "chosen": {"type": "string", "enum": ["a", "b"]},
     "keyed": {
         "type": "array",
         "maxItems": 5,
@@ -233,6 +234,7 @@ _add("rules name other places", places={"left": 9, "right": 9, "a.b": 9})
 _add("rules that are kept say nothing", said={"message": "a"}, places={"left": 1})
 _add("rules of several fields are broken", said={"plain": "b", "message": "c"}, places={"left": 9})
 _add("rules are not asked of what has another form", said={"plain": "b", "message": 1})
+_add("rules are not asked beside what is none of a few", said={"plain": "b"}, changes={"chosen": "c"})
 _add("rules are asked of what breaks limits", said={"plain": "b"}, texts={"in": "x" * 50})
 
 

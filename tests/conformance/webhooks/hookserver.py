@@ -27,7 +27,7 @@ Reaction: TypeAlias = Callable[[str, Review], "web.Response | Review | Awaitable
 REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
 MUTATING: Final = f"{REGISTRATION}/mutatingwebhookconfigurations"
 VALIDATING: Final = f"{REGISTRATION}/validatingwebhookconfigurations"
-_PATIENCE: Final = 10.0
+_PATIENCE: Final = 60.0
 
 
 def allow(**more: object) -> Review:

@@ -26,7 +26,9 @@ __all__ = ["quoted", "type_of", "validate"]
 _INVALID: Final = "FieldValueInvalid"
 _NOWHERE: Final = "<nil>"
 _LIMITS: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
-_STOPS: Final = frozenset({"FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"})
+_STOPS: Final = frozenset(
+    {"FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
+)
 _UNCHECKED: Final = Cause(
     _INVALID,
     "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
