@@ -87,7 +87,9 @@ def _remote_finished(facts: Facts, workload: WorkloadFacts, now: datetime) -> Pl
         if _state(workload) is not CheckState.READY:
             return None
         message = messages.out_of_sync(ended.cluster)
-        return _retry(Rule.REMOTE_OUT_OF_SYNC, message)
+        # What put it out of sync may still be there: without a pause it would be sent there again and again.
+        avoid = (ended.cluster, facts.settings.avoid_lost_for)
+        return _retry(Rule.REMOTE_OUT_OF_SYNC, message, avoid=avoid)
     return Plan(
         rule=Rule.REMOTE_FINISHED,
         actions=(MirrorStatus(ended.cluster),),
