@@ -172,7 +172,7 @@ def creates(first: int, last: int) -> Iterator[bytes]:
 def figures(server: Served, *, scale: float) -> dict[str, object]:
     """All figures of one server; `scale` 1.0 for the whole bench."""
     found: dict[str, object] = {"crd_install_seconds": round(install(server), 3)}
-    listed, kept = int(10_000 * scale), int(50_000 * scale)
+    listed, kept = max(500, int(10_000 * scale)), max(1_000, int(50_000 * scale))
     found["create"] = server.rate(creates(0, 500))
     names = [f"{_WORKLOADS}/job-{number:06}" for number in range(500)]
     gets = int(40_000 * scale)
