@@ -21,6 +21,8 @@ _ARGUMENT: Final = re.compile(r"""'[^']*'(?=\s|$)|"[^"]*"(?=\s|$)|\S+""")
 """Quotes count around a whole argument only, so that JSON needs none of its own."""
 _GAP: Final = re.compile(" {2,}|(?<=>) ")
 _WORDS: Final = (
+    # Whether a watch that ends with its command still says so is a matter of luck.
+    (re.compile(r"(?m)^[EWI]\d{4} [\d:.]+ +\d+ reflector\.go.*\n"), ""),
     (re.compile(r"(?m)^[EWI]\d{4} [\d:.]+ +\d+ "), "<log> "),
     (re.compile(r"\b[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}\b"), "<date>"),
     (re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]+"), "<token>"),
