@@ -206,6 +206,11 @@ async def test_a_bootstrap_token_reads_nothing_and_asks_for_nothing_else(joined:
         await bearer.create(CERTIFICATE_SIGNING_REQUESTS, other)
     assert (await denied(joined.admin, "mk-w1-other"))["reason"] == "ClusterUIDMismatch"
     await mkctl(joined.hub, "remove", "w3", "--force")
+    await eventually(
+        lambda: get(joined.admin, NAMESPACES, "mk-w3"),
+        what="the manager has done with it",
+        until=lambda seen: seen is None,
+    )
 
 
 async def test_another_cluster_cannot_register_under_a_pinned_name(joined: Joined, tmp_path: Path) -> None:
