@@ -138,12 +138,12 @@ def team(request: pytest.FixtureRequest, tmp_path: Path, kube_binaries: Binaries
 
 def test_running_jobs_give_way_and_come_back(team: Team) -> None:
     # Red borrows through two levels of cohorts: 4 cpu while it owns 2.
-    team.submit("low", queue="red", pods=2, seconds=12)
-    team.submit("borrower", queue="red", pods=2, seconds=12)
+    team.submit("low", queue="red", pods=2, seconds=30)
+    team.submit("borrower", queue="red", pods=2, seconds=30)
     _until(lambda: team.active("low") == "2" and team.active("borrower") == "2")
 
     # Blue takes its own back from the one that got it last.
-    team.submit("owner", queue="blue", pods=2, seconds=8)
+    team.submit("owner", queue="blue", pods=2, seconds=25)
     _until(lambda: team.active("owner") == "2")
     victim, other = ("borrower", "low") if team.suspended("borrower") else ("low", "borrower")
     assert team.suspended(victim)
