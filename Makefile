@@ -11,7 +11,7 @@ STAMP := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
-.PHONY: help demo test lint type bench simulate verify fmt clean
+.PHONY: help demo test conformance lint type bench simulate verify fmt clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,8 +21,13 @@ demo: $(STAMP) ## bring a federation up, run 20 Jobs through it, show them, take
 
 test: $(STAMP) ## all tests: unit and component, then whole federations one at a time
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) -n $(JOBS) --dist loadgroup -m "not e2e and not bench" tests
-	@$(PYTEST) -m e2e tests/e2e
+	@$(PYTEST) -n $(JOBS) --dist loadgroup -m "not e2e and not bench and not conformance" tests
+	@$(PYTEST) -m e2e tests/e2e --ignore=tests/e2e/security
+
+conformance: $(STAMP) ## the embedded API server beside a real one, and attacks on real ones; CI runs it after the tests
+	@$(BIN)/mkctl binaries --optional
+	@$(PYTEST) -n $(JOBS) --dist loadgroup -m conformance tests/conformance
+	@$(PYTEST) -m e2e tests/e2e/security
 
 lint: $(STAMP) ## ruff and the layers
 	@$(BIN)/ruff check .

@@ -15,6 +15,16 @@ from tests.conformance.summary import PROPERTY
 
 __all__ = ["binaries_provider", "kube_binaries"]
 
+_PAIR = frozenset({"both", "judge", "binaries_provider"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs both servers; what is recorded needs neither."""
+    for item in items:
+        if "conformance" in item.path.parts and _PAIR & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.conformance)
+
+
 Judge: TypeAlias = Callable[[Case], Awaitable[None]]
 
 
