@@ -26,7 +26,7 @@ test: $(STAMP) ## all tests: unit and component, then whole federations one at a
 
 conformance: $(STAMP) ## the embedded API server beside a real one, and attacks on real ones; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) -n $(JOBS) --dist loadgroup -m conformance tests/conformance
+	@$(PYTEST) -n $(JOBS) --dist loadgroup -m conformance tests
 	@$(PYTEST) -m e2e tests/e2e/security
 
 lint: $(STAMP) ## ruff and the layers
