@@ -22,12 +22,11 @@ demo: $(STAMP) ## bring a federation up, run 20 Jobs through it, show them, take
 test: $(STAMP) ## all tests: unit and component, then whole federations one at a time
 	@$(BIN)/mkctl binaries --optional
 	@$(PYTEST) -n $(JOBS) --dist loadgroup -m "not e2e and not bench and not conformance" tests
-	@$(PYTEST) -m e2e tests/e2e --ignore=tests/e2e/security
+	@$(PYTEST) -m e2e tests/e2e
 
-conformance: $(STAMP) ## the embedded API server beside a real one, and attacks on real ones; CI runs it after the tests
+conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
 	@$(PYTEST) -n $(JOBS) --dist loadgroup -m conformance tests
-	@$(PYTEST) -m e2e tests/e2e/security
 
 lint: $(STAMP) ## ruff and the layers
 	@$(BIN)/ruff check .
