@@ -10,7 +10,7 @@ nothing changes, and that two writers of one key never interleave. Leaves the ch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
@@ -18,6 +18,7 @@ from typing import Final, Protocol
 import anyio
 import orjson
 
+from manager.conditions import condition_wire, conditions_of
 from manager.views import View, completed
 from multikueue.api.constants import ADMISSION_FIELD_MANAGER, CheckState
 from multikueue.api.meta import JsonObject
@@ -139,7 +140,7 @@ class Status:
             "admission": self.admission,
             "requeueState": requeue,
             "resourceRequests": list(self.resource_requests),
-            "conditions": [_condition_wire(item) for item in self.conditions if item.type in OWNED_CONDITIONS],
+            "conditions": [condition_wire(item) for item in self.conditions if item.type in OWNED_CONDITIONS],
             "accumulatedPastExecutionTimeSeconds": self.past_execution_seconds,
             "schedulingStats": {"evictions": [_eviction_wire(item) for item in self.evictions]}
             if self.evictions
@@ -156,21 +157,6 @@ class Status:
 
 Change = Callable[[Status], Status]
 Written = Callable[[JsonObject, Status, Status], None]
-
-
-def conditions_of(entries: Iterable[JsonObject]) -> tuple[Condition, ...]:
-    """Conditions as values."""
-    return tuple(
-        Condition(
-            type=entry["type"],
-            status=entry["status"],
-            reason=entry.get("reason", ""),
-            message=entry.get("message", ""),
-            last_transition_time=parse_time(entry["lastTransitionTime"]),
-            observed_generation=entry.get("observedGeneration"),
-        )
-        for entry in entries
-    )
 
 
 class Completion(Protocol):
@@ -318,14 +304,3 @@ def _check_wire(check: Check) -> JsonObject:
 
 def _eviction_wire(eviction: Eviction) -> JsonObject:
     return {"reason": eviction.reason, "underlyingCause": eviction.underlying_cause, "count": eviction.count}
-
-
-def _condition_wire(condition: Condition) -> JsonObject:
-    return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "lastTransitionTime": format_time(condition.last_transition_time),
-        **({} if condition.observed_generation is None else {"observedGeneration": condition.observed_generation}),
-    }

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import logging
 
+from manager.conditions import condition_wire, conditions_of
 from manager.context import ManagerContext
-from manager.workload_status import conditions_of
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ACTIVE_CONDITION
 from multikueue.api.resource import Resource
 from multikueue.core import conditions
 from multikueue.core.conditions import FALSE, TRUE, Condition
-from multikueue.core.timestamps import format_time
 from multikueue.kube.client import PatchKind
 
 _log = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ async def write_active(
     answer = await context.client.patch(
         resource,
         name,
-        {"status": {"conditions": [_wire(condition) for condition in after]}},
+        {"status": {"conditions": [condition_wire(condition) for condition in after]}},
         kind=PatchKind.MERGE,
         subresource="status",
         resource_version=obj["metadata"]["resourceVersion"],
@@ -56,16 +55,3 @@ async def write_active(
 
 def _read(obj: JsonObject) -> tuple[Condition, ...]:
     return conditions_of((obj.get("status") or {}).get("conditions") or ())
-
-
-def _wire(condition: Condition) -> JsonObject:
-    wire: JsonObject = {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "lastTransitionTime": format_time(condition.last_transition_time),
-    }
-    if condition.observed_generation is not None:
-        wire["observedGeneration"] = condition.observed_generation
-    return wire

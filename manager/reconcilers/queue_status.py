@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from manager.workload_status import conditions_of
+from manager.conditions import condition_wire, conditions_of
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ACTIVE_CONDITION
 from multikueue.core import conditions
@@ -99,15 +99,7 @@ def _conditions(queue: JsonObject, *, active: bool, reason: str, message: str, n
         return entries
     found = conditions.find(changed, ACTIVE_CONDITION)
     assert found is not None
-    entry = {
-        "type": found.type,
-        "status": found.status,
-        "reason": found.reason,
-        "message": found.message,
-        "lastTransitionTime": format_time(found.last_transition_time),
-        **({} if found.observed_generation is None else {"observedGeneration": found.observed_generation}),
-    }
-    return [*(other for other in entries if other["type"] != ACTIVE_CONDITION), entry]
+    return [*(other for other in entries if other["type"] != ACTIVE_CONDITION), condition_wire(found)]
 
 
 def _flavors(queue: JsonObject, used: Usage, borrowed: Usage | None) -> list[JsonObject]:

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from functools import partial
 
 from manager.caches import CLUSTER_QUEUE_INDEX, OWNER_INDEX, PRIORITY_CLASS_INDEX, QUEUE_INDEX, owner_term
+from manager.conditions import conditions_of
 from manager.context import ManagerContext
 from manager.reconcilers import workload_decision
 from manager.reconcilers.workload_decision import Decision
 from manager.reconcilers.workload_facts import QueueFacts, WorkloadFacts, gates_of
 from manager.views import View
-from manager.workload_status import Status, conditions_of
+from manager.workload_status import Status
 from multikueue.api.constants import JOB_UID_LABEL, WORKLOAD_PRIORITY_CLASS_KIND
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ACTIVE_CONDITION

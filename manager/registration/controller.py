@@ -16,9 +16,9 @@ from typing import Final
 
 import anyio
 
+from manager.conditions import condition_wire, conditions_of
 from manager.context import ManagerContext
 from manager.registration.approval import Approve, Deny, Wait, judge
-from manager.workload_status import conditions_of
 from multikueue.api.constants import CLUSTER_LABEL, MAILBOX_OBJECT_NAME
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import mailbox_namespace
@@ -153,7 +153,7 @@ class RegistrationController:
         new = conditions.set_condition(old, entry)
         patch: JsonObject = {}
         if new is not old:
-            patch["conditions"] = [_wire(condition) for condition in new]
+            patch["conditions"] = [condition_wire(condition) for condition in new]
         if uid and not before.get("clusterUID"):
             patch["clusterUID"] = uid
         if redeems and request is not None:
@@ -226,16 +226,3 @@ def _approved_at(request: JsonObject) -> datetime | None:
         if entry["type"] == "Approved" and entry.get("lastUpdateTime"):
             return parse_time(entry["lastUpdateTime"])
     return None
-
-
-def _wire(condition: Condition) -> JsonObject:
-    wire: JsonObject = {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "lastTransitionTime": format_time(condition.last_transition_time),
-    }
-    if condition.observed_generation is not None:
-        wire["observedGeneration"] = condition.observed_generation
-    return wire
