@@ -5,14 +5,13 @@ Starts an etcd and a kube-apiserver of its own on loopback, asks them for OpenAP
 objects they are born with, and writes compact JSON. Field numbers of the protobuf encoding are in no document that an
 API server serves; they are read from the `.proto` files of the Go modules that the server was built from.
 
-    hack/gen_builtin_tables.py [--binaries FOLDER] [--modules FOLDER] [--check]
+    hack/gen_builtin_tables.py [--modules FOLDER] [--check]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import socket
 import ssl
@@ -26,6 +25,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+from multikueue.devcluster.binaries import acquire
+from multikueue.devcluster.pki import new_key
 
 DATA = Path(__file__).resolve().parent.parent / "multikueue/devcluster/apiserver/data"
 TOKEN = "generator"
@@ -76,11 +78,13 @@ class Server:
 def main() -> int:
     """Write the tables, or compare them with what is checked in."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--binaries", type=Path, default=Path(os.environ.get("KUBEBUILDER_ASSETS", "/tmp/kubebin")))
     parser.add_argument("--modules", type=Path, default=Path.home() / "go/pkg/mod")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a table differs")
     arguments = parser.parse_args()
-    with running(arguments.binaries) as server:
+    binaries = acquire.find()
+    if binaries is None:
+        parser.error("no Kubernetes binaries here; `mkctl binaries` makes them")
+    with running(binaries.folder) as server:
         tables = {
             "definitions.json": definitions(server),
             "discovery.json": discovery(server),
@@ -108,8 +112,7 @@ def running(binaries: Path) -> Iterator[Server]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         client, peer, port = free_port(), free_port(), free_port()
         (folder / "tokens.csv").write_text(f'{TOKEN},generator,generator,"system:masters"\n')
-        key = subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout"], capture_output=True)
-        (folder / "sa.key").write_bytes(key.stdout)
+        (folder / "sa.key").write_bytes(new_key())
         etcd = [
             str(binaries / "etcd"),
             f"--data-dir={folder / 'etcd'}",
