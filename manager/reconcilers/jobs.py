@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+import orjson
+
 from manager.caches import OWNER_INDEX, PREBUILT_INDEX, owner_term, prebuilt_name
 from manager.context import ManagerContext
 from manager.reconcilers import job_decision
@@ -103,7 +105,7 @@ class JobReconciler:
         uid = job["metadata"]["uid"] if job is not None else ""
         for workload in owned:
             if not any(owner["uid"] == uid for owner in workload["metadata"]["ownerReferences"]):
-                await self._release_orphan(workload)
+                await self._remove_orphan(key, workload)
         if job is None or not self._is_ours(job):
             return None
         prebuilt = prebuilt_name(job)
@@ -330,12 +332,40 @@ class JobReconciler:
         )
         self._workloads.observe(answer)
 
-    async def _release_orphan(self, workload: JsonObject) -> None:
-        """Its job is gone: the garbage collector may take it."""
-        if RESOURCE_IN_USE_FINALIZER in (workload["metadata"].get("finalizers") or ()):
-            await self._release(workload)
+    async def _remove_orphan(self, key: Key, workload: JsonObject) -> None:
+        """Remove the Workload of a job that is gone.
 
-    async def _release(self, workload: JsonObject) -> None:
+        The garbage collector would, but it may be half a minute behind while CRDs change, and until then the quota is
+        held and remote copies run.
+        """
+        if RESOURCE_IN_USE_FINALIZER in (workload["metadata"].get("finalizers") or ()):
+            workload = await self._release(workload) or workload
+        metadata = workload["metadata"]
+        owners: list[JsonObject] = metadata.get("ownerReferences") or []
+        if "deletionTimestamp" in metadata or len(owners) != 1 or not await self._is_gone(key, uid=owners[0]["uid"]):
+            return
+        try:
+            await self._context.client.delete(
+                WORKLOADS,
+                metadata["name"],
+                namespace=metadata["namespace"],
+                uid=metadata["uid"],
+                # Whoever deletes a job and keeps its dependents has taken the owner off it before.
+                resource_version=metadata["resourceVersion"],
+            )
+        except NotFound:
+            return
+
+    async def _is_gone(self, key: Key, *, uid: str) -> bool:
+        """Ask the server: the cache of jobs may be behind that of Workloads."""
+        try:
+            raw = await self._context.client.get(self._integration.resource, key.name, namespace=key.namespace)
+        except NotFound:
+            return True
+        return bool(orjson.loads(raw)["metadata"]["uid"] != uid)
+
+    async def _release(self, workload: JsonObject) -> JsonObject | None:
+        """Take our finalizer off it; gives the Workload as it is then, None when that ended it."""
         metadata = workload["metadata"]
         left = [item for item in metadata.get("finalizers") or () if item != RESOURCE_IN_USE_FINALIZER]
         try:
@@ -347,9 +377,12 @@ class JobReconciler:
                 resource_version=metadata["resourceVersion"],
             )
         except NotFound:
-            return
-        if "deletionTimestamp" not in metadata:
-            self._workloads.observe(answer)
+            return None
+        if "deletionTimestamp" in metadata:
+            return None
+        self._workloads.observe(answer)
+        released: JsonObject = orjson.loads(answer)
+        return released
 
     async def _reclaim(self, workload: JsonObject, status: JsonObject) -> None:
         metadata = workload["metadata"]

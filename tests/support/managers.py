@@ -42,7 +42,7 @@ from multikueue.kube.errors import AlreadyExists, NotFound
 T = TypeVar("T")
 Object = dict[str, Any]
 
-_DEADLINE = 30.0
+_DEADLINE = 60.0
 
 
 def free_port() -> int:
