@@ -129,6 +129,7 @@ class Gatherer:
             partition_policy=self._policy(workload, status.cluster_name, observations),
             queue=Key(key.namespace, str(workload["spec"].get("queueName") or "")),
             demands=self.wanted.by(workload),
+            flavors=_flavors(status) if waits else {},
             preferences=self._preferences(annotations, gathered) if waits else Preferences(),
             waits_since=_waits_since(status, check) if waits else None,
             round=round_of(annotations) if waits else None,
@@ -218,6 +219,15 @@ def _waits_since(status: Status, check: Check | None) -> datetime | None:
     if reserved is not None and reserved.status == TRUE:
         moments.append(reserved.last_transition_time)
     return max(moments, default=None)
+
+
+def _flavors(status: Status) -> dict[str, str]:
+    """By resource, what was reserved of it; of a job with several pod sets that may be more than one flavor."""
+    found: dict[str, dict[str, None]] = {}
+    for pod_set in (status.admission or {}).get("podSetAssignments") or ():
+        for resource, flavor in (pod_set.get("flavors") or {}).items():
+            found.setdefault(resource, {})[flavor] = None
+    return {resource: " or ".join(flavors) for resource, flavors in found.items()}
 
 
 def _policy(workload: JsonObject) -> PartitionPolicy:

@@ -126,6 +126,8 @@ class WorkloadFacts:
     partition_policy: PartitionPolicy = PartitionPolicy.FAILOVER
     queue: Key | None = None
     demands: tuple[Demand, ...] = ()
+    flavors: Mapping[str, str] = field(default_factory=dict)
+    """By resource, the flavors that the management cluster reserved of it."""
     preferences: Preferences = Preferences()
     waits_since: datetime | None = None
     """Since when nothing but a cluster is missing."""

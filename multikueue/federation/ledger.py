@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from multikueue.core.quantity import Format, Quantity
 from multikueue.core.selectors import NodeSelectorTerm
 from multikueue.core.taints import Taint, Toleration, tolerates
 
@@ -227,7 +228,8 @@ class Ledger:
         for resource, amount in sorted(demand.requests.items()):
             largest = max(node.allocatable.get(resource, 0) - self._taken(node.name, resource) for node in admitting)
             if amount > largest:
-                short.append(f"{resource}: {_print(resource, amount)} wanted, at most {_print(resource, largest)} free")
+                wanted, free = amount_text(resource, amount), amount_text(resource, largest)
+                short.append(f"{resource}: {wanted} wanted, at most {free} free")
         return "; ".join(short) or f"not enough room on {len(admitting)} nodes for all pods at once"
 
     def _settle(self, owner: str, *, prefer: str) -> None:
@@ -271,5 +273,9 @@ def _add(target: dict[str, int], amounts: Vector, sign: int, *, pods: int = 1) -
     target[PODS] = target.get(PODS, 0) + sign * pods
 
 
-def _print(resource: str, amount: int) -> str:
-    return f"{amount}m" if resource == "cpu" and amount % 1000 else str(amount // 1000 if resource == "cpu" else amount)
+def amount_text(resource: str, amount: int) -> str:
+    """An amount of a demand as a quantity."""
+    if resource == "cpu":
+        return str(Quantity.of_milli(amount))
+    binary = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
+    return str(Quantity.of(amount, Format.BINARY_SI if binary else Format.DECIMAL_SI))

@@ -14,10 +14,9 @@ from typing import Final
 
 from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.api.meta import JsonObject
-from multikueue.core.quantity import Format, Quantity
 from multikueue.core.taints import Taint
 from multikueue.federation.demands import amounts
-from multikueue.federation.ledger import NodeRoom
+from multikueue.federation.ledger import NodeRoom, amount_text
 
 MAX_GROUPS: Final = 32
 _Labels = tuple[tuple[str, str], ...]
@@ -80,11 +79,11 @@ def capacity_wire(name: str, room: Room) -> JsonObject:
     """One resource as a report has it."""
     return {
         "name": name,
-        "allocatable": _text(name, room.allocatable),
-        "free": _text(name, room.free),
-        "largestFree": _text(name, room.largest_free),
-        "reserved": _text(name, room.reserved),
-        "largest": _text(name, room.largest),
+        "allocatable": amount_text(name, room.allocatable),
+        "free": amount_text(name, room.free),
+        "largestFree": amount_text(name, room.largest_free),
+        "reserved": amount_text(name, room.reserved),
+        "largest": amount_text(name, room.largest),
     }
 
 
@@ -158,10 +157,3 @@ def _most_different(labels: Iterable[tuple[str, str]]) -> str | None:
     return max(
         (key for key, found in values.items() if len(found) > 1), key=lambda key: (len(values[key]), key), default=None
     )
-
-
-def _text(resource: str, amount: int) -> str:
-    if resource == "cpu":
-        return str(Quantity.of_milli(amount))
-    binary = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
-    return str(Quantity.of(amount, Format.BINARY_SI if binary else Format.DECIMAL_SI))

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from multikueue.api.constants import CheckState
 from multikueue.api.remoteassignment import Intent, Phase
-from multikueue.federation import messages
+from multikueue.federation import messages, waits
 from multikueue.federation.actions import (
     Action,
     Assign,
@@ -25,7 +25,7 @@ from multikueue.federation.actions import (
 )
 from multikueue.federation.dispatchers.protocol import Nomination
 from multikueue.federation.dispatchers.registry import dispatcher
-from multikueue.federation.facts import ClusterFacts, Facts, Observation, WorkloadFacts
+from multikueue.federation.facts import Facts, Observation, WorkloadFacts
 from multikueue.federation.grants import choose, reservers
 
 
@@ -37,7 +37,7 @@ def nominate(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan:
     winner = choose(workload, reservers(facts, workload))
     if winner is not None:
         return _grant(facts, winner)
-    candidates = tuple(cluster for cluster in facts.clusters if _usable(cluster, facts, now))
+    candidates = tuple(cluster for cluster in facts.clusters if not waits.unusable(cluster, facts.avoided, now))
     nomination = dispatcher(facts.settings.dispatcher)(workload, candidates, settings=facts.settings, now=now)
     if nomination.grant:
         return _grant_at_once(facts, nomination)
@@ -57,7 +57,7 @@ def nominate(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan:
         check=_pending_message(
             workload,
             waiting,
-            nobody=not usable or not nomination.clusters or _all_refused(facts, nomination.clusters),
+            nobody=not usable or not nomination.clusters or _all_declined(facts, nomination.clusters),
         ),
         waiting=waiting,
         verdicts=tuple(map(str, nomination.verdicts)),
@@ -108,42 +108,33 @@ def _stands(observation: Observation, workload: WorkloadFacts) -> bool:
     )
 
 
-def _usable(cluster: ClusterFacts, facts: Facts, now: datetime) -> bool:
-    return cluster.available and cluster.takes_new_work and not _avoided(cluster.name, facts, now)
-
-
-def _avoided(name: str, facts: Facts, now: datetime) -> bool:
-    until = facts.avoided.get(name)
-    return until is not None and now < until
-
-
 def _unusable(facts: Facts, now: datetime) -> Iterable[Waiting]:
     for cluster in facts.clusters:
-        if not cluster.available:
-            yield Waiting(cluster.name, cluster.message or cluster.reason)
-        elif not cluster.takes_new_work:
-            yield Waiting(cluster.name, "takes no new work")
-        elif _avoided(cluster.name, facts, now):
-            yield Waiting(cluster.name, "failed this workload a short while ago")
+        why = waits.unusable(cluster, facts.avoided, now)
+        if why:
+            yield Waiting(cluster.name, why)
 
 
 def _refusals(observations: Iterable[Observation]) -> Iterable[Waiting]:
     for observation in observations:
-        if observation.answered and observation.reason and observation.phase in (Phase.REFUSED, Phase.PENDING):
-            yield Waiting(observation.cluster, observation.message or observation.reason)
+        why = waits.answer(observation)
+        if why:
+            yield Waiting(observation.cluster, why)
 
 
-def _all_refused(facts: Facts, nominated: Iterable[str]) -> bool:
+def _all_declined(facts: Facts, nominated: Iterable[str]) -> bool:
+    """Whether each of them has said why not; one that has not answered yet may say yes in a moment."""
     observations = [facts.observations.get(name) for name in nominated]
-    return all(observation is not None and observation.says(Phase.REFUSED) for observation in observations)
+    return all(o is not None and (o.says(Phase.REFUSED) or waits.answer(o)) for o in observations)
 
 
 def _pending_message(workload: WorkloadFacts, waiting: tuple[Waiting, ...], *, nobody: bool) -> CheckUpdate | None:
-    # Written when nobody can take the workload, and when that is over: not for each wait of a moment.
+    # Written when nobody can take the workload, and when that is over: not for each wait of a moment, nor for each
+    # amount that changes. `mkctl explain` has the amounts of now.
     assert workload.check is not None
     text = messages.waiting(waiting) if nobody else ""
     said = workload.check.message
-    if said == text or (not text and not said.startswith(messages.WAITING)):
+    if waits.same_cause(said, text) or (not text and not said.startswith(messages.WAITING)):
         return None
     return CheckUpdate(CheckState.PENDING, text)
 

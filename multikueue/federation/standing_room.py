@@ -25,6 +25,8 @@ from multikueue.federation.ledger import Demand
 from multikueue.federation.node_groups import NodeGroup, Room, group_of
 
 _PODS: Final = "pods"
+NODES: Final = "nodes"
+"""What there is too little of where no node admits the pods, whatever their size."""
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -37,11 +39,23 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Lack:
+    """How much more of a resource would do, in the units of demands; 0 where no amount is missing.
+
+    `on_one_node`: there is enough of it in all, and on no single node.
+    """
+
+    resource: str
+    amount: int = 0
+    on_one_node: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Fit:
     """When it could run there; of what there is too little; and the share that would be left free of the scarcest."""
 
     level: Level
-    short: tuple[str, ...] = ()
+    lacks: tuple[Lack, ...] = ()
     free_after: float = 0.0
 
 
@@ -126,7 +140,7 @@ class StandingRoom:
         if report is None:
             return Fit(Level.LATER)
         own = self._held.get(workload, ())
-        level, short, free_after = Level.NOW, set[str](), 1.0
+        level, lacks, free_after = Level.NOW, dict[str, Lack](), 1.0
         for demand in demands:
             if demand.count <= 0:
                 continue
@@ -134,24 +148,28 @@ class StandingRoom:
             groups = [report.groups[position] for position in sorted(pool)]
             wanted, taken = self._wanted(pool, demands), self._taken(pool, own)
             if not any(_on_one_node(group, demand) for group in groups):
-                return Fit(Level.NEVER, tuple(sorted(_too_large(groups, demand))))
+                return Fit(Level.NEVER, tuple(_too_large(groups, demand)))
             for resource, amount in wanted.items():
                 rooms = [group.rooms.get(resource, _NONE) for group in groups]
                 allocatable = sum(room.allocatable for room in rooms)
                 if resource == _PODS and not allocatable:
                     continue  # nodes that do not say how many pods they take
                 usable = sum(room.free + room.reserved for room in rooms) - taken.get(resource, 0)
-                found = Level.NOW
+                each = demand.requests.get(resource, 0)
                 if amount > allocatable:
-                    found = Level.NEVER
-                elif amount > usable or not _slot(rooms, demand.requests.get(resource, 0), taken.get(resource, 0)):
-                    found = Level.LATER
-                elif amount:
-                    free_after = min(free_after, (usable - amount) / allocatable)
-                if found is not Level.NOW:
-                    short.add(resource)
-                    level = min(level, found)
-        return Fit(level, tuple(sorted(short)), free_after if level is Level.NOW else 0.0)
+                    level, lack = Level.NEVER, Lack(resource, amount - allocatable)
+                elif amount > usable:
+                    level, lack = min(level, Level.LATER), Lack(resource, amount - usable)
+                elif (slot := _slot(rooms, taken.get(resource, 0))) < each:
+                    level, lack = min(level, Level.LATER), Lack(resource, each - slot, on_one_node=True)
+                else:
+                    if amount:
+                        free_after = min(free_after, (usable - amount) / allocatable)
+                    continue
+                if resource not in lacks or lacks[resource].amount < lack.amount:
+                    lacks[resource] = lack
+        ordered = tuple(lacks[resource] for resource in sorted(lacks))
+        return Fit(level, ordered, free_after if level is Level.NOW else 0.0)
 
     def _pool(self, shape: _Shape) -> frozenset[int]:
         found = self._pools.get(shape)
@@ -200,20 +218,20 @@ def _on_one_node(group: NodeGroup, demand: Demand) -> bool:
     return all(amount <= group.rooms.get(resource, _NONE).largest for resource, amount in demand.requests.items())
 
 
-def _too_large(groups: list[NodeGroup], demand: Demand) -> Iterable[str]:
+def _too_large(groups: list[NodeGroup], demand: Demand) -> Iterable[Lack]:
     if not groups:
-        return ("nodes",)
-    return (
-        resource
-        for resource, amount in demand.requests.items()
-        if amount > max(group.rooms.get(resource, _NONE).largest for group in groups)
-    )
+        yield Lack(NODES)
+        return
+    for resource, amount in sorted(demand.requests.items()):
+        largest = max(group.rooms.get(resource, _NONE).largest for group in groups)
+        if amount > largest:
+            yield Lack(resource, amount - largest, on_one_node=True)
 
 
-def _slot(rooms: list[Room], amount: int, taken: int) -> bool:
-    """Whether one pod finds a node: the emptiest was told, and may be emptier by what ended since."""
+def _slot(rooms: list[Room], taken: int) -> int:
+    """How large a pod finds a node: the emptiest was told, and may be emptier by what ended since."""
     ended = max(0, sum(room.reserved for room in rooms) - taken)
-    return any(amount <= min(room.largest, room.largest_free + ended) for room in rooms)
+    return max((min(room.largest, room.largest_free + ended) for room in rooms), default=0)
 
 
 def _admits(group: NodeGroup, shape: _Shape, varying: frozenset[str]) -> bool:

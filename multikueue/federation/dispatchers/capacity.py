@@ -10,17 +10,46 @@ one in any case, where it then claims room before smaller ones that come later.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from multikueue.federation.actions import Waiting
 from multikueue.federation.dispatchers.all_at_once import MAX_NOMINATED
 from multikueue.federation.dispatchers.filters import objection
 from multikueue.federation.dispatchers.protocol import Nomination, Verdict
-from multikueue.federation.dispatchers.scores import scored, share
+from multikueue.federation.dispatchers.scores import NO_SCORE, Scored, scored, share
 from multikueue.federation.facts import ClusterFacts, Settings, WorkloadFacts
 from multikueue.federation.standing_room import Fit, Level
+from multikueue.federation.waits import shortage
 
 Judged = tuple[ClusterFacts, Fit, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is thought of one cluster: filtered out, unknown for want of a fresh report, or a fit with its score."""
+
+    says: str
+    suitable: bool = True
+    fit: Fit | None = None
+    score: Scored = NO_SCORE
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it could run the workload now."""
+        return self.fit is not None and self.fit.level is Level.NOW
+
+
+def judge(workload: WorkloadFacts, cluster: ClusterFacts, *, settings: Settings, now: datetime) -> Judgement:
+    """The judgement of a cluster that may be nominated."""
+    against = objection(workload, cluster)
+    if against:
+        return Judgement(against, suitable=False)
+    if cluster.room is None or cluster.room.report is None or not _fresh(cluster, settings, now):
+        return Judgement("no fresh report")
+    fit = cluster.room.fit(workload.key, workload.demands)
+    score = scored(workload, cluster, fit)
+    return Judgement(shortage(workload, fit) or str(score), fit=fit, score=score)
 
 
 def capacity(
@@ -32,21 +61,16 @@ def capacity(
     judged: list[Judged] = []
     unknown: list[ClusterFacts] = []
     for cluster in candidates:
-        against = objection(workload, cluster)
-        if against:
-            verdicts.append(Verdict(cluster.name, against))
-            waiting.append(Waiting(cluster.name, against))
-        elif cluster.room is None or cluster.room.report is None or not _fresh(cluster, settings, now):
-            verdicts.append(Verdict(cluster.name, "no fresh report"))
+        judgement = judge(workload, cluster, settings=settings, now=now)
+        verdicts.append(Verdict(cluster.name, judgement.says, judgement.score.total if judgement.has_room else None))
+        if judgement.fit is not None:
+            judged.append((cluster, judgement.fit, judgement.score.total))
+            if not judgement.has_room:
+                waiting.append(Waiting(cluster.name, judgement.says))
+        elif judgement.suitable:
             unknown.append(cluster)
         else:
-            fit = cluster.room.fit(workload.key, workload.demands)
-            score, text = scored(workload, cluster, fit)
-            judged.append((cluster, fit, score))
-            if fit.level is not Level.NOW:
-                text = _shortage(fit)
-                waiting.append(Waiting(cluster.name, text))
-            verdicts.append(Verdict(cluster.name, text, score if fit.level is Level.NOW else None))
+            waiting.append(Waiting(cluster.name, judgement.says))
     judged.sort(key=lambda entry: (-entry[1].level, -entry[2], share(workload, entry[0]), entry[0].name))
     if judged and judged[0][1].level is Level.NOW:
         best = judged[0][0].name
@@ -71,12 +95,6 @@ def capacity(
 
 def _fresh(cluster: ClusterFacts, settings: Settings, now: datetime) -> bool:
     return cluster.reported_at is not None and now - cluster.reported_at <= settings.report_max_age
-
-
-def _shortage(fit: Fit) -> str:
-    # Without figures: they change all the time, and each change of the text would be a write.
-    what = ", ".join(fit.short)
-    return f"too little {what} free" if fit.level is Level.LATER else f"not enough {what} even when it is empty"
 
 
 def _turns(

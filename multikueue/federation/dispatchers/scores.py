@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from multikueue.federation.facts import ClusterFacts, Placement, WorkloadFacts
@@ -37,12 +38,29 @@ def short_queue(workload: WorkloadFacts, cluster: ClusterFacts, fit: Fit) -> flo
 SCORES: Final[Mapping[str, Score]] = {"room": room, "preferred": preferred, "shortQueue": short_queue}
 
 
-def scored(workload: WorkloadFacts, cluster: ClusterFacts, fit: Fit) -> tuple[float, str]:
-    """The sum, and how it came to be."""
-    parts = {name: score(workload, cluster, fit) for name, score in SCORES.items()}
-    total = sum(parts.values()) * cluster.weight
-    text = ", ".join(f"{name} {value:.2f}" for name, value in parts.items())
-    return total, f"score {total:.2f} ({text}, weight {cluster.weight:g})"
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The score of a cluster, and how it came to be."""
+
+    parts: Mapping[str, float]
+    weight: float
+
+    @property
+    def total(self) -> float:
+        """The sum of the parts times the weight."""
+        return sum(self.parts.values()) * self.weight
+
+    def __str__(self) -> str:
+        text = ", ".join(f"{name} {value:.2f}" for name, value in self.parts.items())
+        return f"score {self.total:.2f} ({text}, weight {self.weight:g})"
+
+
+NO_SCORE: Final = Scored({}, 1.0)
+
+
+def scored(workload: WorkloadFacts, cluster: ClusterFacts, fit: Fit) -> Scored:
+    """The score of a cluster that the workload fits."""
+    return Scored({name: score(workload, cluster, fit) for name, score in SCORES.items()}, cluster.weight)
 
 
 def share(workload: WorkloadFacts, cluster: ClusterFacts) -> bytes:

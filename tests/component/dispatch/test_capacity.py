@@ -94,7 +94,8 @@ async def test_why_it_waits_is_told_and_a_pin_is_kept(hub: Cluster, client: Kube
             until=lambda seen: "even when it is empty" in check_of(seen, name).get("message", ""),
         )
         assert check_of(found, name)["message"] == (
-            f"Waiting for a worker cluster: {workers[0].name}: not enough cpu even when it is empty; "
+            f"Waiting for a worker cluster: {workers[0].name}: not enough even when it is empty: "
+            f"short 1 cpu in flavor default on one node; "
             f"{workers[1].name}: pinned to {workers[0].name}"
         )
         assert found is not None

@@ -179,15 +179,18 @@ class TestCapacity:
             "old": "kind Job is not installed",
             "bare": 'no namespace "ns"',
             "kueue": "no LocalQueue ns/q",
-            "small": "not enough cpu even when it is empty",
+            "small": "not enough even when it is empty: short 1 cpu on one node",
             "good": "score 1.10 (room 0.10, preferred 0.00, shortQueue 1.00, weight 1)",
         }
 
     def test_a_pinned_workload_goes_nowhere_else(self) -> None:
-        of = wanting(5, preferences=Preferences(pinned=frozenset({"w1"})))
+        of = wanting(5, preferences=Preferences(pinned=frozenset({"w1"})), flavors={"cpu": "spot"})
         found = choose(of, offering("w1", 1), offering("w2", 9))
         assert (found.clusters, found.held_back) == ((), True)
-        assert [str(each) for each in found.waiting] == ["w1: too little cpu free", "w2: pinned to w1"]
+        assert [str(each) for each in found.waiting] == [
+            "w1: no free quota: short 4 cpu in flavor spot",
+            "w2: pinned to w1",
+        ]
 
     def test_a_wish_that_cannot_be_read_is_told_and_sent_nowhere(self) -> None:
         of = wanting(preferences=preferences_of({"multikueue.io/cluster-selector": "a=("}))

@@ -186,7 +186,10 @@ class TestNomination:
     def test_nobody_to_nominate_is_said_in_the_check(self) -> None:
         clusters = (cluster("w1", lost_minutes=1), cluster("w2", takes_new_work=False))
         found = plan(facts(workload(), clusters=clusters), NOW)
-        message = "Waiting for a worker cluster: w1: lost; w2: takes no new work"
+        message = (
+            "Waiting for a worker cluster: w1: not connected since 2026-01-01T11:59:00Z;"
+            " w2: is cordoned and takes no new work"
+        )
         assert check_of(found) == (CheckState.PENDING, message)
 
     def test_a_refusal_by_all_is_said_with_each_reason(self) -> None:

@@ -10,7 +10,7 @@ from multikueue.core.keys import Key
 from multikueue.core.taints import Taint, Toleration
 from multikueue.federation.ledger import Demand, Ledger, NodeFacts, PodFacts
 from multikueue.federation.node_groups import MAX_GROUPS, group_of, group_wire, grouped, total
-from multikueue.federation.standing_room import Fit, Level, StandingRoom, report_of
+from multikueue.federation.standing_room import Fit, Lack, Level, StandingRoom, report_of
 
 CPU = 1000
 ONE, OTHER = Key("ns", "one"), Key("ns", "other")
@@ -78,7 +78,7 @@ def test_an_agent_too_old_to_tell_of_groups_has_told_nothing() -> None:
 def test_a_pod_needs_one_node_and_not_the_sum_of_several() -> None:
     it = room(ledger(node("a"), node("b")))
     assert levels(it, wants(4, 2), wants(4, 3), wants(5)) == [Level.NOW, Level.NEVER, Level.NEVER]
-    assert it.fit(ONE, wants(5)) == Fit(Level.NEVER, ("cpu",))
+    assert it.fit(ONE, wants(5)) == Fit(Level.NEVER, (Lack("cpu", 1 * CPU, on_one_node=True),))
 
 
 def test_taints_and_selectors_of_flavors_choose_the_nodes() -> None:
@@ -110,7 +110,7 @@ def test_what_ended_since_the_report_is_free_before_the_next_one() -> None:
     of.promise("other", wants(4))
     it = room(of)
     it.hold(OTHER, wants(4))
-    assert it.fit(ONE, wants(1)) == Fit(Level.LATER, ("cpu",))
+    assert it.fit(ONE, wants(1)) == Fit(Level.LATER, (Lack("cpu", 1 * CPU),))
     it.release(OTHER)
     assert levels(it, wants(4)) == [Level.NOW]
 
