@@ -20,7 +20,7 @@ from multikueue.devcluster.nodes import journal
 
 QUEUE: Final = "jobs"
 TEAMS: Final = ("team-a", "team-b")
-_RUN_SECONDS: Final = (2, 3, 4)
+_RUN_FOR: Final = ("500ms", "800ms", "1200ms")  # long enough to be seen, short enough that all are done in seconds
 
 
 class Stage(StrEnum):
@@ -125,9 +125,7 @@ def _job(number: int) -> JsonObject:
             "parallelism": pods,
             "completions": pods,
             "template": {
-                "metadata": {
-                    "annotations": {constants.RUN_FOR_ANNOTATION: f"{_RUN_SECONDS[number % len(_RUN_SECONDS)]}s"}
-                },
+                "metadata": {"annotations": {constants.RUN_FOR_ANNOTATION: _RUN_FOR[number % len(_RUN_FOR)]}},
                 "spec": {
                     "restartPolicy": "Never",
                     "containers": [
