@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from manager.context import ManagerContext
 from manager.dispatch.active_condition import write_active
 from manager.dispatch.clusters import Clusters
+from manager.views import View
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import ADMISSION_CHECKS, KUEUE_GROUP, MULTIKUEUE_CONFIGS
@@ -56,7 +57,7 @@ class Checks:
             if self._sources.pop(key.name, None) is not None:
                 self._changed(key.name)
             return None
-        source = self._sources[key.name] = self._read(check)
+        source = self._sources[key.name] = source_of(check, self._context.caches.view(MULTIKUEUE_CONFIGS))
         if source != before:
             self._changed(key.name)
         return None if check["metadata"].get("deletionTimestamp") else check
@@ -81,13 +82,15 @@ class Checks:
         )
         return None
 
-    def _read(self, check: JsonObject) -> CheckSource:
-        parameters: JsonObject = check["spec"].get("parameters") or {}
-        kind, group = parameters.get("kind"), parameters.get("apiGroup")
-        if (kind, group) != (MULTIKUEUE_CONFIGS.kind, KUEUE_GROUP):
-            return CheckSource(None, f"spec.parameters must name a {MULTIKUEUE_CONFIGS.kind} of {KUEUE_GROUP}")
-        name = str(parameters.get("name") or "")
-        config = self._context.caches.view(MULTIKUEUE_CONFIGS).object(Key("", name))
-        if config is None:
-            return CheckSource(None, f'Cannot load the AdmissionCheck parameters: MultiKueueConfig "{name}" not found')
-        return CheckSource(tuple(config["spec"].get("clusters") or ()))
+
+def source_of(check: JsonObject, configs: View) -> CheckSource:
+    """What a check of our controller stands for."""
+    parameters: JsonObject = check["spec"].get("parameters") or {}
+    kind, group = parameters.get("kind"), parameters.get("apiGroup")
+    if (kind, group) != (MULTIKUEUE_CONFIGS.kind, KUEUE_GROUP):
+        return CheckSource(None, f"spec.parameters must name a {MULTIKUEUE_CONFIGS.kind} of {KUEUE_GROUP}")
+    name = str(parameters.get("name") or "")
+    config = configs.object(Key("", name))
+    if config is None:
+        return CheckSource(None, f'Cannot load the AdmissionCheck parameters: MultiKueueConfig "{name}" not found')
+    return CheckSource(tuple(config["spec"].get("clusters") or ()))

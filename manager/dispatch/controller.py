@@ -30,7 +30,7 @@ from manager.dispatch.rooms import Rooms
 from manager.registration.controller import RegistrationController
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER
 from multikueue.api.meta import JsonObject
-from multikueue.api.remoteassignment import Phase, mailbox_namespace
+from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_PROFILES,
@@ -45,6 +45,7 @@ from multikueue.api.resource import (
 )
 from multikueue.core.keys import Key
 from multikueue.federation.actions import Plan, Rule
+from multikueue.federation.occupancy import occupied
 from multikueue.federation.pacing import Pacer
 from multikueue.federation.plan import plan
 from multikueue.integrations.registry import Registry
@@ -54,7 +55,6 @@ from multikueue.kube.informer import Change
 
 _log = logging.getLogger(__name__)
 
-_ENDED: Final = frozenset({Phase.FINISHED, Phase.EVICTED, Phase.REFUSED})
 _WORKLOAD_WORKERS: Final = 10  # as many as upstream runs, docs/spec/multikueue.md §1.2
 
 
@@ -198,13 +198,8 @@ class DispatchController:
 
     def _count(self, key: Key, gathered: Gathered, *, granting: str | None) -> None:
         """Count the workload where it stands, and from now on where it is about to be sent."""
-        facts, workload = gathered.facts, gathered.facts.workload
-        standing = {name for name, seen in facts.observations.items() if seen.phase not in _ENDED}
-        if workload is not None and workload.quota_reserved and not workload.finished:
-            chosen = granting or workload.cluster_name
-            seen = facts.observations.get(chosen)
-            if chosen and (seen is None or seen.phase not in _ENDED or seen.epoch < workload.epoch):
-                standing.add(chosen)
+        workload = gathered.facts.workload
+        standing = occupied(gathered.facts, granting=granting)
         self._rooms.settle(key, standing, () if workload is None else workload.demands)
 
     def _count_all(self) -> None:

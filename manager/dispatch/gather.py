@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
-from manager.context import ManagerContext
+from manager.caches import Caches
 from manager.dispatch.assignments import fingerprint
-from manager.dispatch.checks import Checks
-from manager.dispatch.clusters import Clusters
+from manager.dispatch.checks import CheckSource
 from manager.dispatch.wanted import Wanted
 from manager.workload_status import Check, Status
+from multikueue.api.configuration import Configuration
 from multikueue.api.constants import (
     MULTIKUEUE_MANAGED_BY,
     PARTITION_POLICY_ANNOTATION,
@@ -55,7 +56,39 @@ class Gathered:
     job: Key | None = None
 
 
-def load_job(context: ManagerContext, gathered: Gathered) -> JsonObject | None:
+class Hub(Protocol):
+    """The part of a manager that facts are read from."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """What was configured."""
+
+    @property
+    def caches(self) -> Caches:
+        """The objects of the management cluster."""
+
+
+class ClusterBook(Protocol):
+    """What is known of the worker clusters."""
+
+    def inside(self, name: str) -> ClusterFacts:
+        """The facts of a cluster that the config lists, whether it is there or not."""
+
+    def outside(self, name: str, *, why: str) -> ClusterFacts:
+        """The facts of a cluster that is named somewhere but not in the config, or is not there at all."""
+
+    def fences(self, name: str) -> bool:
+        """Whether fenced work there is stopped by somebody who is on its side of a cut link."""
+
+
+class CheckBook(Protocol):
+    """Which clusters each check stands for."""
+
+    def source(self, name: str) -> CheckSource | None:
+        """What the check stands for; None when it is not one of ours."""
+
+
+def load_job(context: Hub, gathered: Gathered) -> JsonObject | None:
     """The user's job, if it is still there."""
     if gathered.integration is None or gathered.job is None:
         return None
@@ -65,7 +98,7 @@ def load_job(context: ManagerContext, gathered: Gathered) -> JsonObject | None:
 class Gatherer:
     """Reads the caches for one plan at a time."""
 
-    def __init__(self, context: ManagerContext, *, checks: Checks, clusters: Clusters, registry: Registry) -> None:
+    def __init__(self, context: Hub, *, checks: CheckBook, clusters: ClusterBook, registry: Registry) -> None:
         self._context = context
         self._checks = checks
         self._clusters = clusters

@@ -32,8 +32,8 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
-def parser(command: str, summary: str) -> argparse.ArgumentParser:
-    """A parser with the common options."""
+def parser(command: str, summary: str, *, files: bool = True) -> argparse.ArgumentParser:
+    """A parser with the common options; without `files` the manifests may be left out."""
     made = argparse.ArgumentParser(prog=f"mkctl {command}", description=summary, allow_abbrev=False)
     made.add_argument(
         "-f",
@@ -41,7 +41,7 @@ def parser(command: str, summary: str) -> argparse.ArgumentParser:
         dest="files",
         metavar="FILE",
         action="append",
-        required=True,
+        required=files,
         help="manifest file, folder, or - for standard input; may be repeated",
     )
     made.add_argument(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from multikueue.api.constants import MULTIKUEUE_MANAGED_BY, CheckState
@@ -63,3 +63,17 @@ def waiting(reasons: Iterable[Waiting]) -> str:
     """Of a Pending check: what each cluster waits for."""
     text = "; ".join(map(str, reasons))
     return f"{WAITING}{text}" if text else ""
+
+
+def told(message: str, clusters: Collection[str]) -> dict[str, str]:
+    """What a message that `waiting` made says of each of these clusters."""
+    found: dict[str, str] = {}
+    cluster = ""
+    for part in message.removeprefix(WAITING).split("; ") if message.startswith(WAITING) else ():
+        name, _, reason = part.partition(": ")
+        if name in clusters:
+            cluster, found[name] = name, reason
+        elif cluster:
+            # A reason may have a semicolon of its own.
+            found[cluster] += f"; {part}"
+    return found

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How `mkctl explain` and `mkctl story` reach the clusters of a federation.
+
+Owns their options, and which kubeconfig is the hub's: the one that was named, else the federation that was named, else
+what kubectl would take, else the federation `default` that `mkctl up` left running. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from multikueue.api.constants import DEFAULT_NAMESPACE
+from multikueue.cli import federations
+from multikueue.core.errors import BadInput
+from multikueue.core.keys import Key
+
+_KINDS: Final = {
+    "workload": "workload",
+    "workloads": "workload",
+    "wl": "workload",
+    "kwl": "workload",
+    "job": "job",
+    "jobs": "job",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """The hub, the workers whose kubeconfig lies at hand, and where the manager's Configuration may be found."""
+
+    kubeconfig: str | None
+    context: str | None = None
+    namespace: str = DEFAULT_NAMESPACE
+    configuration: Path | None = None
+    workers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What was asked about: a Workload, or the Workload of a Job."""
+
+    kind: str
+    key: Key
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say which hub."""
+    parser.add_argument("--kubeconfig", metavar="FILE", help="the hub; default: as kubectl finds it")
+    parser.add_argument("--context", metavar="NAME", help="the context of that kubeconfig")
+    parser.add_argument("--federation", metavar="NAME", help="a federation of `mkctl up`, by its name")
+    parser.add_argument(
+        "--namespace",
+        metavar="NAME",
+        default=DEFAULT_NAMESPACE,
+        help=f"the manager's own; default: {DEFAULT_NAMESPACE}",
+    )
+
+
+def reach(options: argparse.Namespace) -> Reach:
+    """What the options say. Raises `BadInput`."""
+    if options.kubeconfig or options.context:
+        return Reach(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+    name = options.federation
+    if name is None:
+        if _kubectl_knows() or federations.DEFAULT_NAME not in federations.names():
+            return Reach(kubeconfig=None, namespace=options.namespace)
+        name = federations.DEFAULT_NAME
+    found = federations.existing(name)
+    configuration = federations.folder_of(name) / "manager.yaml"
+    return Reach(
+        kubeconfig=found.cluster("hub").kubeconfig,
+        namespace=options.namespace,
+        configuration=configuration if configuration.exists() else None,
+        workers={cluster.name: cluster.kubeconfig for cluster in found.clusters if cluster.role != "hub"},
+    )
+
+
+def target(words: list[str], *, kind: str = "") -> Target:
+    """`workload NS/NAME`, `workload/NS/NAME`, `job/NS/NAME`, or `NS/NAME` where `kind` says which is meant.
+
+    Raises `BadInput`.
+    """
+    parts = "/".join(words).split("/")
+    kind = kind if len(parts) == 2 else _KINDS.get(parts[0], "")
+    if not kind or len(parts) not in (2, 3) or not all(parts):
+        raise BadInput(f"{' '.join(words)!r} does not name a workload; write workload/NAMESPACE/NAME, or job/…")
+    return Target(kind, Key(parts[-2], parts[-1]))
+
+
+def _kubectl_knows() -> bool:
+    pod = os.environ.get("KUBERNETES_SERVICE_HOST")
+    return bool(os.environ.get("KUBECONFIG") or pod or (Path.home() / ".kube" / "config").exists())
