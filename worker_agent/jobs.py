@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from random import Random
+from typing import Final
 
 import orjson
 
@@ -20,6 +21,7 @@ from multikueue.api.constants import (
     EPOCH_ANNOTATION,
     MANAGER_UID_ANNOTATION,
     ORIGIN_LABEL,
+    PREBUILT_WORKLOAD_ANNOTATION,
 )
 from multikueue.api.meta import JsonObject
 from multikueue.core.clock import Clock
@@ -32,6 +34,15 @@ from multikueue.kube.client import KubeClient, PatchKind
 from multikueue.kube.errors import Conflict, NotFound
 from multikueue.kube.informer import Change, Informer
 from worker_agent.reconnect import RECONNECT
+
+MARKS: Final = (
+    PREBUILT_WORKLOAD_ANNOTATION,
+    EPOCH_ANNOTATION,
+    MANAGER_UID_ANNOTATION,
+    CLUSTER_LABEL,
+    ASSIGNMENT_ANNOTATION,
+)
+"""By which a job is known to be somebody's copy."""
 
 
 class Jobs:
@@ -63,6 +74,7 @@ class Jobs:
         self._changed = changed
         self._assignments: dict[Key, str] = {}
         self._by_assignment: dict[str, set[Key]] = {}
+        self._managers: dict[Key, str] = {}
         self._made: dict[Key, JsonObject] = {}
         self.informer.add_handler(self._on_job)
 
@@ -78,8 +90,14 @@ class Jobs:
         """Every assignment that some job says it was made for."""
         return tuple(self._by_assignment)
 
-    def facts(self, job: JsonObject, *, assignment: str, manager_uid: str) -> JobFacts:
-        """The job as `mirror.step` looks at it."""
+    def of_others(self, manager_uid: str) -> Iterable[Key]:
+        """The jobs that this agent made for another management cluster than that one."""
+        return tuple(key for key, uid in self._managers.items() if uid != manager_uid)
+
+    def facts(
+        self, job: JsonObject, *, assignment: str, manager_uid: str, adopts: tuple[str, str] | None = None
+    ) -> JobFacts:
+        """The job as `mirror.step` looks at it; `adopts` is manager and uid of the job that may be taken over."""
         metadata: JsonObject = job["metadata"]
         annotations: dict[str, str] = metadata.get("annotations") or {}
         status: JsonObject = job.get("status") or {}
@@ -91,6 +109,9 @@ class Jobs:
             ours=(metadata.get("labels") or {}).get(ORIGIN_LABEL) == self._origin
             and self._assignment(job) == assignment
             and annotations.get(MANAGER_UID_ANNOTATION) == manager_uid,
+            adoptable=bool(self._assignment(job))
+            and (annotations.get(MANAGER_UID_ANNOTATION, ""), metadata["uid"]) == adopts
+            and annotations.get(MANAGER_UID_ANNOTATION) != manager_uid,
             epoch=int(epoch) if epoch.isdigit() else 0,
             deleting=bool(metadata.get("deletionTimestamp")),
             suspended=suspended,
@@ -103,6 +124,12 @@ class Jobs:
     def manager_uid(self, job: JsonObject) -> str:
         """Which management cluster had it made."""
         return str((job["metadata"].get("annotations") or {}).get(MANAGER_UID_ANNOTATION, ""))
+
+    def workload(self, job: JsonObject) -> Key:
+        """The Workload that it stands for, by the name that its manager gave it."""
+        metadata: JsonObject = job["metadata"]
+        name = (metadata.get("annotations") or {}).get(PREBUILT_WORKLOAD_ANNOTATION, "")
+        return Key(metadata["namespace"], str(name))
 
     async def create(self, manifest: JsonObject) -> None:
         """Make the job. Raises `AlreadyExists`, and whatever else the API server says about the manifest."""
@@ -119,6 +146,17 @@ class Jobs:
         if (job["metadata"].get("labels") or {}).get(ORIGIN_LABEL) == self._origin:
             self._remember(raw)
         return job
+
+    async def adopt(self, key: Key, uid: str, manifest: JsonObject) -> None:
+        """Give the job the marks that it would have, had it been made from `manifest`; nothing else of it changes."""
+        marks = {name: manifest["metadata"]["annotations"][name] for name in MARKS}
+        body = {"metadata": {"uid": uid, "annotations": marks}}
+        try:
+            await self._client.patch(
+                self.integration.resource, key.name, body, namespace=key.namespace, kind=PatchKind.MERGE
+            )
+        except (NotFound, Conflict):
+            return
 
     async def suspend(self, key: Key, uid: str) -> None:
         """Tell the job to stop its pods; one that is gone or another by now is left alone."""
@@ -148,7 +186,7 @@ class Jobs:
         row = self.informer.store.get(key)
         if row is None or row.uid != job["metadata"]["uid"]:
             self._made[key] = job
-            self._file(key, self._assignment(job))
+            self._file(key, self._assignment(job), manager_uid=self.manager_uid(job))
 
     def _on_job(self, change: Change) -> None:
         made = self._made.get(change.key)
@@ -156,8 +194,9 @@ class Jobs:
             del self._made[change.key]
             made = None
         if change.new is not None:
-            assignment = self._assignment(change.new.object())
-            before = self._file(change.key, assignment)
+            job = change.new.object()
+            assignment = self._assignment(job)
+            before = self._file(change.key, assignment, manager_uid=self.manager_uid(job))
         elif made is None:
             assignment = before = self._file(change.key, "")
         else:
@@ -170,9 +209,10 @@ class Jobs:
         annotations: dict[str, str] = job["metadata"].get("annotations") or {}
         return annotations.get(ASSIGNMENT_ANNOTATION, "") if annotations.get(CLUSTER_LABEL) == self._cluster else ""
 
-    def _file(self, key: Key, assignment: str) -> str:
+    def _file(self, key: Key, assignment: str, *, manager_uid: str = "") -> str:
         """Note whose job it is, or with an empty name that it is gone; gives whose it was before."""
         before = self._assignments.pop(key, "")
+        self._managers.pop(key, None)
         if before:
             keys = self._by_assignment[before]
             keys.discard(key)
@@ -180,6 +220,7 @@ class Jobs:
                 del self._by_assignment[before]
         if assignment:
             self._assignments[key] = assignment
+            self._managers[key] = manager_uid
             self._by_assignment.setdefault(assignment, set()).add(key)
         return before
 

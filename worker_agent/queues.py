@@ -39,7 +39,7 @@ from multikueue.core.keys import Key
 from multikueue.core.timestamps import parse_time
 from multikueue.federation.facts import RemoteEnd
 from multikueue.federation.mirror import NAME_CONFLICT, REMOVING_OLD_COPY, Obstacle
-from multikueue.kube.client import KubeClient, PatchKind
+from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound
 from multikueue.kube.informer import Change, Informer
 from worker_agent.reconnect import RECONNECT
@@ -176,7 +176,7 @@ class Queues:
 
     async def ask(self, wish: CloneWish) -> Standing:
         """Have a clone of this epoch, and say where it stands."""
-        clone = self._clones.store.object(wish.workload)
+        clone = self._find(wish)
         if clone is None:
             obstacle = await self._create(wish)
             return Standing(shortage=WAITS_IN_QUEUE, obstacle=obstacle)
@@ -187,16 +187,23 @@ class Queues:
             return Standing(shortage=f"{REMOVING_OLD_COPY}: of epoch {_epoch(clone)}")
         return _standing(clone)
 
-    async def deactivate(self, workload: Key) -> None:
+    async def deactivate(self, wish: CloneWish) -> None:
         """Have the worker's engine stop it for good."""
-        clone = self._clones.store.object(workload)
-        if clone is None or (clone.get("spec") or {}).get("active") is False:
+        clone = self._find(wish)
+        if clone is not None and (clone.get("spec") or {}).get("active") is not False:
+            await self._patch(clone, {"spec": {"active": False}})
+
+    async def adopt(self, wish: CloneWish, clone: Key, *, manager_uid: str) -> None:
+        """Give the clone that was made for that manager the marks of `wish`; a clone of anybody else is left alone."""
+        found = self._clones.store.object(clone)
+        if found is None or not self._assignment(found) or _manager(found) != manager_uid:
             return
-        body = {"metadata": {"uid": clone["metadata"]["uid"]}, "spec": {"active": False}}
-        try:
-            await self._client.patch(WORKLOADS, workload.name, body, namespace=workload.namespace, kind=PatchKind.MERGE)
-        except (NotFound, Conflict):
-            return
+        marks = {
+            ASSIGNMENT_ANNOTATION: wish.assignment,
+            EPOCH_ANNOTATION: str(wish.epoch),
+            MANAGER_UID_ANNOTATION: wish.manager_uid,
+        }
+        await self._patch(found, {"metadata": {"annotations": marks}})
 
     async def remove(self, assignment: str, *, manager_uid: str) -> None:
         """Remove the clones of an assignment that is gone, if that manager had them made."""
@@ -217,6 +224,18 @@ class Queues:
             labels = {**(metadata.get("labels") or {}), PREBUILT_WORKLOAD_LABEL: wish.workload.name}
             metadata = {**metadata, "labels": labels}
         return {**manifest, "metadata": metadata, "spec": spec}
+
+    def _find(self, wish: CloneWish) -> JsonObject | None:
+        """The clone of that name, or else one that was taken over and has the name that its former manager gave it."""
+        return self._clones.store.object(wish.workload) or self.clone_of(wish.assignment)
+
+    async def _patch(self, clone: JsonObject, body: JsonObject) -> None:
+        metadata = clone["metadata"]
+        guarded = {**body, "metadata": {**body.get("metadata", {}), "uid": metadata["uid"]}}
+        try:
+            await self._client.patch(WORKLOADS, metadata["name"], guarded, namespace=metadata["namespace"])
+        except (NotFound, Conflict):
+            return
 
     async def _create(self, wish: CloneWish) -> Obstacle | None:
         body = {
@@ -278,16 +297,24 @@ class Queues:
 
     def _on_clone(self, change: Change) -> None:
         name = self._assignment(change.row.object())
+        before = "" if change.old is None else self._assignment(change.old.object())
+        if before and before != name:
+            # It was taken over for another assignment.
+            self._unfile(before, change.key)
         if not name:
             return
         keys = self._by_assignment.setdefault(name, set())
         if change.new is not None:
             keys.add(change.key)
         else:
-            keys.discard(change.key)
-            if not keys:
-                del self._by_assignment[name]
+            self._unfile(name, change.key)
         self._changed(name)
+
+    def _unfile(self, name: str, key: Key) -> None:
+        keys = self._by_assignment.get(name, set())
+        keys.discard(key)
+        if not keys:
+            self._by_assignment.pop(name, None)
 
     def _on_queue(self, change: Change) -> None:
         if change.type != "MODIFIED":

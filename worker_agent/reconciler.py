@@ -71,6 +71,7 @@ class _Wish:
     jobs: Jobs | None
     demands: tuple[Demand, ...]
     clone: CloneWish
+    adopts: tuple[str, str] | None
 
 
 class Reconciler:
@@ -136,7 +137,9 @@ class Reconciler:
             self._outbox.put(name, obj["metadata"]["uid"], word, said=word_of(obj))
             return None
         job = wish.jobs.get(wish.job) if wish.jobs is not None else None
-        standing = await self._ask(wish, said, has_job=job is not None)
+        # What is taken over has been admitted here once; to ask for it again would be to make a second clone.
+        adopting = job is not None and self._facts(wish, job).adoptable
+        standing = None if adopting else await self._ask(wish, said, has_job=job is not None)
         taken = self._step(wish, job, said, standing)
         if taken.action is JobAction.CREATE and wish.jobs is not None:
             await self._create(wish, queued=standing is not None)
@@ -151,11 +154,9 @@ class Reconciler:
         if taken.action is not None and job is not None and wish.jobs is not None:
             if taken.action is JobAction.SUSPEND and self._queues.serves(wish.clone):
                 # Its engine would only resume a job that is suspended beside it.
-                await self._queues.deactivate(wish.clone.workload)
+                await self._queues.deactivate(wish.clone)
             else:
-                await self._act(
-                    wish.jobs, wish.job, wish.jobs.facts(job, assignment=name, manager_uid=wish.manager_uid), taken
-                )
+                await self._act(wish, job, taken)
         return self._again(wish, taken)
 
     def _read(self, obj: JsonObject) -> _Wish:
@@ -180,6 +181,7 @@ class Reconciler:
             jobs=jobs,
             demands=() if jobs is None else demands(jobs.integration.pod_sets(manifest)),
             clone=CloneWish.of(obj),
+            adopts=_adopts(spec.get("adopts")),
         )
 
     async def _ask(self, wish: _Wish, said: Word, *, has_job: bool) -> Standing | None:
@@ -193,13 +195,17 @@ class Reconciler:
             self._refuse(wish.job, standing.obstacle)
         if standing.halt is not None and has_job:
             # The hub decides where it runs next; a clone without a job may wait for its turn here again.
-            await self._queues.deactivate(wish.clone.workload)
+            await self._queues.deactivate(wish.clone)
         return standing
+
+    def _facts(self, wish: _Wish, job: JsonObject) -> JobFacts:
+        assert wish.jobs is not None, "a job that was found is of a kind that is known"
+        return wish.jobs.facts(job, assignment=wish.facts.name, manager_uid=wish.manager_uid, adopts=wish.adopts)
 
     def _step(self, wish: _Wish, job: JsonObject | None, said: Word, standing: Standing | None) -> Step:
         facts: JobFacts | None = None
-        if job is not None and wish.jobs is not None:
-            facts = wish.jobs.facts(job, assignment=wish.facts.name, manager_uid=wish.manager_uid)
+        if job is not None:
+            facts = self._facts(wish, job)
         obstacle = self._obstacle(wish)
         shortage, asked = "", wish.facts
         if standing is not None:
@@ -254,8 +260,8 @@ class Reconciler:
             found = await wish.jobs.look(wish.job)
             if found is None:
                 return
-            facts = wish.jobs.facts(found, assignment=wish.facts.name, manager_uid=wish.manager_uid)
-            if not facts.ours:
+            facts = self._facts(wish, found)
+            if not (facts.ours or facts.adoptable):
                 message = f'{found.get("kind", "a job")} "{wish.job}" is there already and is not of this assignment'
                 self._refuse(wish.job, Obstacle(NAME_CONFLICT, message))
         except NotFound:
@@ -280,7 +286,9 @@ class Reconciler:
         else:
             self._waiting.pop(name, None)
 
-    async def _act(self, jobs: Jobs, key: Key, facts: JobFacts, taken: Step) -> None:
+    async def _act(self, wish: _Wish, job: JsonObject, taken: Step) -> None:
+        assert wish.jobs is not None, "a job that was found is of a kind that is known"
+        jobs, key, facts = wish.jobs, wish.job, self._facts(wish, job)
         match taken.action:
             case JobAction.SUSPEND:
                 _log.info("job %s: told to stop", key)
@@ -288,6 +296,12 @@ class Reconciler:
             case JobAction.DELETE:
                 _log.info("job %s: removing the copy of epoch %d", key, facts.epoch)
                 await jobs.delete(key, facts.uid, ended=facts.end is not None)
+            case JobAction.ADOPT:
+                _log.info("job %s: taken over for assignment %s", key, wish.facts.name)
+                assert wish.adopts is not None, "there is something to take over"
+                manager_uid, _ = wish.adopts
+                await self._queues.adopt(wish.clone, jobs.workload(job), manager_uid=manager_uid)
+                await jobs.adopt(key, facts.uid, wish.manifest)
             case _:
                 return
 
@@ -342,3 +356,7 @@ class Reconciler:
             return
         _log.info("job %s: removed, assignment %s is gone", key, name)
         await jobs.delete(key, facts.uid, ended=facts.end is not None)
+
+
+def _adopts(adoption: JsonObject | None) -> tuple[str, str] | None:
+    return None if adoption is None else (str(adoption["managerUID"]), str(adoption["jobUID"]))

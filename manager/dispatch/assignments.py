@@ -24,6 +24,7 @@ from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent, assignment_name, mailbox_namespace
 from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from multikueue.core.keys import Key
+from multikueue.federation.facts import Adoption
 from multikueue.federation.wire import FINGERPRINT_ANNOTATION, cluster_label
 from multikueue.integrations.admission_infos import pod_set_infos
 from multikueue.integrations.protocol import JobIntegration, PodSetInfo, RemoteIdentity
@@ -42,6 +43,7 @@ class Dispatch:
     epoch: int
     policy: PartitionPolicy
     lease_seconds: int
+    adopts: Adoption | None = None
     verdicts: tuple[str, ...] = ()
 
 
@@ -101,6 +103,8 @@ def assignment(dispatch: Dispatch, cluster: str, *, intent: Intent = Intent.RESE
         body["workloadSpec"] = spec
         body["workloadLabels"] = labels | {ORIGIN_LABEL: dispatch.origin}
         body["workloadAnnotations"] = metadata.get("annotations") or {}
+    if dispatch.adopts is not None and dispatch.adopts.cluster == cluster:
+        body["adopts"] = {"managerUID": dispatch.adopts.manager_uid, "jobUID": dispatch.adopts.job_uid}
     if spec.get("priority") is not None:
         body["priority"] = spec["priority"]
     return {

@@ -29,9 +29,10 @@ from multikueue.api.resource import RESOURCE_FLAVORS
 from multikueue.core.conditions import TRUE
 from multikueue.core.keys import Key
 from multikueue.federation import messages
-from multikueue.federation.annotations import avoided_of, preferences_of, round_of
+from multikueue.federation.annotations import adoption_of, avoided_of, preferences_of, round_of
 from multikueue.federation.epochs import epoch_of
 from multikueue.federation.facts import (
+    Adoption,
     CheckFacts,
     ClusterFacts,
     Facts,
@@ -166,6 +167,7 @@ class Gatherer:
             preferences=self._preferences(annotations, gathered) if waits else Preferences(),
             waits_since=_waits_since(status, check) if waits else None,
             round=round_of(annotations) if waits else None,
+            adopts=self._adopts(annotations, status, gathered) if waits else None,
         )
         listed: tuple[str, ...] = ()
         if check is not None:
@@ -214,6 +216,13 @@ class Gatherer:
         job = load_job(self._context, gathered)
         of_job: dict[str, str] = {} if job is None else job["metadata"].get("annotations") or {}
         return preferences_of({**of_job, **annotations})
+
+    def _adopts(self, annotations: Mapping[str, str], status: Status, gathered: Gathered) -> Adoption | None:
+        """The copy that this very dispatch is to go on with."""
+        job = load_job(self._context, gathered)
+        found = None if job is None else adoption_of(job["metadata"].get("annotations") or {})
+        epoch = epoch_of((e.count for e in status.evictions), annotations)
+        return found if found is not None and found.epoch == epoch else None
 
     def _owner(self, owner: JsonObject | None, gathered: Gathered, *, pending: bool) -> OwnerFacts:
         if owner is None:

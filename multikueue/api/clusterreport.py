@@ -2,14 +2,17 @@
 """ClusterReport: what a worker cluster can do and has room for, as its agent tells it.
 
 One object named `agent` in the mailbox of the cluster; the agent writes its status on a change and each few
-seconds. It says nothing of single workloads: those are in the RemoteAssignments.
+seconds. It says nothing of single workloads: those are in the RemoteAssignments. What runs without an assignment of
+this management cluster is told page by page to who asks for it in `spec.recovery` (ADR 0010); the agent reads the spec
+in the answer to its own report, and needs no right beside that.
 """
 
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from multikueue.api.meta import Amount, Int32, Int64, KubeObject, Labels, Taint, Time, WireModel
+from multikueue.api.meta import Amount, Int32, Int64, JsonObject, KubeObject, Labels, Taint, Time, WireModel
 from multikueue.api.resource import CLUSTER_REPORTS
 from multikueue.api.schema import AGE, Column, Schema
 from multikueue.core.quantity import Quantity
@@ -60,6 +63,66 @@ class NodeCount(WireModel):
     total: Annotated[Int32, Schema(minimum=0)] = 0
 
 
+MAX_ORPHANS: Final = 100
+"""In one page; with their manifests they have to fit into an object."""
+BUCKETS: Final = 16
+
+
+class OrphanPhase(StrEnum):
+    """How far a copy is that has no assignment here."""
+
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    FINISHED = "Finished"
+
+
+class Orphan(WireModel):
+    """A copy that another management cluster had made, such as the one that this one replaces."""
+
+    api_version: Annotated[str, Schema(min_length=1, max_length=317)]
+    kind: Annotated[str, Schema(min_length=1, max_length=63)]
+    namespace: Annotated[str, Schema(min_length=1, max_length=63)]
+    name: Annotated[str, Schema(min_length=1, max_length=253)]
+    uid: Annotated[str, Schema(min_length=1, max_length=64)]
+    manager_uid: Annotated[str, Schema(max_length=64)] = Field("", alias="managerUID")
+    epoch: Annotated[Int64, Schema(minimum=0)] = 0
+    phase: Annotated[str, Schema(enum=OrphanPhase)]
+    manifest: Annotated[JsonObject, Schema(preserve_unknown=True, map_type="atomic")] = Field(default_factory=dict)
+    """Labels, annotations and spec, as they are there."""
+
+
+class Orphans(WireModel):
+    """How many such copies there are, and the page that was asked for last."""
+
+    total: Annotated[Int32, Schema(minimum=0)] = 0
+    request: Annotated[str, Schema(max_length=64)] = ""
+    next: Annotated[str, Schema(max_length=512)] = ""
+    """Where the next page begins; empty after the last one."""
+    items: Annotated[tuple[Orphan, ...], Schema(max_items=MAX_ORPHANS, list_type="atomic")] = ()
+
+
+class Recovery(WireModel):
+    """Asks for the page of orphans behind `after`, and has those with the uids of `discard` removed before."""
+
+    request: Annotated[str, Schema(min_length=1, max_length=64)]
+    after: Annotated[str, Schema(max_length=512)] = ""
+    discard: Annotated[tuple[str, ...], Schema(max_items=MAX_ORPHANS, list_type="atomic")] = ()
+
+
+class Resync(WireModel):
+    """Asks the agent to read its mailbox anew, and to say again what differs in these buckets."""
+
+    request: Annotated[str, Schema(min_length=1, max_length=64)]
+    buckets: Annotated[tuple[Int32, ...], Schema(max_items=BUCKETS, list_type="atomic")] = ()
+
+
+class ClusterReportSpec(WireModel):
+    """What is asked of the agent: `recovery` by an administrator, `resync` by the manager."""
+
+    recovery: Recovery | None = None
+    resync: Resync | None = None
+
+
 class ClusterReportStatus(WireModel):
     """The report."""
 
@@ -81,6 +144,10 @@ class ClusterReportStatus(WireModel):
     """How many assignments wait for room."""
     engine: Annotated[str, Schema(max_length=256)] = ""
     """Which queueing engine admits on the worker; empty when the agent's own ledger does."""
+    orphans: Orphans | None = None
+    """Copies of our origin that another management cluster had made; none are told of while there are none."""
+    digests: Annotated[tuple[str, ...], Schema(max_items=BUCKETS, list_type="atomic")] = ()
+    """Of the assignments as the agent sees them, by bucket of their names."""
     time: Time | None = None
 
 
@@ -96,4 +163,5 @@ class ClusterReport(KubeObject):
         AGE,
     )
 
+    spec: ClusterReportSpec = Field(default_factory=ClusterReportSpec)
     status: ClusterReportStatus = Field(default_factory=ClusterReportStatus)

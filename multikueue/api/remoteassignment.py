@@ -104,6 +104,13 @@ class AssignedPodSet(WireModel):
     tolerations: Annotated[tuple[Toleration, ...], Schema(list_type="atomic")] = ()
 
 
+class Adoption(WireModel):
+    """The copy that runs there already and is to be this workload's: a job of another management cluster (ADR 0010)."""
+
+    manager_uid: Annotated[str, Schema(min_length=1, max_length=64)] = Field(alias="managerUID")
+    job_uid: Annotated[str, Schema(min_length=1, max_length=64)] = Field(alias="jobUID")
+
+
 class RemoteAssignmentSpec(WireModel):
     """The wish."""
 
@@ -121,6 +128,7 @@ class RemoteAssignmentSpec(WireModel):
     pod_set_assignments: Annotated[tuple[AssignedPodSet, ...], Schema(max_items=18, list_type="atomic")] = ()
     partition_policy: Annotated[str, Schema(enum=PartitionPolicy, defaulted=True)] = PartitionPolicy.FAILOVER
     lease_seconds: Annotated[Int32, Schema(minimum=1)] | None = None
+    adopts: Adoption | None = None
 
 
 class RemoteFinished(WireModel):

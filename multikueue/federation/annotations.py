@@ -2,7 +2,8 @@
 """What annotations say about dispatch, and what dispatch keeps in annotations.
 
 Owns the reading of a user's wishes (pins, affinity, placement), of the weight of a cluster, and both directions of
-what must outlive a leader: the round of the incremental dispatcher and the clusters that failed a workload. What
+what must outlive a leader: the round of the incremental dispatcher, the clusters that failed a workload, and the copy
+that a recovery found. What
 cannot be read of our own notes is as if it were not there; of a user's wishes it is a problem that is told.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from multikueue.api.constants import (
+    ADOPTS_ANNOTATION,
     AVOIDED_ANNOTATION,
     CLUSTER_SELECTOR_ANNOTATION,
     CLUSTERS_ANNOTATION,
@@ -23,7 +25,7 @@ from multikueue.api.constants import (
 from multikueue.core.errors import BadInput
 from multikueue.core.selectors import parse_selector
 from multikueue.core.timestamps import format_time, parse_time
-from multikueue.federation.facts import Placement, Preferences, Round
+from multikueue.federation.facts import Adoption, Placement, Preferences, Round
 
 MAX_WEIGHT = 1000.0
 
@@ -83,6 +85,19 @@ def avoided_of(annotations: Mapping[str, str], now: datetime) -> dict[str, datet
 def avoided_text(avoided: Mapping[str, datetime]) -> str:
     """The annotation's value."""
     return " ".join(f"{cluster}={format_time(until)}" for cluster, until in sorted(avoided.items()))
+
+
+def adoption_of(annotations: Mapping[str, str]) -> Adoption | None:
+    """The copy of a job that is to be gone on with; None without one."""
+    parts = annotations.get(ADOPTS_ANNOTATION, "").split(" ")
+    if len(parts) != 4 or not all(parts) or not parts[3].isdigit():
+        return None
+    return Adoption(parts[0], parts[1], parts[2], int(parts[3]))
+
+
+def adoption_text(adoption: Adoption) -> str:
+    """The annotation's value."""
+    return f"{adoption.cluster} {adoption.manager_uid} {adoption.job_uid} {adoption.epoch}"
 
 
 def _time(text: str) -> datetime | None:

@@ -102,6 +102,17 @@ class Round:
     began: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A copy that runs on a cluster since before this management cluster was made, to be gone on with (ADR 0010)."""
+
+    cluster: str
+    manager_uid: str
+    job_uid: str
+    epoch: int
+    """The dispatch that it is for: what is evicted later goes wherever it may."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFacts:
     """The Workload on the management cluster.
@@ -132,6 +143,7 @@ class WorkloadFacts:
     waits_since: datetime | None = None
     """Since when nothing but a cluster is missing."""
     round: Round | None = None
+    adopts: Adoption | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

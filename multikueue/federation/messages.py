@@ -16,6 +16,7 @@ CONNECTED: Final = "Connected"
 CONNECTING: Final = "Connecting"
 CHECK_ACTIVE: Final = "The admission check is active"
 WAITING: Final = "Waiting for a worker cluster: "
+RUNS_THERE: Final = "runs it since before this management cluster was recovered, and is waited for"
 
 
 def admitted_on(cluster: str) -> str:

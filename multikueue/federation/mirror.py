@@ -31,6 +31,7 @@ class JobAction(StrEnum):
     CREATE = "Create"
     SUSPEND = "Suspend"
     DELETE = "Delete"
+    ADOPT = "Adopt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,8 @@ class JobFacts:
 
     uid: str
     ours: bool
+    adoptable: bool = False
+    """It is the one of another management cluster that this assignment is to go on with (ADR 0010)."""
     epoch: int = 0
     deleting: bool = False
     suspended: bool = False
@@ -159,6 +162,11 @@ def remove(job: JobFacts) -> JobAction | None:
 
 def _blocked(assignment: AssignmentFacts, job: JobFacts, said: Word) -> Step | None:
     """A Job of that name that is not the one of this epoch."""
+    if job.adoptable:
+        if assignment.intent is Intent.RESERVE:
+            # What runs has its room; it stays as it is until the hub has decided.
+            return Step(_say(said, PhaseEvent.ROOM_HELD))
+        return Step(said, JobAction.ADOPT)
     if said.phase is Phase.RUNNING and not (job.ours and job.epoch == assignment.epoch):
         return _vanished(said)  # ours was removed, and somebody made another in its place
     if not job.ours:

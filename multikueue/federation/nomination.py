@@ -25,7 +25,7 @@ from multikueue.federation.actions import (
 )
 from multikueue.federation.dispatchers.protocol import Nomination
 from multikueue.federation.dispatchers.registry import dispatcher
-from multikueue.federation.facts import Facts, Observation, WorkloadFacts
+from multikueue.federation.facts import ClusterFacts, Facts, Observation, WorkloadFacts
 from multikueue.federation.grants import choose, reservers
 
 
@@ -34,11 +34,17 @@ def nominate(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan:
     if not workload.others_ready:
         # A copy now would hold room on a worker while a check of this side may still take long or fail.
         return Plan(rule=Rule.NOT_YET, actions=tuple(Remove(cluster) for cluster in facts.observations))
-    winner = choose(workload, reservers(facts, workload))
+    refuses = workload.adopts is not None and _declined(facts, workload)
+    adopted = workload.adopts.cluster if workload.adopts is not None and not refuses else ""
+    holders = [o for o in reservers(facts, workload) if adopted in ("", o.cluster)]
+    winner = choose(workload, holders)
     if winner is not None:
         return _grant(facts, winner)
     candidates = tuple(cluster for cluster in facts.clusters if not waits.unusable(cluster, facts.avoided, now))
-    nomination = dispatcher(facts.settings.dispatcher)(workload, candidates, settings=facts.settings, now=now)
+    if adopted:
+        nomination = _adopting(adopted, candidates)
+    else:
+        nomination = dispatcher(facts.settings.dispatcher)(workload, candidates, settings=facts.settings, now=now)
     if nomination.grant:
         return _grant_at_once(facts, nomination)
     actions: list[Action] = []
@@ -47,7 +53,9 @@ def nominate(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan:
         observation = facts.observations.get(name)
         if name in usable and (observation is None or not _stands(observation, workload)):
             actions.append(Assign(name))
-    actions += (Remove(cluster) for cluster in facts.observations if cluster not in nomination.clusters)
+    # That a copy is not gone on with after all is known from the assignment that says so.
+    kept = {*nomination.clusters, *((workload.adopts.cluster,) if workload.adopts is not None and refuses else ())}
+    actions += (Remove(cluster) for cluster in facts.observations if cluster not in kept)
     waiting = (*_unusable(facts, now), *nomination.waiting, *_refusals(facts.observations.values()))
     changed = set(nomination.clusters) != set(workload.nominated)
     return Plan(
@@ -65,6 +73,20 @@ def nominate(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan:
         held_back=nomination.held_back,
         requeue_after=_earliest(nomination.requeue_after, _end_of_avoidance(facts, now)),
     )
+
+
+def _adopting(cluster: str, candidates: Iterable[ClusterFacts]) -> Nomination:
+    """The cluster that runs it already, and as long as that one may not be nominated, none."""
+    if any(candidate.name == cluster for candidate in candidates):
+        return Nomination(clusters=(cluster,))
+    return Nomination(clusters=(), waiting=(Waiting(cluster, messages.RUNS_THERE),))
+
+
+def _declined(facts: Facts, workload: WorkloadFacts) -> bool:
+    """Whether the cluster says that it does not go on with the copy after all."""
+    assert workload.adopts is not None
+    seen = facts.observations.get(workload.adopts.cluster)
+    return seen is not None and seen.epoch == workload.epoch and seen.says(Phase.REFUSED)
 
 
 def _grant(facts: Facts, winner: Observation) -> Plan:

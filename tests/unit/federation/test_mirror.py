@@ -52,6 +52,21 @@ def said(found: Step) -> tuple[Phase, str, JobAction | None]:
     [
         pytest.param(step(wish(), None, said=Word()), (Phase.RESERVED, "", None), id="room is held"),
         pytest.param(
+            step(wish(), job(ours=False, adoptable=True), said=Word(), shortage="cpu"),
+            (Phase.RESERVED, "", None),
+            id="a copy of a former management cluster has its room, and is left as it is before the grant",
+        ),
+        pytest.param(
+            step(wish(Intent.RUN), job(ours=False, adoptable=True, epoch=7), said=RESERVED),
+            (Phase.RESERVED, "", JobAction.ADOPT),
+            id="granted, it is taken over, whatever its epoch was",
+        ),
+        pytest.param(
+            step(wish(Intent.EVICT), job(ours=False, adoptable=True), said=RESERVED),
+            (Phase.RESERVED, "", JobAction.ADOPT),
+            id="told to stop before it was taken over, it is taken over first",
+        ),
+        pytest.param(
             step(wish(), None, said=Word(), shortage="cpu"), (Phase.PENDING, NO_ROOM, None), id="there is no room"
         ),
         pytest.param(
