@@ -227,7 +227,7 @@ class Engine(World):
         self.waiting.wake(now)
 
     def _flush(self, until: datetime | None, now: datetime) -> None:
-        for is_cohort, name in self.flushes.take(until):
+        for is_cohort, name in self.flushes.take(until, now):
             node = (self.forest.cohorts if is_cohort else self.forest.queues).get(name)
             # An edit within the window may have closed a cycle: such trees are not flushed.
             for queue in node.all_queues() if node is not None and not node.in_cycle else ():

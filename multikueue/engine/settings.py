@@ -104,4 +104,5 @@ class Settings:
     exclude_resource_prefixes: tuple[str, ...] = ()
     transformations: tuple[Transformation, ...] = ()
     flush_window_seconds: float = 1.0
+    flush_gather_seconds: float = 0.02
     gates: Gates = Gates()

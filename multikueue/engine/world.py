@@ -49,7 +49,9 @@ class World:
         self.counter = RequestCounter(settings)
         self.reservations = Reservations(settings)
         self.waiting = Waiting(settings=settings, knowledge=self.knowledge, counter=self.counter, live=self.live)
-        self.flushes = FlushRequests(settings.flush_window_seconds)
+        self.flushes = FlushRequests(
+            window_seconds=settings.flush_window_seconds, gather_seconds=settings.flush_gather_seconds
+        )
         self.second_pass = SecondPassQueue()
         self.active: dict[str, bool] = {}
         self.workloads: dict[Key, Workload] = {}

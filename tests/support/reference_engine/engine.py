@@ -38,6 +38,7 @@ class ReferenceEngine(Nomination, Preemption):
         self.hashes: dict[str, dict[str, QuotaReservedReason]] = {}
         self.sticky: dict[str, Key] = {}
         self.flushes: dict[Node, datetime] = {}
+        self.flushed: dict[Node, datetime] = {}
         self.counter = RequestCounter(settings)
         self.number = 0
         self.reservations = 0
@@ -64,7 +65,9 @@ class ReferenceEngine(Nomination, Preemption):
     def request(self, node: Node, now: datetime) -> None:
         tree = Tree(self.queues.values(), self.cohorts.values())
         if node in tree.parents and not tree.cyclic(node):
-            self.flushes.setdefault(tree.root(node), now + timedelta(seconds=self.settings.flush_window_seconds))
+            root, window = tree.root(node), timedelta(seconds=self.settings.flush_window_seconds)
+            soon = now + timedelta(seconds=self.settings.flush_gather_seconds)
+            self.flushes.setdefault(root, max(soon, self.flushed[root] + window) if root in self.flushed else soon)
 
     def upsert_flavor(self, value: Flavor, now: datetime) -> None:
         old = self.flavors.get(value.name)
@@ -227,6 +230,7 @@ class ReferenceEngine(Nomination, Preemption):
         for root, moment in sorted(self.flushes.items()):
             if moment <= now:
                 del self.flushes[root]
+                self.flushed[root] = moment
                 self._flush(root, now)
         for item in self.items.values():
             if item.waits and item.parked and item.backing_off and backoff_expired(item.value, now):
