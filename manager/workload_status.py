@@ -28,8 +28,8 @@ from multikueue.core import conditions
 from multikueue.core.conditions import Condition
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_time, parse_time
-from multikueue.kube.client import KubeClient
-from multikueue.kube.errors import Conflict, NotFound
+from multikueue.kube.client import KubeClient, PatchKind
+from multikueue.kube.errors import Conflict, Invalid, NotFound
 
 OWNED_CONDITIONS: Final = frozenset(
     {
@@ -244,15 +244,38 @@ class StatusWriter:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 workload = await self._live(key)
+            except Invalid:
+                if attempt == _ATTEMPTS - 1 or not old.nominated or new.nominated:
+                    raise
+                # A nomination of another field manager stays when we apply none, and bars the name of a cluster.
+                workload = await self._withdraw_nomination(key, workload)
             else:
                 self._workloads.observe(answer)
                 workload = _decoded(answer)
+                if not new.nominated and workload["status"].get("nominatedClusterNames"):
+                    workload = await self._withdraw_nomination(key, workload)
                 if completion is not None and new is not decided:
                     completion.completed(workload, old, new)
                 for tell in (*([written] if written is not None else []), *self._written):
                     tell(workload, old, new)
                 return workload
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _withdraw_nomination(self, key: Key, workload: JsonObject) -> JsonObject:
+        """The object without the clusters that somebody else nominated, or as it is live when it has changed."""
+        patch = {
+            "metadata": {"resourceVersion": workload["metadata"]["resourceVersion"]},
+            "status": {"nominatedClusterNames": None},
+        }
+        try:
+            answer = await self._client.patch(
+                WORKLOADS, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE, subresource="status"
+            )
+        except (Conflict, NotFound):
+            # Who changed it meanwhile is heard by the cache, and it is decided again then.
+            return await self._live(key) or workload
+        self._workloads.observe(answer)
+        return _decoded(answer)
 
     async def _live(self, key: Key) -> JsonObject | None:
         try:

@@ -13,7 +13,7 @@ import pytest
 from multikueue.api.constants import ADMISSION_FIELD_MANAGER
 from multikueue.api.resource import CLUSTER_QUEUES, EVENTS, JOBS, WORKLOAD_PRIORITY_CLASSES, WORKLOADS
 from multikueue.core.keys import Key
-from multikueue.kube.client import KubeClient
+from multikueue.kube.client import KubeClient, PatchKind
 from tests.component.dispatch.test_dispatch import Scene, cluster_says, managed, scene
 from tests.support.managers import condition, eventually, finish_pods, get, make_job, make_queue, wait_condition
 from tests.support.workers import KUEUE, SCALED_DOWN, check_of, running_status
@@ -37,7 +37,7 @@ async def nominated(scene: Scene) -> list[str]:
 
 
 async def say(scene: Scene, key: Key, **status: Any) -> None:
-    """Change the Workload's status as a program of the user's does, with the field manager that the rules allow."""
+    """Change the Workload's status as a program of the user's does that shares the manager's field manager."""
     found = await scene.workload()
     assert found is not None
     metadata = {"name": key.name, "namespace": key.namespace, "resourceVersion": found["metadata"]["resourceVersion"]}
@@ -147,6 +147,32 @@ async def test_d2_nothing_is_sent_before_a_program_of_the_users_nominates(scene:
         await scene.w2.say(key, "Evicted", message="gone", jobStatus={"active": 0}, jobUID="r")
         workload = await wait_condition(scene.client, "j", "Evicted", namespace=scene.namespace)
         assert not workload["status"].get("clusterName")
+        assert not workload["status"].get("nominatedClusterNames")
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        pytest.param({"kind": PatchKind.MERGE}, id="by a merge patch"),
+        pytest.param({"manager": "example.com"}, id="by an apply of its own field manager"),
+    ],
+)
+async def test_d2_who_nominates_may_own_the_field(scene: Scene, own: dict[str, Any]) -> None:
+    async with managed(scene, settings=dispatched_by("example.com/own")):
+        key = await scene.submit()
+        await scene.check("Pending")
+        nomination = {"status": {"nominatedClusterNames": [scene.w2.name]}}
+        write = scene.client.patch
+        if "manager" in own:
+            write = scene.client.apply  # type: ignore[assignment]
+            nomination |= {"apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind}
+            nomination["metadata"] = {"name": key.name, "namespace": key.namespace}
+        await write(WORKLOADS, key.name, nomination, namespace=key.namespace, subresource="status", **own)
+        await scene.w2.assigned(key)
+        await scene.w2.say(key, "Reserved")
+        await scene.w2.assigned(key, intent="Run")
+        workload = await scene.check("Ready")
+        assert workload["status"]["clusterName"] == scene.w2.name
         assert not workload["status"].get("nominatedClusterNames")
 
 
