@@ -39,14 +39,19 @@ _BACKOFF: Final = Backoff(base=5.0, factor=2.0, cap=320.0)
 _ATTEMPTS: Final = 7  # the back-off grows no further after that many failures
 
 
+def _connect(config: ClusterConfig, context: ManagerContext) -> KubeClient:
+    return KubeClient(config, clock=context.clock, user_agent="multikueue-push")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings:
-    """Times of the push carrier; tests scale them down."""
+    """Times of the push carrier, and how it connects; tests scale them down, and have a network of their own."""
 
     rhythm: Rhythm = field(default_factory=lambda: Rhythm(renew_seconds=5.0, lease_seconds=20, report_seconds=10.0))
     backoff: Backoff = _BACKOFF
     first_read_seconds: float = 60.0
     """How long reading all jobs of a cluster may take before it counts as hung."""
+    connect: Callable[[ClusterConfig, ManagerContext], KubeClient] = _connect
 
 
 class PushHosts:
@@ -182,7 +187,7 @@ class _Host:
         """One connection, from the first request to its loss; gives what ended it."""
         settings = self._settings
         try:
-            async with KubeClient(self._config, clock=self._context.clock, user_agent="multikueue-push") as client:
+            async with settings.connect(self._config, self._context) as client:
                 self._client = client
                 with anyio.fail_after(settings.rhythm.lease_seconds):
                     await client.request("GET", "/readyz")

@@ -21,20 +21,26 @@ from typing import Final
 
 from tests.simulation import federation
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.nominator import DISPATCHER
 from tests.simulation.play import Outcome, play
 from tests.simulation.scenario import draw
 from tests.simulation.seeds import Run, outcomes
 
 _ADDR_NO_RANDOMIZE: Final = 0x0040000
+_WARM_UP: Final = (1, 2)
 DISPATCHERS: Final = {
     "all-at-once": "kueue.x-k8s.io/multikueue-dispatcher-all-at-once",
     "incremental": "kueue.x-k8s.io/multikueue-dispatcher-incremental",
     "capacity": "multikueue.io/dispatcher-capacity",
+    "external": DISPATCHER,
 }
 
 
 def runner(*, dispatcher: str = "", mutant: str = "") -> Run:
     """What plays a seed; without a dispatcher the seeds take turns with all of them."""
+    for seed in _WARM_UP:
+        # What is imported, compiled and cached on its first use is there for all seeds then.
+        play(draw(seed), federation.build_servers(), dispatcher=DISPATCHERS["capacity"])
     servers = federation.build_servers()
     names = [DISPATCHERS[dispatcher]] if dispatcher else list(DISPATCHERS.values())
 
@@ -57,11 +63,11 @@ def main() -> int:
     flags.add_argument("--replay", type=int, metavar="SEED", help="play one seed and print its story")
     flags.add_argument("--log", action="store_true", help="with --replay: what the processes log, too")
     options = flags.parse_args()
-    if not options.log:
-        logging.disable(logging.CRITICAL)
-    else:
-        logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
+    logging.disable(logging.CRITICAL)
     run = runner(dispatcher=options.dispatcher, mutant=options.mutant)
+    if options.log:
+        logging.disable(logging.NOTSET)
+        logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
     if options.replay is not None:
         return _told(next(outcomes(run, [options.replay], jobs=1)))
     began = monotonic()

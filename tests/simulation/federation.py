@@ -9,7 +9,8 @@ first, so that it cannot say goodbye.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import base64
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from random import Random
 from typing import Any, Final
@@ -19,16 +20,20 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from manager.app import Manager
+from manager.context import ManagerContext
 from manager.dispatch.controller import DispatchController
+from manager.dispatch.push_hosts import PushSettings
 from manager.options import Options
 from multikueue.api import configuration
-from multikueue.api.constants import AGENT_GROUP
+from multikueue.api.constants import AGENT_GROUP, TRANSPORT_ANNOTATION, Transport
 from multikueue.api.crds import manifests
 from multikueue.devcluster import enrolment
 from multikueue.devcluster.apiserver.requests import LOOPBACK, MASTERS, Answer, Request, User
 from multikueue.devcluster.apiserver.server import ApiServer
+from multikueue.kube.client import KubeClient
+from multikueue.kube.credentials import ClusterConfig
 from tests.simulation.network import Link, SimClient
-from tests.simulation.virtual_time import SimClock
+from tests.simulation.virtual_time import SimClock, VirtualLoop
 from worker_agent.app import Agent
 
 Object = dict[str, Any]
@@ -36,16 +41,30 @@ Object = dict[str, Any]
 NAMESPACE: Final = "team"
 ADMIN: Final = User("admin", (MASTERS, "system:authenticated"))
 MOST_WORKERS: Final = 5
+PRIORITIES: Final = {"low": -10, "high": 10}
+GROUP: Final = "/apis/kueue.x-k8s.io/v1beta2"
+SECRETS: Final = "/api/v1/namespaces/kueue-system/secrets"
+USER_JOBS: Final = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 _SETTINGS: Final = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 multiKueue: {workerLostTimeout: 30s, gcInterval: 20s, dispatcherName: %s}
-leaderElection: {leaderElect: true, leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 5s}
+leaderElection: {leaderElect: true, leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 8s}
 """
 
 
 def build_servers() -> dict[str, ApiServer]:
     """A hub and the most workers that a seed may have, with definitions and what administrators make."""
+
+    async def build() -> dict[str, ApiServer]:
+        made = _servers()
+        await asyncio.sleep(1.0)  # what they do in their own turn is done
+        return made
+
+    return VirtualLoop().run_until_complete(build())
+
+
+def _servers() -> dict[str, ApiServer]:
     made = {"hub": _server()}
     for definition in manifests():
         create(made["hub"], "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
@@ -110,7 +129,6 @@ def _create_node(worker: ApiServer) -> None:
 
 
 def _create_queue(hub: ApiServer) -> None:
-    group = "/apis/kueue.x-k8s.io/v1beta2"
     for namespace in (NAMESPACE, "kueue-system"):
         create(hub, "/api/v1/namespaces", {"metadata": {"name": namespace}})
     parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
@@ -118,39 +136,58 @@ def _create_queue(hub: ApiServer) -> None:
     flavor = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": "6"}]}
     queue = {
         "namespaceSelector": {},
+        "preemption": {"withinClusterQueue": "LowerPriority"},
         "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}],
         "admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]},
     }
-    for path, name, spec in (
-        ("resourceflavors", "default", {}),
-        ("admissionchecks", "mk", check),
-        ("clusterqueues", "queue", queue),
-        (f"namespaces/{NAMESPACE}/localqueues", "queue", {"clusterQueue": "queue"}),
+    for path, kind, name, spec in (
+        ("resourceflavors", "ResourceFlavor", "default", {}),
+        ("admissionchecks", "AdmissionCheck", "mk", check),
+        ("clusterqueues", "ClusterQueue", "queue", queue),
+        (f"namespaces/{NAMESPACE}/localqueues", "LocalQueue", "queue", {"clusterQueue": "queue"}),
     ):
-        create(hub, f"{group}/{path}", _kueue(path.rpartition("/")[2], name, spec))
+        create(hub, f"{GROUP}/{path}", _kueue(kind, name, spec=spec))
+    for name, value in PRIORITIES.items():
+        create(hub, f"{GROUP}/workloadpriorityclasses", _kueue("WorkloadPriorityClass", name, value=value))
 
 
-def create_clusters(hub: ApiServer, names: tuple[str, ...]) -> None:
+def create_clusters(hub: ApiServer, names: tuple[str, ...], *, pushed: Iterable[str]) -> None:
     """The clusters of one seed, and the config that lists them."""
-    group = "/apis/kueue.x-k8s.io/v1beta2"
     for name in names:
-        secret, cluster = enrolment.manifests(name)
-        create(hub, "/api/v1/namespaces/kueue-system/secrets", secret)
-        create(hub, f"{group}/multikueueclusters", cluster)
-    create(hub, f"{group}/multikueueconfigs", _kueue("multikueueconfigs", "all", {"clusters": list(names)}))
+        create_cluster(hub, name, pushed=name in pushed)
+    create(hub, f"{GROUP}/multikueueconfigs", _kueue("MultiKueueConfig", "all", spec={"clusters": list(names)}))
 
 
-_KINDS: Final = {
-    "resourceflavors": "ResourceFlavor",
-    "admissionchecks": "AdmissionCheck",
-    "clusterqueues": "ClusterQueue",
-    "localqueues": "LocalQueue",
-    "multikueueconfigs": "MultiKueueConfig",
-}
+def create_cluster(hub: ApiServer, name: str, *, pushed: bool) -> None:
+    """What an administrator makes for one cluster."""
+    secret, cluster = enrolment.manifests(name)
+    if pushed:
+        # A server of which nobody has to check a certificate: making the checks ready costs as much as the seed.
+        plain = base64.b64decode(secret["data"]["kubeconfig"]).replace(b"https:", b"http:")
+        secret["data"]["kubeconfig"] = base64.b64encode(plain).decode()
+        cluster["metadata"]["annotations"][TRANSPORT_ANNOTATION] = Transport.PUSH.value
+    create(hub, SECRETS, secret)
+    create(hub, f"{GROUP}/multikueueclusters", cluster)
 
 
-def _kueue(plural: str, name: str, spec: Object) -> Object:
-    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": _KINDS[plural], "metadata": {"name": name}, "spec": spec}
+def registration(name: str) -> Object:
+    """What lets a cluster in, and takes its work away."""
+    return {
+        "apiVersion": "multikueue.io/v1alpha1",
+        "kind": "ClusterRegistration",
+        "metadata": {"name": name},
+        "spec": {"accepted": True},
+    }
+
+
+def delete_cluster(hub: ApiServer, name: str) -> None:
+    """Take all of that away."""
+    call(hub, "DELETE", f"{GROUP}/multikueueclusters/{name}")
+    call(hub, "DELETE", f"{SECRETS}/{name}-kubeconfig")
+
+
+def _kueue(kind: str, name: str, **content: object) -> Object:
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, **content}
 
 
 class Process:
@@ -198,8 +235,16 @@ class Process:
             self.failure = task.exception() or RuntimeError(f"{self.name} ended by itself")
 
 
-def manager(name: str, hub: Link, clock: SimClock, random: Random, *, dispatcher: str) -> Process:
-    """A manager; several may compete for the lease."""
+def manager(
+    name: str, hub: Link, clock: SimClock, random: Random, *, dispatcher: str, pushes: Mapping[str, Link]
+) -> Process:
+    """A manager; several may compete for the lease. It reaches the clusters of `pushes` itself."""
+
+    def connect(config: ClusterConfig, context: ManagerContext) -> KubeClient:
+        return SimClient(pushes[config.name], ADMIN, clock=context.clock, random=context.random)
+
+    def dispatch(context: ManagerContext) -> DispatchController:
+        return DispatchController(context, push=PushSettings(connect=connect))
 
     async def body(number: int) -> None:
         options = Options(
@@ -207,11 +252,9 @@ def manager(name: str, hub: Link, clock: SimClock, random: Random, *, dispatcher
         )
         async with SimClient(hub, ADMIN, clock=clock, random=random) as client:
             settings = configuration.load(_SETTINGS % dispatcher)
-            await Manager(
-                settings, client, options=options, clock=clock, random=random, dispatch=DispatchController
-            ).run()
+            await Manager(settings, client, options=options, clock=clock, random=random, dispatch=dispatch).run()
 
-    return Process(name, [hub], body)
+    return Process(name, [hub, *pushes.values()], body)
 
 
 def agent(name: str, hub: Link, worker: Link, clock: SimClock, random: Random) -> Process:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from multikueue.api.constants import EPOCH_ANNOTATION, ORIGIN_LABEL
+from multikueue.api.constants import EPOCH_ANNOTATION, ORIGIN_LABEL, PREBUILT_WORKLOAD_LABEL
 from multikueue.devcluster.apiserver.storage.entry import Event
 from tests.simulation.pods import JOBS, Copy, Pods
 
@@ -27,7 +27,7 @@ class Violated(Exception):
 
 @dataclass(slots=True)
 class Record:
-    """What is known of one workload, by the name of its job."""
+    """What is known of one workload, by its name."""
 
     cluster: str = ""
     epoch: int = 0
@@ -45,6 +45,10 @@ class Watcher:
     story: list[str] = field(default_factory=list)
     problem: str = ""
     records: dict[str, Record] = field(default_factory=dict)
+    of_job: dict[str, str] = field(default_factory=dict)
+    """The name of the workload of a job, by the job's uid."""
+    begun: dict[str, int] = field(default_factory=dict)
+    """The epoch in which an assignment was made, by its uid."""
 
     def tell(self, line: str) -> None:
         """One line of the story."""
@@ -71,7 +75,7 @@ class Watcher:
             return
         if event.old is None:
             epoch = int(job["metadata"]["annotations"][EPOCH_ANNOTATION])
-            record = self._record(name)
+            record = self._record(job["metadata"]["annotations"][PREBUILT_WORKLOAD_LABEL])
             self.tell(f"{cluster}: job {name} is made, epoch {epoch}")
             if epoch < record.started.get(cluster, 0):
                 self._violated(f"{cluster}: an assignment of old epoch {epoch} made job {name}")
@@ -91,7 +95,7 @@ class Watcher:
             there
             for there, pods in self.pods.items()
             for other in pods.copies.values()
-            if other.live and other.key == copy.key
+            if other.live and other.workload == copy.workload
         ]
         if len(live) > 1:
             self._violated(f"fenced {name} runs on {' and '.join(sorted(live))} at once")
@@ -100,8 +104,10 @@ class Watcher:
         if event.entry is None:
             return
         workload = event.entry.parse()
-        name = _owner(workload)
-        record = self._record(name)
+        owner = workload["metadata"]["ownerReferences"][0]
+        name: str = owner["name"]
+        self.of_job[owner["uid"]] = workload["metadata"]["name"]
+        record = self._record(workload["metadata"]["name"])
         status: Object = workload.get("status") or {}
         cluster: str = status.get("clusterName") or ""
         if cluster != record.cluster:
@@ -111,10 +117,20 @@ class Watcher:
             if not cluster and not _evicted(event) and not _true(status, "Finished"):
                 self._violated(f"{name} lost its cluster {record.cluster} without an eviction")
             record.cluster = cluster
+            if cluster:
+                self._grant(name, record, status)
         before = (event.old.parse().get("status") or {}) if event.old is not None else {}
         for kind in ("QuotaReserved", "Admitted", "Evicted", "Finished"):
             if _true(status, kind) != _true(before, kind):
                 self.tell(f"hub: {name} {kind} is {_true(status, kind)}: {_message(status, kind)}")
+
+    def _grant(self, name: str, record: Record, status: Object) -> None:
+        """The API is what decides: whoever is written there has it, and nobody else in this epoch."""
+        epoch = 1 + sum(each["count"] for each in (status.get("schedulingStats") or {}).get("evictions") or ())
+        if record.granted.setdefault(epoch, record.cluster) != record.cluster:
+            self._violated(f"{name} is granted to {record.granted[epoch]} and to {record.cluster} in epoch {epoch}")
+        if not _true(status, "QuotaReserved"):
+            self._violated(f"{name} is granted to {record.cluster} without quota")
 
     def _assignment(self, event: Event) -> None:
         if event.entry is None:
@@ -124,11 +140,16 @@ class Watcher:
         name: str = spec["job"]["name"]
         cluster = assignment["metadata"]["namespace"].removeprefix("mk-")
         before = event.old.parse() if event.old is not None else None
+        if before is None:
+            self.begun[assignment["metadata"]["uid"]] = spec["epoch"]
         word = assignment.get("status") or {}
         said = (word.get("epoch"), word.get("phase"), word.get("reason"))
         old = ((before or {}).get("status")) or {}
         if said != (old.get("epoch"), old.get("phase"), old.get("reason")):
             self.tell(f"hub: {cluster} says of {name}: epoch {said[0]} {said[1]} {said[2] or ''}".rstrip())
+            began = self.begun[assignment["metadata"]["uid"]]
+            if word and said[0] < began:
+                self._violated(f"a word of {cluster} about epoch {said[0]} of {name} stands for epoch {began}")
         if before is not None and (before["spec"]["intent"], before["spec"]["epoch"]) == (
             spec["intent"],
             spec["epoch"],
@@ -138,10 +159,10 @@ class Watcher:
         if before is not None and spec["epoch"] < before["spec"]["epoch"]:
             self._violated(f"the epoch of {name} on {cluster} went back to {spec['epoch']}")
         if spec["intent"] == "Run":
-            record = self._record(name)
-            granted = record.granted.setdefault(spec["epoch"], cluster)
+            record = self._record(spec["workload"]["name"])
+            granted = record.granted.get(spec["epoch"], "nobody")
             if granted != cluster:
-                self._violated(f"{name} is granted to {granted} and to {cluster} in epoch {spec['epoch']}")
+                self._violated(f"{name} is to run on {cluster}, and epoch {spec['epoch']} was granted to {granted}")
 
     def _user_job(self, event: Event) -> None:
         if event.entry is None or event.old is None:
@@ -151,7 +172,7 @@ class Watcher:
         ):
             name = event.key.rpartition("/")[2]
             self.tell(f"hub: job {name} is complete")
-            record = self._record(name)
+            record = self._record(self.of_job[event.value()["metadata"]["uid"]])
             epoch = max(record.granted, default=0)
             pods = self.pods.get(record.granted.get(epoch, ""))
             ends = [copy for copy in pods.copies.values() if copy.key == event.key] if pods is not None else []
@@ -166,12 +187,6 @@ class Watcher:
     def _violated(self, text: str) -> None:
         self.tell(f"VIOLATED: {text}")
         self.problem = self.problem or text
-
-
-def _owner(workload: Object) -> str:
-    owners = workload["metadata"].get("ownerReferences") or [{"name": workload["metadata"]["name"]}]
-    name: str = owners[0]["name"]
-    return name
 
 
 def _true(status: Object, kind: str) -> bool:

@@ -27,6 +27,7 @@ from multikueue.kube.client import KubeClient
 from multikueue.kube.credentials import ClusterConfig
 from multikueue.kube.tls import TlsSource
 
+_EVENTS: Final = "/apis/events.k8s.io/"  # taken and not kept: nobody here reads what is told to people
 _TCP_PATIENCE: Final = 30.0  # a connection whose link is cut for longer is gone when the link is back
 
 
@@ -60,6 +61,8 @@ class Link:
         self.slowest = 0.02
         self.loss = 0.0
         self.duplicates = 0.0
+        self.latest = 2.0
+        """Seconds after which a duplicate may still come."""
         self.dead = False
         """Whether the process at this end was killed: nothing that it sends arrives."""
         self._cut_at: float | None = None
@@ -137,6 +140,9 @@ class _Sink:
     def write(self, chunk: bytes) -> None:
         """Send a chunk after the ones before it."""
         self._send(chunk)
+
+    async def drained(self) -> None:
+        """At once: nothing is ever left unread."""
 
     def close(self) -> None:
         """End in order."""
@@ -284,8 +290,8 @@ class _Session:
         if not link.server.up:
             raise aiohttp.ServerDisconnectedError("the server is gone")
         if link.duplicates and request.method in ("PUT", "PATCH", "DELETE") and link.random.random() < link.duplicates:
-            asyncio.get_running_loop().call_later(link.random.random() * 2.0, self._again, request)
-        reply = self._handle(request)
+            asyncio.get_running_loop().call_later(link.random.random() * link.latest, self._again, request)
+        reply = Answer(201, request.body) if request.path.startswith(_EVENTS) else self._handle(request)
         if isinstance(reply, Coroutine):
             reply = await reply
         if reply is None:

@@ -16,22 +16,29 @@ from random import Random
 from typing import Any, Final
 
 from manager import app
-from multikueue.api.constants import ORIGIN_LABEL
+from multikueue.api.constants import ORIGIN_LABEL, PRIORITY_CLASS_LABEL
 from multikueue.devcluster.apiserver.server import ApiServer
 from tests.simulation import federation
-from tests.simulation.federation import NAMESPACE, Process, call, create, job
+from tests.simulation.federation import GROUP, NAMESPACE, USER_JOBS, Process, call, create, job
 from tests.simulation.garbage import GarbageCollector
 from tests.simulation.invariants import Watcher
 from tests.simulation.network import Link, Server
+from tests.simulation.nominator import DISPATCHER, Nominator
 from tests.simulation.pods import JOBS, Pods
-from tests.simulation.scenario import HEALED, Mishap, Scenario, Trouble
+from tests.simulation.scenario import Mishap, Scenario, Trouble, Work
 from tests.simulation.virtual_time import SimClock, VirtualLoop
 
 Object = dict[str, Any]
 
 _PATIENCE: Final = 900.0  # seconds after the healing in which everything has to end
-_KUEUE: Final = "/apis/kueue.x-k8s.io/v1beta2"
-_USER_JOBS: Final = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+_HURRY: Final = 10.0  # how long a job may run when nothing goes wrong any more
+_ORDINARY: Final = {"slowest": 0.02, "loss": 0.0, "duplicates": 0.0, "latest": 2.0}
+_BAD: Final[dict[Trouble, dict[str, float]]] = {
+    Trouble.SLOW: {"slowest": 4.0},
+    Trouble.LOSSY: {"loss": 0.25},
+    Trouble.DUPLICATING: {"duplicates": 0.25},
+    Trouble.REPEATING: {"duplicates": 0.5, "latest": 15.0},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +55,28 @@ class Outcome:
 class Play:
     """A running seed."""
 
-    def __init__(self, scenario: Scenario, apis: dict[str, ApiServer], *, loop: VirtualLoop, dispatcher: str) -> None:
+    def __init__(
+        self, scenario: Scenario, apis: dict[str, ApiServer], watcher: Watcher, *, loop: VirtualLoop, dispatcher: str
+    ) -> None:
         self.scenario = scenario
         self.loop = loop
         self.random = Random(scenario.seed ^ 0x5EED)
-        self.policies = {work.name: work.policy for work in scenario.jobs}
-        self.watcher = Watcher(now=loop.time, policy=lambda name: self.policies.get(name, ""))
+        self.watcher = watcher
         self.servers = {name: Server(name, apis[name]) for name in ("hub", *scenario.workers)}
         self.deleted: set[str] = set()
+        self._out_of_config: list[str] = []
+        self._removed: dict[str, float] = {}
         seconds = {work.name: work.seconds for work in scenario.jobs}
         for name, server in self.servers.items():
             world = server.api.world
             world.rng = Random(self.random.getrandbits(64))
             world.clock = self._clock(name)
             if name == "hub":
-                federation.create_clusters(server.api, scenario.workers)
+                federation.create_clusters(server.api, scenario.workers, pushed=scenario.pushed)
                 world.store.listen(self.watcher.on_hub_write)
                 world.store.listen(GarbageCollector(server, self.random).on_write)
+                if dispatcher == DISPATCHER:
+                    world.store.listen(Nominator(server, self.random, clusters=scenario.workers).on_write)
             else:
                 world.store.listen(partial(self.watcher.on_worker_write, name))
                 self.watcher.pods[name] = Pods(
@@ -72,7 +84,7 @@ class Play:
                 )
         self.links: dict[tuple[str, str], Link] = {}
         self.processes = {name: self._process(name, dispatcher) for name in ("manager", "manager-2")}
-        self.processes |= {name: self._agent(name) for name in scenario.workers}
+        self.processes |= {name: self._agent(name) for name in scenario.workers if name not in scenario.pushed}
 
     async def run(self) -> None:
         """Play to the end; what went wrong is in the watcher."""
@@ -95,18 +107,21 @@ class Play:
                 await process.kill()
 
     async def _until_healed(self) -> None:
-        while self.loop.time() < HEALED and not self._broken():
+        while self.loop.time() < self.scenario.healed and not self._broken():
             await asyncio.sleep(1.0)
+        self.watcher.tell("nothing goes wrong any more")
         for link in self.links.values():
             link.heal()
-            link.slowest, link.loss, link.duplicates = 0.02, 0.0, 0.0
+            _make(link, _ORDINARY)
+        for pods in self.watcher.pods.values():
+            pods.hurry(_HURRY)
 
     async def _until_done(self) -> None:
         while not self._broken():
             left = self._left()
             if not left:
                 return
-            if self.loop.time() > HEALED + _PATIENCE:
+            if self.loop.time() > self.scenario.healed + _PATIENCE:
                 self.watcher.problem = f"never ends: {'; '.join(left)}"
                 return
             await asyncio.sleep(2.0)
@@ -152,7 +167,11 @@ class Play:
 
     def _process(self, name: str, dispatcher: str) -> Process:
         own = Random(self.random.getrandbits(64))
-        return federation.manager(name, self._link(name, "hub"), self._clock(name), own, dispatcher=dispatcher)
+        pushes = {
+            worker: self._link(name, worker) for worker in self.scenario.workers if worker in self.scenario.pushed
+        }
+        hub = self._link(name, "hub")
+        return federation.manager(name, hub, self._clock(name), own, dispatcher=dispatcher, pushes=pushes)
 
     def _agent(self, name: str) -> Process:
         own = Random(self.random.getrandbits(64))
@@ -163,17 +182,20 @@ class Play:
     async def _create(self, name: str) -> None:
         work = next(work for work in self.scenario.jobs if work.name == name)
         await asyncio.sleep(work.at)
-        made = job(
-            name,
-            cpu=work.cpu,
-            labels={"kueue.x-k8s.io/queue-name": "queue"},
-            annotations={"multikueue.io/partition-policy": work.policy},
-        )
+        await self._submit(work)
+
+    async def _submit(self, work: Work) -> None:
+        labels = {"kueue.x-k8s.io/queue-name": "queue"}
+        if work.priority:
+            labels[PRIORITY_CLASS_LABEL] = work.priority
+        policy = {"multikueue.io/partition-policy": work.policy}
+        made = job(work.name, cpu=work.cpu, labels=labels, annotations=policy)
         # Without the webhooks of a manager, what they would default.
         made["spec"] |= {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue"}
         await self._hub_is_up()
-        self.watcher.tell(f"user creates {name}: {work.seconds:.1f} s, {work.cpu} cpu, {work.policy}")
-        create(self.servers["hub"].api, _USER_JOBS, made)
+        what = f"{work.seconds:.1f} s, {work.cpu} cpu, {work.policy}, priority {work.priority or 'none'}"
+        self.watcher.tell(f"user creates {work.name}: {what}")
+        create(self.servers["hub"].api, USER_JOBS, made)
 
     async def _hub_is_up(self) -> None:
         while not self.servers["hub"].up:
@@ -187,17 +209,17 @@ class Play:
         what, whom, pause = mishap.what, mishap.whom, partial(asyncio.sleep, mishap.seconds)
         match what:
             case Trouble.PARTITION:
-                link = self.links[whom[0], whom[1]]
-                link.partition()
+                for link in self._between(whom):
+                    link.partition()
                 await pause()
-                link.heal()
-            case Trouble.SLOW | Trouble.LOSSY | Trouble.DUPLICATING:
-                link = self.links[whom[0], whom[1]]
-                field = {Trouble.SLOW: "slowest", Trouble.LOSSY: "loss", Trouble.DUPLICATING: "duplicates"}[what]
-                before = getattr(link, field)
-                setattr(link, field, 4.0 if what is Trouble.SLOW else 0.25)
+                for link in self._between(whom):
+                    link.heal()
+            case Trouble.SLOW | Trouble.LOSSY | Trouble.DUPLICATING | Trouble.REPEATING:
+                for link in self._between(whom):
+                    _make(link, _BAD[what])
                 await pause()
-                setattr(link, field, before)
+                for link in self._between(whom):
+                    _make(link, {field: _ORDINARY[field] for field in _BAD[what]})
             case Trouble.CRASH:
                 await self.processes[whom[0]].kill()
                 await pause()
@@ -212,31 +234,93 @@ class Play:
                 await self.processes["manager-2"].kill()
             case Trouble.WATCH_CUT:
                 self.servers[whom[0]].api.cut_watches()
+            case Trouble.HOLD_QUEUE | Trouble.LEAVE_CONFIG | Trouble.REMOVE_CLUSTER | Trouble.DRAIN:
+                await self._administrate(mishap)
             case _:
                 await self._meddle(mishap)
         self.watcher.tell(f"over: {what} {' – '.join(whom)}".rstrip())
 
-    async def _meddle(self, mishap: Mishap) -> None:
-        """What people do."""
+    def _between(self, whom: tuple[str, ...]) -> list[Link]:
+        """The link; to a worker that managers reach themselves, those of both."""
+        process, server = whom
+        names = (process,) if server == "hub" or process != "manager" else ("manager", "manager-2")
+        return [self.links[name, server] for name in names]
+
+    async def _administrate(self, mishap: Mishap) -> None:
+        """What the administrators of the hub do, and undo later."""
         await self._hub_is_up()
-        hub = self.servers["hub"].api
+        hub, whom, pause = self.servers["hub"].api, mishap.whom, partial(asyncio.sleep, mishap.seconds)
+        match mishap.what:
+            case Trouble.HOLD_QUEUE:
+                path = f"{GROUP}/clusterqueues/queue"
+                call(hub, "PATCH", path, {"spec": {"stopPolicy": "HoldAndDrain"}})
+                await pause()
+                call(hub, "PATCH", path, {"spec": {"stopPolicy": "None"}})
+            case Trouble.LEAVE_CONFIG:
+                path = f"{GROUP}/multikueueconfigs/all"
+                self._out_of_config.append(whom[0])
+                call(hub, "PATCH", path, {"spec": {"clusters": self._configured()}})
+                await pause()
+                self._out_of_config.remove(whom[0])
+                call(hub, "PATCH", path, {"spec": {"clusters": self._configured()}})
+            case Trouble.REMOVE_CLUSTER:
+                if self._removed.setdefault(whom[0], self.loop.time()) != self.loop.time():
+                    return
+                federation.delete_cluster(hub, whom[0])
+                await pause()
+                federation.create_cluster(hub, whom[0], pushed=whom[0] in self.scenario.pushed)
+                del self._removed[whom[0]]
+            case _:
+                path = "/apis/multikueue.io/v1alpha1/clusterregistrations"
+                if call(hub, "GET", f"{path}/{whom[0]}")["kind"] == "Status":
+                    create(hub, path, federation.registration(whom[0]))
+                call(hub, "PATCH", f"{path}/{whom[0]}", {"spec": {"cordoned": True, "drain": True}})
+                await pause()
+                call(hub, "PATCH", f"{path}/{whom[0]}", {"spec": {"cordoned": False, "drain": False}})
+
+    def _configured(self) -> list[str]:
+        """Never none at all, which the API does not take."""
+        stay = [name for name in self.scenario.workers if name not in self._out_of_config]
+        return stay or list(self.scenario.workers)
+
+    async def _meddle(self, mishap: Mishap) -> None:
+        """What users do."""
+        await self._hub_is_up()
+        hub, name, pause = self.servers["hub"].api, mishap.whom[-1], partial(asyncio.sleep, mishap.seconds)
         match mishap.what:
             case Trouble.DELETE_JOB:
-                self.deleted.add(mishap.whom[0])
-                call(hub, "DELETE", f"{_USER_JOBS}/{mishap.whom[0]}", {"propagationPolicy": "Background"})
-            case Trouble.STRANGER_DELETES:
-                worker, name = mishap.whom
-                call(self.servers[worker].api, "DELETE", f"{_USER_JOBS}/{name}", {"propagationPolicy": "Foreground"})
-            case Trouble.HOLD_QUEUE:
-                call(hub, "PATCH", f"{_KUEUE}/clusterqueues/queue", {"spec": {"stopPolicy": "HoldAndDrain"}})
-                await asyncio.sleep(mishap.seconds)
-                call(hub, "PATCH", f"{_KUEUE}/clusterqueues/queue", {"spec": {"stopPolicy": "None"}})
-            case Trouble.LEAVE_CONFIG:
-                stay = [name for name in self.scenario.workers if name != mishap.whom[0]]
-                path = f"{_KUEUE}/multikueueconfigs/all"
-                call(hub, "PATCH", path, {"spec": {"clusters": stay}})
-                await asyncio.sleep(mishap.seconds)
-                call(hub, "PATCH", path, {"spec": {"clusters": list(self.scenario.workers)}})
+                self.deleted.add(name)
+                call(hub, "DELETE", f"{USER_JOBS}/{name}", {"propagationPolicy": "Background"})
+            case Trouble.RECREATE_JOB:
+                if call(hub, "GET", f"{USER_JOBS}/{name}")["kind"] != "Job":
+                    return
+                call(hub, "DELETE", f"{USER_JOBS}/{name}", {"propagationPolicy": "Background"})
+                while call(hub, "GET", f"{USER_JOBS}/{name}")["kind"] == "Job":
+                    await asyncio.sleep(0.1)
+                if name not in self.deleted:
+                    await self._submit(next(work for work in self.scenario.jobs if work.name == name))
+            case Trouble.EDIT_PRIORITY:
+                priority = self.random.choice(tuple(federation.PRIORITIES))
+                call(hub, "PATCH", f"{USER_JOBS}/{name}", {"metadata": {"labels": {PRIORITY_CLASS_LABEL: priority}}})
+            case Trouble.DEACTIVATE:
+                paths = [
+                    f"{GROUP}/namespaces/{NAMESPACE}/workloads/{found['metadata']['name']}"
+                    for found in hub.world.objects("workloads.kueue.x-k8s.io", namespace=NAMESPACE)
+                    if found["metadata"]["ownerReferences"][0]["name"] == name
+                ]
+                for path in paths:
+                    call(hub, "PATCH", path, {"spec": {"active": False}})
+                await pause()
+                for path in paths:
+                    call(hub, "PATCH", path, {"spec": {"active": True}})
+            case _:
+                worker = self.servers[mishap.whom[0]].api
+                call(worker, "DELETE", f"{USER_JOBS}/{name}", {"propagationPolicy": "Foreground"})
+
+
+def _make(link: Link, how: dict[str, float]) -> None:
+    for field, value in how.items():
+        setattr(link, field, value)
 
 
 def _root(error: BaseException) -> str:
@@ -255,9 +339,13 @@ def play(scenario: Scenario, apis: dict[str, ApiServer], *, dispatcher: str) -> 
     gc.disable()  # the process ends with the seed
     for name in ("collect", "freeze"):
         setattr(app.gc, name, lambda: 0)
-    made = Play(scenario, apis, loop=loop, dispatcher=dispatcher)
+    watcher = Watcher(now=loop.time, policy={work.name: work.policy for work in scenario.jobs}.__getitem__)
+
+    async def course() -> None:
+        await Play(scenario, apis, watcher, loop=loop, dispatcher=dispatcher).run()
+
     try:
-        loop.run_until_complete(made.run())
+        loop.run_until_complete(course())
     except Exception as error:
-        made.watcher.problem = made.watcher.problem or f"the simulation broke: {_root(error)}"
-    return Outcome(scenario.seed, made.watcher.problem, tuple(made.watcher.story), loop.time())
+        watcher.problem = watcher.problem or f"the simulation broke: {_root(error)}"
+    return Outcome(scenario.seed, watcher.problem, tuple(watcher.story), loop.time())

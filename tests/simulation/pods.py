@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from multikueue.api.constants import EPOCH_ANNOTATION
+from multikueue.api.constants import EPOCH_ANNOTATION, PREBUILT_WORKLOAD_LABEL
 from multikueue.core.timestamps import format_time
 from multikueue.devcluster.apiserver.requests import LOOPBACK, Answer, Request
 from multikueue.devcluster.apiserver.storage.entry import Event
@@ -47,6 +47,7 @@ class Copy:
 
     key: str
     uid: str
+    workload: str = ""
     epoch: int = 0
     state: State = State.IDLE
     wanted: bool = False
@@ -75,7 +76,16 @@ class Pods:
         self._seconds = seconds
         self._tell = tell
         self.copies: dict[str, Copy] = {}
+        self._longest = float("inf")
         server.api.world.store.listen(self._on_write)
+
+    def hurry(self, longest: float) -> None:
+        """From now on no job takes longer than this: nothing more can be learned from waiting."""
+        self._longest = longest
+        for copy in self.copies.values():
+            if copy.state is State.LIVE and copy.timer is not None:
+                left = copy.timer.when() - asyncio.get_running_loop().time()
+                self._move(copy, State.LIVE, min(left, self._random.uniform(0.0, longest)), self._complete)
 
     def _on_write(self, collection: str, event: Event) -> None:
         if collection != JOBS:
@@ -84,8 +94,11 @@ class Pods:
         assert value is not None
         job = value.parse()
         uid = job["metadata"]["uid"]
-        epoch = int((job["metadata"].get("annotations") or {}).get(EPOCH_ANNOTATION, 0))
-        copy = self.copies.setdefault(uid, Copy(event.key, uid, epoch))
+        copy = self.copies.get(uid)
+        if copy is None:
+            marks = job["metadata"].get("annotations") or {}
+            workload, epoch = marks.get(PREBUILT_WORKLOAD_LABEL, ""), int(marks.get(EPOCH_ANNOTATION, 0))
+            copy = self.copies[uid] = Copy(event.key, uid, workload, epoch)
         copy.wanted = (
             event.entry is not None and not job["spec"].get("suspend") and not job["metadata"].get("deletionTimestamp")
         )
@@ -111,7 +124,8 @@ class Pods:
         copy.timer = None if then is None else asyncio.get_running_loop().call_later(seconds, then, copy)
 
     def _start(self, copy: Copy) -> None:
-        self._move(copy, State.LIVE, self._seconds(copy.key.rpartition("/")[2]), self._complete)
+        seconds = min(self._longest, self._seconds(copy.key.rpartition("/")[2]))
+        self._move(copy, State.LIVE, seconds, self._complete)
         self._tell("starts", copy)
         self._write(copy, {"active": 1, "ready": 1, "startTime": self._now()})
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one seed means: clusters, jobs, and everything that goes wrong, drawn before anything runs.
 
-Owns the drawing only, so that a seed can be printed and read. Times are true seconds since the start; faults end at
-`HEALED`, after which nothing goes wrong any more and everything has to come to its end.
+Owns the drawing only, so that a seed can be printed and read. Times are true seconds since the start; every fault ends
+by `Scenario.healed`, after which nothing goes wrong any more and everything has to come to its end.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
-HEALED: Final = 150.0
-_BESIDE_ITSELF: Final = 30.0
+_HORIZON: Final = 80.0
+_LONG_HORIZON: Final = 150.0  # for what needs somebody to be away for longer than a lease and its grace
+_BESIDE_ITSELF: Final = 60.0
 _POLICIES: Final = ("keep", "failover", "fenced")
 
 
@@ -24,23 +25,35 @@ class Trouble(StrEnum):
     SLOW = "slow link"
     LOSSY = "lossy link"
     DUPLICATING = "duplicating link"
+    REPEATING = "link that repeats what was sent long ago"
     CRASH = "crash"
     SERVER_CRASH = "API server crash"
     SECOND_MANAGER = "second manager"
     WATCH_CUT = "watches cut"
     DELETE_JOB = "user deletes a job"
+    RECREATE_JOB = "user makes a job anew"
+    EDIT_PRIORITY = "user edits a priority"
+    DEACTIVATE = "user deactivates a workload"
     STRANGER_DELETES = "somebody deletes the copy on a worker"
     HOLD_QUEUE = "queue held"
     LEAVE_CONFIG = "cluster taken out of the config"
+    REMOVE_CLUSTER = "cluster removed"
+    DRAIN = "cluster drained"
 
 
 class Theme(StrEnum):
-    """What a seed is about; half of them are about nothing in particular."""
+    """What a seed is about; many are about nothing in particular."""
 
     ANYTHING = "anything"
     MORE_OF_IT = "more of it"
+    PEOPLE = "people change their minds"
+    LEADERS = "two managers, and whichever leads is struck"
     FENCING = "clusters are away for longer than a lease while fenced jobs run"
     RETURN = "a queue is held while clusters are away, and they come back as it is released"
+    LATE_WORDS = "what agents say arrives twice, and late, while work is stopped and sent to the same cluster again"
+
+
+_LONG: Final = frozenset({Theme.FENCING, Theme.RETURN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,7 @@ class Work:
     seconds: float
     cpu: int
     policy: str
+    priority: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,40 +88,60 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One seed, spelled out."""
+    """One seed, spelled out. The manager itself serves the `pushed` workers, an agent of theirs each of the others."""
 
     seed: int
+    theme: Theme
     workers: tuple[str, ...]
+    pushed: frozenset[str]
     jobs: tuple[Work, ...]
     mishaps: tuple[Mishap, ...]
     machines: dict[str, Machine]
+
+    @property
+    def healed(self) -> float:
+        """When all is well again and all that is wanted was asked for."""
+        return 1.0 + max(*(work.at for work in self.jobs), *(mishap.at + mishap.seconds for mishap in self.mishaps))
 
 
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     random = Random(seed)
     workers = tuple(f"w{number}" for number in range(1, random.choice((3, 3, 3, 4, 5)) + 1))
-    processes = ("manager", *workers)
     theme = random.choice(tuple(Theme))
+    pushed = frozenset(name for name in workers if random.random() < random.choice((0.0, 0.0, 0.5, 1.0)))
     favourite = "fenced" if theme is Theme.FENCING else random.choice(_POLICIES)
     jobs = tuple(
         Work(
             name=f"job-{number}",
-            at=round(random.uniform(1.0, 10.0 if theme is Theme.FENCING else 60.0), 3),
+            at=round(random.uniform(1.0, 10.0 if theme is Theme.FENCING else 40.0), 3),
             seconds=round(_length(random, theme), 3),
             cpu=random.randint(1, 3),
             policy=favourite if random.random() < 0.7 else random.choice(_POLICIES),
+            priority=random.choice(("", "", "low", "high")),
         )
         for number in range(1, random.randint(2, 5) + 1)
     )
-    drawn = [_mishap(random, workers, jobs) for _ in range(random.randint(2, 7))]
-    drawn += _thematic(random, theme, workers)
-    mishaps = sorted(drawn, key=lambda mishap: mishap.at)
+    drawn = [_mishap(random, theme, workers, pushed, jobs) for _ in range(random.randint(2, 7))]
+    drawn += _thematic(random, theme, workers, pushed)
+    if random.random() < 0.2:
+        late, until = random.choice(workers), random.uniform(5.0, 40.0)
+        drawn.append(Mishap(0.0, until, Trouble.LEAVE_CONFIG, (late,)))
+        if late not in pushed:
+            drawn.append(Mishap(0.0, until, Trouble.CRASH, (late,)))
     machines = {
         name: Machine(offset=random.uniform(-90, 90), drift=random.uniform(-0.02, 0.02))
-        for name in (*processes, "hub", "manager-2")
+        for name in ("manager", "manager-2", "hub", *workers)
     }
-    return Scenario(seed=seed, workers=workers, jobs=jobs, mishaps=tuple(mishaps), machines=machines)
+    return Scenario(
+        seed=seed,
+        theme=theme,
+        workers=workers,
+        pushed=pushed,
+        jobs=jobs,
+        mishaps=tuple(sorted(drawn, key=lambda mishap: mishap.at)),
+        machines=machines,
+    )
 
 
 def _length(random: Random, theme: Theme) -> float:
@@ -117,13 +151,22 @@ def _length(random: Random, theme: Theme) -> float:
     return random.choice((random.uniform(1, 10), random.uniform(10, 80)))
 
 
-def _thematic(random: Random, theme: Theme, workers: tuple[str, ...]) -> list[Mishap]:
+def _thematic(random: Random, theme: Theme, workers: tuple[str, ...], pushed: frozenset[str]) -> list[Mishap]:
     """What a theme adds to the ordinary mishaps."""
     match theme:
+        case Theme.LEADERS:
+            found = [Mishap(random.uniform(0.0, 10.0), _HORIZON, Trouble.SECOND_MANAGER, ())]
+            for start in (15.0, 50.0):
+                what = random.choice((Trouble.PARTITION, Trouble.CRASH, Trouble.SLOW))
+                name = random.choice(("manager", "manager-2"))
+                whom = (name,) if what is Trouble.CRASH else (name, "hub")
+                found.append(Mishap(start + random.uniform(0, 10), random.uniform(1, 35), what, whom))
+            return found
         case Theme.FENCING:
             at = random.uniform(11.0, 16.0)
             away = random.sample(workers, random.randint(1, len(workers) - 1))
-            return [Mishap(at, HEALED - at - random.uniform(0, 5), Trouble.PARTITION, (name, "hub")) for name in away]
+            until = _LONG_HORIZON - random.uniform(0, 5)
+            return [Mishap(at, until - at, Trouble.PARTITION, _away(name, pushed)) for name in away]
         case Theme.RETURN:
             held = random.uniform(20.0, 60.0)
             back = held + random.uniform(35.0, 70.0)
@@ -131,44 +174,68 @@ def _thematic(random: Random, theme: Theme, workers: tuple[str, ...]) -> list[Mi
             for name in workers:
                 at = held - random.uniform(0.0, 6.0)
                 until = back + random.uniform(-3.0, 3.0)
-                found.append(Mishap(at, until - at, Trouble.PARTITION, (name, "hub")))
+                found.append(Mishap(at, until - at, Trouble.PARTITION, _away(name, pushed)))
+            return found
+        case Theme.LATE_WORDS:
+            found = [Mishap(1.0, _HORIZON, Trouble.REPEATING, _away(name, pushed)) for name in workers]
+            for start in (12.0, 24.0, 36.0, 48.0, 60.0):
+                at = start + random.uniform(0.0, 8.0)
+                found.append(Mishap(at, random.uniform(0.2, 4.0), Trouble.HOLD_QUEUE, ()))
             return found
     return []
 
 
-def _mishap(random: Random, workers: tuple[str, ...], jobs: tuple[Work, ...]) -> Mishap:
-    at = round(random.uniform(2.0, HEALED - 20.0), 3)
-    seconds = round(min(HEALED - at, random.choice((random.uniform(0.1, 5), random.uniform(5, 140)))), 3)
+def _away(worker: str, pushed: frozenset[str]) -> tuple[str, str]:
+    """The way between a worker and the hub: the manager's, or that of its agent."""
+    return ("manager", worker) if worker in pushed else (worker, "hub")
+
+
+_FAULTS: Final = (
+    *(Trouble.PARTITION,) * 5,
+    *(Trouble.CRASH,) * 3,
+    *(Trouble.SERVER_CRASH,) * 2,
+    Trouble.SLOW,
+    Trouble.LOSSY,
+    Trouble.DUPLICATING,
+    Trouble.SECOND_MANAGER,
+    Trouble.WATCH_CUT,
+)
+_DOINGS: Final = (
+    Trouble.DELETE_JOB,
+    Trouble.RECREATE_JOB,
+    Trouble.EDIT_PRIORITY,
+    Trouble.DEACTIVATE,
+    Trouble.STRANGER_DELETES,
+    Trouble.HOLD_QUEUE,
+    Trouble.LEAVE_CONFIG,
+    Trouble.REMOVE_CLUSTER,
+    Trouble.DRAIN,
+)
+
+
+def _mishap(
+    random: Random, theme: Theme, workers: tuple[str, ...], pushed: frozenset[str], jobs: tuple[Work, ...]
+) -> Mishap:
+    horizon = _LONG_HORIZON if theme in _LONG else _HORIZON
+    at = round(random.uniform(2.0, horizon - 10.0), 3)
+    seconds = round(min(horizon - at, random.choice((random.uniform(0.1, 5), random.uniform(5, horizon)))), 3)
     worker = random.choice(workers)
-    links = (("manager", "hub"), (worker, "hub"), (worker, "hub"), (worker, worker))
-    what = random.choice(
-        (
-            *(Trouble.PARTITION,) * 5,
-            *(Trouble.CRASH,) * 3,
-            *(Trouble.SERVER_CRASH,) * 2,
-            Trouble.SLOW,
-            Trouble.LOSSY,
-            Trouble.DUPLICATING,
-            Trouble.SECOND_MANAGER,
-            Trouble.WATCH_CUT,
-            Trouble.DELETE_JOB,
-            Trouble.STRANGER_DELETES,
-            Trouble.HOLD_QUEUE,
-            Trouble.LEAVE_CONFIG,
-        )
-    )
+    away = _away(worker, pushed)
+    links: tuple[tuple[str, ...], ...] = (("manager", "hub"), away, away, away if worker in pushed else (worker, worker))
+    doing = random.random() < (0.75 if theme is Theme.PEOPLE else 0.3)
+    what = random.choice(_DOINGS if doing else _FAULTS)
     match what:
         case Trouble.PARTITION | Trouble.SLOW | Trouble.LOSSY | Trouble.DUPLICATING:
             whom = random.choice(links)
         case Trouble.CRASH:
-            whom = (random.choice(("manager", worker)),)
+            whom = (random.choice(("manager", "manager" if worker in pushed else worker)),)
         case Trouble.SERVER_CRASH | Trouble.WATCH_CUT:
             whom = (random.choice(("hub", worker)),)
-        case Trouble.DELETE_JOB:
+        case Trouble.DELETE_JOB | Trouble.RECREATE_JOB | Trouble.EDIT_PRIORITY | Trouble.DEACTIVATE:
             whom = (random.choice(jobs).name,)
         case Trouble.STRANGER_DELETES:
             whom = (worker, random.choice(jobs).name)
-        case Trouble.LEAVE_CONFIG:
+        case Trouble.LEAVE_CONFIG | Trouble.REMOVE_CLUSTER | Trouble.DRAIN:
             whom = (worker,)
         case _:
             whom = ()
