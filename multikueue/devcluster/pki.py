@@ -107,6 +107,33 @@ class Authority:
         return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), private_pem(key))
 
 
+@dataclass(frozen=True, slots=True)
+class FrontProxy:
+    """What an API server shows to the backends of aggregated APIs, and who signed it."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+
+FRONT_PROXY: Final = "front-proxy-client"
+"""Whom that certificate names."""
+
+
+def front_proxy(folder: Path) -> FrontProxy:
+    """The front proxy's files in the folder, made and written there the first time.
+
+    Its authority is another than the cluster's, since whoever has a certificate of it may speak for everybody.
+    """
+    ca = folder / "front-proxy-ca.crt"
+    certificate, key = folder / f"{FRONT_PROXY}.crt", folder / f"{FRONT_PROXY}.key"
+    if not (ca.exists() and certificate.exists() and key.exists()):
+        authority = Authority.create("front-proxy-ca")
+        authority.client(FRONT_PROXY).write(folder, name=FRONT_PROXY)
+        ca.write_bytes(authority.certificate)
+    return FrontProxy(certificate, key, ca)
+
+
 def new_key() -> bytes:
     """A fresh private key, PEM; service-account tokens are signed with one."""
     return private_pem(ec.generate_private_key(ec.SECP256R1()))

@@ -31,7 +31,7 @@ from multikueue.devcluster.apiserver.requests import MASTERS, User
 from multikueue.devcluster.apiserver.server import ApiServer
 from multikueue.devcluster.binaries.provider import BinariesProvider
 from multikueue.devcluster.cluster import ADMIN_GROUP, ADMIN_USER
-from multikueue.devcluster.pki import new_key
+from multikueue.devcluster.pki import front_proxy, new_key
 from multikueue.devcluster.provider import ClusterSpec
 from multikueue.kube import credentials
 
@@ -456,7 +456,7 @@ async def servers(provider: BinariesProvider, *, folder: Path) -> AsyncIterator[
     """Both servers, running: a real one without controllers, and the embedded one in this event loop."""
     spec = ClusterSpec(controllers=False, scheduler=False)
     cluster = await provider.create("conformance", folder=folder, spec=spec)
-    api = ApiServer(signing_key=new_key())
+    api = ApiServer(signing_key=new_key(), proxy=front_proxy(folder))
     api.authentication.insecure = User(ADMIN_USER, (ADMIN_GROUP, "system:authenticated"))
     async with cluster, Listener(api) as listener:
         tls = credentials.load(cluster.kubeconfig).tls.context()

@@ -45,6 +45,7 @@ async def _serve(options: argparse.Namespace) -> None:
         static_tokens=tokens,
         services=dict(entry.split("=", 1) for entry in options.service),
         audit=audit,
+        client_ca=options.client_ca,
     )
     serving = Serving(options.certificate, options.key, options.client_ca) if options.certificate else None
     if serving is None and not tokens:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Final
 
 from multikueue.devcluster.apiserver import documents, errors
+from multikueue.devcluster.apiserver.conditions import set_conditions, store_status
 from multikueue.devcluster.apiserver.documents import JsonObject
 from multikueue.devcluster.apiserver.errors import Cause
 from multikueue.devcluster.apiserver.kinds import definition
 from multikueue.devcluster.apiserver.kinds.custom import CustomBehaviour
-from multikueue.devcluster.apiserver.patch import managers
 from multikueue.devcluster.apiserver.resources import ResourceType
 from multikueue.devcluster.apiserver.schema import structural, structure
 from multikueue.devcluster.apiserver.schema.node import Node
@@ -29,7 +29,6 @@ _PENDING: Final = "CustomResourceDefinition marked for deletion; CustomResource 
 _IN_PROGRESS: Final = "CustomResource deletion is in progress"
 # As discovery lists those of custom resources.
 _VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-_MANAGER: Final = "kube-apiserver"
 
 
 class Definitions:
@@ -79,7 +78,7 @@ class Definitions:
             metadata["deletionTimestamp"] = self._world.stamp()
             metadata["finalizers"] = list({*(metadata.get("finalizers") or ()), FINALIZER})
             condition = ("Terminating", "True", "InstanceDeletionPending", _PENDING)
-            _set_conditions(value, [condition], self._world.stamp())
+            set_conditions(value, [condition], self._world.stamp())
             if not dry_run:
                 self._world.store.put(COLLECTION, metadata["name"], value)
         return True
@@ -197,49 +196,18 @@ class Definitions:
         self, value: JsonObject, wanted: list[tuple[str, str, str, str]], *, names: JsonObject | None = None
     ) -> None:
         """Write conditions, and the accepted names if there are any to say."""
-        now, key = self._world.stamp(), value["metadata"]["name"]
         old = documents.copy(value)
-        _set_conditions(value, wanted, now)
+        set_conditions(value, wanted, self._world.stamp())
         if names is not None:
             value["status"]["acceptedNames"] = dict(names)
-        if value == old:
-            return
         kind = self._world.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-        if kind is not None:
-            owners = managers.update(
-                old,
-                value,
-                kind=kind.node,
-                managers=managers.read(value["metadata"].get("managedFields")),
-                by=managers.Manager(_MANAGER, managers.UPDATE, "apiextensions.k8s.io/v1", "status"),
-                now=now,
-            )
-            value["metadata"]["managedFields"] = managers.write(owners)
-        self._world.store.put(COLLECTION, key, value)
+        assert kind is not None
+        store_status(self._world, kind, value, old=old)
 
 
 def _soon(step: Callable[..., None], *arguments: str) -> None:
     """Take a step after the write that asks for it is answered, as a real server's controllers do."""
     asyncio.get_running_loop().call_soon(step, *arguments)
-
-
-def _set_conditions(value: JsonObject, wanted: list[tuple[str, str, str, str]], now: str) -> None:
-    """Set conditions in place, by type, status, reason and message."""
-    status = value.setdefault("status", {})
-    conditions = {entry["type"]: entry for entry in documents.items(status, "conditions")}
-    for name, state, reason, message in wanted:
-        known = conditions.get(name, {})
-        if (known.get("status"), known.get("reason"), known.get("message")) == (state, reason, message):
-            continue
-        since = known["lastTransitionTime"] if known.get("status") == state else now
-        conditions[name] = {
-            "type": name,
-            "status": state,
-            "lastTransitionTime": since,
-            "reason": reason,
-            "message": message,
-        }
-    status["conditions"] = list(conditions.values())
 
 
 def _is_established(value: JsonObject) -> bool:

@@ -8,42 +8,23 @@ from base64 import b64encode
 from typing import Final
 
 from multikueue.devcluster.apiserver import documents, errors
+from multikueue.devcluster.apiserver.aggregation.aggregator import Aggregator, Remote
+from multikueue.devcluster.apiserver.aggregation.local import group_priority, version_priority
 from multikueue.devcluster.apiserver.documents import JsonObject
 from multikueue.devcluster.apiserver.requests import JSON, Answer, Request, answer
-from multikueue.devcluster.apiserver.resources import Registry, ResourceType
+from multikueue.devcluster.apiserver.resources import Registry, ResourceType, age_of
 
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 _VERSIONS: Final = ("v2", "v2beta1")
-_ORDER: Final = [
-    "apiregistration.k8s.io",
-    "apps",
-    "events.k8s.io",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "networking.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "storage.k8s.io",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "scheduling.k8s.io",
-    "coordination.k8s.io",
-    "node.k8s.io",
-    "discovery.k8s.io",
-    "resource.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-]
 
 
 class Discovery:
     """Answers `/api`, `/apis` and what is below them."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, aggregator: Aggregator) -> None:
         self._registry = registry
-        self._kept: dict[str, tuple[int, Answer]] = {}
+        self._aggregator = aggregator
+        self._kept: dict[str, tuple[tuple[int, int], Answer]] = {}
 
     def core(self, request: Request) -> Answer:
         """`/api`."""
@@ -57,16 +38,37 @@ class Discovery:
     def groups(self, request: Request) -> Answer:
         """`/apis`."""
         wanted = _aggregated(request)
-        names = [name for name in _ORDER if self._registry.has(name)]
-        names += sorted(name for name in self._registry.groups if name and name not in _ORDER)
+        names = list(self.groups_served())
         if wanted:
             return self._keep(f"apis {wanted}", lambda: _list([self._group(name) for name in names], wanted))
         body = {"kind": "APIGroupList", "apiVersion": "v1", "groups": [self._old_group(name) for name in names]}
         return answer(200, body)
 
+    def has(self, name: str) -> bool:
+        """Whether there is a group of that name, here or behind this server."""
+        return bool(name) and name in self.groups_served()
+
+    def groups_served(self) -> dict[str, list[str]]:
+        """The named groups with their versions, the preferred ones first, those of other servers among them."""
+        priorities = {name: group_priority(name) for name in self._registry.groups if name}
+        found = {name: list(self._registry.groups[name]) for name in priorities}
+        for remote in self._aggregator.remotes.values():
+            priority = remote.spec["groupPriorityMinimum"]
+            priorities[remote.group] = max(priority, priorities.get(remote.group, 0))
+            versions = found.setdefault(remote.group, [])
+            if remote.version not in versions:
+                versions.append(remote.version)
+                versions.sort(key=lambda version, group=remote.group: self._rank(group, version))  # type: ignore[misc]
+        return {name: found[name] for name in sorted(found, key=lambda name: (-priorities[name], name))}
+
+    def _rank(self, group: str, version: str) -> tuple[int, tuple[int, int, int, str]]:
+        remote = self._aggregator.remotes.get((group, version))
+        priority = version_priority(group, version) if remote is None else remote.spec["versionPriority"]
+        return -priority, age_of(version)
+
     def group(self, name: str) -> Answer:
         """`/apis/<group>`. Raises `StatusError`."""
-        if not name or not self._registry.has(name):
+        if not self.has(name):
             raise errors.no_resource()
         return answer(200, {"kind": "APIGroup", "apiVersion": "v1", **self._old_group(name)})
 
@@ -98,23 +100,33 @@ class Discovery:
 
     def _keep(self, key: str, make: object) -> Answer:
         kept = self._kept.get(key)
-        if kept is None or kept[0] != self._registry.generation:
+        state = (self._registry.generation, self._aggregator.generation)
+        if kept is None or kept[0] != state:
             assert callable(make)
-            kept = self._kept[key] = (self._registry.generation, make())
+            kept = self._kept[key] = (state, make())
         return kept[1]
 
     def _old_group(self, name: str) -> JsonObject:
-        versions = [
-            {"groupVersion": f"{name}/{version}", "version": version} for version in self._registry.groups[name]
-        ]
+        versions = [{"groupVersion": f"{name}/{version}", "version": version} for version in self.groups_served()[name]]
         return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
     def _group(self, name: str) -> JsonObject:
         versions = []
-        for version in self._registry.groups[name]:
+        for version in self.groups_served()[name] if name else self._registry.groups[name]:
+            remote = self._aggregator.remotes.get((name, version))
+            if remote is not None:
+                versions.append(_behind(remote))
+                continue
             resources = [_resource(kind) for kind in self._registry.types(name, version)]
             versions.append({"version": version, "resources": resources, "freshness": "Current"})
         return {"metadata": {"name": name} if name else {}, "versions": versions}
+
+
+def _behind(remote: Remote) -> JsonObject:
+    """A version that another server serves; nothing is said of the resources of one that does not answer."""
+    if not remote.available:
+        return {"version": remote.version, "freshness": "Stale"}
+    return {"version": remote.version, "resources": remote.resources or [], "freshness": "Current"}
 
 
 def _aggregated(request: Request) -> str:

@@ -21,6 +21,8 @@ _MAX_GENERATED: Final = 63 - 5
 _MAX_ANNOTATIONS: Final = 256 * 1024
 _MAX_MANAGER: Final = 128
 _LABEL_NAMED: Final = frozenset({"namespaces", "services"})
+_SEGMENT_NAMED: Final = frozenset({"rbac.authorization.k8s.io", "apiregistration.k8s.io"})
+"""The groups whose objects may be called anything that can stand in a path."""
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _IMMUTABLE: Final = (
     "name",
@@ -139,7 +141,7 @@ def _name_problems(metadata: JsonObject, kind: ResourceType) -> list[Cause]:
     name = metadata.get("name")
     if not name:
         return [words.required("metadata.name", "name or generateName is required")]
-    if kind.group == "rbac.authorization.k8s.io":
+    if kind.group in _SEGMENT_NAMED:
         if "/" in name or "%" in name or name in (".", ".."):
             return [words.bad_value("metadata.name", name, "may not contain '/'")]
         return []

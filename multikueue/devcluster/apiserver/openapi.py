@@ -3,7 +3,7 @@
 
 Owns the index and the document of each group and version of v3, put together from the table of definitions and the
 schemas of custom resources, and a v2 document of the same. Made when first asked for, and kept until the registry
-changes.
+changes. Documents of aggregated APIs are their backends' own; the index names them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from multikueue.devcluster.apiserver import documents, errors, protobuf
+from multikueue.devcluster.apiserver.aggregation.aggregator import Aggregator
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.requests import Answer, Request
 from multikueue.devcluster.apiserver.resources import Registry, ResourceType
@@ -37,8 +38,9 @@ _PARAMETERS: Final = {
 class OpenApi:
     """Answers `/openapi`."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, aggregator: Aggregator) -> None:
         self._registry = registry
+        self._aggregator = aggregator
         self._kept: dict[str, bytes] = {}
         self._generation = -1
 
@@ -50,6 +52,8 @@ class OpenApi:
                 path = f"apis/{group}/{version}" if group else f"api/{version}"
                 mark = hashlib.sha512(f"{path} {self._registry.generation}".encode()).hexdigest().upper()
                 paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={mark}"}
+        for remote in self._aggregator.remotes.values():
+            paths.update(remote.documents)
         return Answer(200, documents.dump({"paths": paths}))
 
     def document(self, path: str) -> Answer:

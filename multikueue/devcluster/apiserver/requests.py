@@ -104,6 +104,9 @@ class Sink(Protocol):
     def write(self, chunk: bytes) -> None:
         """Send; never waits."""
 
+    async def drained(self) -> None:
+        """Wait until the reader has read most of it, or is gone."""
+
     def close(self) -> None:
         """End the answer in order."""
 
@@ -131,7 +134,22 @@ class Stream:
     status: int = 200
 
 
-Reply: TypeAlias = Answer | Stream
+class Duplex(Feed, Protocol):
+    """What speaks with a client whose connection is no HTTP any more."""
+
+    def receive(self, data: bytes) -> None:
+        """The client has sent this."""
+
+
+@dataclass(slots=True)
+class Tunnel:
+    """The connection itself, in both directions and with all that is said on it, until either side ends it."""
+
+    feed: Duplex
+    status: int = 101
+
+
+Reply: TypeAlias = Answer | Stream | Tunnel
 
 
 def answer(status: int, value: JsonValue) -> Answer:

@@ -149,7 +149,7 @@ class Registry:
             versions = self._groups.setdefault(found.group, [])
             if found.version not in versions:
                 versions.append(found.version)
-                versions.sort(key=_priority)
+                versions.sort(key=age_of)
         self.generation += 1
 
     def remove(self, group: str, plural: str) -> None:
@@ -203,7 +203,7 @@ def _builtin_type(group: str, version: str, item: JsonObject) -> ResourceType:
     )
 
 
-def _priority(version: str) -> tuple[int, int, int, str]:
+def age_of(version: str) -> tuple[int, int, int, str]:
     """Kubernetes' order of versions: stable first, then beta, then alpha, the newest of each first."""
     rest = version.removeprefix("v")
     major, _, tail = rest.partition("beta") if "beta" in rest else rest.partition("alpha")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Final
 
 from multikueue.core.clock import Clock, SystemClock
@@ -25,6 +26,9 @@ from multikueue.devcluster.apiserver import (
     versions,
 )
 from multikueue.devcluster.apiserver.admission import Admission
+from multikueue.devcluster.apiserver.aggregation.aggregator import Aggregator, Remote
+from multikueue.devcluster.apiserver.aggregation.authentication import publish
+from multikueue.devcluster.apiserver.aggregation.proxying import Proxy
 from multikueue.devcluster.apiserver.audit import Audit
 from multikueue.devcluster.apiserver.auth import authentication
 from multikueue.devcluster.apiserver.auth.authentication import Authentication
@@ -51,6 +55,7 @@ from multikueue.devcluster.apiserver.storage.store import Journal, Store
 from multikueue.devcluster.apiserver.subresources import Subresources
 from multikueue.devcluster.apiserver.world import World
 from multikueue.devcluster.apiserver.writing import Writer
+from multikueue.devcluster.pki import FrontProxy
 
 _REVIEW_GROUPS: Final = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
 _COLLECTIVE: Final = frozenset({"list", "watch", "deletecollection"})
@@ -74,6 +79,8 @@ class ApiServer:
         static_tokens: Mapping[str, User] | None = None,
         services: Mapping[str, str] | None = None,
         audit: Audit | None = None,
+        client_ca: Path | None = None,
+        proxy: FrontProxy | None = None,
     ) -> None:
         self.world = World(Store(journal), Registry(), clock or SystemClock())
         world = self.world
@@ -101,8 +108,11 @@ class ApiServer:
         self.faults = Faults(world.rng, changed=self._befall)
         self.logs: Logs | None = None
         self._reviews = Reviews(world, self.authorizer, self.tokens)
-        self._discovery = Discovery(world.registry)
-        self._openapi = OpenApi(world.registry)
+        self.aggregator = Aggregator(world, services=self.hooks.services, proxy=proxy)
+        publish(world, client_ca=client_ca, proxy=proxy)
+        self._proxy = Proxy(world, self.aggregator)
+        self._discovery = Discovery(world.registry, self.aggregator)
+        self._openapi = OpenApi(world.registry, self.aggregator)
         self._audit = audit
         world.store.listen(self._changed)
 
@@ -144,6 +154,8 @@ class ApiServer:
         """End every watch, and give back what is open."""
         for feed in list(self.reader.feeds):
             feed.finish()
+        await self._proxy.close()
+        await self.aggregator.close()
         await self.hooks.close()
         self.world.store.close()
 
@@ -195,6 +207,10 @@ class ApiServer:
     def _route(self, request: Request) -> Reply | Coroutine[object, object, Reply | None]:
         path = request.path
         meant = target(path)
+        if self.aggregator.remotes:
+            remote = self._remote(path, meant)
+            if remote is not None:
+                return self._pass(request, meant, remote)
         if meant is None or not meant.resource:
             plain = self._plain(request, meant)
             self._note(request, plain)
@@ -225,6 +241,20 @@ class ApiServer:
         if self._audit is not None:
             self._note(request, found)
         return found
+
+    def _remote(self, path: str, meant: Target | None) -> Remote | None:
+        """Whose the path is, if that is another server."""
+        meant = target(path.removeprefix("/openapi/v3")) if path.startswith("/openapi/v3/") else meant
+        return self.aggregator.remotes.get((meant.group, meant.version)) if meant is not None else None
+
+    def _pass(self, request: Request, meant: Target | None, remote: Remote) -> Coroutine[object, object, Reply]:
+        """Let another server answer what whoever asks may ask. Raises `StatusError`."""
+        if meant is not None and meant.resource:
+            request.target, request.verb = meant, self._verb(request, meant)
+            self._check(request, meant, request.verb)
+        else:
+            self.authorizer.check_path(request.user, verb=request.method.lower(), path=request.path)
+        return self._guarded(self._proxy.forward(request, remote), request)
 
     def _verb(self, request: Request, meant: Target) -> str:
         method = request.method
@@ -389,7 +419,7 @@ class ApiServer:
                 return self._discovery.core(request)
             case "apis" if len(parts) == 2:
                 return self._discovery.groups(request)
-            case "apis" if len(parts) == 3 and self.world.registry.has(parts[2]):
+            case "apis" if len(parts) == 3 and self._discovery.has(parts[2]):
                 return self._discovery.group(parts[2])
             case "version":
                 return Answer(200, documents.dump_indented(builtin.table("version.json")))
@@ -413,9 +443,8 @@ class ApiServer:
 
     def _paths(self) -> list[str]:
         found = ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz"]
-        for group, served in self.world.registry.groups.items():
-            if group:
-                found += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in served)]
+        for group, served in self._discovery.groups_served().items():
+            found += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in served)]
         return sorted([*found, "/version"])
 
     def _note(self, request: Request, reply: Reply) -> None:

@@ -17,7 +17,8 @@ from http import HTTPStatus
 from typing import Final, Protocol, cast
 from urllib.parse import unquote
 
-from multikueue.devcluster.apiserver.requests import Answer, Reply, Request, Stream, User
+from multikueue.devcluster.apiserver import documents, errors
+from multikueue.devcluster.apiserver.requests import Answer, Duplex, Reply, Request, Stream, Tunnel, User
 
 _LOG: Final = logging.getLogger(__name__)
 _MAX_HEAD: Final = 64 << 10
@@ -41,17 +42,16 @@ class Connection(asyncio.Protocol):
     """One client's connection."""
 
     __slots__ = (
-        "_body",
         "_buffer",
         "_busy",
         "_certificate",
         "_handler",
-        "_head",
         "_live",
-        "_needed",
+        "_room",
         "_stream",
         "_task",
         "_transport",
+        "_tunnel",
     )
 
     def __init__(self, handler: Handler, live: set[Connection]) -> None:
@@ -62,6 +62,9 @@ class Connection(asyncio.Protocol):
         self._busy = False
         self._task: asyncio.Task[None] | None = None
         self._stream: Stream | None = None
+        self._tunnel: Duplex | None = None
+        self._room: asyncio.Event | None = None
+        """Set when the client has read of what it was sent, while that is too much."""
         self._certificate: User | None = None
 
     # asyncio.Protocol
@@ -80,9 +83,21 @@ class Connection(asyncio.Protocol):
         self._transport = None
         if self._task is not None:
             self._task.cancel()
+        self.resume_writing()
         self._end_stream()
 
+    def pause_writing(self) -> None:
+        self._room = asyncio.Event()
+
+    def resume_writing(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.set()
+
     def data_received(self, data: bytes) -> None:
+        if self._tunnel is not None:
+            self._tunnel.receive(data)
+            return
         self._buffer = self._buffer + data if self._buffer else data
         if not self._busy:
             self._advance()
@@ -99,14 +114,23 @@ class Connection(asyncio.Protocol):
         """How many bytes wait for the reader."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
+    async def drained(self) -> None:
+        """Wait until the reader has read most of it."""
+        if self._room is not None:
+            await self._room.wait()
+
     def write(self, chunk: bytes) -> None:
         """Send one chunk."""
-        if self._transport is not None:
+        if self._transport is not None and self._tunnel is not None:
+            self._transport.write(chunk)
+        elif self._transport is not None:
             self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
 
     def close(self) -> None:
         """End the stream in order, and go on with the next request."""
-        if self._transport is not None and self._stream is not None:
+        if self._transport is not None and self._tunnel is not None:
+            self._transport.close()
+        elif self._transport is not None and self._stream is not None:
             self._stream = None
             self._transport.write(b"0\r\n\r\n")
             self._busy = False
@@ -134,27 +158,26 @@ class Connection(asyncio.Protocol):
             self._busy = True
             try:
                 reply = self._handler.handle(request)
-            except Exception:
-                _LOG.exception("%s %s failed", request.method, request.path)
-                self._transport.abort()
-                return
+            except Exception as error:
+                reply = _broken(request, error)
             if isinstance(reply, Answer):
                 self._busy = False
                 self._answer(reply, request)
             elif isinstance(reply, Stream):
                 self._begin(reply)
+            elif isinstance(reply, Tunnel):
+                self._open(reply)
             else:
                 self._task = asyncio.get_running_loop().create_task(self._await(reply, request), name="api request")
 
     async def _await(self, waiting: Coroutine[object, object, Reply | None], request: Request) -> None:
         try:
             reply = await waiting
-        except Exception:
-            _LOG.exception("%s %s failed", request.method, request.path)
-            reply = None
+        except Exception as error:
+            reply = _broken(request, error)
         self._task = None
         if self._transport is None:
-            if isinstance(reply, Stream):
+            if isinstance(reply, Stream | Tunnel):
                 reply.feed.stop()
             return
         if reply is None:
@@ -163,6 +186,8 @@ class Connection(asyncio.Protocol):
             self._busy = False
             self._answer(reply, request)
             self._advance()
+        elif isinstance(reply, Tunnel):
+            self._open(reply)
         else:
             self._begin(reply)
 
@@ -279,10 +304,28 @@ class Connection(asyncio.Protocol):
         self._transport.write(head + b"\r\n")
         reply.feed.start(self)
 
+    def _open(self, reply: Tunnel) -> None:
+        """Leave the connection to somebody else; what has come already is the first that it hears."""
+        self._tunnel = reply.feed
+        reply.feed.start(self)
+        if self._buffer:
+            reply.feed.receive(self._buffer)
+            self._buffer = b""
+
     def _end_stream(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.feed.stop()
+        tunnel, self._tunnel = self._tunnel, None
+        if tunnel is not None:
+            tunnel.stop()
+
+
+def _broken(request: Request, error: Exception) -> Answer:
+    """What is answered when a handler failed that should not have; nothing has been sent yet."""
+    _LOG.error("%s %s failed", request.method, request.path, exc_info=error)
+    failed = errors.internal(f"{type(error).__name__}: {error}")
+    return Answer(failed.code, documents.dump(failed.document()))
 
 
 def _lines(headers: object, warnings: object) -> bytes:

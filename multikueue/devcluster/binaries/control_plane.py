@@ -16,7 +16,7 @@ import yaml
 from multikueue.devcluster import cluster, kubeconfigs, probes
 from multikueue.devcluster.binaries import etcd, release
 from multikueue.devcluster.binaries.release import Binaries
-from multikueue.devcluster.pki import Authority, new_key, write_private
+from multikueue.devcluster.pki import FRONT_PROXY, Authority, front_proxy, new_key, write_private
 from multikueue.devcluster.ports import LOOPBACK
 from multikueue.devcluster.processes.process import ProcessSpec
 
@@ -101,6 +101,7 @@ def prepare(layout: Layout, authority: Authority) -> None:
 def api_server(binaries: Binaries, layout: Layout, *, ca: bytes) -> ProcessSpec:
     """The API server."""
     pki = layout.pki
+    proxy = front_proxy(pki)
 
     async def ready() -> bool:
         return await probes.answers_ok(f"{layout.server}/readyz", ca=ca)
@@ -117,6 +118,14 @@ def api_server(binaries: Binaries, layout: Layout, *, ca: bytes) -> ProcessSpec:
             f"--tls-cert-file={pki / 'apiserver.crt'}",
             f"--tls-private-key-file={pki / 'apiserver.key'}",
             f"--client-ca-file={pki / 'ca.crt'}",
+            f"--requestheader-client-ca-file={proxy.authority}",
+            f"--requestheader-allowed-names={FRONT_PROXY}",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-uid-headers=X-Remote-Uid",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={proxy.certificate}",
+            f"--proxy-client-key-file={proxy.key}",
             "--authorization-mode=RBAC",
             f"--service-account-issuer={_ISSUER}",
             f"--service-account-key-file={pki / 'service-accounts.key'}",

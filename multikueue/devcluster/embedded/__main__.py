@@ -20,16 +20,21 @@ from multikueue.devcluster.cluster import ADMIN_GROUP, CONTROLLER_MANAGER
 from multikueue.devcluster.embedded.layout import Layout
 from multikueue.devcluster.embedded.pod_logs import PodLogs
 from multikueue.devcluster.kubeconfigs import kubeconfig
-from multikueue.devcluster.pki import Authority
+from multikueue.devcluster.pki import Authority, front_proxy
 
 _CONTROLLERS_USER: Final = "system:kube-controller-manager"
 
 
 async def serve(layout: Layout, *, controllers: bool, scheduler: bool) -> None:
     """Serve until SIGTERM or SIGINT."""
-    api = ApiServer(signing_key=layout.signing_key.read_bytes(), journal=SqliteJournal(layout.data))
-    api.logs = PodLogs(api.world, pki=layout.pki)
     pki = layout.pki
+    api = ApiServer(
+        signing_key=layout.signing_key.read_bytes(),
+        journal=SqliteJournal(layout.data),
+        client_ca=pki / "ca.crt",
+        proxy=front_proxy(pki),
+    )
+    api.logs = PodLogs(api.world, pki=pki)
     serving = Serving(pki / "apiserver.crt", pki / "apiserver.key", pki / "ca.crt")
     async with Listener(api, port=layout.port, serving=serving), anyio.create_task_group() as tasks:
         if controllers:

@@ -7,10 +7,9 @@ import asyncio
 import json
 import ssl
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import Any, Final, TypeAlias
 
 from aiohttp import web
@@ -18,6 +17,7 @@ from aiohttp import web
 from manager.webhooks.review import convert_review
 from multikueue.api import conversion
 from multikueue.devcluster.pki import Authority
+from tests.conformance import background
 from tests.conformance.harness import Exchange, Side
 
 Review: TypeAlias = dict[str, Any]
@@ -100,37 +100,11 @@ def serving(folder: Path) -> Iterator[HookServer]:
     certificate, key = server.authority.serving("webhooks", hosts=["127.0.0.1"]).write(folder, name="webhooks")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    loop = asyncio.new_event_loop()
-    thread = Thread(target=loop.run_forever, name="webhooks")
-    thread.start()
-    stop = asyncio.run_coroutine_threadsafe(_start(server, context), loop).result()
-    try:
-        yield server
-    finally:
-        asyncio.run_coroutine_threadsafe(stop(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-async def _start(server: HookServer, context: ssl.SSLContext) -> Callable[[], Coroutine[object, object, None]]:
     app = web.Application()
     app.router.add_post("/convert", server.convert)
     app.router.add_post("/{server}/{case}/{hook}", server.answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    # Clients keep their connections, and would not say goodbye for half a minute.
-    listening = await asyncio.get_running_loop().create_server(
-        runner.server, "127.0.0.1", 0, ssl=context, ssl_shutdown_timeout=0.1
-    )
-    server.url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-
-    async def stop() -> None:
-        listening.close()
-        await runner.cleanup()
-        await asyncio.sleep(0.3)
-
-    return stop
+    with background.serving(app, context) as server.url:
+        yield server
 
 
 def rule(*operations: str, on: str = "configmaps", group: str = "", **more: object) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from multikueue.devcluster.apiserver.kinds import (
     access,
+    apiservice,
     batch,
     cluster,
     configuration,
@@ -38,6 +39,7 @@ _CATALOG: Final[dict[tuple[str, str], type[Behaviour]]] = {
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): webhooks.WebhookBehaviour,
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): webhooks.WebhookBehaviour,
     ("apiextensions.k8s.io", "customresourcedefinitions"): definition.DefinitionBehaviour,
+    ("apiregistration.k8s.io", "apiservices"): apiservice.ApiServiceBehaviour,
     ("batch", "jobs"): batch.JobBehaviour,
     ("batch", "cronjobs"): batch.CronJobBehaviour,
     ("apps", "deployments"): workloads.DeploymentBehaviour,
