@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "cluster": Entry("multikueue.cli.cluster:main", "Register, list, cordon, drain and remove workers.", plain=True),
     "binaries": Entry("multikueue.cli.binaries:binaries", "Find, download or build the real control plane."),
     "simulate": Entry("multikueue.cli.simulate:main", "Show what the queues would decide about manifests.", plain=True),
+    "story": Entry("multikueue.cli.story:main", "Show what happened to a workload, where and why.", plain=True),
     "explain": Entry("multikueue.cli.explain:main", "Show why a workload stands where it stands.", plain=True),
 }
 

@@ -2,7 +2,8 @@
 """How `mkctl explain` and `mkctl story` reach the clusters of a federation.
 
 Owns their options, and which kubeconfig is the hub's: the one that was named, else the federation that was named, else
-what kubectl would take, else the federation `default` that `mkctl up` left running. Imports nothing heavy.
+what kubectl would take, else the federation `default` that `mkctl up` left running. Where that is the hub of a
+federation of `mkctl up`, its workers are at hand too. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -65,11 +66,9 @@ def reach(options: argparse.Namespace) -> Reach:
     """What the options say. Raises `BadInput`."""
     if options.kubeconfig or options.context:
         return Reach(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
-    name = options.federation
+    name = options.federation or _implied()
     if name is None:
-        if _kubectl_knows() or federations.DEFAULT_NAME not in federations.names():
-            return Reach(kubeconfig=None, namespace=options.namespace)
-        name = federations.DEFAULT_NAME
+        return Reach(kubeconfig=None, namespace=options.namespace)
     found = federations.existing(name)
     configuration = federations.folder_of(name) / "manager.yaml"
     return Reach(
@@ -92,6 +91,20 @@ def target(words: list[str], *, kind: str = "") -> Target:
     return Target(kind, Key(parts[-2], parts[-1]))
 
 
+def _implied() -> str | None:
+    """The federation whose hub `$KUBECONFIG` names, or `default` where kubectl would know of no cluster."""
+    chosen = os.environ.get("KUBECONFIG")
+    names = federations.names()
+    if chosen:
+        hubs = {
+            each.kubeconfig: name
+            for name in names
+            for each in federations.existing(name).clusters
+            if each.role == "hub"
+        }
+        return hubs.get(chosen)
+    return federations.DEFAULT_NAME if federations.DEFAULT_NAME in names and not _kubectl_knows() else None
+
+
 def _kubectl_knows() -> bool:
-    pod = os.environ.get("KUBERNETES_SERVICE_HOST")
-    return bool(os.environ.get("KUBECONFIG") or pod or (Path.home() / ".kube" / "config").exists())
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST") or (Path.home() / ".kube" / "config").exists())

@@ -56,7 +56,7 @@ def nominate(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan:
     # That a copy is not gone on with after all is known from the assignment that says so.
     kept = {*nomination.clusters, *((workload.adopts.cluster,) if workload.adopts is not None and refuses else ())}
     actions += (Remove(cluster) for cluster in facts.observations if cluster not in kept)
-    waiting = (*_unusable(facts, now), *nomination.waiting, *_refusals(facts.observations.values()))
+    waiting = (*_unusable(facts, now), *_answers(nomination.waiting, facts.observations.values()))
     changed = set(nomination.clusters) != set(workload.nominated)
     return Plan(
         rule=Rule.NOMINATE,
@@ -137,11 +137,14 @@ def _unusable(facts: Facts, now: datetime) -> Iterable[Waiting]:
             yield Waiting(cluster.name, why)
 
 
-def _refusals(observations: Iterable[Observation]) -> Iterable[Waiting]:
+def _answers(thought: Iterable[Waiting], observations: Iterable[Observation]) -> Iterable[Waiting]:
+    """One reason for each cluster: what is thought of it, unless it refused for a reason of its own."""
+    found = {entry.cluster: entry for entry in thought}
     for observation in observations:
         why = waits.answer(observation)
-        if why:
-            yield Waiting(observation.cluster, why)
+        if why and (observation.cluster not in found or observation.phase is Phase.REFUSED):
+            found[observation.cluster] = Waiting(observation.cluster, why)
+    return found.values()
 
 
 def _all_declined(facts: Facts, nominated: Iterable[str]) -> bool:

@@ -214,7 +214,10 @@ def _candidate(
     if not workload.quota_reserved:
         return Standing.NOT_NEEDED, "comes into question when quota is reserved"
     if observation is not None and observation.workload_uid == workload.uid:
-        return _asked(observation)
+        standing, said = _asked(observation)
+        if standing is Standing.WAITS_THERE and judgement is not None and judgement.fit is not None:
+            return standing, f"{said}; {judgement.says}"
+        return standing, said
     if cluster.name in workload.nominated:
         return Standing.ASKED, "is nominated, has not answered yet"
     if judgement is None:

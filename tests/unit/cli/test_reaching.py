@@ -61,6 +61,8 @@ def test_the_default_federation_is_taken_where_kubectl_knows_of_nothing(
     assert asked().kubeconfig == "/hub"
     monkeypatch.setenv("KUBECONFIG", "mine")
     assert asked() == Reach(kubeconfig=None)
+    monkeypatch.setenv("KUBECONFIG", "/hub")
+    assert asked().workers == {"worker-1": "/worker-1"}
 
 
 def test_a_federation_that_is_not_there_is_said_so() -> None:
