@@ -3,13 +3,15 @@
 
 Owns the order of work. Promises that a key is handed out once at a time; that a key which is added while it is worked
 on comes again afterwards; that adding it many times is one reconcile; that the highest priority and the earliest time
-of all adds win; that a failing key waits longer each time. Plain heaps: one hop through it costs about a microsecond.
+of all adds win; that a failing key waits longer each time; that a key wakes one worker, however many wait. Plain heaps:
+one hop through it costs about a microsecond.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Hashable
 from random import Random
 from typing import Final, Generic, TypeVar
@@ -43,7 +45,9 @@ class WorkQueue(Generic[K]):
         self._working: set[K] = set()
         self._again: dict[K, int] = {}
         self._failures: dict[K, int] = {}
-        self._wake = asyncio.Event()
+        self._sleepers: deque[asyncio.Future[None]] = deque()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
         self._closed = False
 
     def __len__(self) -> int:
@@ -69,7 +73,7 @@ class WorkQueue(Generic[K]):
         self._waiting[key] = priority
         self._sequence += 1
         heapq.heappush(self._ready, (-priority, self._sequence, key))
-        self._wake.set()
+        self._wake_one()
 
     def add_after(self, key: K, seconds: float, priority: int = 0) -> None:
         """Have `key` reconciled after `seconds`, or earlier if somebody asks for that."""
@@ -89,7 +93,7 @@ class WorkQueue(Generic[K]):
         self._due[key] = (at, priority)
         self._sequence += 1
         heapq.heappush(self._delayed, (at, self._sequence, key))
-        self._wake.set()
+        self._set_alarm()
 
     def retry(self, key: K) -> float:
         """Have `key` reconciled after its back-off; returns the seconds."""
@@ -116,10 +120,10 @@ class WorkQueue(Generic[K]):
                     continue  # was put in again with a higher priority and has gone out already
                 del self._waiting[key]
                 self._working.add(key)
+                self._set_alarm()
                 return key
             if self._closed:
                 raise Closed
-            self._wake.clear()
             await self._sleep()
 
     def done(self, key: K) -> None:
@@ -132,7 +136,8 @@ class WorkQueue(Generic[K]):
     def close(self) -> None:
         """Let everybody who waits in `get` end, once what is ready has been handed out."""
         self._closed = True
-        self._wake.set()
+        while self._sleepers:
+            self._wake_one()
 
     def _promote(self) -> None:
         now = self._clock.monotonic()
@@ -143,14 +148,43 @@ class WorkQueue(Generic[K]):
                 self.add(key)
 
     async def _sleep(self) -> None:
+        sleeper = asyncio.get_running_loop().create_future()
+        self._sleepers.append(sleeper)
+        self._set_alarm()
+        try:
+            await sleeper
+        except asyncio.CancelledError:
+            if not sleeper.cancelled():
+                self._wake_one()  # what it was woken for is another's now
+            elif sleeper in self._sleepers:
+                self._sleepers.remove(sleeper)
+            raise
+        finally:
+            if not self._sleepers and self._alarm is not None:
+                self._alarm.cancel()
+                self._alarm = None
+
+    def _wake_one(self) -> None:
+        while self._sleepers:
+            sleeper = self._sleepers.popleft()
+            if not sleeper.done():  # cancelled, and not come to know of it yet
+                sleeper.set_result(None)
+                return
+
+    def _set_alarm(self) -> None:
+        """Have somebody woken when the first of the delayed keys is due, if anybody sleeps."""
         while self._delayed and self._due.get(self._delayed[0][2], (None,))[0] != self._delayed[0][0]:
             heapq.heappop(self._delayed)  # overtaken by an earlier add
-        if not self._delayed:
-            await self._wake.wait()
+        if not self._delayed or not self._sleepers:
             return
-        seconds = max(0.0, self._delayed[0][0] - self._clock.monotonic())
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        at = self._delayed[0][0]
+        if self._alarm is not None:
+            if self._alarm_at <= at:
+                return
+            self._alarm.cancel()
+        seconds = max(0.0, at - self._clock.monotonic())
+        self._alarm, self._alarm_at = asyncio.get_running_loop().call_later(seconds, self._ring), at
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._wake_one()

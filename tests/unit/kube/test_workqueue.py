@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import asyncio
 from random import Random
 
 import anyio
@@ -164,3 +165,42 @@ async def test_no_key_is_reconciled_by_two_workers_at_once() -> None:
                 await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     assert most == 1
+
+
+async def test_a_key_is_not_lost_with_the_worker_that_it_woke() -> None:
+    queue: WorkQueue[str] = WorkQueue(clock=ManualClock())
+    got: list[str] = []
+
+    async def work() -> None:
+        got.append(await queue.get())
+
+    async with asyncio.TaskGroup() as tasks:
+        first, _, _, last = (tasks.create_task(work()) for _ in range(4))
+        await asyncio.sleep(0)
+        queue.add("a")  # wakes the first
+        first.cancel()
+        last.cancel()  # asleep
+        queue.add("b")
+        await asyncio.sleep(0.01)
+        assert sorted(got) == ["a", "b"]
+
+
+async def test_a_delayed_key_comes_although_the_worker_that_waited_for_it_has_other_work() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    busy = asyncio.Event()
+
+    async def work() -> str:
+        key = await queue.get()
+        if key == "long":
+            await busy.wait()
+        return key
+
+    async with asyncio.TaskGroup() as tasks:
+        first, second = (tasks.create_task(work()) for _ in range(2))
+        await asyncio.sleep(0)
+        queue.add_after("later", 0.01)
+        queue.add("long")
+        with anyio.fail_after(60):
+            assert await second == "later"
+        busy.set()
+    assert first.result() == "long"
