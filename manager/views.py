@@ -34,12 +34,15 @@ class View:
         self.resource = resource
         self.store = store or Store()
         self._clock = clock
-        self._own: dict[Key, tuple[Row, float]] = {}
+        self._own = self.store.like()
+        self._own_until: dict[Key, float] = {}
         self._handlers: list[Handler] = []
 
     def follow(self, informer: Informer) -> None:
         """Show what `informer` holds, from now on."""
         self.store = informer.store
+        self._own = self.store.like()
+        self._own_until.clear()
         informer.add_handler(self._changed)
 
     def subscribe(self, handler: Handler) -> None:
@@ -58,7 +61,8 @@ class View:
         old = self.get(row.key)
         if old is not None and old.uid == row.uid and not _newer(row, old):
             return
-        self._own[row.key] = (row, self._clock.monotonic() + _OVERLAY_SECONDS)
+        self._own.put(row)
+        self._own_until[row.key] = self._clock.monotonic() + _OVERLAY_SECONDS
         self._tell(Change(watch.ADDED if old is None else watch.MODIFIED, row.key, old, row))
 
     def get(self, key: Key) -> Row | None:
@@ -67,11 +71,10 @@ class View:
         own = self._own.get(key)
         if own is None:
             return cached
-        row, until = own
-        if self._clock.monotonic() > until:
-            del self._own[key]
+        if self._clock.monotonic() > self._own_until[key]:
+            self._forget(key)
             return cached
-        return cached if cached is not None and not _newer(row, cached) else row
+        return cached if cached is not None and not _newer(own, cached) else own
 
     def object(self, key: Key) -> JsonObject | None:
         """The newest object known, parsed anew."""
@@ -84,7 +87,7 @@ class View:
 
     def keys(self) -> tuple[Key, ...]:
         """All keys, as of now."""
-        return tuple({**dict.fromkeys(self.store.keys()), **dict.fromkeys(self._own)})
+        return tuple(dict.fromkeys((*self.store.keys(), *self._own.keys())))
 
     def rows(self) -> Iterator[Row]:
         """All rows, each the newest known."""
@@ -93,39 +96,45 @@ class View:
             if row is not None:
                 yield row
 
-    def objects(self, index: str | None = None, value: str = "") -> Iterator[JsonObject]:
-        """All objects, or those an index of the cache holds; each the newest known.
+    def indexed(self, index: str, value: str) -> tuple[Key, ...]:
+        """What an index holds, or held when the cache saw it last; nothing of a kind that is not installed.
 
-        An object of ours that the cache has not seen yet is in no index.
+        What we wrote ourselves is found before the cache has it: else a change that comes between misses it for ever.
         """
-        if index is None:
-            for row in self.rows():
+        if not self.store.indexed:
+            return ()
+        found = (*self.store.list(index, value), *self._own.list(index, value))
+        return tuple(dict.fromkeys(row.key for row in found))
+
+    def objects(self, index: str | None = None, value: str = "") -> Iterator[JsonObject]:
+        """All objects, or those that an index holds; each the newest known."""
+        for key in self.keys() if index is None else self.indexed(index, value):
+            row = self.get(key)
+            if row is not None:
                 yield self.parse(row)
-            return
-        for cached in self.store.list(index, value):
-            newest = self.get(cached.key)
-            if newest is not None:
-                yield self.parse(newest)
 
     def _changed(self, change: Change) -> None:
-        own = self._own.get(change.key)
-        if own is None:
+        row = self._own.get(change.key)
+        if row is None:
             self._tell(change)
             return
-        row, _ = own
         if change.new is None:
             # The deletion of the object that was there before ours says nothing about ours.
             if change.old is not None and change.old.uid != row.uid:
                 return
-            del self._own[change.key]
+            self._forget(change.key)
             self._tell(change)
         elif change.new.uid == row.uid and not _newer(change.new, row):
             # Told already when it was written; the cache has it now, or is still on the way there.
             if not _newer(row, change.new):
-                del self._own[change.key]
+                self._forget(change.key)
         else:
-            del self._own[change.key]
+            self._forget(change.key)
             self._tell(Change(watch.MODIFIED, change.key, row, change.new))
+
+    def _forget(self, key: Key) -> None:
+        self._own.remove(key)
+        del self._own_until[key]
 
     def _tell(self, change: Change) -> None:
         for handler in self._handlers:

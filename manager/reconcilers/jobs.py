@@ -94,9 +94,8 @@ class JobReconciler:
             group, _, _ = owner["apiVersion"].rpartition("/")
             if (group, owner["kind"]) == (resource.group, resource.kind):
                 self.controller.enqueue(Key(change.key.namespace, owner["name"]))
-        if self._jobs.store.indexed:
-            for row in self._jobs.store.list(PREBUILT_INDEX, str(change.key)):
-                self.controller.enqueue(row.key)
+        for key in self._jobs.indexed(PREBUILT_INDEX, str(change.key)):
+            self.controller.enqueue(key)
 
     async def reconcile(self, key: Key) -> Result | None:
         """One look at one job."""
@@ -120,7 +119,7 @@ class JobReconciler:
             ]
             made = self._context.statuses.current(Key(key.namespace, name_for(job, self._integration)))
             if made is not None and all(made["metadata"]["uid"] != other["metadata"]["uid"] for other in workloads):
-                workloads.append(made)  # a moment ago; it is in no index until the cache has seen it
+                workloads.append(made)  # of its name, whoever owns it: a second one cannot be made beside it
             workloads.sort(key=lambda workload: workload["metadata"]["creationTimestamp"])
         facts = JobFacts(
             job=job,
@@ -148,7 +147,7 @@ class JobReconciler:
     def _owned(self, key: Key) -> list[JsonObject]:
         resource = self._integration.resource
         term = owner_term(api_version=resource.api_version, kind=resource.kind, namespace=key.namespace, name=key.name)
-        return list(self._workloads.objects(OWNER_INDEX, term)) if self._workloads.store.indexed else []
+        return list(self._workloads.objects(OWNER_INDEX, term))
 
     def _is_ours(self, job: JsonObject) -> bool:
         metadata = job["metadata"]

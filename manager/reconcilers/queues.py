@@ -99,10 +99,8 @@ class QueueReconcilers:
         self._touch_local_queues(change.key.name)
 
     def _touch_local_queues(self, cluster_queue: str) -> None:
-        store = self._views[LOCAL_QUEUES].store
-        if store.indexed:
-            for row in store.list(CLUSTER_QUEUE_INDEX, cluster_queue):
-                self.controllers[LOCAL_QUEUES].enqueue(row.key)
+        for key in self._views[LOCAL_QUEUES].indexed(CLUSTER_QUEUE_INDEX, cluster_queue):
+            self.controllers[LOCAL_QUEUES].enqueue(key)
 
     async def reconcile_cluster_queue(self, key: Key) -> Result | None:
         """Status, metrics and finalizer of one ClusterQueue."""

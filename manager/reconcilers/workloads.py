@@ -78,8 +78,8 @@ class WorkloadReconciler:
         if _counts_only(self._cluster_queues, change):
             return
         self._enqueue(CLUSTER_QUEUE_INDEX, change.key.name)
-        for queue in self._local_queues.store.list(CLUSTER_QUEUE_INDEX, change.key.name):
-            self._enqueue(QUEUE_INDEX, str(queue.key))
+        for queue in self._local_queues.indexed(CLUSTER_QUEUE_INDEX, change.key.name):
+            self._enqueue(QUEUE_INDEX, str(queue))
 
     def _job_gone(self, kind: Resource, change: Change) -> None:
         if change.new is None:
@@ -89,10 +89,8 @@ class WorkloadReconciler:
             self._enqueue(OWNER_INDEX, term)
 
     def _enqueue(self, index: str, value: str) -> None:
-        store = self._workloads.store
-        if store.indexed:
-            for row in store.list(index, value):
-                self.controller.enqueue(row.key)
+        for key in self._workloads.indexed(index, value):
+            self.controller.enqueue(key)
 
     async def reconcile(self, key: Key) -> Result | None:
         """One look at one Workload."""

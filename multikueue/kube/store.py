@@ -89,6 +89,10 @@ class Store:
         """Whether a change has to be parsed to be stored."""
         return bool(self._indexers)
 
+    def like(self) -> Store:
+        """An empty store with the same indexes."""
+        return Store(self._indexers)
+
     def __len__(self) -> int:
         return len(self._rows)
 

@@ -26,7 +26,7 @@ class Feed:
     """Stands for an informer."""
 
     def __init__(self) -> None:
-        self.store = Store()
+        self.store = Store({"uid": lambda obj: [obj["metadata"]["uid"]]})
         self.clock = ManualClock()
         self.view = View(WORKLOADS, clock=self.clock)
         self.told: list[tuple[str, str]] = []
@@ -120,3 +120,17 @@ def test_items_of_a_list_get_their_kind(feed: Feed) -> None:
     found = feed.view.object(KEY)
     assert found is not None
     assert (found["apiVersion"], found["kind"]) == ("kueue.x-k8s.io/v1beta2", "Workload")
+
+
+def test_an_index_finds_what_we_wrote_before_the_cache_has_it(feed: Feed) -> None:
+    feed.view.observe(raw(1))
+    assert feed.view.indexed("uid", "u") == (KEY,)
+    feed.comes(1)
+    assert feed.view.indexed("uid", "u") == (KEY,)
+    feed.goes()
+    assert feed.view.indexed("uid", "u") == ()
+
+
+def test_an_index_of_a_kind_that_is_not_installed_is_empty() -> None:
+    view = View(WORKLOADS, clock=ManualClock())
+    assert view.indexed("uid", "u") == ()
