@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Iterable
 from random import Random
 from typing import Final
 
 import anyio
 
 from multikueue import __version__
+from multikueue.api.clusterreport import BUCKETS
 from multikueue.api.constants import DEFAULT_ORIGIN
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import NAMESPACES
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.keys import Key
+from multikueue.federation.wire import word_of
 from multikueue.integrations.registry import INTEGRATIONS, Registry
 from multikueue.kube.client import KubeClient
 from multikueue.kube.controller import Controller, Result
@@ -36,6 +39,7 @@ from worker_agent.hosting import HostedMailbox
 from worker_agent.hub import MailboxView
 from worker_agent.jobs import Jobs
 from worker_agent.mailbox import Mailbox
+from worker_agent.orphans import Orphans
 from worker_agent.outbox import Outbox
 from worker_agent.queues import Queues
 from worker_agent.reconciler import Reconciler
@@ -75,6 +79,7 @@ class Agent:
         self._kubernetes_version = ""
         self._started = anyio.Event()
         self._freed = anyio.Event()
+        self._resynced: str | None = None
         queue: WorkQueue[str] = WorkQueue(clock=clock, backoff=_BACKOFF, random=random)
         self._controller = Controller("assignment", self._reconcile, workers=_WORKERS, queue=queue, clock=clock)
         wake = self._controller.enqueue
@@ -84,6 +89,7 @@ class Agent:
             hub.attach(wake, opening=lambda: restore_assignments(hub, self.jobs, self.queues, origin=origin))
         else:
             self.mailbox = Mailbox(hub, cluster, clock=clock, random=random, changed=wake)
+            self.mailbox.retell = self._retell
         self.capacity = Capacity(
             worker,
             clock=clock,
@@ -121,6 +127,7 @@ class Agent:
             rhythm=rhythm,
             clock=clock,
             flipped=self._all,
+            replaced=lambda: self._doubt(range(BUCKETS)),
         )
         self._reporter = Reporter(
             hub,
@@ -129,6 +136,7 @@ class Agent:
             rhythm=rhythm,
             clock=clock,
             compose=self._report,
+            asked=self._on_asked,
         )
         self.queues = Queues(
             worker,
@@ -139,6 +147,7 @@ class Agent:
             changed=wake,
             reported=lambda: self._reporter.changed(),
         )
+        self.orphans = Orphans(self.mailbox, self.jobs, self.queues)
         self.reconciler = Reconciler(
             mailbox=self.mailbox,
             kinds={(jobs.integration.resource.group, jobs.integration.resource.kind): jobs for jobs in self.jobs},
@@ -235,7 +244,23 @@ class Agent:
         names = sorted(key.name for key in known)
         return names if len(names) <= _MAX_NAMESPACES else []
 
-    def _report(self) -> JsonObject:
+    def _on_asked(self, spec: JsonObject) -> bool:
+        resync: JsonObject = spec.get("resync") or {}
+        request = str(resync.get("request") or "")
+        # One that was there before this process began was for its predecessor, who had read less than a fresh list.
+        if self._resynced is not None and request not in ("", self._resynced):
+            self._doubt(resync.get("buckets") or ())
+        self._resynced = request
+        return self.orphans.asked(spec.get("recovery"))
+
+    def _doubt(self, buckets: Iterable[int]) -> None:
+        if isinstance(self.mailbox, Mailbox):
+            self.mailbox.resync(buckets)
+
+    def _retell(self, name: str, obj: JsonObject) -> None:
+        self.outbox.retell(name, obj["metadata"]["uid"], said=word_of(obj))
+
+    async def _report(self) -> JsonObject:
         system = self.namespaces.store.get(_CLUSTER_UID_FROM)
         return {
             "clusterUID": "" if system is None else system.uid,
@@ -249,4 +274,6 @@ class Agent:
             "pending": len(self.reconciler.waiting()),
             **self.capacity.report(),
             **self.queues.report(),
+            **await self.orphans.report(),
+            **({"digests": self.mailbox.digests()} if isinstance(self.mailbox, Mailbox) else {}),
         }

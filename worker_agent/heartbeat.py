@@ -10,10 +10,11 @@ a lease that the hub holds for over.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import anyio
+import orjson
 
 from multikueue.api.constants import MAILBOX_OBJECT_NAME
 from multikueue.api.meta import JsonObject
@@ -50,7 +51,9 @@ class Heartbeat:
         rhythm: Rhythm,
         clock: Clock,
         flipped: Callable[[], None],
+        replaced: Callable[[], None] = lambda: None,
     ) -> None:
+        """`flipped` hears when the lease ends or is valid again, `replaced` when the hub is not what it was before."""
         self.problem = "the lease has not been renewed yet"
         self._hub = hub
         self._worker = worker
@@ -59,6 +62,8 @@ class Heartbeat:
         self._rhythm = rhythm
         self._clock = clock
         self._flipped = flipped
+        self._replaced = replaced
+        self._lease = ("", 0)
         self._renewed: float | None = None
         self._was_valid = False
         self.tried = anyio.Event()
@@ -102,9 +107,23 @@ class Heartbeat:
             "leaseDurationSeconds": self._rhythm.lease_seconds,
             "renewTime": format_micro_time(now),
         }
-        await self._hub.patch(
+        answer = await self._hub.patch(
             LEASES, MAILBOX_OBJECT_NAME, {"spec": spec}, namespace=self._namespace, kind=PatchKind.MERGE
         )
+        self._compare(_parsed(answer).get("metadata") or {})
+
+    def _compare(self, metadata: JsonObject) -> None:
+        """A hub that was made anew has another Lease, one that was restored from a backup an older version of it.
+
+        No watch tells: it goes on from a version that such a server has yet to reach.
+        """
+        version = str(metadata.get("resourceVersion") or "")
+        if not version.isdigit():
+            return
+        (uid, before), self._lease = self._lease, (str(metadata["uid"]), int(version))
+        if uid and (uid != self._lease[0] or before > self._lease[1]):
+            _log.warning("the hub of %s was made anew or restored; its mailbox is read again", self._namespace)
+            self._replaced()
 
 
 class Reporter:
@@ -118,14 +137,17 @@ class Reporter:
         boot_id: str,
         rhythm: Rhythm,
         clock: Clock,
-        compose: Callable[[], JsonObject],
+        compose: Callable[[], Awaitable[JsonObject]],
+        asked: Callable[[JsonObject], bool],
     ) -> None:
+        """`asked` hears of the spec after each report, and tells whether somebody waits for the next one."""
         self._hub = hub
         self._namespace = namespace
         self._boot_id = boot_id
         self._rhythm = rhythm
         self._clock = clock
         self._compose = compose
+        self._asked = asked
         self._changed = anyio.Event()
         self._sequence = 0
 
@@ -137,24 +159,27 @@ class Reporter:
         """Report until cancelled: on a change, but not in a stream, and regularly for the time in it."""
         while True:
             self._changed = anyio.Event()
+            awaited = False
             try:
-                await self._send()
+                awaited = await self._send()
             except KubeError as error:
                 _log.debug("report of %s not sent: %s", self._namespace, error)
             await anyio.sleep(self._rhythm.status_window_seconds)
+            if awaited:
+                continue
             with anyio.move_on_after(max(0.0, self._rhythm.report_seconds - self._rhythm.status_window_seconds)):
                 await self._changed.wait()
 
-    async def _send(self) -> None:
+    async def _send(self) -> bool:
         self._sequence += 1
-        status = self._compose() | {
+        status = await self._compose() | {
             "bootID": self._boot_id,
             "sequence": self._sequence,
             "time": format_time(self._clock.now()),
         }
         # Replaced whole: a resource that no node has any more must not stay in it.
         patch: list[JsonObject] = [{"op": "add", "path": "/status", "value": status}]
-        await self._hub.patch(
+        answer = await self._hub.patch(
             CLUSTER_REPORTS,
             MAILBOX_OBJECT_NAME,
             patch,
@@ -162,3 +187,12 @@ class Reporter:
             kind=PatchKind.JSON,
             subresource="status",
         )
+        return self._asked(_parsed(answer).get("spec") or {})
+
+
+def _parsed(answer: object) -> JsonObject:
+    """What the hub stored: bytes from an API server, a value from a mailbox in memory."""
+    if isinstance(answer, bytes):
+        answer = orjson.loads(answer)
+    assert isinstance(answer, dict), "an object is stored as a map"
+    return answer

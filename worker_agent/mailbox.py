@@ -8,7 +8,7 @@ emptied mailbox of a rebuilt management cluster must not kill work (ADR 0003).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 
 import anyio
@@ -19,6 +19,7 @@ from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import NAMESPACES, REMOTE_ASSIGNMENTS
 from multikueue.core.clock import Clock
 from multikueue.core.keys import Key
+from multikueue.federation.digests import Digests, within
 from multikueue.kube.client import KubeClient
 from multikueue.kube.informer import Change, Informer
 from worker_agent.reconnect import RECONNECT
@@ -28,11 +29,13 @@ class MailboxInformer(Informer):
     """An informer that counts how often it listed anew: only then can it be another hub that it looks at."""
 
     lists = 0
+    listed: Callable[[], None] = staticmethod(lambda: None)
 
     async def relist(self) -> None:
         """As any informer, and counted before the first absence is told of."""
         self.lists += 1
         await super().relist()
+        self.listed()
 
 
 class Mailbox:
@@ -50,6 +53,11 @@ class Mailbox:
         self._asking = anyio.Lock()
         self._verified = 0
         self._owner = ""
+        self._doubted: frozenset[int] = frozenset()
+        self._digests = Digests()
+        self.retell: Callable[[str, JsonObject], None] = lambda name, obj: None
+        """Called for each assignment of which it was in doubt what the hub knows, with what the hub has."""
+        self.informer.listed = self._on_list
         self.informer.add_handler(self._on_assignment)
 
     def get(self, name: str) -> JsonObject | None:
@@ -59,6 +67,15 @@ class Mailbox:
     def names(self) -> list[str]:
         """All assignments that stand there."""
         return [key.name for key in self.informer.store.keys()]  # noqa: SIM118  (a store is no mapping)
+
+    def digests(self) -> list[str]:
+        """What of it this side sees, for the hub to compare."""
+        return list(self._digests.values())
+
+    def resync(self, buckets: Iterable[int]) -> None:
+        """Read the mailbox anew, and doubt what the hub knows of the assignments in those buckets."""
+        self._doubted |= frozenset(buckets)
+        self.informer.restart()
 
     async def owner(self) -> str:
         """The uid of the manager whose mailbox it is, asked for since the mailbox was listed last.
@@ -75,5 +92,16 @@ class Mailbox:
                 self._verified = listed
             return self._owner
 
+    def _on_list(self) -> None:
+        for name in within(self.names(), self._doubted):
+            obj = self.get(name)
+            if obj is not None:
+                self.retell(name, obj)
+        self._doubted = frozenset()
+
     def _on_assignment(self, change: Change) -> None:
+        if change.new is None:
+            self._digests.remove(change.key.name)
+        else:
+            self._digests.put(change.new.object())
         self._changed(change.key.name)

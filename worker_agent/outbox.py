@@ -77,6 +77,15 @@ class Outbox:
         else:
             self._controller.queue.add_after(name, self._pause(letter))
 
+    def retell(self, name: str, uid: str, *, said: Word) -> None:
+        """The hub was asked, and this is what it has been told: say the newest word again where that is another."""
+        letter = self._letters.get(name)
+        if letter is None or letter.uid != uid:
+            return
+        letter.sent = said
+        if letter.word != said:
+            self._controller.enqueue(name)
+
     def _pause(self, letter: _Letter) -> float:
         """How long progress waits for more: a little at first, and longer the more of it there was."""
         if letter.sent_at is None:

@@ -212,6 +212,12 @@ class Queues:
             if clone is not None and _manager(clone) == manager_uid:
                 await self._delete(clone)
 
+    async def discard(self, workload: Key, *, manager_uid: str) -> None:
+        """Remove the clone of that name, if that manager had it made by this agent."""
+        clone = self._clones.store.object(workload)
+        if clone is not None and self._assignment(clone) and _manager(clone) == manager_uid:
+            await self._delete(clone)
+
     def manifest(self, manifest: JsonObject, wish: CloneWish) -> JsonObject:
         """The job as the worker's engine starts it: suspended, and without what the hub's flavors added to it."""
         spec = {**manifest["spec"], "suspend": True}
@@ -335,7 +341,8 @@ def _standing(clone: JsonObject) -> Standing:
     finished = _true(conditions, "Finished")
     if finished is not None and finished.get("reason") == FinishedReason.OUT_OF_SYNC:
         moment = parse_time(finished["lastTransitionTime"])
-        return Standing(end=RemoteEnd(reason=finished["reason"], message=str(finished.get("message", "")), time=moment))
+        end = RemoteEnd(reason=finished["reason"], message=str(finished.get("message", "")), time=moment)
+        return Standing(end=end, halt=Obstacle(end.reason, end.message))
     evicted = _true(conditions, "Evicted")
     if evicted is not None and finished is None:
         # Which the worker did for itself, as for work of a higher priority there; the hub decides where it goes now.

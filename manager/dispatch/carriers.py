@@ -9,7 +9,7 @@ is observed as written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from multikueue.api.remoteassignment import Intent, assignment_name, mailbox_nam
 from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
+from multikueue.federation.digests import Digests
 from multikueue.federation.facts import Observation
 from multikueue.federation.wire import cluster_of, observation_of, workload_of
 from multikueue.kube.client import PatchKind
@@ -65,12 +66,17 @@ class MailboxCarrier:
         self._entries: dict[Key, _Entry] = {}
         self._by_workload: dict[Key, dict[str, Key]] = {}
         self._removing: set[str] = set()
+        self._digests: dict[str, Digests] = {}
         self._view.subscribe(self._take)
 
     def observations(self, workload: Key) -> Mapping[str, Observation]:
         """By cluster, without those whose removal was sent."""
         entries = (self._entries[key] for key in self._by_workload.get(workload, {}).values())
         return {entry.observation.cluster: entry.observation for entry in entries if entry.uid not in self._removing}
+
+    def digests(self, namespace: str) -> Sequence[str]:
+        """Of one mailbox as it is in the cache."""
+        return self._digests.setdefault(namespace, Digests()).values()
 
     def workloads(self, cluster: str | None = None) -> Iterable[Key]:
         """As they are now."""
@@ -150,12 +156,15 @@ class MailboxCarrier:
             clusters.pop(old.observation.cluster, None)
             if not clusters:
                 del self._by_workload[old.workload]
+        digests = self._digests.setdefault(change.key.namespace, Digests())
         if change.new is None:
+            digests.remove(change.key.name)
             if old is not None:
                 self._removing.discard(old.uid)
                 self._changed(old.workload)
             return
         obj = change.new.object()
+        digests.put(obj)
         workload = workload_of(obj)
         try:
             observation = observation_of(obj)

@@ -26,6 +26,7 @@ from manager.dispatch.merging import Merging
 from manager.dispatch.mixed_carrier import MixedCarrier
 from manager.dispatch.push_clusters import PushClusters
 from manager.dispatch.push_hosts import PushSettings
+from manager.dispatch.resync import Resync
 from manager.dispatch.rooms import Rooms
 from manager.registration.controller import RegistrationController
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER
@@ -116,16 +117,17 @@ class DispatchController:
         merging = Merging(self._context, gatherer=self._gatherer, carrier=self._carrier, decided=self._decided)
         self._context.statuses.completion = merging
         try:
-            await self._serve()
+            await self._serve(Resync(self._context, digests=pull.digests))
         finally:
             self._context.statuses.completion = None
 
-    async def _serve(self) -> None:
+    async def _serve(self, resync: Resync) -> None:
         async with anyio.create_task_group() as tasks:
             for controller in (self._cluster_controller, self._check_controller, self._workloads):
                 tasks.start_soon(controller.run, name=controller.name)
             tasks.start_soon(self._push.hosts.run, name="multikueue-push")
             tasks.start_soon(RegistrationController(self._context).run, name="multikueue-registration")
+            tasks.start_soon(resync.run, name="multikueue-resync")
             tasks.start_soon(self._collect_garbage, name="multikueue-garbage")
 
     async def _open_books(self) -> None:

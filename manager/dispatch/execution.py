@@ -18,7 +18,7 @@ import anyio
 from manager.context import ManagerContext
 from manager.dispatch.assignments import Dispatch, assignment
 from manager.dispatch.carriers import Carrier
-from manager.dispatch.gather import Gathered, load_job
+from manager.dispatch.gather import Gathered, adoption_for, load_job
 from manager.dispatch.status_change import PlanChange, failed_to_start
 from multikueue.api.constants import AVOIDED_ANNOTATION, ROUND_ANNOTATION
 from multikueue.api.meta import JsonObject
@@ -27,7 +27,7 @@ from multikueue.api.resource import RESOURCE_FLAVORS, WORKLOADS
 from multikueue.core.errors import MultikueueError
 from multikueue.core.keys import Key
 from multikueue.federation.actions import Assign, DeclareStopped, MirrorStatus, Plan, Remove, Rule, SetIntent
-from multikueue.federation.annotations import adoption_of, avoided_text, round_text
+from multikueue.federation.annotations import avoided_text, round_text
 from multikueue.integrations.protocol import InjectionConflict, JobWrite
 from multikueue.kube.client import PatchKind
 from multikueue.kube.errors import Invalid, NotFound
@@ -180,7 +180,6 @@ class Executor:
         job, facts = load_job(self._context, gathered), gathered.facts.workload
         if job is None or facts is None or gathered.workload is None or gathered.integration is None:
             return None
-        adopts = adoption_of(job["metadata"].get("annotations") or {})
         flavors = self._context.caches.view(RESOURCE_FLAVORS)
         names = {
             name
@@ -198,7 +197,7 @@ class Executor:
             epoch=facts.epoch,
             policy=facts.partition_policy,
             lease_seconds=int(gathered.facts.settings.lease.total_seconds()),
-            adopts=adopts if adopts is not None and adopts.epoch == facts.epoch else None,
+            adopts=adoption_for(job, gathered.workload["metadata"].get("annotations") or {}, epoch=facts.epoch),
             verdicts=plan.verdicts,
         )
 

@@ -96,6 +96,13 @@ def load_job(context: Hub, gathered: Gathered) -> JsonObject | None:
     return context.caches.view(gathered.integration.resource).object(gathered.job)
 
 
+def adoption_for(job: JsonObject | None, annotations: Mapping[str, str], *, epoch: int) -> Adoption | None:
+    """The copy that the dispatch of that epoch is to go on with, as a job or its Workload says."""
+    of_job: dict[str, str] = {} if job is None else job["metadata"].get("annotations") or {}
+    found = adoption_of({**of_job, **annotations})
+    return found if found is not None and found.epoch == epoch else None
+
+
 class Gatherer:
     """Reads the caches for one plan at a time."""
 
@@ -219,10 +226,11 @@ class Gatherer:
 
     def _adopts(self, annotations: Mapping[str, str], status: Status, gathered: Gathered) -> Adoption | None:
         """The copy that this very dispatch is to go on with."""
-        job = load_job(self._context, gathered)
-        found = None if job is None else adoption_of(job["metadata"].get("annotations") or {})
-        epoch = epoch_of((e.count for e in status.evictions), annotations)
-        return found if found is not None and found.epoch == epoch else None
+        return adoption_for(
+            load_job(self._context, gathered),
+            annotations,
+            epoch=epoch_of((e.count for e in status.evictions), annotations),
+        )
 
     def _owner(self, owner: JsonObject | None, gathered: Gathered, *, pending: bool) -> OwnerFacts:
         if owner is None:

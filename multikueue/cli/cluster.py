@@ -217,6 +217,50 @@ def remove(
         print(f"{name} is removed" + (f", also from {', '.join(configs)}" if configs else ""))
 
 
+@app.command()
+def recover(
+    name: Name,
+    adopt: Annotated[bool, typer.Option("--adopt", help="go on with them here")] = False,
+    discard: Annotated[bool, typer.Option("--discard", help="have the agent remove them")] = False,
+    manager: Annotated[
+        str, typer.Option(help="only those of that management cluster: the uid of its kube-system")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be done, and do nothing")] = False,
+    wait: Annotated[str, typer.Option(help="how long to wait for each answer of the agent")] = "60s",
+    output: Form = Output.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """List what a worker runs for a management cluster that is no more; go on with it here, or discard it."""
+    from multikueue.cli.recovering import Wanted
+    from multikueue.cli.recovering import recover as act
+
+    with errors_of("cluster recover"):
+        if adopt and discard:
+            raise BadInput("--adopt and --discard exclude each other")
+        wanted = Wanted.ADOPT if adopt else Wanted.DISCARD if discard else Wanted.LIST
+        patience = duration(wait).total_seconds()
+        found = _on_hub(
+            kubeconfig,
+            context,
+            lambda hub: act(hub, name, wanted=wanted, manager_uid=manager, dry_run=dry_run, patience=patience),
+        )
+        if output is Output.JSON:
+            print(_json(found.entries))
+            return
+        from rich import box
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in ("NAMESPACE", "NAME", "PHASE", "EPOCH", "ACTION", "WHY"):
+            table.add_column(column, overflow="fold")
+        for entry in found.entries:
+            table.add_row(*(str(entry[field]) for field in ("namespace", "name", "phase", "epoch", "action", "why")))
+        terminal_or_wide().print(table)
+        said = "would be done" if dry_run or wanted is Wanted.LIST else "was done"
+        _say(f"# {len(found.entries)} copies on {name} are of another management cluster; ACTION is what {said}")
+
+
 def _stand(
     command: str, name: str, spec: JsonObject, done: str, *, kubeconfig: str | None, context: str | None
 ) -> None:

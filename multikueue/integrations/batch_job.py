@@ -12,24 +12,30 @@ from datetime import datetime
 from typing import Final
 
 from multikueue.api.constants import (
+    ADOPTS_ANNOTATION,
     ASSIGNMENT_ANNOTATION,
     BATCH_CONTROLLER_UID_LABEL,
     BATCH_JOB_FRAMEWORK,
     BATCH_JOB_NAME_LABEL,
     CLUSTER_LABEL,
+    CLUSTER_QUEUE_LABEL,
     DEFAULT_POD_SET,
     EPOCH_ANNOTATION,
     JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION,
     JOB_MIN_PARALLELISM_ANNOTATION,
     LEGACY_CONTROLLER_UID_LABEL,
     LEGACY_JOB_NAME_LABEL,
+    LOCAL_QUEUE_LABEL,
     MANAGER_UID_ANNOTATION,
+    MULTIKUEUE_MANAGED_BY,
     ORIGIN_LABEL,
+    POD_SET_LABEL,
     PREBUILT_WORKLOAD_ANNOTATION,
     PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
     STOPPING_ANNOTATION,
     WORKER_WORKLOAD_POD_LABEL,
+    WORKLOAD_ANNOTATION,
 )
 from multikueue.api.objects import JsonObject
 from multikueue.api.reasons import FinishedReason
@@ -58,6 +64,21 @@ _OWN_LABELS: Final = frozenset(
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 # What only the Job controller of the management cluster, or nobody, may act upon on a worker.
 _NOT_FOR_WORKERS: Final = frozenset({"managedBy", "ttlSecondsAfterFinished", "selector", "manualSelector", "suspend"})
+# By which pods are known to be of an admitted workload; those of the next one are others.
+_INJECTED: Final = frozenset(
+    {WORKER_WORKLOAD_POD_LABEL, CLUSTER_QUEUE_LABEL, LOCAL_QUEUE_LABEL, POD_SET_LABEL, WORKLOAD_ANNOTATION}
+)
+# By which a job of a worker is known to be a copy.
+_MARKS: Final = frozenset(
+    {
+        PREBUILT_WORKLOAD_ANNOTATION,
+        EPOCH_ANNOTATION,
+        MANAGER_UID_ANNOTATION,
+        CLUSTER_LABEL,
+        ASSIGNMENT_ANNOTATION,
+        ADOPTS_ANNOTATION,
+    }
+)
 
 
 class BatchJob:
@@ -228,6 +249,34 @@ class BatchJob:
                 "annotations": annotations,
             },
             "spec": spec,
+        }
+
+    def local_manifest(self, remote: JsonObject) -> JsonObject:
+        """What a user would have submitted for the copy; a time to live is lost, for copies have none."""
+        metadata: JsonObject = remote.get("metadata") or {}
+        spec = {key: value for key, value in _spec(remote).items() if key not in _NOT_FOR_WORKERS}
+        template: JsonObject = spec.get("template") or {}
+        pod_metadata: JsonObject = dict(template.get("metadata") or {})
+        pod_metadata.pop("creationTimestamp", None)
+        foreign = _OWN_LABELS | _INJECTED
+        for field in ("labels", "annotations"):
+            pod_metadata[field] = {k: v for k, v in (pod_metadata.get(field) or {}).items() if k not in foreign}
+        marks = {*_MARKS, ORIGIN_LABEL, *_OWN_LABELS}
+        return {
+            "apiVersion": JOBS.api_version,
+            "kind": JOBS.kind,
+            "metadata": {
+                "name": metadata.get("name"),
+                "namespace": metadata.get("namespace"),
+                "labels": {key: value for key, value in _map(remote, "labels").items() if key not in marks},
+                "annotations": {key: value for key, value in _map(remote, "annotations").items() if key not in marks},
+            },
+            "spec": {
+                **spec,
+                "template": {**template, "metadata": pod_metadata},
+                "suspend": True,
+                "managedBy": MULTIKUEUE_MANAGED_BY,
+            },
         }
 
     def mirror_status(self, local: JsonObject, remote_status: JsonObject) -> Mirror:

@@ -139,6 +139,9 @@ class JobIntegration(Protocol):
     def remote_manifest(self, job: JsonObject, infos: Sequence[PodSetInfo], *, identity: RemoteIdentity) -> JsonObject:
         """The job as it is created on a worker, started. Raises `InjectionConflict`."""
 
+    def local_manifest(self, remote: JsonObject) -> JsonObject:
+        """The job as its user would submit it, from its copy on a worker: suspended, and ours to dispatch."""
+
     def mirror_status(self, local: JsonObject, remote_status: JsonObject) -> Mirror:
         """What brings the local job's status to the remote's."""
 

@@ -98,6 +98,8 @@ class Informer:
         self.last_contact = self._clock.monotonic()
         self._failures = 0
         self._expired = False
+        self._doubted = False
+        self._scope = anyio.CancelScope()
 
     def add_handler(self, handler: Handler) -> None:
         """Call `handler` for each change from now on, and now for each object that is already here."""
@@ -108,10 +110,13 @@ class Informer:
     async def run(self) -> None:
         """Follow until cancelled; no failure of the server ends it."""
         while True:
+            if self._doubted:
+                self._doubted, self._version = False, None
             try:
-                if self._version is None:
-                    await self.relist()
-                await self.follow()
+                with anyio.CancelScope() as self._scope:
+                    if self._version is None:
+                        await self.relist()
+                    await self.follow()
             except errors.KubeError as error:
                 self._note(error)
                 await anyio.sleep(self._backoff.delay(self._failures, self._random))
@@ -121,6 +126,11 @@ class Informer:
                 self._note(errors.KubeError(f"{self._client.config.name}: {self.resource.plural}: {error!r}"))
                 self._version = None
                 await anyio.sleep(self._backoff.delay(self._failures, self._random))
+
+    def restart(self) -> None:
+        """List anew and watch from there: somebody knows that the server is not the one that was followed so far."""
+        self._doubted = True
+        self._scope.cancel()
 
     async def relist(self) -> None:
         """Make the store equal to a fresh list; what is gone is reported as deleted."""
