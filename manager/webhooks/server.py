@@ -43,7 +43,7 @@ def _admission(hook: Hook, handler: Handler, ready: Callable[[], Awaitable[None]
     async def answer(request: web.Request) -> web.Response:
         await ready()
         try:
-            review = read_admission(await request.read())
+            review = read_admission(await _body(request))
         except BadInput as error:
             return web.Response(status=400, text=str(error))
         found = handler(review)
@@ -65,7 +65,15 @@ def _admission(hook: Hook, handler: Handler, ready: Callable[[], Awaitable[None]
 
 async def _convert(request: web.Request) -> web.Response:
     try:
-        body = convert_review(await request.read(), conversion.convert)
+        body = convert_review(await _body(request), conversion.convert)
     except BadInput as error:
         return web.Response(status=400, text=str(error))
     return web.Response(body=body, content_type="application/json")
+
+
+async def _body(request: web.Request) -> bytes:
+    try:
+        return await request.read()
+    except ConnectionError as error:
+        # The API server went away or gave up: it asks again, and nobody reads this answer.
+        raise web.HTTPBadRequest(text=f"the request broke off: {error}") from error

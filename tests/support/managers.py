@@ -117,7 +117,7 @@ async def connections_closed() -> AsyncIterator[None]:
     """Wait at the end until what was opened inside is closed: a TLS connection goes when the server said goodbye."""
     before = _open_sockets()
     yield
-    await eventually(lambda: _value(_open_sockets() <= before), what="all connections are closed", deadline=5)
+    await eventually(lambda: _value(_open_sockets() <= before), what="all connections are closed", deadline=20)
 
 
 def _open_sockets() -> set[str]:
