@@ -152,7 +152,8 @@ class Reconciler:
         self._settle(name, wish, taken)
         self._outbox.put(name, wish.uid, taken.word, said=word_of(obj))
         if taken.action is not None and job is not None and wish.jobs is not None:
-            if taken.action is JobAction.SUSPEND and self._queues.serves(wish.clone):
+            engine_stops_it = self._queues.serves(wish.clone) and (standing is None or standing.end is None)
+            if taken.action is JobAction.SUSPEND and engine_stops_it:
                 # Its engine would only resume a job that is suspended beside it.
                 await self._queues.deactivate(wish.clone)
             else:
@@ -193,7 +194,7 @@ class Reconciler:
         standing = await self._queues.ask(wish.clone)
         if standing.obstacle is not None:
             self._refuse(wish.job, standing.obstacle)
-        if standing.halt is not None and has_job:
+        if standing.halt is not None and has_job and standing.end is None:
             # The hub decides where it runs next; a clone without a job may wait for its turn here again.
             await self._queues.deactivate(wish.clone)
         return standing
@@ -213,7 +214,9 @@ class Reconciler:
             if facts is not None:
                 # A job that waits for its engine is suspended, and not stopped.
                 waits = facts.suspended and standing.halt is None and wish.facts.intent is not Intent.EVICT
-                facts = replace(facts, suspended=facts.suspended and not waits, end=facts.end or standing.end)
+                # Its queue is done with it; the word goes out when its pods are gone, for it is the last one.
+                end = facts.end or (None if facts.live else standing.end)
+                facts = replace(facts, suspended=facts.suspended and not waits, end=end)
         elif obstacle is None and wants_room(wish.facts, said):
             short = self._capacity.ledger.promise(str(wish.job), wish.demands)
             shortage = "" if short is None else short.reason
