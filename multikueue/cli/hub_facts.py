@@ -25,7 +25,7 @@ from multikueue.api.configuration import Configuration
 from multikueue.api.constants import MAILBOX_OBJECT_NAME, MULTIKUEUE_CONTROLLER, TRANSPORT_ANNOTATION, Transport
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ClusterReason
-from multikueue.api.remoteassignment import mailbox_namespace
+from multikueue.api.remoteassignment import Intent, mailbox_namespace
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -53,7 +53,7 @@ from multikueue.core.keys import Key
 from multikueue.core.timestamps import parse_time
 from multikueue.federation import wire
 from multikueue.federation.annotations import weight_of
-from multikueue.federation.facts import ClusterFacts, Facts, Observation
+from multikueue.federation.facts import ClusterFacts, Facts, Observation, WorkloadFacts
 from multikueue.federation.occupancy import occupied
 from multikueue.federation.standing_room import StandingRoom, report_of
 from multikueue.integrations.registry import Registry
@@ -165,10 +165,22 @@ class HubFacts:
         found: Gathered | None = self._gatherer.gather(key, workload, self._observations.get(key, {}), now=self._now)
         if found is None or found.facts.workload is None:
             return None
-        facts = found.facts
-        seen = facts.observations.get(found.facts.workload.cluster_name)
+        facts, chosen = found.facts, found.facts.workload.cluster_name
+        if chosen in self.hosted and chosen not in facts.observations:
+            facts = replace(facts, observations={**facts.observations, chosen: _belief(found.facts.workload)})
         # That a copy was removed by somebody only the manager can know, who saw it there before.
-        return facts if seen is not None else replace(facts, delivered=False)
+        return facts if chosen in facts.observations else replace(facts, delivered=False)
+
+
+def _belief(workload: WorkloadFacts) -> Observation:
+    """What a manager believes of work that it granted to a cluster it has not asked yet."""
+    return Observation(
+        cluster=workload.cluster_name,
+        workload_uid=workload.uid,
+        epoch=workload.epoch,
+        intent=Intent.RUN,
+        fingerprint=workload.fingerprint,
+    )
 
 
 def _observations(objects: HubObjects) -> Mapping[Key, Mapping[str, Observation]]:

@@ -79,9 +79,10 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """What the hub's objects do not show: the clusters that the manager reaches itself keep their copies in its memory.
+    """What the hub's objects do not show: the copies on clusters that the manager reaches itself are in its memory.
 
-    `told` is what the check's message says of each cluster.
+    An observation of such a cluster is a belief and not shown as its word. `told` is what the check's message says of
+    each cluster.
     """
 
     clusters: Collection[str] = ()
@@ -111,7 +112,7 @@ def _of(
     cluster: ClusterFacts, facts: Facts, workload: WorkloadFacts, decision: Plan, *, now: datetime, unseen: Unseen
 ) -> ClusterOutlook:
     observation = facts.observations.get(cluster.name)
-    hidden = observation is None and cluster.name in unseen.clusters
+    hidden = cluster.name in unseen.clusters
     score: Scored | None = None
     lacks: tuple[Lack, ...] = ()
     if cluster.name == workload.cluster_name:
@@ -136,7 +137,7 @@ def _of(
         avoided_until=facts.avoided.get(cluster.name),
         lacks=lacks,
         score=score,
-        observation=observation,
+        observation=None if hidden else observation,
     )
 
 

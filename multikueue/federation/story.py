@@ -175,7 +175,7 @@ def _of_job(job: JsonObject | None, cluster: str) -> Iterator[Entry]:
         yield Entry(created, cluster, "Job created", f"by {by}" if by else "", "creation")
         yield from _of_writers("Job", metadata)
     else:
-        yield Entry(created, cluster, "Job created", f"epoch {epoch}" if epoch else "", "creation")
+        yield Entry(created, cluster, "Job created", f"epoch {epoch}" if epoch else "not one of ours", "creation")
     if status.get("startTime"):
         yield Entry(parse_time(status["startTime"]), cluster, "Job started")
     yield from _of_conditions("Job", status, cluster)

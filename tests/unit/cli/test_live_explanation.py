@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hub's objects explained, without a hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+
+from manager.caches import Caches
+from multikueue.api import configuration
+from multikueue.api.resource import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    CLUSTER_REPORTS,
+    LEASES,
+    LOCAL_QUEUES,
+    MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
+    REMOTE_ASSIGNMENTS,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+    Resource,
+)
+from multikueue.cli import explanation_view
+from multikueue.cli.hub_facts import HubObjects
+from multikueue.cli.live_explanation import LiveExplanation, explain_workload, find
+from multikueue.cli.reaching import Target
+from multikueue.core.clock import ManualClock
+from multikueue.core.errors import BadInput
+from multikueue.core.keys import Key
+from multikueue.federation.outlook import Standing
+from multikueue.kube import credentials
+from multikueue.kube.client import KubeClient
+from multikueue.kube.header import read_row
+
+Object = dict[str, Any]
+NOW = datetime(2026, 1, 1, 12, 1, tzinfo=UTC)
+T0 = "2026-01-01T12:00:00Z"
+KUEUE = "kueue.x-k8s.io/v1beta2"
+
+
+def obj(
+    name: str, *, namespace: str = "", spec: Object | None = None, status: Object | None = None, **more: Any
+) -> Object:
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "creationTimestamp": T0, **more}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"metadata": metadata, "spec": spec or {}, **({"status": status} if status else {})}
+
+
+def condition(kind: str, value: str = "True", reason: str = "R", message: str = "m") -> Object:
+    return {"type": kind, "status": value, "reason": reason, "message": message, "lastTransitionTime": T0}
+
+
+def member(name: str, *, agent: bool = True, active: Object | None = None) -> Object:
+    annotations = {"multikueue.io/transport": "agent"} if agent else {}
+    conditions = [active or condition("Active", reason="Active", message="Connected")]
+    return obj(name, annotations=annotations, status={"conditions": conditions})
+
+
+def workload(name: str = "wl", *, check: Object | None = None, reserved: bool = True, **status: Any) -> Object:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-j", "controller": True}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    if reserved:
+        assigned = {"name": "main", "count": 1, "flavors": {"cpu": "spot"}, "resourceUsage": {"cpu": "2"}}
+        status["admission"] = {"clusterQueue": "cq", "podSetAssignments": [assigned]}
+        status.setdefault("conditions", []).append(condition("QuotaReserved", reason="QuotaReserved"))
+    if check is not None:
+        status["admissionChecks"] = [{"name": "mk", "state": "Pending", "lastTransitionTime": T0, **check}]
+    spec = {"queueName": "lq", "podSets": [{"name": "main", "count": 1, "template": template}], "active": True}
+    return obj(name, namespace="ns", spec=spec, status=status, ownerReferences=[owner])
+
+
+def hub(
+    *workloads: Object, clusters: Iterable[Object] = (), more: dict[Resource, list[Object]] | None = None
+) -> HubObjects:
+    """A hub with one queue of 4 cpu whose MultiKueue check stands for these clusters."""
+    client = KubeClient(credentials.from_dict(_KUBECONFIG, source="a test"))
+    found = HubObjects(configuration.load(""), Caches(client, (), clock=ManualClock(NOW)))
+    group = {"coveredResources": ["cpu"], "flavors": [_FLAVOR]}
+    checks = {"admissionChecks": [{"name": "mk"}]}
+    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "config"}
+    members = list(clusters)
+    objects: dict[Resource, list[Object]] = {
+        RESOURCE_FLAVORS: [obj("spot")],
+        CLUSTER_QUEUES: [
+            obj("cq", spec={"namespaceSelector": {}, "resourceGroups": [group], "admissionChecksStrategy": checks})
+        ],
+        LOCAL_QUEUES: [obj("lq", namespace="ns", spec={"clusterQueue": "cq"})],
+        ADMISSION_CHECKS: [
+            obj(
+                "mk",
+                spec={"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters},
+                status={"conditions": [condition("Active", reason="Active")]},
+            )
+        ],
+        MULTIKUEUE_CONFIGS: [obj("config", spec={"clusters": [each["metadata"]["name"] for each in members]})],
+        MULTIKUEUE_CLUSTERS: members,
+        WORKLOADS: list(workloads),
+        **(more or {}),
+    }
+    for resource, listed in objects.items():
+        for each in listed:
+            found.caches.view(resource).store.put(read_row(orjson.dumps(each)))
+    return found
+
+
+_FLAVOR = {"name": "spot", "resources": [{"name": "cpu", "nominalQuota": "4"}]}
+_KUBECONFIG = {
+    "current-context": "c",
+    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+    "users": [{"name": "u", "user": {}}],
+}
+
+
+def explain(objects: HubObjects, name: str = "wl") -> LiveExplanation:
+    found = find(objects.all(WORKLOADS), Target("workload", Key("ns", name)))
+    return explain_workload(objects, found, now=NOW)
+
+
+def standings(found: LiveExplanation) -> dict[str, Standing]:
+    assert found.dispatch is not None
+    return {each.cluster: each.standing for each in found.dispatch.clusters}
+
+
+def report(cluster: str, free: str, *, written: str) -> Object:
+    capacity = {"name": "cpu", "allocatable": "8", "free": free, "largestFree": free, "largest": "8"}
+    status = {"groups": [{"nodes": 1, "capacity": [capacity]}], "time": T0}
+    fields = [{"manager": "agent", "time": written}]
+    return obj("agent", namespace=f"mk-{cluster}", status=status, managedFields=fields)
+
+
+def test_rooms_are_counted_from_reports_and_from_what_was_sent_there() -> None:
+    other = workload("other", check={"state": "Ready"}, clusterName="w1")
+    reports = [report(name, "3", written="2026-01-01T12:00:50Z") for name in ("w1", "w2")]
+    objects = hub(workload(check={}), other, clusters=(member("w1"), member("w2")), more={CLUSTER_REPORTS: reports})
+    found = explain(objects)
+    assert standings(found) == {"w1": Standing.NO_ROOM, "w2": Standing.HAS_ROOM}
+    assert found.summary == "has quota, and is about to go to one of w2"
+    shown = explanation_view.document(found)["dispatch"]["clusters"]
+    assert shown[0]["short"] == [{"resource": "cpu", "amount": "1", "flavor": "spot", "onOneNode": False}]
+    assert shown[1]["score"]["parts"]["room"] == 0.125
+
+
+def test_a_report_that_the_hub_received_long_ago_is_not_believed_whatever_the_agents_clock_says() -> None:
+    reports = [report("w1", "8", written="2026-01-01T12:00:10Z")]
+    found = explain(hub(workload(check={}), clusters=(member("w1"),), more={CLUSTER_REPORTS: reports}))
+    assert standings(found) == {"w1": Standing.UNKNOWN_ROOM}
+
+
+def test_a_lost_cluster_counts_from_its_last_renewal() -> None:
+    silent = condition("Active", "False", "ClientConnectionFailed", "the agent has not renewed its lease")
+    lease = obj("agent", namespace="mk-w1", spec={"renewTime": "2026-01-01T11:59:20Z"})
+    found = explain(hub(workload(check={}), clusters=(member("w1", active=silent),), more={LEASES: [lease]}))
+    assert found.dispatch is not None
+    assert found.dispatch.clusters[0].reason == "not connected since 2026-01-01T11:59:20Z"
+
+
+def test_a_cluster_that_does_not_exist_and_one_outside_the_config_are_said_so() -> None:
+    copy = obj(
+        "wl-1",
+        namespace="mk-gone",
+        spec={"workload": {"namespace": "ns", "name": "wl", "uid": "uid-wl"}, "epoch": 1, "intent": "Reserve"},
+        annotations={"multikueue.io/cluster": "gone"},
+    )
+    config = obj("config", spec={"clusters": ["absent"]})
+    found = explain(hub(workload(check={}), more={MULTIKUEUE_CONFIGS: [config], REMOTE_ASSIGNMENTS: [copy]}))
+    assert found.dispatch is not None
+    assert {each.cluster: each.reason for each in found.dispatch.clusters} == {
+        "absent": "the MultiKueueCluster does not exist",
+        "gone": "the cluster is not in the config",
+    }
+
+
+def test_of_a_cluster_that_the_manager_reaches_itself_the_check_is_quoted() -> None:
+    said = "Waiting for a worker cluster: west: no free quota: short 1 cpu in flavor spot"
+    waiting = explain(hub(workload(check={"message": said}), clusters=(member("west", agent=False),)))
+    assert waiting.dispatch is not None
+    assert waiting.dispatch.clusters[0].reason == "no free quota: short 1 cpu in flavor spot"
+    granted = workload(check={"state": "Ready"}, clusterName="west")
+    sent = explain(hub(granted, clusters=(member("west", agent=False),)))
+    assert standings(sent) == {"west": Standing.CHOSEN}
+    assert sent.dispatch is not None
+    assert sent.dispatch.rule.value == "6b runs on the chosen cluster"
+    assert sent.summary.startswith("was sent to west, was granted")
+
+
+def test_a_workload_in_the_queue_shows_its_place_and_what_is_short() -> None:
+    running = workload("big", conditions=[])
+    running["status"]["admission"]["podSetAssignments"][0]["resourceUsage"]["cpu"] = "3"
+    found = explain(hub(running, workload(check={}, reserved=False)))
+    assert found.summary.startswith("waits for quota, number 1 of the queue cq: couldn't assign flavors")
+    text = explanation_view.text(found)
+    assert "cpu: asks 2 of 1 free, 1 short" in text
+    assert "workload/ns/wl of Job j waits for quota" in text
+
+
+@pytest.mark.parametrize(
+    ("check", "trouble"),
+    [
+        pytest.param([], "the AdmissionCheck does not exist", id="missing"),
+        pytest.param([obj("mk", spec={"controllerName": "x"})], "no controller has taken", id="nobody's"),
+        pytest.param(
+            [obj("mk", spec={"controllerName": "x"}, status={"conditions": [condition("Active", "False", "Broken")]})],
+            "the AdmissionCheck is not Active: Broken: m",
+            id="not active",
+        ),
+    ],
+)
+def test_a_check_that_is_itself_in_trouble_says_so(check: list[Object], trouble: str) -> None:
+    found = explain(hub(workload(check={}), more={ADMISSION_CHECKS: check}))
+    assert trouble in found.checks[0].trouble
+    assert found.dispatch is None
+    assert found.summary == "has quota; waits for mk"
+    assert trouble in explanation_view.text(found)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "want"),
+    [
+        pytest.param([condition("Finished", reason="Succeeded")], "has finished: Succeeded: m", id="finished"),
+        pytest.param([condition("Evicted", reason="Preempted")], "is being stopped: Preempted: m", id="stopping"),
+        pytest.param([], "is admitted", id="admitted without a check"),
+    ],
+)
+def test_the_first_line_is_the_answer(conditions: list[Object], want: str) -> None:
+    assert explain(hub(workload(conditions=conditions))).summary == want
+
+
+def test_of_several_workloads_of_a_job_the_newest_is_meant() -> None:
+    old, new = workload("old"), workload("new")
+    new["metadata"]["creationTimestamp"] = "2026-01-01T12:00:30Z"
+    assert find([new, old], Target("job", Key("ns", "j")))["metadata"]["name"] == "new"
+    with pytest.raises(BadInput, match="there is no Workload of Job ns/x"):
+        find([old], Target("job", Key("ns", "x")))
+    with pytest.raises(BadInput, match="there is no Workload other/old"):
+        find([old], Target("workload", Key("other", "old")))
