@@ -80,6 +80,7 @@ class Agent:
         self._started = anyio.Event()
         self._freed = anyio.Event()
         self._resynced: str | None = None
+        self._heard_of = 0
         queue: WorkQueue[str] = WorkQueue(clock=clock, backoff=_BACKOFF, random=random)
         self._controller = Controller("assignment", self._reconcile, workers=_WORKERS, queue=queue, clock=clock)
         wake = self._controller.enqueue
@@ -244,7 +245,13 @@ class Agent:
         names = sorted(key.name for key in known)
         return names if len(names) <= _MAX_NAMESPACES else []
 
-    def _on_asked(self, spec: JsonObject) -> bool:
+    def _on_asked(self, report: JsonObject) -> bool:
+        stored = str(report.get("metadata", {}).get("resourceVersion") or "")
+        if stored.isdigit() and int(stored) < self._heard_of:
+            # No watch tells: it goes on from a version that a hub of the past has yet to reach.
+            _log.warning("the hub of %s was put back in time; its mailbox is read again", self.cluster)
+            self._doubt(range(BUCKETS))
+        spec: JsonObject = report.get("spec") or {}
         resync: JsonObject = spec.get("resync") or {}
         request = str(resync.get("request") or "")
         # One that was there before this process began was for its predecessor, who had read less than a fresh list.
@@ -261,6 +268,8 @@ class Agent:
         self.outbox.retell(name, obj["metadata"]["uid"], said=word_of(obj))
 
     async def _report(self) -> JsonObject:
+        if isinstance(self.mailbox, Mailbox):
+            self._heard_of = self.mailbox.informer.version
         system = self.namespaces.store.get(_CLUSTER_UID_FROM)
         return {
             "clusterUID": "" if system is None else system.uid,

@@ -63,7 +63,7 @@ class Heartbeat:
         self._clock = clock
         self._flipped = flipped
         self._replaced = replaced
-        self._lease = ("", 0)
+        self._lease = ""
         self._renewed: float | None = None
         self._was_valid = False
         self.tried = anyio.Event()
@@ -113,16 +113,10 @@ class Heartbeat:
         self._compare(_parsed(answer).get("metadata") or {})
 
     def _compare(self, metadata: JsonObject) -> None:
-        """A hub that was made anew has another Lease, one that was restored from a backup an older version of it.
-
-        No watch tells: it goes on from a version that such a server has yet to reach.
-        """
-        version = str(metadata.get("resourceVersion") or "")
-        if not version.isdigit():
-            return
-        (uid, before), self._lease = self._lease, (str(metadata["uid"]), int(version))
-        if uid and (uid != self._lease[0] or before > self._lease[1]):
-            _log.warning("the hub of %s was made anew or restored; its mailbox is read again", self._namespace)
+        """A hub that was made anew has another Lease; no watch tells, as one goes on from where the old hub was."""
+        before, self._lease = self._lease, str(metadata.get("uid") or "")
+        if before and before != self._lease:
+            _log.warning("the hub of %s was made anew; its mailbox is read again", self._namespace)
             self._replaced()
 
 
@@ -140,7 +134,7 @@ class Reporter:
         compose: Callable[[], Awaitable[JsonObject]],
         asked: Callable[[JsonObject], bool],
     ) -> None:
-        """`asked` hears of the spec after each report, and tells whether somebody waits for the next one."""
+        """`asked` hears of the stored report each time, and tells whether somebody waits for the next one."""
         self._hub = hub
         self._namespace = namespace
         self._boot_id = boot_id
@@ -187,7 +181,7 @@ class Reporter:
             kind=PatchKind.JSON,
             subresource="status",
         )
-        return self._asked(_parsed(answer).get("spec") or {})
+        return self._asked(_parsed(answer))
 
 
 def _parsed(answer: object) -> JsonObject:

@@ -101,6 +101,11 @@ class Informer:
         self._doubted = False
         self._scope = anyio.CancelScope()
 
+    @property
+    def version(self) -> int:
+        """The newest version of the server that was heard of; 0 before there is one, or when it is no number."""
+        return int(self._version) if self._version is not None and self._version.isdigit() else 0
+
     def add_handler(self, handler: Handler) -> None:
         """Call `handler` for each change from now on, and now for each object that is already here."""
         self._handlers.append(handler)

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
 from typing import cast
 
 from multikueue.api.crds import manifests
-from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES
+from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, JOBS, NODES
+from multikueue.core.clock import SystemClock
+from multikueue.core.timestamps import format_time
 from multikueue.devcluster.apiserver.listener import Listener
 from multikueue.devcluster.apiserver.server import ApiServer
+from multikueue.devcluster.apiserver.storage.durable import SqliteJournal
 from multikueue.devcluster.cluster import Cluster
 from multikueue.kube import credentials
 from multikueue.kube.client import KubeClient
@@ -53,10 +57,13 @@ class Hub:
         own = {**kubeconfigs_of(f"http://127.0.0.1:{self._port}"), "users": [{"name": "own", "user": {}}]}
         return KubeClient(credentials.from_dict(own))
 
-    async def start(self) -> None:
-        """An empty one, with our kinds."""
-        self._listener = Listener(api_server(), port=self._port)
+    async def start(self, *, database: Path | None = None, restored: bool = False) -> None:
+        """An empty one with our kinds, which keeps its objects in that file; or the one whose objects are there."""
+        journal = None if database is None else SqliteJournal(database)
+        self._listener = Listener(api_server(journal=journal), port=self._port)
         await self._listener.start()
+        if restored:
+            return
         async with self.client() as client:
             for definition in manifests():
                 await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
@@ -70,10 +77,10 @@ class Hub:
 
 
 @asynccontextmanager
-async def running_hub() -> AsyncIterator[Hub]:
+async def running_hub(*, database: Path | None = None) -> AsyncIterator[Hub]:
     """A hub, stopped in the end, whichever serves then."""
     hub = Hub()
-    await hub.start()
+    await hub.start(database=database)
     try:
         yield hub
     finally:
@@ -96,3 +103,18 @@ async def worker_of(hub: Hub, name: str, *, namespace: str) -> AsyncIterator[Pul
 def agent_of(worker: PullWorker) -> Agent:
     """Its agent, quick enough for a test."""
     return Agent(worker.to_hub, worker.to_worker, cluster=worker.name, rhythm=QUICK, random=Random(1))
+
+
+async def finish_job(client: KubeClient, name: str, *, namespace: str) -> None:
+    """Let a Job succeed, where no controller does."""
+    now = format_time(SystemClock().now())
+    stamp = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now, "reason": "CompletionsReached"}
+    status = {
+        "active": 0,
+        "ready": 0,
+        "succeeded": 1,
+        "startTime": now,
+        "completionTime": now,
+        "conditions": [{"type": "SuccessCriteriaMet", **stamp}, {"type": "Complete", "message": "done", **stamp}],
+    }
+    await client.patch(JOBS, name, {"status": status}, namespace=namespace, subresource="status")

@@ -16,7 +16,8 @@ from multikueue.cli.recovering import Wanted, recover
 from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import format_time
 from multikueue.kube.client import KubeClient
-from tests.support.hubs import Hub, agent_of, running_hub, worker_of
+from multikueue.kube.watch import WatchEvent
+from tests.support.hubs import Hub, agent_of, finish_job, running_hub, worker_of
 from tests.support.managers import (
     Object,
     condition,
@@ -30,6 +31,7 @@ from tests.support.managers import (
 )
 from tests.support.pull_workers import PullWorker
 from tests.support.workers import SCALED_DOWN, FakeWorker, make_check
+from worker_agent.mailbox import Mailbox
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("recovery")]
 
@@ -72,20 +74,6 @@ async def runs(workers: list[PullWorker], name: str) -> Object:
     status = {"active": 1, "ready": 1, "startTime": format_time(SystemClock().now())}
     await home_of(workers, job).client.patch(JOBS, name, {"status": status}, namespace=TEAM, subresource="status")
     return job
-
-
-async def finish(worker: PullWorker, name: str) -> None:
-    now = format_time(SystemClock().now())
-    stamp = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now, "reason": "CompletionsReached"}
-    status = {
-        "active": 0,
-        "ready": 0,
-        "succeeded": 1,
-        "startTime": now,
-        "completionTime": now,
-        "conditions": [{"type": "SuccessCriteriaMet", **stamp}, {"type": "Complete", "message": "done", **stamp}],
-    }
-    await worker.client.patch(JOBS, name, {"status": status}, namespace=TEAM, subresource="status")
 
 
 def home_of(workers: list[PullWorker], job: Object) -> PullWorker:
@@ -161,7 +149,7 @@ async def test_a_lost_hub_is_filled_again_and_nothing_runs_twice() -> None:
             )
             (copy,) = await copies(workers, name)
             assert copy["metadata"]["uid"] == job["metadata"]["uid"], "the very copy goes on"
-            await finish(home, name)
+            await finish_job(home.client, name, namespace=TEAM)
             await wait_condition(client, name, "Finished", namespace=TEAM, reason="Succeeded")
             mirrored = await get(client, JOBS, name, namespace=TEAM)
             assert mirrored is not None
@@ -198,3 +186,28 @@ async def test_a_job_that_runs_elsewhere_by_now_leaves_the_old_copy_alone() -> N
         await eventually(lambda: get(other.client, JOBS, "lost", namespace=TEAM), what="it runs on the other")
         (entry,) = (await recover(client, home.name, wanted=Wanted.ADOPT)).entries
         assert (entry["action"], entry["why"]) == ("leave", f"the job of that name here runs on {other.name}")
+
+
+async def test_an_event_that_was_lost_is_found_by_comparing() -> None:
+    async with AsyncExitStack() as stack:
+        hub = await stack.enter_async_context(running_hub())
+        worker = await stack.enter_async_context(worker_of(hub, "one", namespace=TEAM))
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        agent = agent_of(worker)
+        assert isinstance(agent.mailbox, Mailbox)
+        lost: list[bytes] = []
+        apply = agent.mailbox.informer._apply
+
+        def lose_first(event: WatchEvent) -> None:
+            if event.type == "ADDED" and not lost:
+                lost.append(event.raw)
+            else:
+                apply(event)
+
+        agent.mailbox.informer._apply = lose_first  # type: ignore[method-assign]
+        tasks.start_soon(agent.run)
+        async with federated(hub) as client:
+            await submit(client, "unheard")
+            await eventually(lambda: get(worker.client, JOBS, "unheard", namespace=TEAM), what="it is made after all")
+        assert lost
+        tasks.cancel_scope.cancel()
