@@ -58,7 +58,7 @@ from multikueue.federation.occupancy import occupied
 from multikueue.federation.standing_room import StandingRoom, report_of
 from multikueue.integrations.registry import Registry
 from multikueue.kube.client import KubeClient
-from multikueue.kube.errors import NotFound
+from multikueue.kube.errors import KubeError, NotFound
 from multikueue.kube.header import read_row
 
 ENGINE_KINDS: Final = (
@@ -100,20 +100,27 @@ class HubObjects:
 async def listed(hub: KubeClient, configuration: Configuration) -> HubObjects:
     """List everything; a kind that is not installed has no objects. Raises `KubeError`."""
     found = HubObjects(configuration, Caches(hub, (), clock=SystemClock()))
+    failures: list[KubeError] = []
+
+    async def list_all(view: View, field_selector: str | None = None) -> None:
+        try:
+            page = await hub.list_all(view.resource, field_selector=field_selector)
+        except NotFound:
+            return
+        except KubeError as error:
+            failures.append(error)  # one of them says it all; out of the task group they would come as a group
+            tasks.cancel_scope.cancel()
+            return
+        for raw in page.items:
+            view.store.put(read_row(raw))
+
     async with anyio.create_task_group() as tasks:
         for resource in (*ENGINE_KINDS, *_DISPATCH_KINDS):
-            tasks.start_soon(_list, hub, found.caches.view(resource), None)
-        tasks.start_soon(_list, hub, found.caches.view(LEASES), f"metadata.name={MAILBOX_OBJECT_NAME}")
+            tasks.start_soon(list_all, found.caches.view(resource))
+        tasks.start_soon(list_all, found.caches.view(LEASES), f"metadata.name={MAILBOX_OBJECT_NAME}")
+    if failures:
+        raise failures[0]
     return found
-
-
-async def _list(hub: KubeClient, view: View, field_selector: str | None) -> None:
-    try:
-        page = await hub.list_all(view.resource, field_selector=field_selector)
-    except NotFound:
-        return
-    for raw in page.items:
-        view.store.put(read_row(raw))
 
 
 async def add_job(hub: KubeClient, objects: HubObjects, workload: JsonObject) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `mkctl simulate` and `mkctl explain` have in common.
+"""What `mkctl simulate`, `mkctl explain` and `mkctl story` have in common.
 
 Owns their options, the Configuration that counts, and the printing of documents. Plain `argparse`: Typer would load
 pydantic for every option, which takes longer than the simulation of a small input.
@@ -48,14 +48,19 @@ def parser(command: str, summary: str, *, files: bool = True) -> argparse.Argume
         "--config", type=Path, metavar="FILE", help="the manager's Configuration; default: the one among the manifests"
     )
     made.add_argument("--now", metavar="TIME", help="the moment to look at, RFC 3339; default: now")
-    made.add_argument(
+    add_output(made)
+    return made
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """The option that says how the result is printed."""
+    parser.add_argument(
         "-o",
         "--output",
         choices=[str(output) for output in Output],
         default=str(Output.TABLE),
         help="form of the result; default: table",
     )
-    return made
 
 
 def number(*, at_least: int) -> Callable[[str], int]:

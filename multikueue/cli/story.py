@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from multikueue.api.objects import JsonObject
-from multikueue.cli.manifest_options import BAD_INPUT, Output, show
+from multikueue.cli.manifest_options import BAD_INPUT, Output, add_output, show
 from multikueue.cli.reaching import Reach, add_options, reach, target
 from multikueue.cli.story_reading import Unheard, read
 from multikueue.core.errors import BadInput, MultikueueError
@@ -61,13 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="the kubeconfig of a worker; may be repeated",
     )
-    made.add_argument(
-        "-o",
-        "--output",
-        choices=[str(output) for output in Output],
-        default=str(Output.TABLE),
-        help="form of the result; default: table",
-    )
+    add_output(made)
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -26,9 +27,11 @@ from multikueue.api.resource import (
     Resource,
 )
 from multikueue.cli import explanation_view
+from multikueue.cli.explain import main as explain_command
 from multikueue.cli.hub_facts import HubObjects
 from multikueue.cli.live_explanation import LiveExplanation, explain_workload, find
 from multikueue.cli.reaching import Target
+from multikueue.cli.story import main as story_command
 from multikueue.core.clock import ManualClock
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
@@ -241,3 +244,23 @@ def test_of_several_workloads_of_a_job_the_newest_is_meant() -> None:
         find([old], Target("job", Key("ns", "x")))
     with pytest.raises(BadInput, match="there is no Workload other/old"):
         find([old], Target("workload", Key("other", "old")))
+
+
+@pytest.mark.parametrize("arguments", [["workload", "ns/wl"], ["workload", "ns/wl", "--config", "CONFIG"]])
+def test_a_hub_that_does_not_answer_is_one_line_and_exit_code_2(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig, config = tmp_path / "kubeconfig", tmp_path / "config"
+    kubeconfig.write_bytes(orjson.dumps(_KUBECONFIG))
+    config.write_text("")
+    given = [str(config) if each == "CONFIG" else each for each in arguments]
+    assert explain_command([*given, "--kubeconfig", str(kubeconfig)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("mkctl explain: ")
+    assert story_command(["ns/wl", "--kubeconfig", str(kubeconfig)]) == 2
+    assert capsys.readouterr().err.startswith("mkctl story: ")
+
+
+def test_cycles_are_of_manifests_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain_command(["workload", "ns/wl", "--cycles", "1"]) == 2
+    assert "--cycles needs manifests" in capsys.readouterr().err
