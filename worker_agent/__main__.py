@@ -37,7 +37,9 @@ async def serve(given: Options) -> None:
         clock = SystemClock()
         store = joining.home_of(given, worker)
         config = await joining.hub_of(given, worker, store, clock=clock)
-        hub = await stack.enter_async_context(KubeClient(config, user_agent="multikueue-agent"))
+        hub = await stack.enter_async_context(
+            KubeClient(config, user_agent="multikueue-agent", qps=given.hub_qps, burst=given.hub_burst)
+        )
         agent = Agent(hub, worker, cluster=given.cluster, origin=given.origin, rhythm=given.rhythm)
         renewer = Renewer(
             hub,

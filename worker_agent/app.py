@@ -187,6 +187,7 @@ class Agent:
             tasks.start_soon(self.outbox.run, name="outbox")
             tasks.start_soon(self._tell, name="report")
             tasks.start_soon(self._sweep, name="sweep")
+            tasks.start_soon(self._collect_garbage, name="garbage")
             self._started.set()
             _log.info("agent of %s serves %s, boot %s", self.cluster, self.mailbox.namespace, self.boot_id)
 
@@ -228,6 +229,14 @@ class Agent:
                 assignment = self.mailbox.get(name)
                 priority = 0 if assignment is None else int(assignment["spec"].get("priority") or 0)
                 self._controller.enqueue(name, priority)
+
+    async def _collect_garbage(self) -> None:
+        """Look again at what has no assignment: its removal may have been impossible when that was noticed."""
+        while self._rhythm.gc_seconds > 0:
+            await anyio.sleep(self._rhythm.gc_seconds)
+            made = {name for jobs in self.jobs for name in jobs.assignments()}
+            for name in made.union(self.queues.assignments()).difference(self.mailbox.names()):
+                self._controller.enqueue(name)
 
     def _all(self) -> None:
         made = {name for jobs in self.jobs for name in jobs.assignments()}

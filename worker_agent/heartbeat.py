@@ -36,6 +36,8 @@ class Rhythm:
     lease_seconds: int = 40
     report_seconds: float = 10.0
     status_window_seconds: float = 1.0
+    gc_seconds: float = 60.0
+    """How often copies without an assignment are looked at again; 0 for never."""
 
 
 class Heartbeat:

@@ -6,11 +6,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from multikueue.api.constants import DEFAULT_ORIGIN
 from multikueue.core.errors import BadInput
 from multikueue.federation.enrolment import MAX_CERTIFICATE_SECONDS, MIN_TOKEN_SECONDS
 from worker_agent.heartbeat import Rhythm
+
+HUB_QPS: Final = 50.0
+HUB_BURST: Final = 100
+"""What a burst of short Jobs needs of one agent, and little enough that fifty agents at once are no storm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,8 @@ class Options:
     log_level: str = "info"
     rhythm: Rhythm = field(default_factory=Rhythm)
     renewal: Renewal = field(default_factory=Renewal)
+    hub_qps: float = HUB_QPS
+    hub_burst: int = HUB_BURST
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,6 +75,14 @@ def parser() -> argparse.ArgumentParser:
         "--status-window-seconds", type=float, default=rhythm.status_window_seconds, help="(%(default)s)"
     )
     flags.add_argument(
+        "--gc-seconds",
+        type=float,
+        default=rhythm.gc_seconds,
+        help="how often copies without an assignment are looked at again; 0 for never (%(default)s)",
+    )
+    flags.add_argument("--hub-qps", type=float, default=HUB_QPS, help="requests to the hub in a second (%(default)s)")
+    flags.add_argument("--hub-burst", type=int, default=HUB_BURST, help="and at once (%(default)s)")
+    flags.add_argument(
         "--certificate-seconds",
         type=int,
         default=MAX_CERTIFICATE_SECONDS,
@@ -88,7 +103,12 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         lease_seconds=given.lease_seconds,
         report_seconds=given.report_seconds,
         status_window_seconds=given.status_window_seconds,
+        gc_seconds=given.gc_seconds,
     )
+    if given.gc_seconds < 0:
+        raise BadInput(f"--gc-seconds {given.gc_seconds}: 0 or more")
+    if given.hub_qps <= 0 or given.hub_burst < 1:
+        raise BadInput("--hub-qps must be above 0, and --hub-burst 1 or more")
     if not 0 < rhythm.renew_seconds < rhythm.lease_seconds:
         raise BadInput(
             f"--renew-seconds {rhythm.renew_seconds} must be above 0 and below --lease-seconds {rhythm.lease_seconds}"
@@ -115,4 +135,6 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         log_level=given.log_level,
         rhythm=rhythm,
         renewal=Renewal(seconds=given.certificate_seconds),
+        hub_qps=given.hub_qps,
+        hub_burst=given.hub_burst,
     )

@@ -101,6 +101,7 @@ class Reconciler:
         self._refusals: dict[Key, _Refusal] = {}
         self._jobs: dict[str, Key] = {}
         self._short_since: dict[str, tuple[int, float]] = {}
+        self._spared: set[str] = set()
         self.phases: dict[str, Phase] = {}
 
     def waiting(self) -> list[str]:
@@ -355,8 +356,11 @@ class Reconciler:
         if self._mailbox.get(name) is not None:
             return  # it came back while we asked
         if not made_by or owner != made_by:
-            _log.warning("job %s: its assignment is gone, but the mailbox is not of the manager that made it", key)
+            if facts.uid not in self._spared:
+                self._spared.add(facts.uid)
+                _log.warning("job %s: its assignment is gone, but the mailbox is not of the manager that made it", key)
             return
+        self._spared.discard(facts.uid)
         _log.info("job %s: removed, assignment %s is gone", key, name)
         await jobs.delete(key, facts.uid, ended=facts.end is not None)
 

@@ -31,7 +31,7 @@ from tests.support.push_workers import kubeconfigs_of
 from worker_agent.app import Agent
 from worker_agent.heartbeat import Rhythm
 
-QUICK = Rhythm(renew_seconds=0.2, lease_seconds=5, report_seconds=1.0, status_window_seconds=0.1)
+QUICK = Rhythm(renew_seconds=0.2, lease_seconds=5, report_seconds=1.0, status_window_seconds=0.1, gc_seconds=1.0)
 
 
 class Hub:
