@@ -53,6 +53,7 @@ _JOB_LABELS: Final = frozenset(
     {BATCH_JOB_NAME_LABEL, BATCH_CONTROLLER_UID_LABEL, LEGACY_JOB_NAME_LABEL, LEGACY_CONTROLLER_UID_LABEL}
 )
 """What Kubernetes gives the pods of a Job by itself: those of the hub's Job are not those of the worker's."""
+_PRIORITY_FIELDS: Final = ("priority", "priorityClassRef")
 _LABEL_LENGTH: Final = 63
 _MAX_QUEUES: Final = 4096
 
@@ -185,6 +186,7 @@ class Queues:
         if _epoch(clone) != wish.epoch or clone["metadata"].get("deletionTimestamp"):
             await self._delete(clone)
             return Standing(shortage=f"{REMOVING_OLD_COPY}: of epoch {_epoch(clone)}")
+        await self._set_priority(clone, wish)
         return _standing(clone)
 
     async def deactivate(self, wish: CloneWish) -> None:
@@ -242,6 +244,19 @@ class Queues:
             await self._client.patch(WORKLOADS, metadata["name"], guarded, namespace=metadata["namespace"])
         except (NotFound, Conflict):
             return
+
+    async def _set_priority(self, clone: JsonObject, wish: CloneWish) -> None:
+        """Its place among the worker's own work changes with that of the hub's Workload; nothing else of it does."""
+        wanted = {field: wish.spec.get(field) for field in _PRIORITY_FIELDS}
+        if wanted == {field: clone["spec"].get(field) for field in _PRIORITY_FIELDS}:
+            return
+        body = {"metadata": {"uid": clone["metadata"]["uid"]}, "spec": wanted}
+        try:
+            await self._client.patch(WORKLOADS, wish.workload.name, body, namespace=wish.workload.namespace)
+        except (NotFound, Conflict):
+            return
+        except (Invalid, Forbidden, BadRequest) as error:
+            _log.warning("workload %s: its priority stays as it was: %s", wish.workload, error.message)
 
     async def _create(self, wish: CloneWish) -> Obstacle | None:
         body = {
