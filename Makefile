@@ -11,7 +11,7 @@ STAMP := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
-.PHONY: help demo test conformance lint type bench simulate verify fmt clean
+.PHONY: help demo test conformance faults lint type bench simulate verify fmt clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,12 +21,16 @@ demo: $(STAMP) ## bring a federation up, run 20 Jobs through it, show them, take
 
 test: $(STAMP) ## all tests: unit and component, then whole federations one at a time
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) -n $(JOBS) --dist loadgroup -m "not e2e and not bench and not conformance" tests
+	@$(PYTEST) -n $(JOBS) --dist loadgroup -m "not e2e and not bench and not conformance and not faults" tests
 	@$(PYTEST) -m e2e tests/e2e
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
 	@$(PYTEST) -n $(JOBS) --dist loadgroup -m conformance tests
+
+faults: $(STAMP) ## 300 Jobs in flight while each process is killed, frozen or cut off; a quarter of an hour
+	@$(BIN)/mkctl binaries --optional
+	@$(PYTEST) -m faults -s tests/e2e
 
 lint: $(STAMP) ## ruff and the layers
 	@$(BIN)/ruff check .

@@ -48,9 +48,12 @@ async def make_mailbox(client: KubeClient, cluster: str, *, manager_uid: str = M
     return mailbox_namespace(cluster)
 
 
-def agent_client(cluster: Cluster, name: str) -> KubeClient:
-    """The hub as the agent of `name` may see it."""
-    return KubeClient(credentials.from_dict(cluster.issue_client_certificate(agent_user(name), [AGENT_GROUP])))
+def agent_client(cluster: Cluster, name: str, *, through: str = "") -> KubeClient:
+    """The hub as the agent of `name` may see it, where given by way of a proxy at that address."""
+    kubeconfig = cluster.issue_client_certificate(agent_user(name), [AGENT_GROUP])
+    if through:
+        kubeconfig["clusters"][0]["cluster"]["server"] = through
+    return KubeClient(credentials.from_dict(kubeconfig))
 
 
 @asynccontextmanager

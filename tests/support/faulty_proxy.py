@@ -75,6 +75,12 @@ class TcpProxy:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
+            await self._join(reader, writer)
+        except asyncio.CancelledError:
+            return  # by `close`; the server would log a task that ends so
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
             far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
         except OSError:
             writer.transport.abort()

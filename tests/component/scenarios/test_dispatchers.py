@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""D: who nominates worker clusters, and what follows from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from multikueue.api.resource import MULTIKUEUE_CONFIGS
+from tests.support.managers import wait_condition
+from tests.support.scenes import Scene, Stage, scene, settings
+
+pytestmark = pytest.mark.anyio
+
+INCREMENTAL = settings(
+    dispatcherName="kueue.x-k8s.io/multikueue-dispatcher-incremental", incrementalDispatcherConfig="{stepSize: 1}"
+)
+EXTERNAL = settings(dispatcherName="example.com/own")
+
+
+async def nominated(made: Scene) -> list[str]:
+    """As the status says."""
+    return list((await made.status()).get("nominatedClusterNames") or ())
+
+
+async def test_d1_q1_incremental_goes_by_rounds_and_starts_over_after_an_eviction(stage: Stage) -> None:
+    async with scene(stage, "d1", configuration=INCREMENTAL) as made:
+        workload = await made.submit()
+        await made.w1.asked(workload)
+        assert await nominated(made) == [made.w1.name]
+        assert await made.w2.clone(workload) is None
+        await made.w1.admits(workload)
+        found = await made.check("Ready")
+        assert found["status"]["clusterName"] == made.w1.name
+        assert not found["status"].get("nominatedClusterNames")
+        await made.w1.starts("j")
+        await made.job_says("ready", 1)
+        await made.w1.evicts(workload, "j")
+        found = await wait_condition(made.client, "j", "Evicted", namespace=made.namespace)
+        assert not found["status"].get("clusterName")
+        await made.w1.cleaned("j")
+        await made.w1.admits(workload, epoch=2)
+        await made.w1.starts("j", epoch=2)
+        await made.w1.ends("j")
+        await made.finished()
+
+
+async def test_d1_a_round_survives_a_change_of_leader(stage: Stage) -> None:
+    async with scene(stage, "d1-leader", configuration=INCREMENTAL) as made:
+        workload = await made.submit()
+        await made.w1.asked(workload)
+        await stage.restart(INCREMENTAL)
+        await made.w1.admits(workload)
+        await made.check("Ready")
+        assert await made.w2.clone(workload) is None
+
+
+async def test_d2_nothing_is_sent_before_a_program_of_the_users_nominates(stage: Stage) -> None:
+    async with scene(stage, "d2", configuration=EXTERNAL) as made:
+        workload = await made.submit()
+        await made.check("Pending")
+        assert (await made.w1.clone(workload), await made.w2.clone(workload)) == (None, None)
+        await made.say(lambda _: {"nominatedClusterNames": [made.w2.name]})
+        await made.w2.asked(workload)
+        assert await made.w1.clone(workload) is None
+        await made.say(lambda _: {"nominatedClusterNames": [made.w1.name, made.w2.name]})
+        await made.w1.asked(workload)
+        await made.w2.admits(workload)
+        await made.w1.relieved(workload)
+        found = await made.check("Ready")
+        assert found["status"]["clusterName"] == made.w2.name
+        await made.w2.starts("j")
+        await made.job_says("ready", 1)
+        await made.w2.evicts(workload, "j")
+        found = await wait_condition(made.client, "j", "Evicted", namespace=made.namespace)
+        assert not found["status"].get("clusterName")
+        assert not found["status"].get("nominatedClusterNames")
+
+
+async def test_d3_d4_d5_nominations_are_cleared_by_the_manager_itself_without_any_policy(stage: Stage) -> None:
+    async with scene(stage, "d3") as made:
+        workload = await made.submit()
+        await made.w1.asked(workload)
+        await made.w2.asked(workload)
+        assert await nominated(made) == [made.w1.name, made.w2.name]
+        await made.w1.admits(workload)
+        found = await made.check("Ready")
+        assert (found["status"]["clusterName"], await nominated(made)) == (made.w1.name, [])
+        await made.w1.starts("j")
+        await made.job_says("ready", 1)
+        await made.w1.evicts(workload, "j")
+        found = await wait_condition(made.client, "j", "Evicted", namespace=made.namespace)
+        assert not found["status"].get("nominatedClusterNames")
+
+
+async def test_d7_a_workload_that_was_made_before_this_manager_came_is_sent_to_all(stage: Stage) -> None:
+    async with scene(stage, "d7", configuration=EXTERNAL) as made:
+        workload = await made.submit()
+        await made.check("Pending")
+        await stage.restart(settings())
+        await made.w1.asked(workload)
+        await made.w2.asked(workload)
+        assert await nominated(made) == [made.w1.name, made.w2.name]
+
+
+async def test_d8_a_cluster_that_is_added_to_the_config_gets_what_waits(stage: Stage) -> None:
+    async with scene(stage, "d8", clusters=(1,)) as made:
+        workload = await made.submit()
+        await made.w1.asked(workload)
+        assert await made.w2.clone(workload) is None
+        both = {"spec": {"clusters": [made.w1.name, made.w2.name]}}
+        await made.client.patch(MULTIKUEUE_CONFIGS, made.name, both)
+        await made.w2.admits(workload)
+        await made.check("Ready", message=made.w2.name)

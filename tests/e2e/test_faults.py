@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every process killed, frozen or cut off, under 300 Jobs in flight: nothing is lost and nothing is left behind.
+
+Half of the Jobs are `fenced` and run to their end exactly once, the others are `failover` and do so at least once. They
+run for longer than any silence lasts: nobody stops the pods of a cluster whose agent or API server is frozen, so what
+would end there meanwhile ends twice (`worker_agent.fencing`). What happened is printed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+
+from multikueue.api.constants import PARTITION_POLICY_ANNOTATION, PartitionPolicy
+from multikueue.api.resource import CLUSTER_QUEUES, JOBS, MULTIKUEUE_CLUSTERS, WORKLOADS
+from multikueue.core.timestamps import parse_time
+from multikueue.devcluster import manifests
+from multikueue.devcluster.federation import Federation, FederationSpec, WorkerSpec
+from multikueue.devcluster.nodes import journal
+from multikueue.devcluster.nodes.node import several
+from multikueue.kube.client import KubeClient
+from multikueue.kube.errors import KubeError, NotFound
+from multikueue.testing.plugin import MakeFederation
+from tests.support.faulty_proxy import TcpProxy, tcp_proxy
+from tests.support.federations import finished, job, left_over, objects, wait_until
+from tests.support.managers import condition, is_true, make_namespace, make_queue
+from tests.support.workers import make_check
+
+pytestmark = [pytest.mark.faults, pytest.mark.binaries, pytest.mark.timeout(2400)]
+
+JOB_COUNT = 300
+NAMESPACE = "faults"
+RUN_FOR = "420s"
+DOWN_SECONDS = 3.0
+AGENT = ("--renew-seconds=3", "--lease-seconds=10")
+
+
+class Drill:
+    """One federation and what is done to it; tells as it goes."""
+
+    def __init__(self, federation: Federation, hub: KubeClient) -> None:
+        self.federation = federation
+        self.hub = hub
+        self._began = time.monotonic()
+
+    def tell(self, text: str) -> None:
+        """A line of the protocol."""
+        print(f"{time.monotonic() - self._began:6.0f} s  {text}", flush=True)  # noqa: T201
+
+    async def unfinished(self, *, on: str = "") -> int:
+        """The Workloads that have not ended; those granted to the cluster `on`."""
+        found = [each for each in await objects(self.hub, WORKLOADS) if not is_true(each, "Finished")]
+        return sum(not on or (each.get("status") or {}).get("clusterName") == on for each in found)
+
+    async def running(self) -> int:
+        """The Jobs of which the hub sees a pod run."""
+        return sum(bool((each.get("status") or {}).get("active")) for each in await objects(self.hub, JOBS))
+
+    async def killed(
+        self, what: str, kill: Callable[[], Awaitable[None]], start: Callable[[], Awaitable[None]]
+    ) -> None:
+        """SIGKILL, a moment without it, and a start."""
+        self.tell(f"kill -9: {what}")
+        await kill()
+        await anyio.sleep(DOWN_SECONDS)
+        await start()
+
+    @asynccontextmanager
+    async def silent(self, worker: str, why: str) -> AsyncIterator[None]:
+        """Until all work of a cluster that is not heard has been sent elsewhere; then it is heard again."""
+        before = await self.unfinished(on=worker)
+        self.tell(f"{why}: {before} workloads on {worker}")
+        assert before, "a silence that concerns nobody proves nothing"
+        yield
+        await self.until(lambda: self.unfinished(on=worker), lambda count: count == 0, f"all have left {worker}")
+        self.tell(f"all have left {worker}")
+
+    async def heard(self, worker: str) -> None:
+        """Until the cluster is connected again and all that is to run does."""
+
+        async def active() -> bool:
+            return is_true(await self.hub.get_object(MULTIKUEUE_CLUSTERS, worker), "Active")
+
+        await self.until(active, bool, f"{worker} is connected again")
+        await self.until(self._waiting, lambda count: count == 0, "everything runs again")
+        self.tell(f"{worker} is back, {await self.running()} Jobs run, {len(await finished(self.hub))} are complete")
+
+    async def _waiting(self) -> int:
+        jobs = await objects(self.hub, JOBS)
+        active = sum(bool((each.get("status") or {}).get("active")) for each in jobs)
+        return len(jobs) - active - len(await finished(self.hub))
+
+    async def until(self, probe: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool], what: str) -> None:
+        """Wait until that holds of what `probe` gives."""
+
+        async def asked() -> bool:
+            try:
+                return holds(await probe())
+            except KubeError:
+                return False  # an API server that has just come back
+
+        await wait_until(asked, within=400, what=what)
+
+    async def settled(self) -> None:
+        """Until every Job is complete."""
+        await self.until(lambda: finished(self.hub), lambda found: len(found) == JOB_COUNT, "every Job is complete")
+
+
+def completions(federation: Federation) -> Counter[str]:
+    """How often a pod of each Job ran to its end."""
+    ended = {entry.uid: entry for entry in federation.journal() if entry.event == journal.ENDED and not entry.exit_code}
+    return Counter(entry.owner.removeprefix("Job/") for entry in ended.values() if entry.namespace == NAMESPACE)
+
+
+def overlaps(federation: Federation) -> Counter[str]:
+    """How often two pods of a Job ran at one time on two clusters, for two seconds or more."""
+    begun: dict[str, journal.Entry] = {}
+    spans: dict[str, list[tuple[Any, Any, str]]] = {}
+    for entry in federation.journal():
+        if entry.event == journal.STARTED:
+            begun.setdefault(entry.uid, entry)
+        elif entry.uid in begun:
+            start = begun.pop(entry.uid)
+            span = (parse_time(start.time), parse_time(entry.time), entry.cluster)
+            spans.setdefault(entry.owner.removeprefix("Job/"), []).append(span)
+    found: Counter[str] = Counter()
+    for name, of_job in spans.items():
+        ordered = sorted(of_job)
+        for (_, until, here), (since, _, there) in pairwise(ordered):
+            found[name] += here != there and until - since > timedelta(seconds=2)
+    return +found
+
+
+def fenced(name: str) -> bool:
+    """Whether that is the policy of the Job: of every second one."""
+    return int(name.removeprefix("job-")) % 2 == 0
+
+
+def make(number: int) -> dict[str, Any]:
+    """One of the Jobs."""
+    made = job(f"job-{number:03}", namespace=NAMESPACE, run_for=RUN_FOR, cpu="20m")
+    policy = PartitionPolicy.FENCED if fenced(made["metadata"]["name"]) else PartitionPolicy.FAILOVER
+    made["metadata"]["annotations"] = {PARTITION_POLICY_ANNOTATION: str(policy)}
+    made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = NAMESPACE
+    del made["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["memory"]
+    return made
+
+
+async def through(proxy: TcpProxy, federation: Federation, worker: str) -> None:
+    """Let the agent of `worker` reach the hub through the proxy."""
+    path = anyio.Path(federation.workers[worker].folder / "agent.kubeconfig")
+    kubeconfig = yaml.safe_load(await path.read_text())
+    kubeconfig["clusters"][0]["cluster"]["server"] = proxy.url
+    await path.write_text(yaml.safe_dump(kubeconfig))
+    await federation.agents[worker].stop()
+    await federation.agents[worker].start()
+
+
+async def test_300_jobs_end_as_their_policy_says_whatever_is_killed_frozen_or_cut_off(
+    make_federation: MakeFederation,
+) -> None:
+    workers = [WorkerSpec(name=name, nodes=several(2)) for name in ("worker-1", "worker-2")]
+    settings = {"multiKueue": {"workerLostTimeout": "10s", "gcInterval": "10s"}}
+    spec = FederationSpec(name="faults", workers=workers, configuration=settings, agent_arguments=AGENT)
+    federation = await make_federation(spec)
+    one, two = federation.workers.values()
+    async with federation.hub.client() as hub, tcp_proxy(federation.hub.server) as proxy:
+        await through(proxy, federation, one.name)
+        for cluster in federation.workers.values():
+            async with cluster.client() as client:
+                await make_namespace(client, NAMESPACE)
+        await make_check(hub, NAMESPACE, (one.name, two.name))
+        await make_queue(hub, NAMESPACE, namespace=NAMESPACE, cpu="1000", checks=(NAMESPACE,))
+        drill = Drill(federation, hub)
+        # Only then does the webhook know whose jobs they are.
+        await drill.until(
+            lambda: hub.get_object(CLUSTER_QUEUES, NAMESPACE), lambda it: is_true(it, "Active"), "a queue"
+        )
+        jobs = [make(number) for number in range(JOB_COUNT)]
+        await manifests.create_all(hub, jobs)
+        drill.tell(f"{JOB_COUNT} Jobs were created")
+
+        await drill.killed("the manager", federation.manager.kill, federation.manager.start)
+        for name, agent in federation.agents.items():
+            await drill.killed(f"the agent of {name}", agent.kill, agent.start)
+        for cluster in (one, federation.hub):
+            await drill.killed(
+                f"the API server of {cluster.name}",
+                lambda cluster=cluster: cluster.kill("apiserver"),
+                lambda cluster=cluster: cluster.start("apiserver"),
+            )
+        await drill.heard(one.name)
+
+        agent = federation.agents[one.name]
+        async with drill.silent(one.name, "SIGSTOP: the agent"):
+            agent.pause()
+        agent.resume()
+        await drill.heard(one.name)
+
+        async with drill.silent(two.name, "SIGSTOP: the API server of the worker"):
+            two.pause("apiserver")
+        two.resume("apiserver")
+        await drill.heard(two.name)
+
+        async with drill.silent(one.name, "a half-open link: the agent"):
+            proxy.stall()
+        proxy.flow()
+        await drill.heard(one.name)
+
+        await drill.settled()
+        for each in await objects(hub, WORKLOADS):
+            assert condition(each, "Finished")["reason"] == "Succeeded"
+        ran, twice = completions(federation), overlaps(federation)
+        drill.tell(f"complete: {len(await finished(hub))} of {JOB_COUNT}")
+        for policy, chosen in (("fenced", True), ("failover", False)):
+            names = [each["metadata"]["name"] for each in jobs if fenced(each["metadata"]["name"]) is chosen]
+            often = dict(sorted(Counter(ran[name] for name in names).items()))
+            both = sum(twice[name] > 0 for name in names)
+            drill.tell(f"{policy}: runs to the end per Job {often}; two live copies at some moment: {both} Jobs")
+        assert [name for name in (each["metadata"]["name"] for each in jobs) if not ran[name]] == []
+        wrong = {f"Job/{name}" for name, count in ran.items() if fenced(name) and count != 1}
+        assert [entry for entry in federation.journal() if entry.owner in wrong] == []
+
+        for each in jobs:
+            try:
+                await hub.delete(JOBS, each["metadata"]["name"], namespace=NAMESPACE, propagation="Background")
+            except NotFound:
+                continue
+
+        async def empty() -> bool:
+            return not await left_over(federation)
+
+        await wait_until(empty, within=180, what="nothing is left anywhere")
+        drill.tell("nothing is left anywhere")
