@@ -43,7 +43,8 @@ def track(old: JsonObject, value: JsonObject, kind: ResourceType, *, manager: st
     if old and (given == [{}] or (given == [] and not kind.custom)):
         metadata.pop("managedFields", None)
         return
-    base = (managers.read(given) if _readable(given) else {}) or managers.read(before)
+    current = managers.read(before)
+    base = current if given is before else (managers.read(given) if _readable(given) else {}) or current
     if not base and documents.metadata(old).get("uid"):
         # An object whose fields nobody owns is not tracked, until somebody applies to it.
         metadata.pop("managedFields", None)
@@ -58,7 +59,7 @@ def track(old: JsonObject, value: JsonObject, kind: ResourceType, *, manager: st
         now=now,
         ignored=ignored(kind, subresource),
     )
-    if before is not None and old and owners == managers.read(before):
+    if before is not None and old and owners == current:
         metadata["managedFields"] = before
         return
     found = managers.write(owners)

@@ -48,14 +48,25 @@ class Patcher:
             return await self._apply(request, kind, target)
         body = _read(request.body, media)
         mode = decoding.validation(request)
+        unused = True
 
         def transform(old: JsonObject) -> JsonObject:
-            new = _patched(old, body, media, kind)
-            if not isinstance(new, dict):
+            nonlocal unused
+            # What a merge patch brings becomes part of the object, so that another try needs it anew.
+            patch, unused = body if unused else documents.load(request.body), False
+            patched = _patched(old, patch, media, kind)
+            if not isinstance(patched, dict):
                 raise errors.rejected()
+            new: JsonObject = patched
             # What is cleaned and defaulted in place below must not be the old object's; of custom resources what the
-            # patch leaves alone is left alone there, too.
-            new = documents.copy_fresh(new, old) if kind.custom else documents.copy(new)
+            # patch leaves alone is left alone there, too, at any depth of a merge.
+            if not kind.custom:
+                new = documents.copy(new)
+            elif media == _MERGE:
+                if isinstance(new.get("metadata"), dict):
+                    new["metadata"] = documents.copy_fresh(new["metadata"], old["metadata"])
+            else:
+                new = documents.copy_fresh(new, old)
             if media == _STRATEGIC:
                 new["apiVersion"], new["kind"] = kind.api_version, kind.kind
             # Metadata that a patch does not touch has been read when it was written.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from sys import intern
 from typing import Final, TypeAlias
 
 from multikueue.core.quantity import Quantity
@@ -20,6 +21,11 @@ from multikueue.devcluster.apiserver.documents import JsonValue
 Variables: TypeAlias = dict[str, JsonValue]
 Program: TypeAlias = Callable[[Variables], JsonValue]
 _NUMBER: Final = (int, float)
+_WHOLE: Final = frozenset({"self", "oldSelf"})
+"""What is the same for all that is asked of one object."""
+_NOT_BOOLEAN: Final = "no such overload: expected bool"
+_SHADOWED: Final = "#shadowed"
+"""Among the known names where a macro's variable has taken the name of something else."""
 _MACROS: Final = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
 
 
@@ -38,7 +44,10 @@ class Expression:
         """The variables that it uses."""
 
     def evaluate(self, variables: Variables) -> JsonValue:
-        """Its value. Raises `CelError`."""
+        """Its value; what rules have in common is kept among the variables, under names that none can have.
+
+        Raises `CelError`.
+        """
         try:
             return self._program(variables)
         except CelError:
@@ -84,6 +93,11 @@ def _unescape(name: str) -> str:
 def _field(operand: Program, name: str, *, optional: bool) -> Program:
     def get(variables: Variables) -> JsonValue:
         value = operand(variables)
+        if type(value) is dict and not optional:
+            try:
+                return value[name]
+            except KeyError:
+                raise CelError(f"no such key: {name}") from None
         wrapped = isinstance(value, Optional)
         if wrapped:
             if not value.present:
@@ -130,6 +144,16 @@ def _call(tree: Call, known: frozenset[str], used: set[str]) -> Program:
     if target is None:
         if name == "has":
             return _has(arguments, known, used)
+        if name == "==" and isinstance(arguments[1], Literal) and isinstance(arguments[1].value, str):
+            # The commonest comparison of all; only a string equals one.
+            text, other = arguments[1].value, _compile(arguments[0], known, used)
+            return lambda variables: bool(other(variables) == text)
+        if name == "&&" and _has_macro(tree) and _SHADOWED not in known:
+            # What several rules begin with, such as that the object had a certain condition before.
+            free: set[str] = set()
+            program = _operator(name, [_compile(argument, known, free) for argument in arguments])
+            used |= free
+            return _remembered(program, repr(tree)) if free <= _WHOLE else program
         if name in _OPERATORS or name in ("&&", "||", "?:"):
             return _operator(name, [_compile(argument, known, used) for argument in arguments])
         function = FUNCTIONS.get(name)
@@ -153,6 +177,13 @@ def _call(tree: Call, known: frozenset[str], used: set[str]) -> Program:
     return lambda variables: method(operand(variables), *(program(variables) for program in programs))
 
 
+def _has_macro(tree: Tree) -> bool:
+    """Whether what a part of an expression joins goes through some list."""
+    if not isinstance(tree, Call):
+        return False
+    return tree.function in _MACROS or (tree.target is None and any(_has_macro(part) for part in tree.arguments))
+
+
 def _has(arguments: tuple[Tree, ...], known: frozenset[str], used: set[str]) -> Program:
     if len(arguments) != 1 or not isinstance(arguments[0], Field):
         raise CelError("invalid argument to has() macro")
@@ -164,7 +195,7 @@ def _has(arguments: tuple[Tree, ...], known: frozenset[str], used: set[str]) -> 
             value = value.value
         if not isinstance(value, dict):
             raise CelError(f"no such overload: has {name}")
-        return name in value and value[name] is not None
+        return value.get(name) is not None
 
     return has
 
@@ -174,12 +205,15 @@ def _macro(name: str, target: Tree, arguments: tuple[Tree, ...], known: frozense
     if not isinstance(first, Name):
         raise CelError(f"argument of {name}() must be a simple name")
     variable = first.name
-    source = _compile(target, known, used)
+    free: set[str] = set()
+    source = _compile(target, known, free)
     inner: set[str] = set()
-    bodies = [_compile(argument, known | {variable}, inner) for argument in arguments[1:]]
+    within = known | {variable, _SHADOWED} if variable in known else known | {variable}
+    bodies = [_compile(argument, within, inner) for argument in arguments[1:]]
     if not bodies:
         raise CelError(f"{name}() needs two arguments")
-    used |= inner - {variable}
+    free |= inner - {variable}
+    used |= free
     last = bodies[-1]
 
     def items(variables: Variables) -> list[JsonValue]:
@@ -238,14 +272,31 @@ def _macro(name: str, target: Tree, arguments: tuple[Tree, ...], known: frozense
 
     match name:
         case "all":
-            return over_all
+            program: Program = over_all
         case "exists":
-            return over_any
+            program = over_any
         case "filter":
-            return chosen
+            program = chosen
         case "map":
-            return mapped
-    return lambda variables: len(chosen(variables)) == 1
+            program = mapped
+        case _:
+            program = lambda variables: len(chosen(variables)) == 1  # noqa: E731
+    if _SHADOWED in known or not free <= _WHOLE:
+        return program
+    return _remembered(program, f"{name} {target!r} {arguments!r}")
+
+
+def _remembered(program: Program, key: str) -> Program:
+    """The program, run once for the same variables: the rules of one object ask the same again and again."""
+    key = intern(f"#{key}")
+
+    def remembered(variables: Variables) -> JsonValue:
+        if key in variables:
+            return variables[key]
+        found = variables[key] = program(variables)
+        return found
+
+    return remembered
 
 
 def _operator(name: str, operands: list[Program]) -> Program:
@@ -255,11 +306,15 @@ def _operator(name: str, operands: list[Program]) -> Program:
     if name in ("&&", "||"):
         left, right = operands
         decides = name == "||"
+        undecided = not decides
 
         def either(variables: Variables) -> bool:
             try:
-                if _truth(left(variables)) is decides:
-                    return decides
+                found = left(variables)
+                if found is decides:
+                    return bool(found)
+                if found is not undecided:
+                    raise CelError(_NOT_BOOLEAN)
             except CelError as failed:
                 try:
                     if _truth(right(variables)) is decides:
@@ -281,7 +336,7 @@ def _operator(name: str, operands: list[Program]) -> Program:
 def _truth(value: JsonValue) -> bool:
     if isinstance(value, bool):
         return value
-    raise CelError("no such overload: expected bool")
+    raise CelError(_NOT_BOOLEAN)
 
 
 def _equal(left: JsonValue, right: JsonValue) -> bool:

@@ -35,21 +35,26 @@ def is_member(node: FieldSet) -> bool:
 
 
 def union(left: FieldSet | None, right: FieldSet | None) -> FieldSet | None:
-    """What is in either."""
+    """What is in either; `left` itself when that has all of it."""
     if left is None or left is right:
         return right
     if right is None:
         return left
-    left, right = _open(left), _open(right)
-    found = dict(left)
-    for element, child in right.items():
-        other = found.get(element)
+    whole, found = _open(left), None
+    for element, child in _open(right).items():
+        other = whole.get(element)
         if other is None:
-            found[element] = child
-        elif element != _ROOT:
-            merged = union(other, child)
-            found[element] = LEAF if merged is None else merged
-    return _close(found)
+            merged = child
+        elif element == _ROOT:
+            continue
+        else:
+            merged = union(other, child) or LEAF
+            if merged is other or not (merged or other):
+                continue
+        if found is None:
+            found = dict(whole)
+        found[element] = merged
+    return left if found is None else _close(found)
 
 
 def difference(left: FieldSet | None, right: FieldSet | None) -> FieldSet | None:

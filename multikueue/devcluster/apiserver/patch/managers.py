@@ -148,12 +148,17 @@ def update(
     """The owners after an update from `old` to `new`."""
     changes = typed.compare(_bare(old), _bare(new), kind)
     changed = fieldset.outside(changes.taken, ignored)
-    found = _without(managers, fieldset.union(changed, fieldset.outside(changes.removed, ignored)), keep=None)
+    gone = fieldset.outside(changes.removed, ignored)
+    found = _without(managers, fieldset.union(changed, gone), keep=by)
     taken = fieldset.difference(changed, _UNOWNED)
-    if taken is not None:
-        mine = found.get(by)
-        fields = fieldset.union(mine.fields if mine else None, taken)
-        found[by] = Owned(fields, now)
+    mine = found.pop(by, None)
+    # What one has already and writes again stays as it is, and need not be put in order again.
+    kept = fieldset.difference(mine.fields, gone) if mine else None
+    fields = fieldset.union(kept, taken)
+    if fields is not None:
+        ordered = mine is not None and fields is mine.fields and mine.in_order
+        since = now if taken is not None else mine.time if mine else None
+        found[by] = Owned(fields, since, in_order=ordered)
         if mine is None:
             found = _capped(found)
     return found
@@ -199,9 +204,12 @@ def apply(
     if merged == before:
         # Whoever comes to own what was there already has changed nothing, at no time.
         now = last.time if last is not None else None
-    found[by] = Owned(own, now)
     if own is None:
-        del found[by]
+        found.pop(by, None)
+    elif last is not None and own == last.fields:
+        found[by] = replace(last, time=now)
+    else:
+        found[by] = Owned(own, now)
     result = dict(merged)
     result["metadata"] = {**merged.get("metadata", {}), "managedFields": live.get("metadata", {}).get("managedFields")}
     if result["metadata"]["managedFields"] is None:

@@ -8,7 +8,9 @@ says set or map; maps are taken apart unless it says atomic.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from multikueue.devcluster.apiserver import documents
@@ -18,6 +20,7 @@ from multikueue.devcluster.apiserver.patch.fieldset import LEAF, FieldSet
 from multikueue.devcluster.apiserver.schema.node import ANY, Node, item_key
 
 _NOTHING: Final = object()
+_CONTAINERS: Final = (dict, list)
 _ROOT: Final = "."
 
 
@@ -39,9 +42,22 @@ def element(kind: Node, item: JsonValue) -> str:
     """The path element of an item of a set or of a map-like list."""
     if kind.list_type == "set":
         return "v:" + documents.dump(item).decode()
+    if len(kind.keys) == 1 and isinstance(item, dict):
+        value = item.get(kind.keys[0])
+        if type(value) is str:
+            return _single(kind.keys[0], value)
     key = item_key(kind, item) or ()
-    named = {name: value for name, value in sorted(zip(kind.keys, key, strict=False)) if value is not None}
-    return "k:" + documents.dump(named).decode()
+    return _named(zip(kind.keys, key, strict=False))
+
+
+@lru_cache(maxsize=4096)
+def _single(name: str, value: str) -> str:
+    """The same lists with the same few keys are looked at again and again."""
+    return _named([(name, value)])
+
+
+def _named(pairs: Iterable[tuple[str, JsonValue]]) -> str:
+    return "k:" + documents.dump({name: value for name, value in sorted(pairs) if value is not None}).decode()
 
 
 def field_set(value: JsonValue, kind: Node) -> FieldSet | None:
@@ -97,7 +113,11 @@ def _compare(
         after: JsonObject = new if isinstance(new, dict) else documents.EMPTY
         for name, entry in after.items():
             was = before.get(name, _NOTHING)
-            if was is not entry and was != entry:
+            if was is entry or was == entry:
+                continue
+            if was is not _NOTHING and type(was) not in _CONTAINERS and type(entry) not in _CONTAINERS:
+                modified["f:" + name] = LEAF
+            else:
                 _child("f:" + name, was, entry, kind.field(name) or ANY, added, modified, removed)
         for name, entry in before.items():
             if name not in after:

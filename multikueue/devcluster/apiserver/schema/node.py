@@ -86,6 +86,10 @@ def item_key(node: Node, item: JsonValue) -> tuple[JsonValue, ...] | None:
     """What tells an item of a map-like list from the others; None when it lacks that."""
     if not isinstance(item, dict):
         return None
+    if len(node.keys) == 1:
+        value = item.get(node.keys[0])
+        if type(value) is str:
+            return (value,)
     found = []
     kind = node.items
     for name in node.keys:

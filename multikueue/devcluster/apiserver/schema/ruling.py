@@ -28,8 +28,10 @@ def apply_rules(value: JsonValue, kind: Node, path: str, causes: list[Cause], ol
         return
     if not isinstance(kind, Structural) or value is None:
         return
-    for rule in kind.rules:
-        _apply_rule(rule, value, kind, path, causes, old)
+    if kind.rules:
+        variables: JsonObject = {"self": value} if old is ABSENT else {"self": value, "oldSelf": old}
+        for rule in kind.rules:
+            _apply_rule(rule, variables, kind, path, causes)
     if isinstance(value, dict):
         before: JsonObject = old if isinstance(old, dict) else documents.EMPTY
         for name, entry in value.items():
@@ -46,14 +48,13 @@ def apply_rules(value: JsonValue, kind: Node, path: str, causes: list[Cause], ol
             apply_rules(item, kind.items, f"{path}[{index}]", causes, was)
 
 
-def _apply_rule(rule: Rule, value: JsonValue, kind: Node, path: str, causes: list[Cause], old: JsonValue) -> None:
-    variables: JsonObject = {"self": value}
+def _apply_rule(rule: Rule, variables: JsonObject, kind: Node, path: str, causes: list[Cause]) -> None:
+    value = variables["self"]
     if rule.optional_old:
-        variables["oldSelf"] = Optional(False) if old is ABSENT else Optional(True, old)
-    elif rule.transition:
-        if old is ABSENT:
-            return
-        variables["oldSelf"] = old
+        old = Optional(True, variables["oldSelf"]) if "oldSelf" in variables else Optional(False)
+        variables = {"self": value, "oldSelf": old}
+    elif rule.transition and "oldSelf" not in variables:
+        return
     where = path
     if rule.field_path:
         inside = _BRACKETS.sub(r".\1", rule.field_path)

@@ -39,7 +39,7 @@ class Rule:
 class Structural(Node):
     """A node of a structural schema."""
 
-    __slots__ = ("defaults", "embeds", "ruled", "rules")
+    __slots__ = ("defaults", "embeds", "right", "ruled", "rules")
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,6 +48,8 @@ class Structural(Node):
         """Something in here has a default."""
         self.embeds = False
         """This or something in here is an embedded object."""
+        self.right: set[str] = set()
+        """Short strings that have been found to be right here: the same few come again and again."""
         self.ruled = False
         """This or something in here has rules."""
 
@@ -131,9 +133,13 @@ def prune(
     extra = kind.additional
     unknown, nulls = [], []
     for name, entry in value.items():
-        if old and entry is old.get(name, ABSENT):
+        field = properties.get(name)
+        if field is not None and type(entry) is str:
             continue
-        field = properties.get(name) or extra
+        was = old.get(name, ABSENT) if old else ABSENT
+        if entry is was:
+            continue
+        field = field or extra
         if field is None:
             if not kind.preserve:
                 unknown.append(name)
@@ -144,7 +150,8 @@ def prune(
             nulls.append(name)
         elif isinstance(entry, dict):
             if field.properties or field.additional is not None or not field.preserve:
-                prune(entry, field, path=_join(path, name, extra is field), gone=gone)
+                known = was if isinstance(was, dict) else EMPTY
+                prune(entry, field, path=_join(path, name, extra is field), gone=gone, old=known)
         elif isinstance(entry, list):
             _prune_items(entry, field, path=_join(path, name, extra is field), gone=gone)
         elif type(entry) is float and entry.is_integer() and abs(entry) < 1 << 53:
@@ -179,11 +186,12 @@ def default(value: JsonValue, kind: Node, old: JsonObject = EMPTY) -> None:
             if field.default is not ABSENT and (name not in value or (value[name] is None and not field.nullable)):
                 value[name] = copy(field.default)
             entry = value.get(name)
-            if isinstance(entry, dict | list) and entry is not old.get(name):
-                default(entry, field)
+            was = old.get(name)
+            if isinstance(entry, dict | list) and entry is not was:
+                default(entry, field, was if isinstance(was, dict) else EMPTY)
         if kind.additional is not None:
             for name, entry in value.items():
-                if name not in kind.properties:
+                if name not in kind.properties and entry is not old.get(name):
                     if entry is None and kind.additional.default is not ABSENT and not kind.additional.nullable:
                         value[name] = copy(kind.additional.default)
                     default(value[name], kind.additional)

@@ -25,6 +25,10 @@ __all__ = ["quoted", "type_of", "validate"]
 
 _INVALID: Final = "FieldValueInvalid"
 _NOWHERE: Final = "<nil>"
+_COMBINING: Final = ("allOf", "anyOf", "oneOf", "not")
+_COMBINED: Final = frozenset(_COMBINING)
+_SHORT, _MANY = 64, 256
+"""How long a string may be that is remembered, and how many of them."""
 _LIMITS: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _STOPS: Final = frozenset(
     {"FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
@@ -105,11 +109,19 @@ def _check(value: JsonValue, kind: Node, path: str, causes: list[Cause], old: Js
             _check_list(value, kind, path, causes, old)
         elif isinstance(value, str):
             _check_string(value, source, path, causes)
+            if len(value) <= _SHORT and not causes and isinstance(kind, Structural) and not _COMBINED & source.keys():
+                _remember(value, kind)
         elif not isinstance(value, bool):
             _check_number(value, kind, path, causes)
-    for word in ("allOf", "anyOf", "oneOf", "not"):
+    for word in _COMBINING:
         if word in source and (fits or kind.int_or_string):
             _check_combination(word, value, source, path, causes)
+
+
+def _remember(value: str, kind: Structural) -> None:
+    if len(kind.right) >= _MANY:
+        kind.right.clear()
+    kind.right.add(value)
 
 
 def _fits(value: JsonValue, actual: str, wanted: str) -> bool:
@@ -148,11 +160,14 @@ def _check_object(value: JsonObject, kind: Node, path: str, causes: list[Cause],
     if (limit := source.get("minProperties")) is not None and len(value) < limit:
         text = f"Invalid value: {len(value)}: {path} in body should have at least {limit} properties"
         causes.append(Cause(_INVALID, text, path))
+    properties = kind.properties
     for name, entry in value.items():
-        field = kind.properties.get(name)
+        field = properties.get(name)
         if field is not None:
             if not isinstance(field, Structural):
                 continue  # metadata is validated as metadata
+            if type(entry) is str and entry in field.right:
+                continue
             where = f"{path}.{name}" if path else name
         elif kind.additional is not None:
             field, where = kind.additional, f"{path}.{name}"
@@ -197,22 +212,26 @@ def _check_list(value: list[JsonValue], kind: Node, path: str, causes: list[Caus
 
 
 def _check_unique(value: list[JsonValue], kind: Node, path: str, causes: list[Cause]) -> None:
-    seen = set()
+    seen: set[object] = set()
     for index, item in enumerate(value):
-        where = f"{path}[{index}]"
-        if kind.list_type == "set":
-            key, shown = quoted(item), item
-        elif not isinstance(item, dict):
+        found = item_key(kind, item) if kind.list_type == "map" else None
+        if found and all(type(part) is str for part in found):
+            key: object = found
+        elif kind.list_type == "map" and not isinstance(item, dict):
             text = f"Invalid value: {quoted(item)}: must be an object for an array of list-type map"
-            causes.append(Cause(_INVALID, text, where))
+            causes.append(Cause(_INVALID, text, f"{path}[{index}]"))
             continue
         else:
-            found = item_key(kind, item)
-            shown = dict(zip(kind.keys, found or (), strict=False))
-            key = quoted(shown)
+            key = quoted(_told(item, kind, found))
         if key in seen:
-            causes.append(Cause("FieldValueDuplicate", f"Duplicate value: {quoted(shown)}", where))
+            text = f"Duplicate value: {quoted(_told(item, kind, found))}"
+            causes.append(Cause("FieldValueDuplicate", text, f"{path}[{index}]"))
         seen.add(key)
+
+
+def _told(item: JsonValue, kind: Node, key: tuple[JsonValue, ...] | None) -> JsonValue:
+    """What of an item of a list tells it from the others."""
+    return item if kind.list_type == "set" else dict(zip(kind.keys, key or (), strict=False))
 
 
 @cache

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from multikueue.devcluster.apiserver import documents
 from multikueue.devcluster.apiserver.documents import JsonValue
 from multikueue.devcluster.apiserver.schema.node import Node, item_key
@@ -26,19 +28,20 @@ def _ordered(value: JsonValue) -> JsonValue:
     return [_ordered(entry) for entry in value] if isinstance(value, list) else value
 
 
+_TYPES: Final = {
+    str: "string",
+    dict: "object",
+    list: "array",
+    bool: "boolean",
+    float: "number",
+    type(None): "null",
+}
+
+
 def type_of(value: JsonValue) -> str:
     """The JSON type of a value."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer" if -(2**63) <= value < 2**63 else "number"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
+    found = _TYPES.get(type(value))
+    return found or ("integer" if -(2**63) <= value < 2**63 else "number")
 
 
 def correlated(old: JsonValue, kind: Node) -> dict[object, JsonValue]:
