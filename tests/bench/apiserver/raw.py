@@ -10,7 +10,9 @@ import selectors
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from time import perf_counter
 from urllib.parse import urlsplit
 
@@ -43,7 +45,7 @@ class Line:
 
     def __init__(self, address: Address) -> None:
         self.socket = address.connect()
-        self._buffer = b""
+        self._buffer = bytearray()
 
     def ask(self, text: bytes) -> tuple[int, bytes]:
         """The answer's status and body."""
@@ -64,17 +66,23 @@ class Line:
             raise RuntimeError(f"{found[0]}: {found[1][:300]!r}")
         return True
 
+    def shut(self) -> None:
+        """Close it, though somebody may be reading."""
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
     def close(self) -> None:
         """Close it."""
         self.socket.close()
 
     def _read(self) -> None:
         data = self.socket.recv(1 << 20)
-        while isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
-            data += self.socket.recv(1 << 20)
         if not data:
             raise ConnectionError("the server closed the connection")
-        self._buffer = self._buffer + data if self._buffer else data
+        self._buffer += data  # a list of many megabytes comes in records of 16 KiB
+        while isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
+            self._buffer += self.socket.recv(1 << 20)
 
     def _take(self) -> tuple[int, bytes] | None:
         buffer = self._buffer
@@ -90,11 +98,11 @@ class Line:
             if len(buffer) < end + 4 + length:
                 return None
             self._buffer = buffer[end + 4 + length :]
-            return status, buffer[end + 4 : end + 4 + length]
+            return status, bytes(buffer[end + 4 : end + 4 + length])
         if not buffer.endswith(b"0\r\n\r\n"):
             return None
-        self._buffer = b""
-        return status, _dechunk(buffer[end + 4 :])
+        self._buffer = bytearray()
+        return status, _dechunk(bytes(buffer[end + 4 :]))
 
 
 def _dechunk(body: bytes) -> bytes:
@@ -108,8 +116,10 @@ def _dechunk(body: bytes) -> bytes:
         at = end + 4 + size
 
 
-def play(address: Address, requests: Iterator[bytes], *, connections: int = 16) -> tuple[int, float]:
-    """Send all requests; how many there were, and the seconds that it took."""
+def play(
+    address: Address, requests: Iterator[bytes], *, connections: int = 16, seconds: float = inf
+) -> tuple[int, float]:
+    """Send all requests, or those that go in so many seconds; how many there were, and the seconds that it took."""
     lines = [Line(address) for _ in range(connections)]
     count = 0
     with selectors.DefaultSelector() as waiting:
@@ -124,7 +134,7 @@ def play(address: Address, requests: Iterator[bytes], *, connections: int = 16) 
                 if not key.data.answered():
                     continue
                 count += 1
-                text = next(requests, None)
+                text = next(requests, None) if perf_counter() - begun < seconds else None
                 if text is None:
                     waiting.unregister(key.fileobj)
                 else:
