@@ -38,7 +38,7 @@ def up(
                 raise BadInput(f"federation {name} is {found.phase.value}; wait, or end it with `mkctl down`")
             status.show(found, output)
             return
-        providers.factory(provider)
+        providers.check(provider)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with StepDisplay() as display:
             if provider == "binaries":

@@ -27,12 +27,13 @@ from multikueue.core.backoff import Backoff
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import BadInput
 from multikueue.core.timestamps import parse_time
-from multikueue.devcluster import enrolment, kubeconfigs, roles
+from multikueue.devcluster import enrolment, kubeconfigs, programs, roles
 from multikueue.devcluster.cluster import Cluster, Component
 from multikueue.devcluster.errors import TimedOut
 from multikueue.devcluster.nodes import journal
 from multikueue.devcluster.nodes.node import NodeSpec, several
 from multikueue.devcluster.ports import PortRegistry
+from multikueue.devcluster.processes.forkserver import ForkServer
 from multikueue.devcluster.processes.process import Process
 from multikueue.devcluster.processes.revival import revive
 from multikueue.devcluster.progress import Progress, Step, silent
@@ -84,12 +85,20 @@ class Federation:
     """A federation of local clusters. An async context manager: `up` on entry, `down` on exit."""
 
     def __init__(
-        self, spec: FederationSpec, *, folder: Path, provider: ProviderFactory, progress: Progress = silent
+        self,
+        spec: FederationSpec,
+        *,
+        folder: Path,
+        provider: ProviderFactory,
+        progress: Progress = silent,
+        forks: ForkServer | None = None,
     ) -> None:
+        """`forks` may have been started before; the federation ends it as if it were its own."""
         self.spec = spec
         self.folder = folder.resolve()
         self._progress = progress
         self._provider: Provider = provider(folder=self.folder, progress=progress)
+        self._forks = forks or programs.fork_server(self.folder, provider=self._provider.name)
         self._ports = PortRegistry()
         self._stack = AsyncExitStack()
         self._hub: Cluster | None = None
@@ -172,6 +181,7 @@ class Federation:
         await together(*(process.stop(grace=grace) for process in ours if process is not None))
         await together(*(_down(cluster, grace) for cluster in self.clusters))
         await self._stack.aclose()
+        self._forks.close()
         self._ports.close()
 
     async def keep(self, *, changed: Callable[[Process], None] | None = None) -> None:
@@ -191,6 +201,7 @@ class Federation:
 
     async def _up(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._forks.start()
         await self._stack.enter_async_context(self._provider)
         await self._create_clusters()
         self._progress(Step(f"starting {len(self._workers) + 1} clusters"))
@@ -207,11 +218,12 @@ class Federation:
         own = [enrolment.system_namespace()]
         for worker in self.spec.workers:
             own += enrolment.manifests(worker.name)
-        spec = ClusterSpec(scheduler=False, manifests=[*crds.manifests(), *own])
+        spec = ClusterSpec(scheduler=False, manifests=[*crds.manifests(), *own], forks=self._forks)
         self._hub = await self._provider.create(HUB, folder=self.folder / HUB, spec=spec)
         for worker in self.spec.workers:
             folder = self.folder / worker.name
-            self._workers[worker.name] = await self._provider.create(worker.name, folder=folder, spec=ClusterSpec())
+            made = await self._provider.create(worker.name, folder=folder, spec=ClusterSpec(forks=self._forks))
+            self._workers[worker.name] = made
 
     async def _start_cluster(self, cluster: Cluster) -> None:
         await cluster.up()
@@ -220,7 +232,7 @@ class Federation:
     async def _start_nodes(self) -> None:
         for cluster in self._workers.values():
             cluster.write_kubeconfig()
-        self._nodes = Process(roles.nodes(self.folder, self._workers, self.spec.workers))
+        self._nodes = Process(roles.nodes(self.folder, self._workers, self.spec.workers), forks=self._forks)
         await self._nodes.start()
 
     def _make_processes(self) -> None:
@@ -234,7 +246,8 @@ class Federation:
                 configuration=configuration,
                 ports=roles.ManagerPorts(webhooks=webhooks, metrics=metrics, health=health),
                 extra=self.spec.manager_arguments,
-            )
+            ),
+            forks=self._forks,
         )
         for name, cluster in self._workers.items():
             identity = self.hub.issue_client_certificate(enrolment.agent_user(name), [constants.AGENT_GROUP])
@@ -245,7 +258,8 @@ class Federation:
                     hub_kubeconfig=hub_kubeconfig,
                     health_port=self._ports.take(),
                     extra=self.spec.agent_arguments,
-                )
+                ),
+                forks=self._forks,
             )
 
     async def wait_until_connected(self, *, within: float = _CONNECTED_WITHIN) -> None:

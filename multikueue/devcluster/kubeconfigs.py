@@ -33,6 +33,18 @@ def kubeconfig(*, cluster: str, server: str, ca: bytes, user: str, pair: KeyPair
     }
 
 
+def with_token(*, cluster: str, server: str, user: str, token: str) -> JsonObject:
+    """A kubeconfig of one cluster without TLS and one user with a bearer token: for the loopback interface only."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": cluster, "cluster": {"server": server}}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": user}}],
+        "current-context": cluster,
+    }
+
+
 def dump(config: JsonObject) -> bytes:
     """The kubeconfig as YAML."""
     return yaml.safe_dump(config, sort_keys=False).encode()

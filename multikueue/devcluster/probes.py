@@ -12,6 +12,7 @@ import socket
 import ssl
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -20,6 +21,8 @@ _TIMEOUT: Final = aiohttp.ClientTimeout(total=2.0)
 
 async def answers_ok(url: str, *, ca: bytes | None = None) -> bool:
     """Whether GET answers 200; `ca` is the PEM that vouches for an https server."""
+    if not _listens(url):  # before a TLS context is made: while a server starts, nearly all answers come from here
+        return False
     context = ssl.create_default_context(cadata=ca.decode()) if ca is not None else False
     connector = aiohttp.TCPConnector(ssl=context, force_close=True)
     try:
@@ -27,6 +30,13 @@ async def answers_ok(url: str, *, ca: bytes | None = None) -> bool:
             return answer.status == 200
     except (aiohttp.ClientError, OSError, TimeoutError):
         return False
+
+
+def _listens(url: str) -> bool:
+    parts = urlsplit(url)
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return parts.hostname is not None and probe.connect_ex((parts.hostname, parts.port or 443)) == 0
 
 
 def accepts(path: Path) -> bool:

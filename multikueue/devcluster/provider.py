@@ -14,6 +14,7 @@ from typing import Protocol, Self
 
 from multikueue.api.meta import JsonObject
 from multikueue.devcluster.cluster import Cluster, Component
+from multikueue.devcluster.processes.forkserver import ForkServer
 from multikueue.devcluster.progress import Progress
 
 
@@ -28,6 +29,8 @@ class ClusterSpec:
     manifests: Sequence[JsonObject] = ()
     """Objects to create before the controllers start: the garbage collector then knows our CRDs from its first second
     instead of at its next discovery half a minute later."""
+    forks: ForkServer | None = None
+    """What its processes that are ours are forked from; without it each imports for itself."""
 
 
 class Provider(Protocol):

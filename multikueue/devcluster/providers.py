@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from multikueue.core.errors import BadInput
-from multikueue.devcluster.provider import ProviderFactory
+
+if TYPE_CHECKING:  # `mkctl up` asks for names only
+    from multikueue.devcluster.provider import ProviderFactory
 
 DEFAULT: Final = "embedded"
 PROVIDERS: Final = {
@@ -16,10 +18,14 @@ PROVIDERS: Final = {
 }
 
 
-def factory(name: str) -> ProviderFactory:
-    """What makes providers of that name. Raises `BadInput` that lists the names there are."""
-    target = PROVIDERS.get(name)
-    if target is None:
+def check(name: str) -> None:
+    """Raise `BadInput` that lists the names there are, unless that is one."""
+    if name not in PROVIDERS:
         raise BadInput(f"there is no provider {name!r}, only {', '.join(PROVIDERS)}")
-    module, _, attribute = target.partition(":")
-    return cast(ProviderFactory, getattr(import_module(module), attribute))
+
+
+def factory(name: str) -> ProviderFactory:
+    """What makes providers of that name. Raises `BadInput` as `check` does."""
+    check(name)
+    module, _, attribute = PROVIDERS[name].partition(":")
+    return cast("ProviderFactory", getattr(import_module(module), attribute))

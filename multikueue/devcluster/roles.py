@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from multikueue.api import constants
 from multikueue.api.meta import JsonObject
-from multikueue.devcluster import probes
+from multikueue.devcluster import probes, programs
 from multikueue.devcluster.cluster import KUBELET_CLIENT, Cluster
 from multikueue.devcluster.nodes.node import LEASE_SECONDS
 from multikueue.devcluster.ports import LOOPBACK
@@ -70,7 +70,7 @@ def manager(
     return ProcessSpec(
         name=MANAGER,
         arguments=[
-            *_python("manager"),
+            *_python(programs.MANAGER),
             f"--config={configuration}",
             f"--kubeconfig={kubeconfig}",
             f"--namespace={constants.DEFAULT_NAMESPACE}",
@@ -97,7 +97,7 @@ def agent(cluster: Cluster, *, hub_kubeconfig: Path, health_port: int, extra: Se
         name=AGENT,
         owner=cluster.name,
         arguments=[
-            *_python("worker_agent"),
+            *_python(programs.AGENT),
             f"--cluster={cluster.name}",
             f"--hub-kubeconfig={hub_kubeconfig}",
             f"--kubeconfig={cluster.kubeconfig}",
@@ -130,7 +130,7 @@ def nodes(folder: Path, clusters: Mapping[str, Cluster], specs: Sequence[WorkerS
     configuration.write_text(NodesConfiguration(journal=journal_path(folder), clusters=served).model_dump_json())
     return ProcessSpec(
         name=NODES,
-        arguments=[*_python("multikueue.devcluster.nodes"), str(configuration)],
+        arguments=[*_python(programs.NODES), str(configuration)],
         folder=folder,
         log=folder / "logs" / "nodes.log",
         ready_within=LEASE_SECONDS,

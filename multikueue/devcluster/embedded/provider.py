@@ -2,8 +2,8 @@
 """The provider of clusters in pure Python: nothing to download, nothing to build.
 
 Owns the ports of its clusters, from entry to exit. Each cluster is one process, API server and controllers together,
-since a Python process costs more to start than either. The data stay in the folder, and a later provider of the same
-folder goes on with them.
+since a Python process costs more to start than either; it is forked where there is a fork server. The data stay in the
+folder, and a later provider of the same folder goes on with them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from multikueue.devcluster import probes
+from multikueue.devcluster import probes, programs
 from multikueue.devcluster.cluster import API_SERVER, Cluster, Component
 from multikueue.devcluster.embedded.layout import Layout, prepare
 from multikueue.devcluster.pki import Authority
@@ -63,7 +63,7 @@ class EmbeddedProvider:
             folder=layout.folder,
             server=layout.server,
             authority=authority,
-            components=[Process(_process(layout, spec, ca=authority.certificate))],
+            components=[Process(_process(layout, spec, ca=authority.certificate), forks=spec.forks)],
             manifests=spec.manifests,
             closed=lambda: self._ports.give_back(port),
         )
@@ -77,7 +77,7 @@ def _process(layout: Layout, spec: ClusterSpec, *, ca: bytes) -> ProcessSpec:
         name=API_SERVER,
         owner=layout.name,
         arguments=[
-            *(sys.executable, "-m", "multikueue.devcluster.embedded"),
+            *(sys.executable, "-m", programs.EMBEDDED),
             *(f"--name={layout.name}", f"--folder={layout.folder}", f"--port={layout.port}"),
             *([] if spec.controllers else ["--no-controllers"]),
             *([] if spec.scheduler else ["--no-scheduler"]),

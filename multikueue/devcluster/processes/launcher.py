@@ -12,14 +12,14 @@ import os
 import signal
 import sys
 
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
     """Tie our life to the owner's and exec the program; never returns."""
     owner, program = int(arguments[0]), arguments[1:]
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         sys.exit(f"prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
     if os.getppid() != owner:  # it ended before the signal was set, so no signal will come
         sys.exit(f"the owner, process {owner}, has ended already")

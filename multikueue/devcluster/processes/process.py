@@ -22,6 +22,7 @@ import anyio
 
 from multikueue.devcluster.errors import ComponentFailed
 from multikueue.devcluster.processes import launcher
+from multikueue.devcluster.processes.forkserver import Forked, ForkServer, forkable
 
 _LAUNCHER: Final = launcher.__file__
 _POLL_SECONDS: Final = 0.02
@@ -55,11 +56,15 @@ class ProcessSpec:
 
 
 class Process:
-    """A child process; implements `multikueue.devcluster.cluster.Component`."""
+    """A child process; implements `multikueue.devcluster.cluster.Component`.
 
-    def __init__(self, spec: ProcessSpec) -> None:
+    With a fork server a module of ours starts as a fork of it, any other program as always.
+    """
+
+    def __init__(self, spec: ProcessSpec, *, forks: ForkServer | None = None) -> None:
         self.spec = spec
-        self._child: subprocess.Popen[bytes] | None = None
+        self._forks = forks
+        self._child: subprocess.Popen[bytes] | Forked | None = None
         self._wanted = False
 
     @property
@@ -160,13 +165,19 @@ class Process:
         if threading.current_thread() is not threading.main_thread():
             # The parent-death signal follows the thread: a child of a pool's thread would die with that thread.
             raise RuntimeError(f"{self.name}: processes are started from the main thread only")
-        self.spec.log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-I", "-S", _LAUNCHER, str(os.getpid()), *self.spec.arguments]
-        with self.spec.log.open("ab") as log:
+        spec = self.spec
+        spec.log.parent.mkdir(parents=True, exist_ok=True)
+        if self._forks is not None and forkable(spec.arguments, spec.environment):
+            self._child = self._forks.spawn(
+                spec.arguments, folder=spec.folder, log=spec.log, environment=spec.environment
+            )
+            return
+        command = [sys.executable, "-I", "-S", _LAUNCHER, str(os.getpid()), *spec.arguments]
+        with spec.log.open("ab") as log:
             self._child = subprocess.Popen(
                 command,
-                cwd=self.spec.folder,
-                env={**os.environ, **self.spec.environment},
+                cwd=spec.folder,
+                env={**os.environ, **spec.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
