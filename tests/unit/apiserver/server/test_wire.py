@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
 
+from multikueue.devcluster.apiserver.requests import Answer, Request
 from multikueue.devcluster.apiserver.wire import Connection
 from tests.support.embedded import Caller, config_map
 
@@ -53,7 +54,7 @@ class Line:
         self.connection.data_received(text.replace("\n", "\r\n").encode())
 
     def answers(self) -> Iterator[tuple[int, dict[str, str], str]]:
-        rest, self.transport.sent = self.transport.sent.decode(), ""
+        rest, self.transport.sent = self.transport.sent.decode(), b""
         while rest:
             head, _, rest = rest.partition("\r\n\r\n")
             first, *lines = head.split("\r\n")
@@ -189,3 +190,30 @@ async def test_a_path_that_is_a_whole_address_is_read(line: Line) -> None:
     line.send("GET http://here:1/version HTTP/1.1\n\n")
     ((status, _, _),) = line.answers()
     assert status == 200
+
+
+class Broken(Exception):
+    """What a handler does not expect."""
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "after a wait"])
+async def test_what_a_handler_did_not_expect_is_an_internal_error(
+    line: Line, admin: Caller, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    async def later() -> Answer:
+        raise Broken("out of nowhere")
+
+    def handle(request: Request) -> Coroutine[object, object, Answer]:
+        if waits:
+            return later()
+        raise Broken("out of nowhere")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(admin.api, "handle", handle)
+        line.send(f"GET {MAPS} HTTP/1.1\n\n")
+        await asyncio.sleep(0)
+    (answer,) = line.answers()
+    assert (answer[0], document(answer)["reason"]) == (500, "InternalError")
+    assert "out of nowhere" in document(answer)["message"]
+    line.send(f"GET {MAPS} HTTP/1.1\n\n")
+    assert [status for status, _, _ in line.answers()] == [200]
