@@ -11,25 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import anyio
 import orjson
 
 from multikueue.api import constants, crds
 from multikueue.api.meta import JsonObject
-from multikueue.api.remoteassignment import mailbox_namespace
-from multikueue.api.resource import LEASES, MULTIKUEUE_CLUSTERS
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import BadInput
-from multikueue.core.timestamps import parse_time
-from multikueue.devcluster import enrolment, kubeconfigs, programs, roles
+from multikueue.devcluster import connections, enrolment, kubeconfigs, programs, roles
 from multikueue.devcluster.cluster import Cluster, Component
-from multikueue.devcluster.errors import TimedOut
 from multikueue.devcluster.nodes import journal
 from multikueue.devcluster.nodes.node import NodeSpec, several
 from multikueue.devcluster.ports import PortRegistry
@@ -40,13 +35,8 @@ from multikueue.devcluster.progress import Progress, Step, silent
 from multikueue.devcluster.provider import ClusterSpec, Provider, ProviderFactory
 from multikueue.devcluster.together import together
 
-if TYPE_CHECKING:
-    from multikueue.kube.client import KubeClient
-
 HUB: Final = "hub"
 _REVIVAL: Final = Backoff(base=0.5, factor=2.0, cap=15.0, jitter=0.2)
-_CONNECTED_WITHIN: Final = 60.0
-_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +200,10 @@ class Federation:
             return
         self._progress(Step("starting the manager and the agents"))
         self._make_processes()
-        await together(*(process.start() for process in (self.manager, *self._agents.values())))
+        await self.manager.start()
+        async with self.hub.client() as client:
+            await connections.wait_until_enrolled(client, self._workers, hint=f"manager log: {self.manager.log}")
+        await together(*(process.start() for process in self._agents.values()))
         self._progress(Step("waiting until every worker is connected"))
         await self.wait_until_connected()
 
@@ -262,41 +255,15 @@ class Federation:
                 forks=self._forks,
             )
 
-    async def wait_until_connected(self, *, within: float = _CONNECTED_WITHIN) -> None:
+    async def wait_until_connected(self, *, within: float = connections.CONNECTED_WITHIN) -> None:
         """Wait until the manager says that every worker is active, and its agent has been heard of since `up`.
 
         Raises `TimedOut` with what is said instead.
         """
-        said: dict[str, str] = {}
         async with self.hub.client() as client:
-            with anyio.move_on_after(within):
-                while True:
-                    said = {name: await _connection(client, name, since=self._since) for name in self._workers}
-                    if not any(said.values()):
-                        return
-                    await anyio.sleep(_POLL_SECONDS)
-        detail = "; ".join(f"{name}: {problem}" for name, problem in said.items() if problem)
-        raise TimedOut(f"not connected after {within:.0f} s: {detail}; manager log: {self.manager.log}")
-
-
-async def _connection(client: KubeClient, name: str, *, since: datetime) -> str:
-    """Why a worker is not connected; empty when it is."""
-    from multikueue.kube.errors import NotFound
-
-    cluster = await client.get_object(MULTIKUEUE_CLUSTERS, name)
-    conditions = {each["type"]: each for each in cluster.get("status", {}).get("conditions") or []}
-    active = conditions.get("Active")
-    if active is None:
-        return "the manager has said nothing of it yet"
-    if active["status"] != "True":
-        return f"{active['reason']}: {active['message']}"
-    # A federation that comes up again finds the condition of its last life.
-    try:
-        lease = await client.get_object(LEASES, constants.MAILBOX_OBJECT_NAME, namespace=mailbox_namespace(name))
-    except NotFound:
-        return "it has no mailbox yet"
-    renewed = lease["spec"].get("renewTime")
-    return "" if renewed and parse_time(renewed) >= since else "its agent has not been heard of yet"
+            await connections.wait_until_connected(
+                client, self._workers, since=self._since, within=within, hint=f"manager log: {self.manager.log}"
+            )
 
 
 async def _down(cluster: Cluster, grace: float) -> None:
