@@ -237,7 +237,7 @@ class Federation:
                 self.folder,
                 kubeconfig=self.hub.kubeconfig,
                 configuration=configuration,
-                ports=roles.ManagerPorts(webhooks=webhooks, metrics=metrics, health=health),
+                ports=roles.ManagerPorts(host=self._provider.host, webhooks=webhooks, metrics=metrics, health=health),
                 extra=self.spec.manager_arguments,
             ),
             forks=self._forks,

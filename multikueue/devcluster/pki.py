@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _LIFETIME: Final = timedelta(days=3650)  # a devcluster that is found again after a year still starts
@@ -48,8 +48,8 @@ class Authority:
         self.pair = pair
         self._certificate = x509.load_pem_x509_certificate(pair.certificate)
         key = serialization.load_pem_private_key(pair.key, password=None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise TypeError(f"the CA's key is of type {type(key).__name__}, expected an elliptic curve key")
+        if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):  # RSA is what kubeadm makes
+            raise TypeError(f"the CA's key is of type {type(key).__name__}, expected an elliptic curve or RSA key")
         self._key = key
 
     @classmethod

@@ -41,6 +41,10 @@ class Provider(Protocol):
         """The name that `--provider` takes."""
 
     @property
+    def host(self) -> str:
+        """The address of this machine as the API servers of its clusters reach it, for webhooks; known once one is."""
+
+    @property
     def shared(self) -> Sequence[Component]:
         """Components that serve several clusters, such as etcd."""
 

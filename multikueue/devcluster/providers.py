@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The providers by name; a provider's module is imported when it is chosen."""
+"""The providers of `mkctl` by name; a provider's module is imported when it is chosen."""
 
 from __future__ import annotations
 

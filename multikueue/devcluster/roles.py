@@ -33,8 +33,9 @@ _IDENTITY: Final = "devcluster"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerPorts:
-    """Where the manager listens on the loopback interface."""
+    """Where the manager listens: for webhooks where the API server reaches it, else on the loopback interface."""
 
+    host: str = LOOPBACK
     webhooks: int
     metrics: int
     health: int
@@ -74,8 +75,8 @@ def manager(
             f"--config={configuration}",
             f"--kubeconfig={kubeconfig}",
             f"--namespace={constants.DEFAULT_NAMESPACE}",
-            f"--webhook-url=https://{LOOPBACK}:{ports.webhooks}",
-            f"--webhook-bind={LOOPBACK}:{ports.webhooks}",
+            f"--webhook-url=https://{ports.host}:{ports.webhooks}",
+            f"--webhook-bind={ports.host}:{ports.webhooks}",
             f"--metrics-bind={LOOPBACK}:{ports.metrics}",
             f"--health-bind={LOOPBACK}:{ports.health}",
             f"--identity={_IDENTITY}",

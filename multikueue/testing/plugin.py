@@ -3,7 +3,7 @@
 
 Installed with the package as a `pytest11` entry point, so its own import is cheap: what a fixture needs is imported
 when it is asked for. The async fixtures want an anyio backend of session scope. `--mk-provider` says what clusters are
-made of; a machine without the real binaries skips the tests that need them, with a word (`mkctl binaries` makes them).
+made of; a machine without the real binaries, or without docker for kind, skips the tests that need them with a word.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from multikueue.devcluster.cluster import Cluster
     from multikueue.devcluster.federation import Federation, FederationSpec
     from multikueue.devcluster.provider import ProviderFactory
+    from multikueue.testing.in_process import InProcessFederation
 
 MakeFederation: TypeAlias = "Callable[[FederationSpec], Awaitable[Federation]]"
 
@@ -30,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """`--mk-provider`."""
     parser.getgroup("multikueue").addoption(
         "--mk-provider",
-        choices=("embedded", "binaries"),
+        choices=("embedded", "binaries", "kind"),
         default="embedded",
         help="what the clusters of `federation`, `hub` and `worker` are made of (embedded)",
     )
@@ -78,13 +79,27 @@ async def binaries_cluster(
 @pytest.fixture(scope="session")
 def mk_provider(request: pytest.FixtureRequest) -> ProviderFactory:
     """What makes the clusters of the fixtures below: `--mk-provider`, or a fixture of this name that a test has."""
-    if request.config.getoption("--mk-provider") == "binaries":
+    chosen = request.config.getoption("--mk-provider")
+    if chosen == "kind":
+        return _kind()
+    if chosen == "binaries":
         from multikueue.devcluster.binaries.provider import BinariesProvider
 
         return partial(BinariesProvider, binaries=request.getfixturevalue("kube_binaries"))
     from multikueue.devcluster.embedded.provider import EmbeddedProvider
 
     return EmbeddedProvider
+
+
+def _kind() -> ProviderFactory:
+    from multikueue.devcluster.kind import containers
+    from multikueue.devcluster.kind.provider import KindProvider
+
+    try:
+        make = containers.find()
+    except containers.KindUnavailable as error:
+        pytest.skip(str(error))
+    return partial(KindProvider, make=make)
 
 
 @pytest.fixture(scope="session")
@@ -109,6 +124,15 @@ async def hub(federation: Federation) -> Cluster:
 async def worker(federation: Federation) -> Cluster:
     """The first worker cluster of `federation`."""
     return next(iter(federation.workers.values()))
+
+
+@pytest.fixture
+async def in_process_federation(anyio_backend: str) -> AsyncIterator[InProcessFederation]:
+    """A federation of one test's own in its event loop, of embedded clusters whatever `--mk-provider` says."""
+    from multikueue.testing.in_process import embedded_federation
+
+    async with embedded_federation() as made:
+        yield made
 
 
 @pytest.fixture

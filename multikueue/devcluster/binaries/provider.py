@@ -20,7 +20,7 @@ from multikueue.devcluster.binaries.release import Binaries
 from multikueue.devcluster.cluster import Cluster
 from multikueue.devcluster.errors import DevclusterError
 from multikueue.devcluster.pki import Authority
-from multikueue.devcluster.ports import PortRegistry
+from multikueue.devcluster.ports import LOOPBACK, PortRegistry
 from multikueue.devcluster.processes.process import Process
 from multikueue.devcluster.progress import Progress, Step, silent
 from multikueue.devcluster.provider import ClusterSpec
@@ -42,6 +42,11 @@ class BinariesProvider:
     def name(self) -> str:
         """The name that `--provider` takes."""
         return NAME
+
+    @property
+    def host(self) -> str:
+        """Its processes are beside us."""
+        return LOOPBACK
 
     @property
     def shared(self) -> Sequence[Process]:

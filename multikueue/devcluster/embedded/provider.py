@@ -18,7 +18,7 @@ from multikueue.devcluster import probes, programs
 from multikueue.devcluster.cluster import API_SERVER, Cluster, Component
 from multikueue.devcluster.embedded.layout import Layout, prepare
 from multikueue.devcluster.pki import Authority
-from multikueue.devcluster.ports import PortRegistry
+from multikueue.devcluster.ports import LOOPBACK, PortRegistry
 from multikueue.devcluster.processes.process import Process, ProcessSpec
 from multikueue.devcluster.progress import Progress, silent
 from multikueue.devcluster.provider import ClusterSpec
@@ -37,6 +37,11 @@ class EmbeddedProvider:
     def name(self) -> str:
         """The name that `--provider` takes."""
         return NAME
+
+    @property
+    def host(self) -> str:
+        """Its processes are beside us."""
+        return LOOPBACK
 
     @property
     def shared(self) -> Sequence[Component]:
