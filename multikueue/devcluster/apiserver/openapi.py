@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Final
 
-from multikueue.devcluster.apiserver import documents, errors, protobuf
+from multikueue.devcluster.apiserver import documents, errors, openapi_binary
 from multikueue.devcluster.apiserver.aggregation.aggregator import Aggregator
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.requests import Answer, Request
@@ -63,27 +63,21 @@ class OpenApi:
         version = parts[-1]
         if (parts[0] == "api") is bool(group) or not self._registry.has(group, version):
             raise errors.no_resource()
-        return Answer(200, self._keep(f"v3 {group}/{version}", lambda: self._make(group, version)))
+        return Answer(200, self._keep(f"v3 {group}/{version}", lambda: documents.dump(self._make(group, version))))
 
     def v2(self, request: Request) -> Answer:
-        """`/openapi/v2`; in protobuf a document without definitions.
-
-        kubectl asks for that one to validate kinds that no document of v3 knows, and needs an answer that it can read
-        to go on and say that there is no such kind.
-        """
+        """`/openapi/v2`, which kubectl reads in its binary form only."""
         if "proto-openapi" in request.headers.get("accept", "").partition(",")[0]:
-            title, version = b"Kubernetes", str(builtin.table("version.json")["gitVersion"]).encode()
-            info = protobuf.field(1, title) + protobuf.field(2, version)
-            return Answer(200, protobuf.field(1, b"2.0") + protobuf.field(2, info), _PROTOBUF)
-        return Answer(200, self._keep("v2", self._make_v2))
+            return Answer(200, self._keep("v2 binary", lambda: openapi_binary.encode(self._make_v2())), _PROTOBUF)
+        return Answer(200, self._keep("v2", lambda: documents.dump(self._make_v2())))
 
-    def _keep(self, key: str, make: Callable[[], JsonObject]) -> bytes:
+    def _keep(self, key: str, make: Callable[[], bytes]) -> bytes:
         if self._generation != self._registry.generation:
             self._kept.clear()
             self._generation = self._registry.generation
         found = self._kept.get(key)
         if found is None:
-            found = self._kept[key] = documents.dump(make())
+            found = self._kept[key] = make()
         return found
 
     def _make(self, group: str, version: str) -> JsonObject:
