@@ -221,7 +221,12 @@ def _mishap(
     seconds = round(min(horizon - at, random.choice((random.uniform(0.1, 5), random.uniform(5, horizon)))), 3)
     worker = random.choice(workers)
     away = _away(worker, pushed)
-    links: tuple[tuple[str, ...], ...] = (("manager", "hub"), away, away, away if worker in pushed else (worker, worker))
+    links: tuple[tuple[str, ...], ...] = (
+        ("manager", "hub"),
+        away,
+        away,
+        away if worker in pushed else (worker, worker),
+    )
     doing = random.random() < (0.75 if theme is Theme.PEOPLE else 0.3)
     what = random.choice(_DOINGS if doing else _FAULTS)
     match what:
