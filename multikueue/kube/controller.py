@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 import anyio
+import anyio.lowlevel
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from multikueue.core.clock import Clock, SystemClock
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 _OUTCOMES: Final = ("success", "requeue_after", "error", "terminal")
+_BREATH_SECONDS: Final = 0.02
 _QUIET_FAILURES: Final = 3  # conflicts and races cure themselves; what fails more often is worth a line
 
 
@@ -74,6 +76,7 @@ class Controller(Generic[K]):
         self._outcomes = (
             {outcome: metrics.outcomes.labels(name, outcome) for outcome in _OUTCOMES} if metrics is not None else {}
         )
+        self._breathed = self._clock.monotonic()
         self._seconds = metrics.seconds.labels(name) if metrics is not None else None
 
     def enqueue(self, key: K, priority: int = 0) -> None:
@@ -88,6 +91,11 @@ class Controller(Generic[K]):
 
     async def _work(self) -> None:
         while True:
+            now = self._clock.monotonic()
+            if now - self._breathed >= _BREATH_SECONDS:
+                # A reconcile that finds nothing to do awaits nothing: ten thousand of them would starve the lease.
+                await anyio.lowlevel.checkpoint()
+                self._breathed = self._clock.monotonic()
             try:
                 key = await self.queue.get()
             except Closed:

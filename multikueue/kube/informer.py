@@ -138,21 +138,39 @@ class Informer:
         self._scope.cancel()
 
     async def relist(self) -> None:
-        """Make the store equal to a fresh list; what is gone is reported as deleted."""
-        page = await self._client.list_all(
-            self.resource,
-            namespace=self._namespace,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
-            limit=self._page_size,
-            metadata_only=self._metadata_only,
-        )
-        self._contact()
+        """Make the store equal to a fresh list; what is gone is reported as deleted.
+
+        Each page is taken as it comes: all of them at once would be memory that is never given back.
+        """
         present: set[Key] = set()
-        for number, raw in enumerate(page.items, 1):
-            present.add(self._take(raw).key)
-            if number % _BATCH == 0:
-                await anyio.lowlevel.checkpoint()
+        token: str | None = None
+        limit = self._page_size
+        while True:
+            try:
+                page = await self._client.list_page(
+                    self.resource,
+                    namespace=self._namespace,
+                    label_selector=self._label_selector,
+                    field_selector=self._field_selector,
+                    limit=limit,
+                    continue_token=token,
+                    metadata_only=self._metadata_only,
+                )
+            except errors.Gone:
+                if token is None:
+                    raise
+                # The snapshot under the pages is too old: once more, in one piece.
+                token, limit = None, 0
+                present.clear()
+                continue
+            self._contact()
+            for number, raw in enumerate(page.items, 1):
+                present.add(self._take(raw).key)
+                if number % _BATCH == 0:
+                    await anyio.lowlevel.checkpoint()
+            token = page.continue_token
+            if not token:
+                break
         for key in set(self.store.keys()) - present:
             self._drop(key, None)
         self._version = page.resource_version
