@@ -176,7 +176,7 @@ class Aggregator:
         if not 200 <= status < 300:
             raise Unavailable("FailedDiscoveryCheck", f"{about}: bad status from {url}: {status}")
         try:
-            status, groups, media = await self._get(backend, "/apis", {**_ASKER, "Accept": AGGREGATED})
+            _, groups, media = await self._get(backend, "/apis", {**_ASKER, "Accept": AGGREGATED})
             resources = of_list(groups, remote.group, remote.version) if "as=APIGroupDiscoveryList" in media else None
             _, index, _ = await self._get(backend, "/openapi/v3", _OPENAPI_ASKER)
         except (aiohttp.ClientError, OSError) as error:

@@ -8,6 +8,7 @@ ExternalName, of EndpointSlices, or of the map that webhooks go by, too.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import ssl
@@ -27,7 +28,7 @@ from multikueue.devcluster.pki import FrontProxy
 
 _SLICES: Final = "endpointslices.discovery.k8s.io"
 _SERVICE_LABEL: Final = "kubernetes.io/service-name"
-_PEER: Final = re.compile(r"\('([^']+)', (\d+)\)")
+_FAILED: Final = re.compile(r"\[Errno (\d+)\] Connect call failed \('([^']+)', (\d+)")
 _UNTRUSTED: Final = frozenset({18, 19, 20, 21})
 """What OpenSSL calls a chain that ends with nobody we trust."""
 
@@ -105,7 +106,11 @@ class Backends:
         key = "insecure" if insecure else bundle
         found = self._trust.get(key)
         if found is None:
-            found = ssl.create_default_context(cadata=b64decode(bundle).decode() if bundle else None)
+            try:
+                found = ssl.create_default_context(cadata=b64decode(bundle).decode() if bundle else None)
+            except (ValueError, ssl.SSLError) as error:
+                text = f"unable to load root certificates: unable to parse bytes as PEM block: {error}"
+                raise Unavailable("FailedDiscoveryCheck", text) from error
             if insecure:
                 found.check_hostname = False
                 found.verify_mode = ssl.CERT_NONE
@@ -149,8 +154,8 @@ def why(error: Exception) -> str:
         return f"tls: failed to verify certificate: x509: {text}"
     if isinstance(error, TimeoutError):
         return "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-    refused = isinstance(cause or error, ConnectionRefusedError | OSError) and _PEER.findall(str(cause or error))
-    if refused:
-        host, port = refused[-1]
-        return f"dial tcp {host}:{port}: connect: connection refused"
+    failed = _FAILED.findall(str(cause if cause is not None else error))
+    if failed:
+        number, host, port = failed[-1]
+        return f"dial tcp {host}:{port}: connect: {os.strerror(int(number)).lower()}"
     return str(error) or type(error).__name__

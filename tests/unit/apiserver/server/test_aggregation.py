@@ -19,7 +19,7 @@ from aiohttp import web
 from multikueue.devcluster.apiserver.listener import Listener
 from multikueue.devcluster.apiserver.storage.durable import SqliteJournal
 from multikueue.devcluster.pki import Authority, front_proxy
-from tests.support.embedded import api_server
+from tests.support.embedded import MERGE, api_server
 
 _GROUP: Final = "/apis/hello.example.test/v1"
 _SERVICE: Final = "/apis/apiregistration.k8s.io/v1/apiservices/v1.hello.example.test"
@@ -135,3 +135,19 @@ async def test_a_registration_that_is_gone_is_served_no_more(tmp_path: Path, bac
         assert (condition["status"], condition["reason"]) == ("False", "ServiceNotFound")
         await client.delete(_SERVICE)
         assert (await _get(client, f"{_GROUP}/hellos"))[0] == 404
+
+
+async def test_a_bundle_that_holds_no_certificate_is_told_of_until_it_is_mended(
+    tmp_path: Path, backend: Backend
+) -> None:
+    api = api_server(services={"default/hello": backend.address}, proxy=front_proxy(tmp_path))
+    async with Listener(api) as listener, aiohttp.ClientSession(listener.url) as client:
+        trusted = backend.registration()["spec"]["caBundle"]
+        await _register(client, backend)
+        for bundle, reason in (("aGVsbG8=", "FailedDiscoveryCheck"), (trusted, "Passed")):
+            patch = json.dumps({"spec": {"caBundle": bundle}})
+            async with client.patch(_SERVICE, data=patch, headers={"Content-Type": MERGE}) as answer:
+                assert answer.status == 200
+            async with asyncio.timeout(_PATIENCE):
+                while f'"reason":"{reason}"' not in (await _get(client, _SERVICE))[1]:
+                    await asyncio.sleep(0.02)
