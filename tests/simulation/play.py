@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import traceback
 from dataclasses import dataclass
 from functools import partial
@@ -332,8 +333,27 @@ def _root(error: BaseException) -> str:
     return f"{error!r} at {where}"
 
 
+_SOURCE: Final = Random()
+
+
+class _Repeatable(Random):
+    """What those draw from who are given nothing to draw from: back-offs, above all."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__(_SOURCE.getrandbits(64) if seed is None else seed)
+
+
+def _repeat(seed: int) -> None:
+    """Have the same drawn for the same seed, also by what would seed itself."""
+    _SOURCE.seed(seed)
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in ("manager", "multikueue", "worker_agent") and vars(module).get("Random") is Random:
+            module.Random = _Repeatable  # type: ignore[attr-defined]
+
+
 def play(scenario: Scenario, apis: dict[str, ApiServer], *, dispatcher: str) -> Outcome:
     """The outcome of one scenario. The servers are used up by it."""
+    _repeat(scenario.seed)
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     gc.disable()  # the process ends with the seed

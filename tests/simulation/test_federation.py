@@ -14,7 +14,7 @@ from tests.simulation.mutants import MUTANTS
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("simulation")]
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 150
+SEEDS = 120
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -38,11 +38,7 @@ def test_a_seed_tells_the_same_story_each_time() -> None:
     assert first == second
 
 
-# A stale status needs many more seeds since work goes to one cluster at once; it is played by hand with --mutant.
-QUICK = [name for name in MUTANTS if name != "stale-status-accepted"]
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, id=f"{name} is caught") for name in QUICK])
+@pytest.mark.parametrize("name", [pytest.param(name, id=f"{name} is caught") for name in MUTANTS])
 def test_a_deliberate_fault_is_caught_within_500_seeds(name: str) -> None:
     done = simulate("--mutant", name, "--seeds", "500")
     assert done.returncode == 0, done.stdout + done.stderr
