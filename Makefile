@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+RUNS := $(VENV)/.runs
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
@@ -16,7 +17,7 @@ JOBS ?= 2
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## bring a federation up, run 20 Jobs through it, show them, take it down
+demo: $(RUNS) ## bring a federation up, run 20 Jobs through it, show them, take it down
 	@$(BIN)/mkctl demo
 
 test: $(STAMP) ## all tests: unit and component, then whole federations one at a time
@@ -59,11 +60,18 @@ clean: ## remove the virtual environment and caches of this checkout
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP): pyproject.toml requirements.lock
+# What the demo needs, without the tools of development.
+$(RUNS): pyproject.toml requirements.lock
 	@echo "setting up $(VENV) (once)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "multikueue needs Python 3.11 or newer, found " + sys.version.split()[0])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --group dev --editable .
+	@# Compiled is what is imported, when it is: kubernetes-asyncio alone has a thousand modules that nobody needs.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint requirements.lock --editable .
 	@$(BIN)/python -m compileall -q multikueue manager worker_agent  # start-up is a third of what it is without
+	@touch $@
+
+$(STAMP): $(RUNS)
+	@echo "adding the tools of development (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --group dev
 	@touch $@

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin as other people use it: the example of docs/testing.md is run as it stands there."""
+"""The plugin as other people use it: the examples of docs/testing.md are run as they stand there."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("processes")]
 DOCUMENT = Path(__file__).parents[3] / "docs" / "testing.md"
 
 
-def test_the_example_of_the_documentation_passes_in_a_folder_of_its_own(tmp_path: Path) -> None:
-    example = re.search(r"```python\n(import pytest.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    assert example is not None
-    (tmp_path / "test_it.py").write_text(example[1])
+def test_the_examples_of_the_documentation_pass_in_a_folder_of_their_own(tmp_path: Path) -> None:
+    examples = re.findall(r"```python\n(import pytest.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    assert len(examples) == 2
+    for number, example in enumerate(examples):
+        (tmp_path / f"test_{number}.py").write_text(example)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert "2 passed" in done.stdout
 
 
 def test_an_unknown_provider_is_refused_with_the_names_there_are(tmp_path: Path) -> None:
