@@ -88,9 +88,10 @@ async def running_hub(*, database: Path | None = None) -> AsyncIterator[Hub]:
 
 
 @asynccontextmanager
-async def worker_of(hub: Hub, name: str, *, namespace: str) -> AsyncIterator[PullWorker]:
+async def worker_of(hub: Hub, name: str, *, namespace: str, database: Path | None = None) -> AsyncIterator[PullWorker]:
     """A worker with a node and that namespace, whose agent will dial that hub; nobody enrolled it yet."""
-    async with Listener(api_server()) as listener, hub.client() as to_hub:
+    journal = None if database is None else SqliteJournal(database)
+    async with Listener(api_server(journal=journal)) as listener, hub.client() as to_hub:
         where = credentials.from_dict({**kubeconfigs_of(listener.url), "users": [{"name": "own", "user": {}}]})
         async with KubeClient(where) as client, KubeClient(where) as to_worker:
             await make_namespace(client, namespace)
