@@ -13,7 +13,7 @@ from tests.support.scenes import Stage, scene, settings
 pytestmark = pytest.mark.anyio
 
 
-async def test_j1_a_job_runs_on_the_worker_that_admits_it_and_leaves_nothing_on_any(stage: Stage) -> None:
+async def test_j1_b6_a_job_runs_on_the_worker_that_admits_it_and_leaves_nothing_on_any(stage: Stage) -> None:
     async with scene(stage, "j1") as made:
         workload = await made.submit()
         await made.w1.asked(workload)

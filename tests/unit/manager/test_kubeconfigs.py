@@ -100,12 +100,15 @@ def test_s2_a_file_that_changes_is_another_access(tmp_path: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_s4_is_refused(text: bytes, reason: str, part: str) -> None:
-    problem = reader(objects=in_secret(text)).problem(by("s"))
-    assert problem is not None
-    assert problem.reason == reason
-    assert part in problem.message
-    assert problem.message.startswith("load client config failed: ")
+def test_s4_s5_it_is_refused_in_a_secret_and_in_a_file(text: bytes, reason: str, part: str, tmp_path: Path) -> None:
+    file = tmp_path / "w"
+    file.write_bytes(text)
+    in_file = reader(folder=tmp_path).problem(by(str(file), "Path"))
+    for problem in (reader(objects=in_secret(text)).problem(by("s")), in_file):
+        assert problem is not None
+        assert problem.reason == reason
+        assert part in problem.message
+        assert problem.message.startswith("load client config failed: ")
 
 
 def test_s6_files_are_read_below_one_folder_only(tmp_path: Path) -> None:

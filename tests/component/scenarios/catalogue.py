@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every scenario of docs/spec/multikueue.md §2: where it is tested, or what it waits for.
+
+Owns the ids, which are read from the reference itself, the names of the tests that claim them, and the reasons of those
+that nothing can be tested of yet. `test_catalogue.py` holds that each id is one or the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[3]
+REFERENCE: Final = ROOT / "docs" / "spec" / "multikueue.md"
+FOLDERS: Final = ("component/scenarios", "component/dispatch", "unit/federation", "unit/manager", "e2e")
+"""Of tests/: where names begin with ids."""
+
+_ID: Final = re.compile(r"(?<![\w.#-])([A-Z]\d{1,2})\b")
+_TEST: Final = re.compile(r"^ *(?:async )?def test_((?:[a-z]\d{1,2}_)+)", re.MULTILINE)
+
+_KINDS: Final = "its job kind has no integration yet: batch/v1 Job is the only one"
+_TAS: Final = "topology-aware scheduling is not there yet"
+_QUOTA: Final = "quota automation (an alpha feature upstream, off by default) is not there"
+_GATES: Final = "orchestrated preemption (an alpha feature upstream, off by default) is not there"
+_ELASTIC: Final = "elastic jobs (workload slices) are not there yet"
+_DRA: Final = "dynamic resource allocation is not there yet"
+_PROFILES: Final = "covered without a running program: what a ClusterProfile becomes is a unit test (S11, S16)"
+_POLICY: Final = "the manager clears the field itself (D3), so no MutatingAdmissionPolicy is shipped"
+WAITING: Final = {
+    "D6": _POLICY,
+    "S8": _QUOTA,
+    "S9": _QUOTA,
+    "S10": _QUOTA,
+    "S12": _PROFILES,
+    "S13": _PROFILES,
+    "S14": _PROFILES,
+    "S15": _PROFILES,
+    "S17": _QUOTA,
+    "S18": _QUOTA,
+    "B14": _QUOTA,
+    "Q3": _PROFILES,
+    "Q4": _PROFILES,
+    "Q5": _GATES,
+    "H4": _GATES,
+    "H5": _GATES,
+    "M1": "it is about state shared by managers in one Go process; here a manager is a process or holds its own state",
+    "P1": "a ProvisioningRequest is made by the worker's own Kueue, which tests play; what we owe it is P2",
+    **dict.fromkeys(("A1", "A2", "Y1", "Y2", "Y3", "Y4"), _DRA),
+    **dict.fromkeys(("E1", "E2", "E3"), _ELASTIC),
+    **dict.fromkeys(("T1", "B15", "B16", "B17", "B18"), _TAS),
+    **dict.fromkeys((f"F{number}" for number in range(1, 17)), _KINDS),
+    **dict.fromkeys((f"X{number}" for number in (1, 2, 3, 4, *range(10, 21))), _KINDS),
+    **dict.fromkeys(("B1", "B2", "B3", "B4", "B5"), _KINDS),
+}
+
+
+def listed() -> list[str]:
+    """The ids of the reference, in its order."""
+    text = REFERENCE.read_text()
+    section = text[text.index("## 2.1 ") : text.index("## 2.4 ")]
+    found: dict[str, None] = {}
+    for line in section.splitlines():
+        # A scenario begins a list, or follows a dot, a semicolon, a comma or another one; elsewhere it is referred to.
+        if not line.startswith("#"):
+            found.update(dict.fromkeys(_ID.findall(line)))
+    return [each for each in found if each != "K8"]
+
+
+def claimed() -> dict[str, list[str]]:
+    """The tests whose names begin with each id."""
+    found: dict[str, list[str]] = {}
+    for path, ids in _claims():
+        for each in ids:
+            found.setdefault(each, []).append(path)
+    return found
+
+
+def _claims() -> Iterator[tuple[str, list[str]]]:
+    for folder in FOLDERS:
+        for path in sorted((ROOT / "tests" / folder).rglob("test_*.py")):
+            for match in _TEST.finditer(path.read_text()):
+                yield str(path.relative_to(ROOT)), match.group(1).rstrip("_").upper().split("_")
