@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.binaries, pytest.mark.timeout(2400
 
 JOB_COUNT = 300
 NAMESPACE = "faults"
-RUN_FOR = "420s"
+RUN_FOR = "600s"
 DOWN_SECONDS = 3.0
 AGENT = ("--renew-seconds=3", "--lease-seconds=10")
 
@@ -99,7 +99,9 @@ class Drill:
         active = sum(bool((each.get("status") or {}).get("active")) for each in jobs)
         return len(jobs) - active - len(await finished(self.hub))
 
-    async def until(self, probe: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool], what: str) -> None:
+    async def until(
+        self, probe: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool], what: str, *, within: float = 400
+    ) -> None:
         """Wait until that holds of what `probe` gives."""
 
         async def asked() -> bool:
@@ -108,11 +110,13 @@ class Drill:
             except KubeError:
                 return False  # an API server that has just come back
 
-        await wait_until(asked, within=400, what=what)
+        await wait_until(asked, within=within, what=what)
 
     async def settled(self) -> None:
         """Until every Job is complete."""
-        await self.until(lambda: finished(self.hub), lambda found: len(found) == JOB_COUNT, "every Job is complete")
+        await self.until(
+            lambda: finished(self.hub), lambda found: len(found) == JOB_COUNT, "every Job is complete", within=900
+        )
 
 
 def completions(federation: Federation) -> Counter[str]:
