@@ -176,6 +176,8 @@ class StatusWriter:
         self._client = client
         self._workloads = workloads
         self.completion: Completion | None = None
+        self.stands: Callable[[JsonObject], bool] = lambda workload: False
+        """Whether a Workload may run on another cluster still, whatever the status of its job here says."""
         self._written: list[Written] = []
         self._locks: dict[Key, anyio.Lock] = {}
         self._waiting: Counter[Key] = Counter()

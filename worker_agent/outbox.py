@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+import orjson
+
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Phase
 from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock
 from multikueue.federation.mirror import Word
-from multikueue.federation.wire import status_of
+from multikueue.federation.wire import status_of, word_of
 from multikueue.kube.client import PatchKind
 from multikueue.kube.controller import Controller, Result
 from multikueue.kube.errors import Invalid, NotFound
@@ -40,6 +42,9 @@ class _Letter:
     word: Word
     sent: Word | None = None
     sent_at: float | None = None
+    sequence: int = 0
+    version: int = 0
+    """The resourceVersion that the last word gave the assignment; 0 where there is none."""
     progress: int = 0
 
 
@@ -93,6 +98,19 @@ class Outbox:
         pause = self._window * min(1 << letter.progress, _LONGEST)
         return max(0.0, letter.sent_at + pause - self._clock.monotonic())
 
+    def heed(self, obj: JsonObject) -> None:
+        """Say the last word again when another has taken its place: a request of before that came twice, or late."""
+        metadata: JsonObject = obj["metadata"]
+        letter = self._letters.get(metadata["name"])
+        if letter is None or letter.uid != metadata["uid"] or not letter.version:
+            return
+        status: JsonObject = obj.get("status") or {}
+        said = (status.get("bootID"), status.get("sequence"))
+        if said == (self._boot_id, letter.sequence) or _version(metadata) <= letter.version:
+            return  # it is the last word, or what the cache has is older than that
+        letter.sent = word_of(obj)
+        self._controller.queue.add_after(metadata["name"], self._pause(letter))
+
     def forget(self, name: str) -> None:
         """The assignment is gone."""
         self._letters.pop(name, None)
@@ -112,13 +130,14 @@ class Outbox:
             return None
         word = letter.word
         self.writes += 1
-        status = status_of(word, sequence=self.writes, boot_id=self._boot_id, now=self._clock.now())
+        sequence = self.writes
+        status = status_of(word, sequence=sequence, boot_id=self._boot_id, now=self._clock.now())
         patch: list[JsonObject] = [
             {"op": "test", "path": "/metadata/uid", "value": letter.uid},
             {"op": "add", "path": "/status", "value": status},
         ]
         try:
-            await self._client.patch(
+            answer = await self._client.patch(
                 REMOTE_ASSIGNMENTS,
                 name,
                 patch,
@@ -131,10 +150,18 @@ class Outbox:
         except Invalid as error:
             # The test of the uid failed, or the server does not take the status: neither gets better by repeating.
             _log.warning("assignment %s: the hub refused the status: %s", name, error)
+        else:
+            letter.sequence = sequence
+            letter.version = _version(orjson.loads(answer).get("metadata") or {}) if isinstance(answer, bytes) else 0
         if letter.sent is not None and letter.sent.phase is word.phase:
             letter.progress += 1
         letter.sent, letter.sent_at = word, self._clock.monotonic()
         return None
+
+
+def _version(metadata: JsonObject) -> int:
+    """As a number; API servers promise that those of one resource can be compared."""
+    return int(metadata.get("resourceVersion") or 0)
 
 
 def _is_news(before: Word, word: Word) -> bool:

@@ -130,6 +130,7 @@ class Reconciler:
         obj = self._mailbox.get(name)
         if obj is None:
             return await self._remove(name)
+        self._outbox.heed(obj)
         said = self._outbox.latest(name, obj["metadata"]["uid"]) or word_of(obj)
         try:
             wish = self._read(obj)

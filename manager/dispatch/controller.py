@@ -31,7 +31,7 @@ from manager.dispatch.rooms import Rooms
 from manager.registration.controller import RegistrationController
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER
 from multikueue.api.meta import JsonObject
-from multikueue.api.remoteassignment import mailbox_namespace
+from multikueue.api.remoteassignment import Intent, Phase, mailbox_namespace
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_PROFILES,
@@ -45,7 +45,7 @@ from multikueue.api.resource import (
     Resource,
 )
 from multikueue.core.keys import Key
-from multikueue.federation.actions import Plan, Rule
+from multikueue.federation.actions import Assign, Plan, Rule, SetIntent
 from multikueue.federation.occupancy import occupied
 from multikueue.federation.pacing import Pacer
 from multikueue.federation.plan import plan
@@ -56,6 +56,7 @@ from multikueue.kube.informer import Change
 
 _log = logging.getLogger(__name__)
 
+_ENDED: Final = frozenset({Phase.FINISHED, Phase.EVICTED, Phase.REFUSED})
 _WORKLOAD_WORKERS: Final = 10  # as many as upstream runs, docs/spec/multikueue.md §1.2
 
 
@@ -91,7 +92,9 @@ class DispatchController:
         self._verdicts: dict[Key, tuple[str, ...]] = {}
         self._delivered: dict[Key, tuple[str, int]] = {}
         self._deferred: dict[Key, Key] = {}
+        self._granting: set[Key] = set()
         self._carrier: Carrier | None = None
+        context.statuses.stands = self._stands
 
     async def run(self) -> None:
         """Dispatch until cancelled; the caches must be synced."""
@@ -158,7 +161,12 @@ class DispatchController:
         if pause > 0:
             return Result(after=pause)
         self._decided(key, gathered, decision)
-        outcome = await Executor(self._context, self._carrier).execute(key, decision, gathered)
+        if _grants(decision):
+            self._granting.add(key)
+        try:
+            outcome = await Executor(self._context, self._carrier).execute(key, decision, gathered)
+        finally:
+            self._granting.discard(key)
         if outcome.outdated:
             return Result(after=0.0)
         if gathered.job is not None:
@@ -168,6 +176,23 @@ class DispatchController:
                 self._deferred[gathered.job] = key
         waits = [seconds for seconds in (decision.requeue_after, outcome.deferred) if seconds is not None]
         return Result(after=min(waits)) if waits else None
+
+    def _stands(self, workload: JsonObject) -> bool:
+        """Whether a cluster that was told to run it, or is being told, has not said yet that nothing runs there.
+
+        The mirrored status of a job is behind what happens on the worker, and must not give quota away that is in use.
+        """
+        if self._carrier is None:
+            # Nobody knows before the books are open; what was never sent anywhere waits for that as well.
+            return bool((workload.get("status") or {}).get("admissionChecks"))
+        metadata = workload["metadata"]
+        key = Key(metadata["namespace"], metadata["name"])
+        return key in self._granting or any(
+            seen.workload_uid == metadata["uid"]
+            and seen.intent is not Intent.RESERVE
+            and not (seen.answered and seen.phase in _ENDED)
+            for seen in self._carrier.observations(key).values()
+        )
 
     def _pause(self, key: Key, gathered: Gathered, decision: Plan, now: datetime) -> float:
         """The seconds until it is this workload's turn to leave a lost cluster."""
@@ -289,3 +314,7 @@ class DispatchController:
         if self._carrier is not None:
             for key in self._carrier.workloads():
                 self._workloads.enqueue(key)
+
+
+def _grants(plan: Plan) -> bool:
+    return any(isinstance(action, Assign | SetIntent) and action.intent is Intent.RUN for action in plan.actions)

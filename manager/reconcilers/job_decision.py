@@ -51,6 +51,8 @@ class JobFacts:
     tracks_pods: bool = False
     infos: Callable[[JsonObject], tuple[PodSetInfo, ...]]
     priority: Priority | None = None
+    stands: Callable[[JsonObject], bool] = lambda workload: False
+    """Whether a Workload may run on another cluster still, whatever the status of the job here says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,11 @@ class WriteReclaimable:
     pods: tuple[Reclaimable, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """Nothing can be done yet, and nothing here may change when it can."""
+
+
 Step = (
     CreateWorkload
     | UpdateWorkload
@@ -131,6 +138,7 @@ Step = (
     | WriteJob
     | WriteStatus
     | WriteReclaimable
+    | LookAgain
 )
 
 
@@ -294,6 +302,8 @@ def _evicted(facts: JobFacts, workload: JsonObject, status: Status, now: datetim
         return stops
     if facts.integration.is_active(facts.job) or not status.is_true(WorkloadCondition.QUOTA_RESERVED):
         return ()
+    if facts.stands(workload):
+        return (LookAgain(),)
     return (WriteStatus(workload, lambda seen: workload_changes.complete_eviction(seen, now=now)),)
 
 

@@ -18,6 +18,7 @@ from manager.reconcilers.job_decision import (
     CreateWorkload,
     DeleteWorkload,
     JobFacts,
+    LookAgain,
     OwnWorkload,
     ReleaseWorkload,
     SetPriority,
@@ -54,6 +55,7 @@ from multikueue.kube.informer import Change
 
 _log = logging.getLogger(__name__)
 
+_LOOK_AGAIN_SECONDS = 1.0
 _UNKNOWN_CLASS_SECONDS = 30.0  # a class that is created later is found without following every job that lacks one
 
 
@@ -129,6 +131,7 @@ class JobReconciler:
             tracks_pods=self._tracks_pods,
             infos=self._infos,
             priority=self._priority_now(job),
+            stands=self._context.statuses.stands,
         )
         result: Result | None = None
         try:
@@ -206,6 +209,8 @@ class JobReconciler:
                 await self._reclaim(
                     workload, {"reclaimablePods": [{"name": pod.name, "count": pod.count} for pod in pods]}
                 )
+            case LookAgain():
+                return Result(after=_LOOK_AGAIN_SECONDS)
         return None
 
     async def _create(self, job: JsonObject) -> None:

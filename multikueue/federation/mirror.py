@@ -23,6 +23,7 @@ NEWER_COPY: Final = "NewerCopy"
 REMOVING_OLD_COPY: Final = "RemovingOldCopy"
 LEASE_EXPIRED: Final = "LeaseExpired"
 SUSPENDED_THERE: Final = "JobSuspended"
+_REMOVED: Final = "The job was removed on the worker cluster"
 
 
 class JobAction(StrEnum):
@@ -182,11 +183,13 @@ def _blocked(assignment: AssignmentFacts, job: JobFacts, said: Word) -> Step | N
 
 
 def _vanished(said: Word) -> Step:
-    message = "The job was removed on the worker cluster"
-    return Step(_say(said, PhaseEvent.JOB_VANISHED, reason=JOB_GONE, message=message))
+    return Step(_say(said, PhaseEvent.JOB_VANISHED, reason=JOB_GONE, message=_REMOVED))
 
 
 def _stop(job: JobFacts | None, said: Word, *, reason: str, message: str) -> Step:
+    if job is None and said.job_uid:
+        # What was reported of it last may be that its pods run: not to be taken for how it ended.
+        return Step(_say(said, PhaseEvent.JOB_STOPPED, reason=JOB_GONE, message=_REMOVED))
     if job is None:
         return Step(_say(said, PhaseEvent.JOB_STOPPED, reason=reason, message=message))
     if job.end is not None:

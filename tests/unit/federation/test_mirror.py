@@ -156,6 +156,11 @@ def said(found: Step) -> tuple[Phase, str, JobAction | None]:
             id="stopped when no pod is left",
         ),
         pytest.param(
+            step(wish(Intent.EVICT), None, said=RUNNING),
+            (Phase.EVICTED, JOB_GONE, None),
+            id="removed there while it was told to stop: what it said last is not how it ended",
+        ),
+        pytest.param(
             step(wish(Intent.EVICT), job(end=DONE), said=RUNNING),
             (Phase.FINISHED, "", None),
             id="it ended before it was stopped",

@@ -183,6 +183,12 @@ def test_an_eviction_stops_the_job_and_gives_quota_back_only_when_no_pod_is_left
     assert len(seen) >= 2
 
 
+def test_an_evicted_workload_keeps_its_quota_while_it_may_run_on_another_cluster() -> None:
+    known = workload(job(), evicted(admitted(), "Preempted"))
+    assert kinds(decide(job(), known, stands=lambda workload: True)) == ["LookAgain"]
+    assert kinds(decide(job(), known, stands=lambda workload: False)) == ["WriteStatus"]
+
+
 def test_a_finished_job_finishes_its_workload() -> None:
     known = workload(job(), admitted())
     ended = started(job(), known, conditions=[{"type": "Failed", "status": "True", "message": "BackoffLimitExceeded"}])

@@ -231,3 +231,24 @@ class TestHeartbeat:
             await until(lambda: flips == [True, False], what="it ran out")
             away = False
             await until(lambda: flips == [True, False, True], what="it holds again")
+
+
+async def test_a_word_that_a_late_request_has_replaced_is_said_again() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return json_answer({"metadata": {"resourceVersion": "7"}})
+
+    def stands(version: str, **status: Any) -> dict[str, Any]:
+        return {"metadata": {"name": "a", "uid": "u1", "resourceVersion": version}, "status": status}
+
+    async with outbox(answer) as (it, stub):
+        it.put("a", "u1", RESERVED, said=SAID)
+        await until(lambda: it.unsent == 0, what="sent")
+        it.heed(stands("7", epoch=1, phase="Reserved", bootID="b", sequence=1))
+        it.heed(stands("6", epoch=1, phase="Pending", bootID="b", sequence=0))
+        assert it.unsent == 0, "what is its own, or older than that, is no news"
+        it.heed(stands("8", epoch=1, phase="Pending", bootID="b", sequence=0))
+        await until(lambda: it.unsent == 0, what="said again")
+        assert [(status["phase"], status["sequence"]) for status in statuses(stub)] == [
+            ("Reserved", 1),
+            ("Reserved", 2),
+        ]
