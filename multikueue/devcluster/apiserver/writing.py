@@ -111,7 +111,7 @@ class Writer:
             await self._admission.mutate(review)
             value = self._after_mutation(review, kind)
         self._admission.guard(review)
-        occasion = Occasion(world.stamp(), target.namespace)
+        occasion = Occasion(world.stamp(), target.namespace, requester=request.user.document())
         kind.behaviour.prepare_create(value, occasion)
         if not kind.custom:
             builtin.fill_zero(kind.node, value)

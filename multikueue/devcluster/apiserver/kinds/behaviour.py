@@ -7,7 +7,7 @@ All of it is pure; objects given to be defaulted or prepared are the caller's to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -28,6 +28,8 @@ class Occasion:
     now: str
     namespace: str = ""
     subresource: str = ""
+    requester: JsonObject = field(default_factory=dict)
+    """The user who writes, as `UserInfo` is written."""
 
 
 class Behaviour:

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests for certificates: who asked, who may change what, and what is wrong with one.
+
+Leaves out approving and signing, which controllers and administrators do.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+from cryptography import x509
+
+from multikueue.devcluster.apiserver import documents, words
+from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
+from multikueue.devcluster.apiserver.errors import Cause
+from multikueue.devcluster.apiserver.kinds.behaviour import Behaviour, Occasion
+
+_VERDICTS: Final = ("Approved", "Denied")
+_MARKS: Final = ("Approved", "Denied", "Failed")
+_SHORTEST: Final = 600
+
+
+class CertificateRequestBehaviour(Behaviour):
+    """CertificateSigningRequests."""
+
+    has_status = True
+
+    def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
+        """Say who asks, whatever was sent."""
+        super().prepare_create(value, occasion)
+        spec = value.setdefault("spec", {})
+        for name in ("username", "uid", "groups", "extra"):
+            spec.pop(name, None)
+        spec.update(occasion.requester)
+        value["status"] = {}
+
+    def prepare_update(self, value: JsonObject, old: JsonObject, occasion: Occasion) -> None:
+        """Nobody changes what was asked; verdicts are given through the approval, the rest through the status."""
+        super().prepare_update(value, old, occasion)
+        value["spec"] = old["spec"]
+        if not occasion.subresource:
+            return
+        before = documents.child(old, "status")
+        status = documents.child(value, "status")
+        conditions = documents.items(status, "conditions")
+        if occasion.subresource == "approval":
+            status = dict(before)
+        if conditions:
+            status["conditions"] = [_timed(entry, before, occasion.now) for entry in conditions]
+        else:
+            status.pop("conditions", None)
+        value["status"] = status
+
+    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
+        """What is wrong with it."""
+        found = _spec_problems(value["spec"]) if old is None else []
+        conditions = documents.items(value, "status", "conditions")
+        for index, entry in enumerate(conditions):
+            path = f"status.conditions[{index}]"
+            kind = entry.get("type", "")
+            if not kind:
+                found.append(words.required(f"{path}.type"))
+            if not entry.get("status"):
+                found.append(words.required(f"{path}.status"))
+            elif kind in _MARKS and entry["status"] != "True":
+                found.append(words.unsupported(f"{path}.status", entry["status"], ["True"]))
+        types = {str(entry.get("type", "")) for entry in conditions}
+        if types >= {*_VERDICTS}:
+            second = [entry["type"] for entry in conditions if entry.get("type") in _VERDICTS][-1]
+            text = "Approved and Denied conditions are mutually exclusive"
+            found.append(words.bad_value("status.conditions", second, text))
+        if old is not None:
+            before = {str(entry.get("type", "")) for entry in documents.items(old, "status", "conditions")}
+            added = sorted((types - before) & {*_VERDICTS} if occasion.subresource == "status" else ())
+            gone = sorted((before - types) & {*_MARKS})
+            for what, changed in (("add", added), ("remove", gone)):
+                text = 'updates may not {} a condition of type "{}"'
+                found += [words.forbidden("status.conditions", text.format(what, name)) for name in changed]
+        return found
+
+    @property
+    def ignored_by_main(self) -> JsonObject | None:
+        """Whoever asks owns nothing of what nobody can change."""
+        return {"f:spec": {}, "f:status": {}}
+
+
+def _timed(entry: JsonObject, before: JsonObject, now: str) -> JsonObject:
+    """The condition with the times that its writer left out."""
+    kind = entry.get("type")
+    was: JsonValue = next((old for old in documents.items(before, "conditions") if old.get("type") == kind), None)
+    same = isinstance(was, dict) and was.get("status") == entry.get("status")
+    changed = was["lastTransitionTime"] if isinstance(was, dict) and same and was.get("lastTransitionTime") else now
+    return {
+        **entry,
+        "lastUpdateTime": entry.get("lastUpdateTime") or now,
+        "lastTransitionTime": entry.get("lastTransitionTime") or changed,
+    }
+
+
+def _spec_problems(spec: JsonObject) -> list[Cause]:
+    found = []
+    try:
+        x509.load_pem_x509_csr(base64.b64decode(spec.get("request") or "", validate=True))
+    except (binascii.Error, ValueError):
+        text = "PEM block type must be CERTIFICATE REQUEST"
+        found.append(words.bad_value("spec.request", spec.get("request") or "", text))
+    if not spec.get("usages"):
+        found.append(words.required("spec.usages"))
+    if not spec.get("signerName"):
+        found.append(words.required("spec.signerName"))
+    seconds = spec.get("expirationSeconds")
+    if isinstance(seconds, int) and seconds < _SHORTEST:
+        text = f"may not specify a duration less than {_SHORTEST} seconds (10 minutes)"
+        found.append(words.bad_value("spec.expirationSeconds", seconds, text))
+    return found

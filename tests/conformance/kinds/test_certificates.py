@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests for certificates: who is said to have asked, and who may write which part."""
+
+from __future__ import annotations
+
+import base64
+from functools import cache
+from typing import Any, Final
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.conformance.conftest import Judge
+from tests.conformance.harness import Case, Cases, Side
+
+pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+
+CASES = Cases("certificates")
+REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+ONE: Final = f"{REQUESTS}/{{id}}"
+# An impersonated user, since the two servers know their administrators by different means.
+SOMEBODY: Final = {
+    "Impersonate-User": "somebody",
+    "Impersonate-Uid": "42",
+    "Impersonate-Group": "system:masters",
+    "Impersonate-Extra-Scopes": "all",
+}
+
+Document = dict[str, Any]
+
+
+@cache
+def _pem() -> str:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "somebody")])
+    signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    return base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
+
+
+def _request(**spec: object) -> Document:
+    return {
+        "kind": "CertificateSigningRequest",
+        "apiVersion": "certificates.k8s.io/v1",
+        "metadata": {"name": "{id}"},
+        "spec": {
+            "request": _pem(),
+            "signerName": "kubernetes.io/kube-apiserver-client",
+            "usages": ["client auth"],
+            **spec,
+        },
+    }
+
+
+def _condition(kind: str, status: str = "True") -> Document:
+    return {"type": kind, "status": status, "reason": "Because", "message": "so it is"}
+
+
+async def _made(side: Side) -> Document:
+    found = await side.post(REQUESTS, _request(), headers=SOMEBODY)
+    body: Document = found.body
+    return body
+
+
+@CASES.case("whoever asks is written down")
+async def _asked(side: Side) -> None:
+    await side.post(REQUESTS, _request(username="root", uid="0", groups=["g"], extra={"a": ["b"]}), headers=SOMEBODY)
+    await side.get(ONE)
+
+
+_REFUSED: Final[dict[str, Document]] = {
+    "a request of no signer": {"signerName": ""},
+    "a request of no usages": {"usages": []},
+    "a request of a short life": {"expirationSeconds": 60},
+    "a request of nothing": {"request": base64.b64encode(b"nothing").decode()},
+}
+for _name, _spec in _REFUSED.items():
+
+    async def _refused(side: Side, spec: Document = _spec) -> None:
+        await side.post(REQUESTS, _request(**spec), headers=SOMEBODY)
+
+    CASES.add(f"{_name} is refused", _refused)
+
+
+@CASES.case("nobody changes what was asked")
+async def _unchanged(side: Side) -> None:
+    body = await _made(side)
+    body["spec"]["usages"] = ["server auth"]
+    body["status"] = {"conditions": [_condition("Approved")]}
+    await side.put(ONE, body)
+
+
+@CASES.case("an approval writes verdicts and no certificate")
+async def _approved(side: Side) -> None:
+    body = await _made(side)
+    body["status"] = {"conditions": [_condition("Approved")], "certificate": "YQ=="}
+    await side.put(f"{ONE}/approval", body)
+
+
+@CASES.case("a status writes no verdicts")
+async def _status(side: Side) -> None:
+    await _made(side)
+    await side.patch("merge", f"{ONE}/status", {"status": {"conditions": [_condition("Approved"), _condition("X")]}})
+
+
+@CASES.case("a verdict stays")
+async def _final(side: Side) -> None:
+    await _made(side)
+    await side.patch("merge", f"{ONE}/approval", {"status": {"conditions": [_condition("Approved")]}})
+    await side.patch("merge", f"{ONE}/approval", {"status": {"conditions": []}})
+    await side.patch("merge", f"{ONE}/status", {"status": {"conditions": [_condition("X")]}})
+    both = [_condition("Approved"), _condition("Denied")]
+    await side.patch("merge", f"{ONE}/approval", {"status": {"conditions": both}})
+
+
+@CASES.case("a signer writes that it has failed")
+async def _failed(side: Side) -> None:
+    await _made(side)
+    await side.patch("merge", f"{ONE}/status", {"status": {"conditions": [_condition("Failed")]}})
+    await side.patch("merge", f"{ONE}/status", {"status": {"conditions": []}})
+
+
+@CASES.case("a verdict that is not true is refused")
+async def _untrue(side: Side) -> None:
+    await _made(side)
+    await side.patch("merge", f"{ONE}/approval", {"status": {"conditions": [_condition("Approved", "False")]}})
+
+
+@pytest.mark.parametrize("case", CASES.params())
+async def test_a_request_for_a_certificate_is_treated_as_on_a_real_server(judge: Judge, case: Case) -> None:
+    """From being made to being approved."""
+    await judge(case)
