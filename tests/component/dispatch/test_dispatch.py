@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dispatch on a real management cluster, with workers that the test plays.
 
-Ids name the scenarios of docs/spec/multikueue.md §2.1.
+What an agent says out of turn: late, of an older epoch, or no. The scenarios are in tests/component/scenarios.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import pytest
 
 from manager.dispatch.controller import DispatchController
-from multikueue.api.constants import MULTIKUEUE_MANAGED_BY
 from multikueue.api.remoteassignment import assignment_name
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
@@ -23,7 +22,6 @@ from multikueue.api.resource import (
     MULTIKUEUE_CLUSTERS,
     MULTIKUEUE_CONFIGS,
     REMOTE_ASSIGNMENTS,
-    SECRETS,
     WORKLOADS,
 )
 from multikueue.core.keys import Key
@@ -35,7 +33,6 @@ from tests.support.managers import (
     condition,
     eventually,
     get,
-    job_manifest,
     make_job,
     make_queue,
     running_manager,
@@ -47,7 +44,6 @@ from tests.support.workers import (
     FakeWorker,
     check_of,
     make_check,
-    manifest_epoch,
     running_status,
 )
 
@@ -157,46 +153,6 @@ async def _active(scene: Scene, resource: object, name: str, status: str, reason
     return condition(found, "Active")
 
 
-async def test_j1_j3_a_job_runs_where_it_was_reserved_and_its_status_is_copied(scene: Scene) -> None:
-    async with managed(scene):
-        key = await scene.submit()
-        first = await scene.w1.assigned(key)
-        await scene.w2.assigned(key)
-        workload = await scene.workload()
-        assert workload is not None
-        assert workload["status"]["nominatedClusterNames"] == [scene.w1.name, scene.w2.name]
-        job = await scene.job()
-        assert job is not None
-        assert job["spec"]["managedBy"] == MULTIKUEUE_MANAGED_BY
-        assert job["spec"]["suspend"] is True
-        assert "managedBy" not in first["spec"]["job"]["manifest"]["spec"]
-
-        await scene.w2.say(key, "Reserved")
-        await scene.w2.assigned(key, intent="Run")
-        await scene.w1.relieved(key)
-        workload = await scene.check("Ready", message=f'The workload was admitted on "{scene.w2.name}"')
-        assert workload["status"]["clusterName"] == scene.w2.name
-        assert "nominatedClusterNames" not in workload["status"]
-        await wait_condition(scene.client, "j", "Admitted", namespace=scene.namespace)
-
-        await scene.w2.say(key, "Running", jobStatus=running_status(), jobUID="r")
-        await eventually(scene.job_status, what="the status is mirrored", until=lambda seen: seen.get("ready") == 1)
-        job = await scene.job()
-        assert job is not None
-        assert job["spec"]["suspend"] is False
-
-        await scene.w2.say_finished(key)
-        workload = await wait_condition(scene.client, "j", "Finished", namespace=scene.namespace, reason="Succeeded")
-        assert condition(workload, "Finished")["message"] == "done"
-        assert (await scene.job_status())["succeeded"] == 1
-        await scene.w2.relieved(key)
-        await eventually(
-            lambda: get(scene.client, CLUSTER_QUEUES, scene.name),
-            what="the quota is given back",
-            until=lambda seen: seen is not None and seen["status"].get("reservingWorkloads") == 0,
-        )
-
-
 async def test_a_late_reserver_never_overtakes_the_winner(scene: Scene) -> None:
     async with managed(scene):
         key = await scene.submit()
@@ -212,57 +168,6 @@ async def test_a_late_reserver_never_overtakes_the_winner(scene: Scene) -> None:
         workload = await scene.workload()
         assert workload is not None
         assert workload["status"]["clusterName"] == scene.w1.name
-
-
-async def test_j6_a_worker_that_is_lost_for_long_is_given_up_and_its_copy_goes(scene: Scene) -> None:
-    async with managed(scene):
-        key = await scene.granted(scene.w1)
-        await scene.w1.disconnect()
-        await check_says(scene, "True", "SomeActiveClusters")
-        moved = await scene.w2.assigned(key, epoch=2)
-        assert manifest_epoch(moved) == "2"
-        workload = await scene.workload()
-        assert check_of(workload, scene.name)["retryCount"] == 1
-        assert check_of(workload, scene.name)["message"].startswith("Reset to Pending after eviction")
-        await scene.w1.relieved(key)
-
-        await scene.w2.say(key, "Reserved", epoch=2)
-        await scene.w2.assigned(key, intent="Run", epoch=2)
-        await scene.w2.say_finished(key, epoch=2)
-        await wait_condition(scene.client, "j", "Finished", namespace=scene.namespace, reason="Succeeded")
-
-
-async def test_j7_a_short_loss_is_waited_out(scene: Scene) -> None:
-    async with managed(scene):
-        key = await scene.granted(scene.w1)
-        await scene.w1.disconnect()
-        await cluster_says(scene, scene.w1, "False", "ClientConnectionFailed")
-        await scene.w1.connect()
-        await cluster_says(scene, scene.w1, "True", "Active")
-        await scene.w1.say_finished(key)
-        workload = await wait_condition(scene.client, "j", "Finished", namespace=scene.namespace)
-        assert "evictions" not in (workload["status"].get("schedulingStats") or {})
-
-
-async def test_j8_the_loss_clock_survives_a_restart_of_the_manager(scene: Scene) -> None:
-    async with managed(scene):
-        key = await scene.granted(scene.w1)
-        await scene.w1.disconnect()
-    async with managed(scene, connected=False):
-        await scene.w2.assigned(key, epoch=2)
-
-
-async def test_j9_an_eviction_on_the_worker_starts_over(scene: Scene) -> None:
-    async with managed(scene):
-        key = await scene.granted(scene.w1)
-        await scene.w1.say(key, "Evicted", message="preempted", jobStatus={"active": 0}, jobUID="r")
-        await scene.w2.assigned(key, epoch=2)
-        await scene.w1.assigned(key, epoch=2)
-        workload = await scene.workload()
-        assert workload is not None
-        (eviction,) = workload["status"]["schedulingStats"]["evictions"]
-        assert (eviction["reason"], eviction["count"]) == ("AdmissionCheck", 1)
-        assert "Workload evicted on worker cluster" in condition(workload, "Evicted")["message"]
 
 
 async def test_a_stale_word_of_an_older_epoch_finishes_nothing(scene: Scene) -> None:
@@ -315,13 +220,6 @@ async def test_an_eviction_here_holds_quota_until_the_worker_has_stopped(scene: 
         assert not status.get("active")
 
 
-async def test_g1_a_deleted_job_is_removed_from_the_workers(scene: Scene) -> None:
-    async with managed(scene):
-        key = await scene.granted(scene.w1)
-        await scene.client.delete(JOBS, "j", namespace=scene.namespace, propagation="Background")
-        await scene.w1.relieved(key)
-
-
 async def test_j4_a_job_deleted_while_nobody_managed_is_removed_afterwards(scene: Scene) -> None:
     async with managed(scene):
         key = await scene.granted(scene.w1)
@@ -347,16 +245,6 @@ async def test_an_assignment_removed_by_hand_is_retried_at_once(scene: Scene) ->
         key = await scene.granted(scene.w1)
         await scene.client.delete(REMOTE_ASSIGNMENTS, assignment_name(key), namespace=scene.w1.mailbox)
         await scene.w1.assigned(key, epoch=2)
-
-
-async def test_d8_a_cluster_that_joins_the_config_gets_a_copy(scene: Scene) -> None:
-    async with managed(scene):
-        await scene.client.patch(MULTIKUEUE_CONFIGS, scene.name, {"spec": {"clusters": [scene.w1.name]}})
-        key = await scene.submit()
-        await scene.w1.assigned(key)
-        assert await scene.w2.assignment(key) is None
-        await scene.client.patch(MULTIKUEUE_CONFIGS, scene.name, {"spec": {"clusters": [scene.w1.name, scene.w2.name]}})
-        await scene.w2.assigned(key)
 
 
 async def test_a_cluster_taken_out_of_the_config_is_judged_as_a_lost_one(scene: Scene) -> None:
@@ -387,55 +275,3 @@ async def test_a_deleted_cluster_whose_agent_is_gone_does_not_hold_quota(scene: 
         await scene.client.delete(MULTIKUEUE_CLUSTERS, scene.w1.name)
         await scene.w2.assigned(key, epoch=2)
         await scene.w1.relieved(key)
-
-
-async def test_s1_conditions_follow_the_secret(scene: Scene) -> None:
-    async with managed(scene):
-        await check_says(scene, "True", "Active")
-        location = f"{scene.w1.name}-kubeconfig"
-        good = await get(scene.client, SECRETS, location, namespace="kueue-system")
-        assert good is not None
-        await scene.client.patch(SECRETS, location, {"data": {"kubeconfig": "e30="}}, namespace="kueue-system")
-        said = await cluster_says(scene, scene.w1, "False", "BadKubeConfig")
-        assert said["message"].startswith("load client config failed: ")
-        said = await check_says(scene, "True", "SomeActiveClusters")
-        assert said["message"] == f"Inactive clusters: [{scene.w1.name}]"
-        await scene.client.delete(SECRETS, location, namespace="kueue-system")
-        await eventually(
-            lambda: get(scene.client, MULTIKUEUE_CLUSTERS, scene.w1.name),
-            what="the missing Secret is named",
-            until=lambda seen: "not found" in condition(seen, "Active").get("message", ""),
-        )
-        del good["metadata"]["resourceVersion"], good["metadata"]["uid"]
-        await scene.client.create(SECRETS, good, namespace="kueue-system")
-        await cluster_says(scene, scene.w1, "True", "Active")
-        await check_says(scene, "True", "Active")
-
-
-async def test_a_check_without_its_config_is_bad(scene: Scene) -> None:
-    async with managed(scene):
-        await check_says(scene, "True", "Active")
-        await scene.client.delete(MULTIKUEUE_CONFIGS, scene.name)
-        said = await check_says(scene, "False", "BadConfig")
-        assert f'MultiKueueConfig "{scene.name}" not found' in said["message"]
-
-
-async def test_without_any_usable_cluster_the_check_says_so(scene: Scene) -> None:
-    async with managed(scene):
-        for worker in (scene.w1, scene.w2):
-            await worker.disconnect()
-        said = await check_says(scene, "False", "NoUsableClusters")
-        assert said["message"] == f"Inactive clusters: [{scene.w1.name} {scene.w2.name}]"
-
-
-async def test_a_job_that_another_controller_runs_is_rejected(scene: Scene) -> None:
-    async with managed(scene):
-        body = job_manifest("j", namespace=scene.namespace, queue=scene.name)
-        body["spec"]["managedBy"] = "example.com/else"
-        await scene.client.create(JOBS, body, namespace=scene.namespace)
-        workload = await eventually(
-            scene.workload,
-            what="the check is Rejected",
-            until=lambda seen: "Rejected" in str(check_of(seen, scene.name)),
-        )
-        assert "Expecting spec.managedBy" in str(workload)

@@ -18,7 +18,7 @@ import pytest
 from manager.dispatch.controller import DispatchController
 from manager.dispatch.push_hosts import PushSettings
 from multikueue.api.constants import ORIGIN_LABEL, PARTITION_POLICY_ANNOTATION
-from multikueue.api.resource import CLUSTER_QUEUES, JOBS, MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, SECRETS, WORKLOADS
+from multikueue.api.resource import CLUSTER_QUEUES, JOBS, MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, WORKLOADS
 from multikueue.core.backoff import Backoff
 from multikueue.core.keys import Key
 from multikueue.devcluster.cluster import Cluster
@@ -35,8 +35,8 @@ from tests.support.managers import (
     wait_condition,
     workload_of,
 )
-from tests.support.push_workers import SYSTEM, PushWorker, push_worker
-from tests.support.workers import SCALED_DOWN, FakeWorker, check_of, make_check
+from tests.support.push_workers import PushWorker, push_worker
+from tests.support.workers import SCALED_DOWN, FakeWorker, make_check
 from worker_agent.app import Agent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("carriers")]
@@ -157,29 +157,6 @@ async def test_other_credentials_are_taken_up_without_a_gap(scene: Scene) -> Non
         assert "schedulingStats" not in workload["status"] or "evictions" not in workload["status"]["schedulingStats"]
 
 
-async def test_s1_conditions_follow_the_secret(scene: Scene) -> None:
-    async with managed(scene):
-        good = scene.w1.kubeconfig("first")
-        await scene.client.patch(SECRETS, scene.w1.name, {"data": {"kubeconfig": "e30="}}, namespace=SYSTEM)
-        said = await scene.says(scene.w1, "False", "BadKubeConfig")
-        assert said["message"].startswith("load client config failed: ")
-        await scene.w1.set_kubeconfig(good)
-        await scene.says(scene.w1, "True", "Active")
-        await scene.client.delete(SECRETS, scene.w1.name, namespace=SYSTEM)
-        await scene.says(scene.w1, "False", "BadKubeConfig", part="not found")
-
-
-async def test_s4_s7_an_insecure_kubeconfig_is_refused_and_only_the_other_worker_is_nominated(scene: Scene) -> None:
-    async with managed(scene):
-        insecure = scene.w1.kubeconfig("first", **{"insecure-skip-tls-verify": True})
-        await scene.w1.set_kubeconfig(insecure)
-        await scene.says(scene.w1, "False", "InsecureKubeConfig", part="insecure-skip-tls-verify")
-        await scene.submit()
-        assert (await scene.placed())[0] is scene.w2
-        await scene.w1.set_kubeconfig(scene.w1.kubeconfig("first"))
-        await scene.says(scene.w1, "True", "Active")
-
-
 async def test_q2_a_worker_that_does_not_answer_is_tried_again_at_growing_intervals(scene: Scene) -> None:
     async with managed(scene):
         await scene.w1.proxy.refuse()
@@ -212,23 +189,6 @@ async def test_credentials_that_the_worker_refuses_are_said(scene: Scene) -> Non
         await scene.says(scene.w1, "True", "Active")
 
 
-async def test_j6_a_worker_that_is_lost_for_long_is_given_up_and_its_copy_goes(scene: Scene) -> None:
-    async with managed(scene):
-        await scene.submit()
-        first, second = await scene.placed()
-        await first.runs("j", namespace=scene.namespace)
-        await first.proxy.refuse()
-        await second.runs("j", namespace=scene.namespace)
-        workload = await scene.workload()
-        assert workload is not None
-        assert workload["status"]["clusterName"] == second.name
-        assert check_of(workload, scene.name)["retryCount"] == 1
-        await first.proxy.start()
-        await first.gone("j", namespace=scene.namespace)
-        await second.finish("j", namespace=scene.namespace)
-        await scene.finished()
-
-
 async def test_fenced_work_stays_where_it_is_since_nobody_beside_it_would_stop_it(scene: Scene) -> None:
     async with managed(scene):
         await scene.submit()
@@ -243,19 +203,6 @@ async def test_fenced_work_stays_where_it_is_since_nobody_beside_it_would_stop_i
         await anyio.sleep(5.0)
         await worker.proxy.start()
         await worker.finish("j", namespace=scene.namespace)
-        workload = await scene.finished()
-        assert "evictions" not in (workload["status"].get("schedulingStats") or {})
-
-
-async def test_j7_a_short_loss_is_waited_out(scene: Scene) -> None:
-    async with managed(scene):
-        await scene.submit()
-        worker, _ = await scene.placed()
-        await worker.runs("j", namespace=scene.namespace)
-        await worker.proxy.refuse()
-        await worker.finish("j", namespace=scene.namespace)
-        await anyio.sleep(0.5)
-        await worker.proxy.start()
         workload = await scene.finished()
         assert "evictions" not in (workload["status"].get("schedulingStats") or {})
 
