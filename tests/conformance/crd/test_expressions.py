@@ -63,6 +63,12 @@ _TEXTS: Final[dict[str, str]] = {
     "ternary": "self == 'a' ? true : self.size() == 2",
     "or": "self == 'a' || int(self) == 7",
     "and": "int(self) == 7 && self != '8'",
+    "sets": "sets.contains(['a', 'b'], [self]) && sets.intersects([self], ['b']) && sets.equivalent([self], ['b'])",
+    "isIP": "isIP(self)",
+    "ip": "isIP(self) && ip(self).family() == 4 && !ip(self).isLoopback() && ip.isCanonical(self)",
+    "isCIDR": "isCIDR(self)",
+    "cidr": "isCIDR(self) && cidr(self).containsIP('10.1.2.3') && cidr(self).prefixLength() == 8",
+    "cidrs": "isCIDR(self) && cidr('10.0.0.0/8').containsCIDR(self) && cidr(self).masked() == cidr('10.1.0.0/16')",
 }
 _GIVEN: Final[dict[str, list[str]]] = {
     "startsWith": ["abc", "xab"],
@@ -94,6 +100,12 @@ _GIVEN: Final[dict[str, list[str]]] = {
     "ternary": ["a", "bc", "b"],
     "or": ["a", "7", "8", "x"],
     "and": ["7", "8", "x"],
+    "sets": ["b", "a", "c"],
+    "isIP": ["10.0.0.1", "::1", "10.0.0.256", "10.0.0.01", "fe80::1%eth0", "::ffff:1.2.3.4", "x"],
+    "ip": ["10.0.0.1", "127.0.0.1", "::1"],
+    "isCIDR": ["10.0.0.0/8", "10.0.0.1/8", "::/0", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/08", "x/8"],
+    "cidr": ["10.0.0.0/8", "11.0.0.0/8", "10.0.0.0/9"],
+    "cidrs": ["10.1.2.3/16", "10.2.0.0/16", "0.0.0.0/0"],
 }
 
 _ITEMS: Final[Schema] = {

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from multikueue.core.quantity import Quantity
 from multikueue.devcluster.apiserver.cel import syntax
 from multikueue.devcluster.apiserver.cel.functions import FUNCTIONS, METHODS, Optional
+from multikueue.devcluster.apiserver.cel.libraries import LIBRARIES
 from multikueue.devcluster.apiserver.cel.syntax import Call, CelError, Field, Index, ListOf, Literal, MapOf, Name, Tree
 from multikueue.devcluster.apiserver.documents import JsonValue
 
@@ -169,6 +170,10 @@ def _call(tree: Call, known: frozenset[str], used: set[str]) -> Program:
         return (lambda variables: Optional(True, inner[0](variables))) if inner else (lambda _: Optional(False))
     if name in _MACROS and arguments and isinstance(arguments[0], Name):
         return _macro(name, target, arguments, known, used)
+    if isinstance(target, Name) and target.name not in known and (target.name, name) in LIBRARIES:
+        called = LIBRARIES[target.name, name]
+        given = [_compile(argument, known, used) for argument in arguments]
+        return lambda variables: called(*(program(variables) for program in given))
     method = METHODS.get(name)
     if method is None:
         raise CelError(f"undeclared reference to '{name}' (in container '')")

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from multikueue.core.quantity import Quantity, QuantityError
 from multikueue.core.timestamps import parse_time
+from multikueue.devcluster.apiserver.cel.libraries import ADDRESS_FUNCTIONS, ADDRESS_METHODS
 from multikueue.devcluster.apiserver.cel.syntax import CelError
 from multikueue.devcluster.apiserver.documents import JsonValue
 
@@ -141,6 +142,7 @@ def type_name(value: JsonValue) -> str:
 
 
 FUNCTIONS: Final[dict[str, Function]] = {
+    **ADDRESS_FUNCTIONS,
     "size": size,
     "duration": duration,
     "timestamp": timestamp,
@@ -210,6 +212,7 @@ def _compare_to(left: Quantity, right: Quantity) -> int:
 
 
 METHODS: Final[dict[str, Function]] = {
+    **ADDRESS_METHODS,
     "size": size,
     "startsWith": lambda text, start: text.startswith(start),
     "endsWith": lambda text, end: text.endswith(end),
