@@ -20,6 +20,7 @@ import orjson
 from manager.views import Handler, View
 from multikueue.api.constants import MAILBOX_OBJECT_NAME, PREBUILT_WORKLOAD_LABEL, WORKLOAD_PRIORITY_CLASS_KIND
 from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import WorkloadCondition
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -42,6 +43,7 @@ from multikueue.api.resource import (
     Resource,
 )
 from multikueue.core.clock import Clock
+from multikueue.core.conditions import TRUE
 from multikueue.core.keys import Key
 from multikueue.integrations.registry import INTEGRATIONS
 from multikueue.kube.client import KubeClient
@@ -61,6 +63,8 @@ PRIORITY_CLASS_INDEX: Final = "priorityClass"
 """Workloads by the name of their WorkloadPriorityClass."""
 CLUSTER_QUEUE_INDEX: Final = "clusterQueue"
 """Workloads by the ClusterQueue they hold quota in; LocalQueues by the one they point to."""
+DISPATCH_INDEX: Final = "dispatch"
+"""Workloads that are not finished by the cluster they were granted to, `""` while they hold quota and have none."""
 _MISSING_SECONDS: Final = 10.0
 _MANY: Final = frozenset({WORKLOADS, REMOTE_ASSIGNMENTS, *(each.resource for each in INTEGRATIONS.values())})
 """The kinds of which there is one object or more for each workload."""
@@ -124,6 +128,15 @@ def _reserved_in(obj: JsonObject) -> Iterable[str]:
     return [name] if name else ()
 
 
+def _dispatched_to(obj: JsonObject) -> Iterable[str]:
+    status: JsonObject = obj.get("status") or {}
+    ended = any(
+        item["type"] == WorkloadCondition.FINISHED and item["status"] == TRUE for item in status.get("conditions") or ()
+    )
+    waits = status.get("clusterName") or status.get("admission")
+    return [status.get("clusterName") or ""] if waits and not ended else ()
+
+
 def _priority_class(obj: JsonObject) -> Iterable[str]:
     reference: JsonObject = (obj.get("spec") or {}).get("priorityClassRef") or {}
     return [reference["name"]] if reference.get("kind") == WORKLOAD_PRIORITY_CLASS_KIND else ()
@@ -166,6 +179,7 @@ def followed(
                 OWNER_INDEX: _owners,
                 QUEUE_INDEX: _queue,
                 CLUSTER_QUEUE_INDEX: _reserved_in,
+                DISPATCH_INDEX: _dispatched_to,
                 PRIORITY_CLASS_INDEX: _priority_class,
             },
         ),

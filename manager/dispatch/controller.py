@@ -15,6 +15,7 @@ from typing import Final
 
 import anyio
 
+from manager.caches import DISPATCH_INDEX
 from manager.context import ManagerContext
 from manager.dispatch.beliefs import beliefs
 from manager.dispatch.carriers import Carrier, MailboxCarrier
@@ -291,8 +292,14 @@ class DispatchController:
             self._check_controller.enqueue(change.key)
 
     def _cluster_changed(self, name: str) -> None:
+        """Look at what stands on the cluster and at what has no cluster yet; work elsewhere does not ask about it."""
         self._all_checks()
-        self._all_workloads()
+        waiting = self._context.caches.view(WORKLOADS)
+        for key in (*waiting.indexed(DISPATCH_INDEX, name), *waiting.indexed(DISPATCH_INDEX, "")):
+            self._workloads.enqueue(key)
+        if self._carrier is not None:
+            for key in self._carrier.workloads(name):
+                self._workloads.enqueue(key)
 
     def _check_changed(self, name: str) -> None:
         self._all_workloads()
