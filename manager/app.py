@@ -301,7 +301,7 @@ class Manager:
             namespaces=self.namespaces,
             jobs=self._options.job_integrations,
         )
-        app = application(handlers.by_path(), ready=self.caches.synced)
+        app = application(handlers.by_path(), ready=self.caches.synced, knows=handlers.knows)
         self.webhook_port = await servers.enter_async_context(
             serving(app, self._webhook_address(url), certificate=certificate)
         )

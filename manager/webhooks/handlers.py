@@ -7,7 +7,7 @@ network; a follower answers as well as the leader, since its caches are warm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -32,6 +32,7 @@ from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     COHORTS,
+    JOBS,
     LOCAL_QUEUES,
     RESOURCE_FLAVORS,
     WORKLOAD_PRIORITY_CLASSES,
@@ -88,11 +89,35 @@ class Handlers:
             return found
         return self._default_job if hook.mutates else self._validate_job
 
+    def knows(self, hook: Hook, request: AdmissionRequest) -> bool:
+        """Whether the caches hold the queue, and all behind it, that a job which is being created names.
+
+        A user may create both in one breath, and what `managedBy` says cannot be changed later.
+        """
+        job = request.object
+        if job is None or not request.creates or hook.resource is not JOBS or not hook.mutates:
+            return True
+        queue = defaulting.queue_of_job(job, self._surroundings(request, job))
+        if not queue or not self._namespaces.manages(request.namespace):
+            return True
+        cluster_queue = self._cluster_queue(request.namespace, queue)
+        checks = self._caches.view(ADMISSION_CHECKS)
+        return cluster_queue is not None and all(
+            checks.get(Key("", entry["name"])) is not None for entry in _checks_of(cluster_queue)
+        )
+
     def _default_job(self, request: AdmissionRequest) -> Answer:
         job = request.object
         if job is None or not request.creates:
             return Answer()
-        surroundings = JobSurroundings(
+        surroundings = self._surroundings(request, job)
+        queue = defaulting.queue_of_job(job, surroundings)
+        dispatched = bool(queue) and self._dispatches(request.namespace, queue)
+        surroundings = replace(surroundings, multikueue=dispatched)
+        return Answer(object=defaulting.default_job(job, surroundings, gate=self._configuration.gate))
+
+    def _surroundings(self, request: AdmissionRequest, job: JsonObject) -> JobSurroundings:
+        return JobSurroundings(
             namespace_managed=self._namespaces.manages(request.namespace),
             default_queue=self._local_queue(request.namespace, DEFAULT_LOCAL_QUEUE) is not None,
             default_priority_class=self._caches.view(WORKLOAD_PRIORITY_CLASSES).get(Key("", DEFAULT_PRIORITY_CLASS))
@@ -100,10 +125,6 @@ class Handlers:
             owner_managed=self._owner_managed(job),
             manage_unqueued=self._configuration.manage_jobs_without_queue_name,
         )
-        queue = defaulting.queue_of_job(job, surroundings)
-        dispatched = bool(queue) and self._dispatches(request.namespace, queue)
-        surroundings = replace(surroundings, multikueue=dispatched)
-        return Answer(object=defaulting.default_job(job, surroundings, gate=self._configuration.gate))
 
     def _validate_job(self, request: AdmissionRequest) -> Answer:
         if not self._namespaces.manages(request.namespace):
@@ -126,16 +147,24 @@ class Handlers:
 
     def _dispatches(self, namespace: str, queue: str) -> bool:
         """Whether work of that LocalQueue goes to worker clusters."""
-        local_queue = self._local_queue(namespace, queue) or {}
-        name = (local_queue.get("spec") or {}).get("clusterQueue") or ""
-        cluster_queue = self._caches.view(CLUSTER_QUEUES).object(Key("", name)) or {}
-        strategy: JsonObject = (cluster_queue.get("spec") or {}).get("admissionChecksStrategy") or {}
+        cluster_queue = self._cluster_queue(namespace, queue)
         checks = self._caches.view(ADMISSION_CHECKS)
-        return any(
+        return cluster_queue is not None and any(
             ((checks.object(Key("", entry["name"])) or {}).get("spec") or {}).get("controllerName")
             == MULTIKUEUE_CONTROLLER
-            for entry in strategy.get("admissionChecks") or ()
+            for entry in _checks_of(cluster_queue)
         )
+
+    def _cluster_queue(self, namespace: str, queue: str) -> JsonObject | None:
+        """The ClusterQueue that a LocalQueue points to."""
+        local_queue = self._local_queue(namespace, queue) or {}
+        name = (local_queue.get("spec") or {}).get("clusterQueue") or ""
+        return self._caches.view(CLUSTER_QUEUES).object(Key("", name))
+
+
+def _checks_of(cluster_queue: JsonObject) -> Sequence[JsonObject]:
+    strategy: JsonObject = (cluster_queue.get("spec") or {}).get("admissionChecksStrategy") or {}
+    return strategy.get("admissionChecks") or ()
 
 
 def _defaulted(default: Callable[[JsonObject], JsonObject]) -> Handler:
