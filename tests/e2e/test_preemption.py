@@ -121,10 +121,10 @@ class Team:
         return self._hand.kubectl("get", "workloads", "-n", "team", "-o", f"jsonpath={of_job}")
 
 
-@pytest.fixture(params=["embedded", "binaries"])
-def team(request: pytest.FixtureRequest, tmp_path: Path, kube_binaries: Binaries) -> Iterator[Team]:
+@pytest.fixture
+def team(tmp_path: Path, kube_binaries: Binaries) -> Iterator[Team]:
     hand = Hand(home=tmp_path, kubectl=kube_binaries.path("kubectl"))
-    hand.mkctl("up", "--workers", "1", "--provider", request.param)
+    hand.mkctl("up", "--workers", "1", "--provider", "binaries")
     try:
         team = Team(hand, tmp_path)
         for cluster in ("hub", "worker-1"):

@@ -14,7 +14,7 @@ from tests.simulation.mutants import MUTANTS
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("simulation")]
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 120
+SEEDS = 60
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
