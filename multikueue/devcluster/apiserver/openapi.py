@@ -118,7 +118,7 @@ class OpenApi:
             "swagger": "2.0",
             "info": {"title": "Kubernetes", "version": builtin.table("version.json")["gitVersion"]},
             "paths": paths,
-            "definitions": _as_v2(schemas),
+            "definitions": {name: _as_v2(schema) for name, schema in schemas.items()},
         }
 
     def _add(self, schemas: JsonObject, kind: ResourceType) -> str:
@@ -221,12 +221,15 @@ def _as_v2(schema: JsonValue) -> JsonValue:
             return {"description": schema.get("description", ""), "type": "string", "format": "int-or-string"}
         if schema.get("oneOf") and "type" not in schema:
             schema = {**{k: v for k, v in schema.items() if k != "oneOf"}, "type": "string"}
-        found = {}
+        found: JsonObject = {}
         for key, entry in schema.items():
             if key in ("oneOf", "anyOf", "not", "nullable") and not isinstance(entry, dict):
                 continue
             if key == "$ref" and isinstance(entry, str):
                 found[key] = entry.replace(_SCHEMAS, "#/definitions/")
+            elif key == "properties" and isinstance(entry, dict):
+                # By name, not by keyword: a property may well be called oneOf.
+                found[key] = {name: _as_v2(part) for name, part in entry.items()}
             else:
                 found[key] = _as_v2(entry)
         return found
