@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable
 from random import Random
 from typing import Final
 
 import anyio
 
 from multikueue import __version__
-from multikueue.api.clusterreport import BUCKETS
 from multikueue.api.constants import DEFAULT_ORIGIN
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import NAMESPACES
@@ -33,6 +31,7 @@ from multikueue.kube.errors import KubeError
 from multikueue.kube.informer import Change, Informer
 from multikueue.kube.workqueue import WorkQueue
 from worker_agent.capacity import Capacity
+from worker_agent.continuity import Continuity
 from worker_agent.fencing import fence_unheard
 from worker_agent.heartbeat import Heartbeat, Reporter, Rhythm
 from worker_agent.hosting import HostedMailbox
@@ -80,17 +79,18 @@ class Agent:
         self._started = anyio.Event()
         self._freed = anyio.Event()
         self._resynced: str | None = None
-        self._heard_of = 0
         queue: WorkQueue[str] = WorkQueue(clock=clock, backoff=_BACKOFF, random=random)
         self._controller = Controller("assignment", self._reconcile, workers=_WORKERS, queue=queue, clock=clock)
         wake = self._controller.enqueue
         self.mailbox: MailboxView
         if isinstance(hub, HostedMailbox):
             self.mailbox = hub
+            continuity = Continuity(cluster)
             hub.attach(wake, opening=lambda: restore_assignments(hub, self.jobs, self.queues, origin=origin))
         else:
             self.mailbox = Mailbox(hub, cluster, clock=clock, random=random, changed=wake)
             self.mailbox.retell = self._retell
+            continuity = Continuity(cluster, followed=self.mailbox.followed, broken=self.mailbox.doubt)
         self.capacity = Capacity(
             worker,
             clock=clock,
@@ -128,7 +128,7 @@ class Agent:
             rhythm=rhythm,
             clock=clock,
             flipped=self._all,
-            replaced=lambda: self._doubt(range(BUCKETS)),
+            continuity=continuity,
         )
         self._reporter = Reporter(
             hub,
@@ -136,6 +136,7 @@ class Agent:
             boot_id=self.boot_id,
             rhythm=rhythm,
             clock=clock,
+            continuity=continuity,
             compose=self._report,
             asked=self._on_asked,
         )
@@ -254,31 +255,20 @@ class Agent:
         names = sorted(key.name for key in known)
         return names if len(names) <= _MAX_NAMESPACES else []
 
-    def _on_asked(self, report: JsonObject) -> bool:
-        stored = str(report.get("metadata", {}).get("resourceVersion") or "")
-        if stored.isdigit() and int(stored) < self._heard_of:
-            # No watch tells: it goes on from a version that a hub of the past has yet to reach.
-            _log.warning("the hub of %s was put back in time; its mailbox is read again", self.cluster)
-            self._doubt(range(BUCKETS))
-        spec: JsonObject = report.get("spec") or {}
+    def _on_asked(self, spec: JsonObject) -> bool:
         resync: JsonObject = spec.get("resync") or {}
         request = str(resync.get("request") or "")
         # One that was there before this process began was for its predecessor, who had read less than a fresh list.
-        if self._resynced is not None and request not in ("", self._resynced):
-            self._doubt(resync.get("buckets") or ())
+        asked = self._resynced is not None and request not in ("", self._resynced)
+        if asked and isinstance(self.mailbox, Mailbox):
+            self.mailbox.resync(resync.get("buckets") or ())
         self._resynced = request
         return self.orphans.asked(spec.get("recovery"))
-
-    def _doubt(self, buckets: Iterable[int]) -> None:
-        if isinstance(self.mailbox, Mailbox):
-            self.mailbox.resync(buckets)
 
     def _retell(self, name: str, obj: JsonObject) -> None:
         self.outbox.retell(name, obj["metadata"]["uid"], said=word_of(obj))
 
     async def _report(self) -> JsonObject:
-        if isinstance(self.mailbox, Mailbox):
-            self._heard_of = self.mailbox.informer.version
         system = self.namespaces.store.get(_CLUSTER_UID_FROM)
         return {
             "clusterUID": "" if system is None else system.uid,

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import anyio
-import orjson
 
 from multikueue.api.constants import MAILBOX_OBJECT_NAME
 from multikueue.api.meta import JsonObject
@@ -23,6 +22,7 @@ from multikueue.core.clock import Clock
 from multikueue.core.timestamps import format_micro_time, format_time
 from multikueue.kube.client import KubeClient, PatchKind
 from multikueue.kube.errors import KubeError
+from worker_agent.continuity import Continuity, stored
 from worker_agent.hub import HubClient
 
 _log = logging.getLogger(__name__)
@@ -53,9 +53,9 @@ class Heartbeat:
         rhythm: Rhythm,
         clock: Clock,
         flipped: Callable[[], None],
-        replaced: Callable[[], None] = lambda: None,
+        continuity: Continuity,
     ) -> None:
-        """`flipped` hears when the lease ends or is valid again, `replaced` when the hub is not what it was before."""
+        """`flipped` hears when the lease ends or is valid again."""
         self.problem = "the lease has not been renewed yet"
         self._hub = hub
         self._worker = worker
@@ -64,8 +64,7 @@ class Heartbeat:
         self._rhythm = rhythm
         self._clock = clock
         self._flipped = flipped
-        self._replaced = replaced
-        self._lease = ""
+        self._continuity = continuity
         self._renewed: float | None = None
         self._was_valid = False
         self.tried = anyio.Event()
@@ -109,17 +108,11 @@ class Heartbeat:
             "leaseDurationSeconds": self._rhythm.lease_seconds,
             "renewTime": format_micro_time(now),
         }
+        since = self._continuity.followed()
         answer = await self._hub.patch(
             LEASES, MAILBOX_OBJECT_NAME, {"spec": spec}, namespace=self._namespace, kind=PatchKind.MERGE
         )
-        self._compare(_parsed(answer).get("metadata") or {})
-
-    def _compare(self, metadata: JsonObject) -> None:
-        """A hub that was made anew has another Lease; no watch tells, as one goes on from where the old hub was."""
-        before, self._lease = self._lease, str(metadata.get("uid") or "")
-        if before and before != self._lease:
-            _log.warning("the hub of %s was made anew; its mailbox is read again", self._namespace)
-            self._replaced()
+        self._continuity.check(LEASES, answer, since=since)
 
 
 class Reporter:
@@ -133,15 +126,17 @@ class Reporter:
         boot_id: str,
         rhythm: Rhythm,
         clock: Clock,
+        continuity: Continuity,
         compose: Callable[[], Awaitable[JsonObject]],
         asked: Callable[[JsonObject], bool],
     ) -> None:
-        """`asked` hears of the stored report each time, and tells whether somebody waits for the next one."""
+        """`asked` hears of the spec after each report, and tells whether somebody waits for the next one."""
         self._hub = hub
         self._namespace = namespace
         self._boot_id = boot_id
         self._rhythm = rhythm
         self._clock = clock
+        self._continuity = continuity
         self._compose = compose
         self._asked = asked
         self._changed = anyio.Event()
@@ -175,6 +170,7 @@ class Reporter:
         }
         # Replaced whole: a resource that no node has any more must not stay in it.
         patch: list[JsonObject] = [{"op": "add", "path": "/status", "value": status}]
+        since = self._continuity.followed()
         answer = await self._hub.patch(
             CLUSTER_REPORTS,
             MAILBOX_OBJECT_NAME,
@@ -183,12 +179,6 @@ class Reporter:
             kind=PatchKind.JSON,
             subresource="status",
         )
-        return self._asked(_parsed(answer))
-
-
-def _parsed(answer: object) -> JsonObject:
-    """What the hub stored: bytes from an API server, a value from a mailbox in memory."""
-    if isinstance(answer, bytes):
-        answer = orjson.loads(answer)
-    assert isinstance(answer, dict), "an object is stored as a map"
-    return answer
+        report = stored(answer)
+        self._continuity.check(CLUSTER_REPORTS, report, since=since)
+        return self._asked(report.get("spec") or {})

@@ -13,6 +13,7 @@ from random import Random
 
 import anyio
 
+from multikueue.api.clusterreport import BUCKETS
 from multikueue.api.constants import MANAGER_UID_ANNOTATION
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import mailbox_namespace
@@ -22,6 +23,7 @@ from multikueue.core.keys import Key
 from multikueue.federation.digests import Digests, within
 from multikueue.kube.client import KubeClient
 from multikueue.kube.informer import Change, Informer
+from worker_agent.continuity import Followed
 from worker_agent.reconnect import RECONNECT
 
 
@@ -58,6 +60,7 @@ class Mailbox:
         self.retell: Callable[[str, JsonObject], None] = lambda name, obj: None
         """Called for each assignment of which it was in doubt what the hub knows, with what the hub has."""
         self.informer.listed = self._on_list
+        self.informer.put_back = self.doubt
         self.informer.add_handler(self._on_assignment)
 
     def get(self, name: str) -> JsonObject | None:
@@ -76,6 +79,14 @@ class Mailbox:
         """Read the mailbox anew, and doubt what the hub knows of the assignments in those buckets."""
         self._doubted |= frozenset(buckets)
         self.informer.restart()
+
+    def doubt(self) -> None:
+        """The hub is not what it was: read the mailbox anew, and doubt what the hub knows of any assignment."""
+        self.resync(range(BUCKETS))
+
+    def followed(self) -> Followed:
+        """How far the hub was followed by now."""
+        return Followed(self.informer.lists, self.informer.version)
 
     async def owner(self) -> str:
         """The uid of the manager whose mailbox it is, asked for since the mailbox was listed last.

@@ -176,6 +176,14 @@ class ServerTimeout(ApiError):
     code = 504
 
 
+class VersionTooLarge(ServerTimeout):
+    """The server has yet to reach that resource version: it was put back in time, or a replica lags behind."""
+
+    reasons = frozenset()
+    code = 0
+    cause: ClassVar = "ResourceVersionTooLarge"
+
+
 _TREE: Final = (
     BadRequest,
     Unauthorized,
@@ -228,6 +236,8 @@ def from_status(
         retry_after=float(asked) if asked is not None else None,
     )
     kind = _BY_REASON.get(reason) or _BY_CODE.get(code, ApiError)
+    if any(cause.reason == VersionTooLarge.cause for cause in details.causes):
+        kind = VersionTooLarge
     return kind(request=request, status=code, reason=reason, message=str(status.get("message") or ""), details=details)
 
 

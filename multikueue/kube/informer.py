@@ -100,11 +100,14 @@ class Informer:
         self._expired = False
         self._doubted = False
         self._scope = anyio.CancelScope()
+        self.put_back: Callable[[], None] = self.restart
+        """Called when the server has yet to reach what was followed: it is of the past, or a replica that lags."""
 
     @property
     def version(self) -> int:
-        """The newest version of the server that was heard of; 0 before there is one, or when it is no number."""
-        return int(self._version) if self._version is not None and self._version.isdigit() else 0
+        """The newest version of the server that was heard of; 0 until there is one that can be relied on."""
+        known = None if self._doubted else self._version
+        return int(known) if known is not None and known.isdigit() else 0
 
     def add_handler(self, handler: Handler) -> None:
         """Call `handler` for each change from now on, and now for each object that is already here."""
@@ -124,6 +127,8 @@ class Informer:
                     await self.follow()
             except errors.KubeError as error:
                 self._note(error)
+                if isinstance(error, errors.VersionTooLarge):
+                    self.put_back()
                 await anyio.sleep(self._backoff.delay(self._failures, self._random))
             except Exception as error:
                 # Bytes that are no object, or a handler that breaks: what the store knows is not to be trusted.

@@ -108,6 +108,19 @@ async def test_after_a_410_what_vanished_meanwhile_is_reported_as_deleted() -> N
         assert len(informer.store) == 2
 
 
+async def test_a_server_that_was_put_back_in_time_is_read_anew() -> None:
+    causes = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}
+    behind = event("ERROR", {"kind": "Status", "code": 504, "reason": "Timeout", "details": causes})
+    script = Script(
+        lists=[lambda: listing(thing("a", "12"), version="20"), lambda: listing(thing("a", "7"), version="8")],
+        watches=[[behind]],
+    )
+    async with following(script) as (informer, seen, api):
+        await until(seen, ["ADDED a@12", "MODIFIED a@7"])
+        assert informer.version == 8
+        assert len(api.seen) >= 3
+
+
 async def test_an_object_that_was_made_again_meanwhile_is_two_objects() -> None:
     script = Script(
         lists=[lambda: listing(thing("a", "1", uid="one"))], watches=[[event("ADDED", thing("a", "9", uid="two"))]]

@@ -18,6 +18,7 @@ from multikueue.api.remoteassignment import Phase
 from multikueue.core.clock import SystemClock
 from multikueue.federation.mirror import Word
 from tests.support.stub_api import StubApi, json_answer, listing, status_answer, stub_api
+from worker_agent.continuity import Continuity
 from worker_agent.heartbeat import Heartbeat, Rhythm
 from worker_agent.mailbox import Mailbox
 from worker_agent.outbox import Outbox
@@ -195,6 +196,7 @@ class TestHeartbeat:
                 holder="w/b",
                 rhythm=self.RHYTHM,
                 clock=SystemClock(),
+                continuity=Continuity("w"),
                 flipped=lambda: flips.append(heartbeat.valid()),
             )
             tasks.start_soon(heartbeat.run)
