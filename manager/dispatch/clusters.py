@@ -18,7 +18,7 @@ from manager.dispatch.kubeconfigs import KubeconfigReader
 from manager.dispatch.mailboxes import Mailboxes
 from manager.dispatch.push_clusters import PushClusters
 from manager.dispatch.rooms import Rooms
-from multikueue.api.constants import MAILBOX_OBJECT_NAME, TRANSPORT_ANNOTATION, Transport
+from multikueue.api.constants import CANNOT_STOP_ANNOTATION, MAILBOX_OBJECT_NAME, TRANSPORT_ANNOTATION, Transport
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ClusterReason
 from multikueue.api.remoteassignment import mailbox_namespace
@@ -72,6 +72,7 @@ class Clusters:
             name=name,
             lost_since=since,
             silent_since=self._silent_since(name, now, otherwise=since),
+            cannot_stop=known is not None and known.cannot_stop,
             reason="NotInConfig",
             message=why,
             takes_new_work=False,
@@ -166,12 +167,14 @@ class Clusters:
     def _lease(self, cluster: str) -> LeaseFacts:
         key = Key(mailbox_namespace(cluster), MAILBOX_OBJECT_NAME)
         lease = self._context.caches.view(LEASES).object(key)
+        metadata: JsonObject = (lease or {}).get("metadata") or {}
         spec: JsonObject = (lease or {}).get("spec") or {}
         duration = timedelta(seconds=int(spec.get("leaseDurationSeconds") or 40))
         return LeaseFacts(
             renewed=self._renewed(cluster, str(spec.get("renewTime") or ""), duration),
             duration=duration,
             holder=str(spec.get("holderIdentity") or ""),
+            cannot_stop=CANNOT_STOP_ANNOTATION in (metadata.get("annotations") or {}),
         )
 
     def _renewed(self, cluster: str, said: str, duration: timedelta) -> datetime | None:
@@ -204,6 +207,7 @@ class Clusters:
             silent_since=self._silent_since(
                 name, now, otherwise=now if health.lost_since is None else health.lost_since
             ),
+            cannot_stop=self._lease(name).cannot_stop,
             reason=health.reason,
             message=health.message,
             takes_new_work=not (spec.get("cordoned") or spec.get("drain")),

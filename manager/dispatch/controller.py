@@ -32,7 +32,7 @@ from manager.dispatch.rooms import Rooms
 from manager.registration.controller import RegistrationController
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER
 from multikueue.api.meta import JsonObject
-from multikueue.api.remoteassignment import Intent, Phase, mailbox_namespace
+from multikueue.api.remoteassignment import Intent, mailbox_namespace
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_PROFILES,
@@ -49,6 +49,7 @@ from multikueue.core.keys import Key
 from multikueue.federation.actions import Assign, Plan, Rule, SetIntent
 from multikueue.federation.occupancy import occupied
 from multikueue.federation.pacing import Pacer
+from multikueue.federation.phases import ENDED
 from multikueue.federation.plan import plan
 from multikueue.integrations.registry import Registry
 from multikueue.kube.controller import Controller, Result
@@ -57,7 +58,6 @@ from multikueue.kube.informer import Change
 
 _log = logging.getLogger(__name__)
 
-_ENDED: Final = frozenset({Phase.FINISHED, Phase.EVICTED, Phase.REFUSED})
 _WORKLOAD_WORKERS: Final = 10  # as many as upstream runs, docs/spec/multikueue.md §1.2
 
 
@@ -191,7 +191,7 @@ class DispatchController:
         return key in self._granting or any(
             seen.workload_uid == metadata["uid"]
             and seen.intent is not Intent.RESERVE
-            and not (seen.answered and seen.phase in _ENDED)
+            and not (seen.answered and seen.phase in ENDED)
             for seen in self._carrier.observations(key).values()
         )
 

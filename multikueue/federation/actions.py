@@ -29,7 +29,7 @@ class Rule(Enum):
     STOPPING = "4 evicted here, still holding quota"
     WAITS_FOR_EVICTION = "4 the check says Retry or Rejected"
     LOST = "6a the chosen cluster cannot be reached"
-    HELD = "6a so many clusters were lost at once that work stays where it is"
+    HELD = "6a the chosen cluster cannot be reached, and to start elsewhere would do harm"
     NO_LONGER_THERE = "6a the chosen cluster has it no longer"
     REFUSED = "6a the chosen cluster refused what it was granted"
     DRAINED = "6a the chosen cluster is being drained"

@@ -24,6 +24,7 @@ class LeaseFacts:
     renewed: datetime | None = None
     duration: timedelta = timedelta(seconds=40)
     holder: str = ""
+    cannot_stop: bool = False
 
     def silent_since(self, now: datetime) -> datetime | None:
         """The last renewal of a Lease that is over; None while it holds, and when there was never a renewal."""

@@ -159,6 +159,8 @@ class ClusterFacts:
     name: str
     lost_since: datetime | None = None
     silent_since: datetime | None = None
+    cannot_stop: bool = False
+    """Whether its agent has said that it cannot reach its own API server: what runs there runs on."""
     reason: str = ""
     message: str = ""
     takes_new_work: bool = True

@@ -16,6 +16,7 @@ CONNECTED: Final = "Connected"
 CONNECTING: Final = "Connecting"
 CHECK_ACTIVE: Final = "The admission check is active"
 WAITING: Final = "Waiting for a worker cluster: "
+CANNOT_STOP: Final = "its agent cannot reach its own API server and cannot stop it, so that fenced work stays there"
 RUNS_THERE: Final = "runs it since before this management cluster was recovered, and is waited for"
 
 

@@ -7,21 +7,17 @@ cluster has said that it ended.
 
 from __future__ import annotations
 
-from typing import Final
-
-from multikueue.api.remoteassignment import Phase
 from multikueue.federation.facts import Facts
-
-_ENDED: Final = frozenset({Phase.FINISHED, Phase.EVICTED, Phase.REFUSED})
+from multikueue.federation.phases import ENDED
 
 
 def occupied(facts: Facts, *, granting: str | None = None) -> frozenset[str]:
     """The clusters where the workload stands, and the one that it is about to be granted to."""
     workload = facts.workload
-    standing = {name for name, seen in facts.observations.items() if seen.phase not in _ENDED}
+    standing = {name for name, seen in facts.observations.items() if seen.phase not in ENDED}
     if workload is not None and workload.quota_reserved and not workload.finished:
         chosen = granting or workload.cluster_name
         seen = facts.observations.get(chosen)
-        if chosen and (seen is None or seen.phase not in _ENDED or seen.epoch < workload.epoch):
+        if chosen and (seen is None or seen.phase not in ENDED or seen.epoch < workload.epoch):
             standing.add(chosen)
     return frozenset(standing)

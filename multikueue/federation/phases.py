@@ -15,6 +15,9 @@ from typing import Final
 from multikueue.api.remoteassignment import Phase
 from multikueue.core.errors import InvalidTransition
 
+ENDED: Final = frozenset({Phase.FINISHED, Phase.EVICTED, Phase.REFUSED})
+"""The phases in which an assignment takes no room and runs nothing."""
+
 JOB_GONE: Final = "JobNotFound"
 """Reason of Evicted: somebody removed the Job that ran."""
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from multikueue.api.constants import CheckState
+from multikueue.api.constants import CheckState, PartitionPolicy
 from multikueue.api.reasons import FinishedReason
 from multikueue.api.remoteassignment import Intent, Phase
 from multikueue.federation import messages
@@ -34,7 +34,7 @@ from multikueue.federation.actions import (
     Waiting,
 )
 from multikueue.federation.availability import describe_loss, mass_loss, remaining_grace
-from multikueue.federation.facts import Facts, Observation, WorkloadFacts
+from multikueue.federation.facts import ClusterFacts, Facts, Observation, WorkloadFacts
 from multikueue.federation.nomination import nominate
 from multikueue.federation.phases import JOB_GONE
 
@@ -142,7 +142,7 @@ def _silence(facts: Facts, workload: WorkloadFacts, name: str, now: datetime) ->
     cluster = facts.cluster(name)
     if cluster is None:
         return 0.0
-    if cluster.silent_since is None:
+    if cluster.silent_since is None or _cannot_be_fenced(workload, cluster):
         return None
     grace = remaining_grace(cluster.silent_since, policy=workload.partition_policy, settings=facts.settings, now=now)
     return None if grace is None else grace.total_seconds()
@@ -213,6 +213,8 @@ def _lost(facts: Facts, workload: WorkloadFacts, losers: tuple[Remove, ...], now
     if cluster is not None and grace.total_seconds() > 0:
         return Plan(rule=Rule.LOST, actions=losers, requeue_after=grace.total_seconds())
     held = mass_loss(facts.clusters, facts.settings)
+    if cluster is not None and _cannot_be_fenced(workload, cluster):
+        held = messages.CANNOT_STOP
     if held:
         return Plan(
             rule=Rule.HELD,
@@ -228,6 +230,11 @@ def _lost(facts: Facts, workload: WorkloadFacts, losers: tuple[Remove, ...], now
         avoid=(workload.cluster_name, facts.settings.avoid_lost_for),
         detail=f"{messages.LOST}: {detail}",
     )
+
+
+def _cannot_be_fenced(workload: WorkloadFacts, cluster: ClusterFacts) -> bool:
+    # No time is long enough for what nobody stops. An administrator who knows more takes the cluster away.
+    return workload.partition_policy is PartitionPolicy.FENCED and cluster.cannot_stop
 
 
 def _deliver(workload: WorkloadFacts, losers: tuple[Remove, ...]) -> Plan:

@@ -14,9 +14,7 @@ from random import Random
 from typing import cast
 
 from multikueue.api.crds import manifests
-from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, JOBS, NODES
-from multikueue.core.clock import SystemClock
-from multikueue.core.timestamps import format_time
+from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES
 from multikueue.devcluster.apiserver.listener import Listener
 from multikueue.devcluster.apiserver.server import ApiServer
 from multikueue.devcluster.apiserver.storage.durable import SqliteJournal
@@ -104,18 +102,3 @@ async def worker_of(hub: Hub, name: str, *, namespace: str, database: Path | Non
 def agent_of(worker: PullWorker) -> Agent:
     """Its agent, quick enough for a test."""
     return Agent(worker.to_hub, worker.to_worker, cluster=worker.name, rhythm=QUICK, random=Random(1))
-
-
-async def finish_job(client: KubeClient, name: str, *, namespace: str) -> None:
-    """Let a Job succeed, where no controller does."""
-    now = format_time(SystemClock().now())
-    stamp = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now, "reason": "CompletionsReached"}
-    status = {
-        "active": 0,
-        "ready": 0,
-        "succeeded": 1,
-        "startTime": now,
-        "completionTime": now,
-        "conditions": [{"type": "SuccessCriteriaMet", **stamp}, {"type": "Complete", "message": "done", **stamp}],
-    }
-    await client.patch(JOBS, name, {"status": status}, namespace=namespace, subresource="status")

@@ -15,8 +15,6 @@ import anyio
 import orjson
 
 from multikueue.api.resource import JOBS, NODES
-from multikueue.core.clock import SystemClock
-from multikueue.core.timestamps import format_time
 from multikueue.devcluster.apiserver.listener import Listener
 from multikueue.devcluster.cluster import Cluster
 from multikueue.kube import credentials
@@ -24,6 +22,7 @@ from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import NotFound
 from tests.support.agents import agent_client, make_node
 from tests.support.embedded import api_server
+from tests.support.jobs import running_status, succeeded_status
 from tests.support.managers import make_namespace
 from tests.support.push_workers import kubeconfigs_of
 from tests.support.workers import FakeWorker
@@ -67,20 +66,11 @@ class PullWorker:
                 await anyio.sleep(0.02)
 
     async def _run(self, name: str) -> None:
-        now = format_time(SystemClock().now())
-        running = {"active": 1, "ready": 0, "startTime": now}
+        running = running_status()
+        await self._say(name, running | {"ready": 0})
         await self._say(name, running)
-        await self._say(name, running | {"ready": 1})
         await anyio.sleep(self.run_for)
-        stamp = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now, "reason": "CompletionsReached"}
-        ended = {
-            "active": 0,
-            "ready": 0,
-            "succeeded": 1,
-            "completionTime": now,
-            "conditions": [{"type": "SuccessCriteriaMet", **stamp}, {"type": "Complete", "message": "done", **stamp}],
-        }
-        await self._say(name, ended)
+        await self._say(name, succeeded_status())
 
     async def _say(self, name: str, status: dict[str, object]) -> None:
         try:

@@ -28,6 +28,7 @@ from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import KubeError, NotFound
 from tests.support.agents import make_node
 from tests.support.faulty_proxy import TcpProxy
+from tests.support.jobs import finish_job
 from tests.support.managers import Object, ensure, eventually, get, make_namespace
 
 SYSTEM = "kueue-system"
@@ -125,17 +126,7 @@ class PushWorker:
 
     async def finish(self, name: str, *, namespace: str) -> None:
         """The copy succeeds."""
-        now = format_time(SystemClock().now())
-        stamp = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now, "reason": "CompletionsReached"}
-        status = {
-            "active": 0,
-            "ready": 0,
-            "succeeded": 1,
-            "startTime": now,
-            "completionTime": now,
-            "conditions": [{"type": "SuccessCriteriaMet", **stamp}, {"type": "Complete", "message": "done", **stamp}],
-        }
-        await self.client.patch(JOBS, name, {"status": status}, namespace=namespace, subresource="status")
+        await finish_job(self.client, name, namespace=namespace)
 
     async def play(self, *, namespace: str) -> None:
         """Let every copy in the namespace succeed as soon as it is there, until cancelled."""

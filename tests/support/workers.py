@@ -24,6 +24,7 @@ from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_micro_time, format_time
 from multikueue.devcluster import enrolment
 from multikueue.kube.client import KubeClient, PatchKind
+from tests.support.jobs import succeeded_status
 from tests.support.managers import Object, ensure, eventually, get
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
@@ -127,20 +128,9 @@ class FakeWorker:
     async def say_finished(self, workload: Key, *, epoch: int = 1) -> None:
         """The job succeeded there."""
         now = format_time(SystemClock().now())
-        stamp = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now, "reason": "CompletionsReached"}
-        job_status = {
-            "startTime": now,
-            "completionTime": now,
-            "succeeded": 1,
-            "conditions": [{"type": "SuccessCriteriaMet", **stamp}, {"type": "Complete", "message": "done", **stamp}],
-        }
+        job_status = {"startTime": now, **succeeded_status()}
         finished = {"reason": "Succeeded", "message": "done", "time": now}
         await self.say(workload, "Finished", epoch=epoch, jobStatus=job_status, finished=finished)
-
-
-def running_status(active: int = 1) -> Object:
-    """The status of a Job that runs."""
-    return {"active": active, "ready": active, "startTime": format_time(SystemClock().now())}
 
 
 def check_of(workload: Object | None, name: str) -> Object:

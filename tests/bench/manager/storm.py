@@ -40,7 +40,7 @@ from multikueue.kube.errors import KubeError
 from tests.bench.manager.counted_hub import TICKS
 from tests.bench.manager.crowd import SETTINGS, TEAM, make_crowd
 from tests.support.embedded import api_server
-from tests.support.hubs import finish_job
+from tests.support.jobs import finish_job
 from tests.support.managers import condition, free_port
 from tests.support.push_workers import kubeconfigs_of
 from worker_agent.app import Agent

@@ -28,6 +28,7 @@ from multikueue.core.keys import Key
 from multikueue.devcluster.cluster import Cluster
 from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import InternalError, NotFound
+from tests.support.jobs import running_status
 from tests.support.managers import (
     Object,
     condition,
@@ -44,7 +45,6 @@ from tests.support.workers import (
     FakeWorker,
     check_of,
     make_check,
-    running_status,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]

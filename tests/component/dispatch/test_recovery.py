@@ -17,7 +17,8 @@ from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import format_time
 from multikueue.kube.client import KubeClient
 from multikueue.kube.watch import WatchEvent
-from tests.support.hubs import Hub, agent_of, finish_job, running_hub, worker_of
+from tests.support.hubs import Hub, agent_of, running_hub, worker_of
+from tests.support.jobs import finish_job
 from tests.support.managers import (
     Object,
     condition,

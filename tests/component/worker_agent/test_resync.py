@@ -17,7 +17,8 @@ from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import NODES, REMOTE_ASSIGNMENTS
 from multikueue.kube.client import KubeClient
 from tests.support.agents import Mailbox, make_mailbox
-from tests.support.hubs import Hub, agent_of, finish_job, running_hub, worker_of
+from tests.support.hubs import Hub, agent_of, running_hub, worker_of
+from tests.support.jobs import finish_job
 from tests.support.managers import eventually
 from tests.support.pull_workers import PullWorker
 

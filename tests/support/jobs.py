@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Job's own controller would write, for tests on servers where none runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from multikueue.api.resource import JOBS
+from multikueue.core.clock import SystemClock
+from multikueue.core.timestamps import format_time
+from multikueue.kube.client import KubeClient
+
+
+def running_status(active: int = 1) -> dict[str, Any]:
+    """The status of a Job that runs."""
+    return {"active": active, "ready": active, "startTime": format_time(SystemClock().now())}
+
+
+def succeeded_status() -> dict[str, Any]:
+    """The status of a Job that has just succeeded, on top of the one it ran with."""
+    now = format_time(SystemClock().now())
+    stamp = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now, "reason": "CompletionsReached"}
+    return {
+        "active": 0,
+        "ready": 0,
+        "succeeded": 1,
+        "completionTime": now,
+        "conditions": [{"type": "SuccessCriteriaMet", **stamp}, {"type": "Complete", "message": "done", **stamp}],
+    }
+
+
+async def finish_job(client: KubeClient, name: str, *, namespace: str) -> None:
+    """Let a Job succeed."""
+    status = {"startTime": format_time(SystemClock().now()), **succeeded_status()}
+    await client.patch(JOBS, name, {"status": status}, namespace=namespace, subresource="status")
