@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 from multikueue.devcluster.apiserver import documents
@@ -157,9 +157,8 @@ def answer(status: int, value: JsonValue) -> Answer:
     return Answer(status, documents.dump(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What a path addresses."""
+class Target(NamedTuple):
+    """What a path addresses. A tuple, which is made several times as fast as a frozen class; every request has one."""
 
     group: str
     version: str

@@ -61,11 +61,8 @@ class Webhooks:
 
     def waits(self, kind: ResourceType, operation: str, subresource: str) -> bool:
         """Whether a webhook may have to be asked about such a write."""
-        return any(
-            self._covered(hook, kind, operation, subresource)
-            for collection in (MUTATING, VALIDATING)
-            for hook in self._of(collection)
-        )
+        hooks = [*self._of(MUTATING), *self._of(VALIDATING)]
+        return bool(hooks) and any(self._covered(hook, kind, operation, subresource) for hook in hooks)
 
     async def mutate(self, review: Review) -> None:
         """Let the mutating webhooks change the object. Raises `StatusError`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from multikueue.devcluster.apiserver import documents
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
@@ -44,9 +44,8 @@ _UNOWNED: Final[FieldSet] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Manager:
-    """One writer: what makes an entry of its own."""
+class Manager(NamedTuple):
+    """One writer: what makes an entry of its own. A tuple, since every write makes and hashes several."""
 
     name: str
     operation: str

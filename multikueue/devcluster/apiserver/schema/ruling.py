@@ -55,20 +55,23 @@ def _apply_rule(rule: Rule, variables: JsonObject, kind: Node, path: str, causes
         variables = {"self": value, "oldSelf": old}
     elif rule.transition and "oldSelf" not in variables:
         return
-    where = path
-    if rule.field_path:
-        inside = _BRACKETS.sub(r".\1", rule.field_path)
-        where = f"{path}{inside}" if path else inside.lstrip(".")
-    # Objects and lists are not shown.
-    shown = "" if isinstance(value, dict | list) else f" {quoted(value)}:"
+    failed: CelError | None = None
     try:
         if rule.expression.evaluate(variables) is True:
             return
     except CelError as error:
+        failed = error
+    where = path
+    if rule.field_path:
+        inside = _BRACKETS.sub(r".\1", rule.field_path)
+        where = f"{path}{inside}" if path else inside.lstrip(".")
+    if failed is not None:
         seen = _SEEN if kind.int_or_string else kind.type
-        text = f'Invalid value: "{seen}": {error} evaluating rule: {rule.expression.text.strip()}'
+        text = f'Invalid value: "{seen}": {failed} evaluating rule: {rule.expression.text.strip()}'
         causes.append(Cause("FieldValueInvalid", text, where or "<nil>"))
         return
+    # Objects and lists are not shown.
+    shown = "" if isinstance(value, dict | list) else f" {quoted(value)}:"
     message = rule.message
     if rule.message_expression is not None:
         try:

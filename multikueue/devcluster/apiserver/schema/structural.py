@@ -8,6 +8,7 @@ pruned, and defaulting. Validation is in `validate`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from sys import maxsize
 from typing import Final
 
 from multikueue.devcluster.apiserver.cel.compile import Expression
@@ -17,6 +18,9 @@ from multikueue.devcluster.apiserver.schema import builtin
 from multikueue.devcluster.apiserver.schema.node import ABSENT, Node
 
 VARIABLES: Final = frozenset({"self", "oldSelf"})
+_ASKED_OF_STRINGS: Final = frozenset(
+    {"enum", "pattern", "format", "minLength", "allOf", "anyOf", "oneOf", "not", "x-kubernetes-int-or-string"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +33,14 @@ class Rule:
     reason: str
     field_path: str
     optional_old: bool
-
-    @property
-    def transition(self) -> bool:
-        """It compares with what was there before."""
-        return "oldSelf" in self.expression.names
+    transition: bool
+    """It compares with what was there before."""
 
 
 class Structural(Node):
     """A node of a structural schema."""
 
-    __slots__ = ("defaults", "embeds", "right", "ruled", "rules")
+    __slots__ = ("defaults", "embeds", "free", "right", "ruled", "rules")
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,6 +49,8 @@ class Structural(Node):
         """Something in here has a default."""
         self.embeds = False
         """This or something in here is an embedded object."""
+        self.free = -1
+        """How long a string may be here of which nothing else is asked; -1 when something is."""
         self.right: set[str] = set()
         """Short strings that have been found to be right here: the same few come again and again."""
         self.ruled = False
@@ -80,6 +83,8 @@ def read(schema: JsonObject, *, root: bool = False, path: str = "") -> Structura
         found.additional.preserve = True
     if isinstance(schema.get("items"), dict):
         found.items = read(schema["items"], path=f"{path}.items")
+    if found.type == "string" and _ASKED_OF_STRINGS.isdisjoint(schema):
+        found.free = schema.get("maxLength", maxsize)
     found.rules = tuple(_rules(schema, path))
     if root or found.embedded:
         string = Structural()
@@ -118,6 +123,7 @@ def _rules(schema: JsonObject, path: str) -> list[Rule]:
                 reason,
                 rule.get("fieldPath", ""),
                 bool(rule.get("optionalOldSelf")),
+                "oldSelf" in expression.names,
             )
         )
     return found

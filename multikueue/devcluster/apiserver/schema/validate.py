@@ -8,6 +8,7 @@ object that an older schema let in can still be updated, and a status patch cost
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Final
@@ -27,6 +28,7 @@ _INVALID: Final = "FieldValueInvalid"
 _NOWHERE: Final = "<nil>"
 _COMBINING: Final = ("allOf", "anyOf", "oneOf", "not")
 _COMBINED: Final = frozenset(_COMBINING)
+_TEXTS: Final = frozenset({str})
 _SHORT, _MANY = 64, 256
 """How long a string may be that is remembered, and how many of them."""
 _LIMITS: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
@@ -113,9 +115,10 @@ def _check(value: JsonValue, kind: Node, path: str, causes: list[Cause], old: Js
                 _remember(value, kind)
         elif not isinstance(value, bool):
             _check_number(value, kind, path, causes)
-    for word in _COMBINING:
-        if word in source and (fits or kind.int_or_string):
-            _check_combination(word, value, source, path, causes)
+    if not _COMBINED.isdisjoint(source):
+        for word in _COMBINING:
+            if word in source and (fits or kind.int_or_string):
+                _check_combination(word, value, source, path, causes)
 
 
 def _remember(value: str, kind: Structural) -> None:
@@ -147,7 +150,7 @@ def _wrong_number(path: str, format: str) -> Cause:
 def _check_object(value: JsonObject, kind: Node, path: str, causes: list[Cause], old: JsonValue) -> None:
     source = kind.source
     before: JsonObject = old if isinstance(old, dict) else documents.EMPTY
-    if kind.required:
+    if not kind.required <= value.keys():
         causes.extend(
             Cause("FieldValueRequired", "Required value", f"{path}.{name}" if path else name)
             for name in source.get("required", ())
@@ -166,7 +169,7 @@ def _check_object(value: JsonObject, kind: Node, path: str, causes: list[Cause],
         if field is not None:
             if not isinstance(field, Structural):
                 continue  # metadata is validated as metadata
-            if type(entry) is str and entry in field.right:
+            if type(entry) is str and (len(entry) <= field.free or entry in field.right):
                 continue
             where = f"{path}.{name}" if path else name
         elif kind.additional is not None:
@@ -199,23 +202,28 @@ def _check_list(value: list[JsonValue], kind: Node, path: str, causes: list[Caus
         causes.append(
             Cause(_INVALID, f"Invalid value: {len(value)}: {path} in body should have at least {limit} items", path)
         )
+    keys = [item_key(kind, item) for item in value] if kind.list_type == "map" else [None] * len(value)
     if kind.list_type in ("map", "set"):
-        _check_unique(value, kind, path, causes)
+        _check_unique(value, keys, kind, path, causes)
     if kind.items is None:
         return
     earlier = correlated(old, kind)
     for index, item in enumerate(value):
-        was = ABSENT
-        if earlier:
-            was = earlier.get(item_key(kind, item), ABSENT)
+        was = earlier.get(keys[index], ABSENT) if earlier else ABSENT
         _check(item, kind.items, f"{path}[{index}]", causes, was)
 
 
-def _check_unique(value: list[JsonValue], kind: Node, path: str, causes: list[Cause]) -> None:
+def _check_unique(
+    value: list[JsonValue],
+    keys: Sequence[tuple[JsonValue, ...] | None],
+    kind: Node,
+    path: str,
+    causes: list[Cause],
+) -> None:
     seen: set[object] = set()
     for index, item in enumerate(value):
-        found = item_key(kind, item) if kind.list_type == "map" else None
-        if found and all(type(part) is str for part in found):
+        found = keys[index]
+        if found and set(map(type, found)) == _TEXTS:
             key: object = found
         elif kind.list_type == "map" and not isinstance(item, dict):
             text = f"Invalid value: {quoted(item)}: must be an object for an array of list-type map"
