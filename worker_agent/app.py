@@ -164,17 +164,20 @@ class Agent:
     async def run(self) -> None:
         """Serve the mailbox until cancelled. A hub or a cluster that is away is waited for."""
         async with anyio.create_task_group() as tasks:
-            local = (
-                self.capacity.nodes,
-                self.capacity.pods,
-                self.namespaces,
-                *(jobs.informer for jobs in self.jobs),
-                *await self.queues.discover(),
-            )
-            for informer in local:
-                tasks.start_soon(informer.run, name=f"informer-{informer.resource.plural}")
-            for informer in local:
-                await informer.synced.wait()
+            async with anyio.create_task_group() as reading:
+                reading.start_soon(self.heartbeat.admit, name="cannot-stop")
+                local = (
+                    self.capacity.nodes,
+                    self.capacity.pods,
+                    self.namespaces,
+                    *(jobs.informer for jobs in self.jobs),
+                    *await self.queues.discover(),
+                )
+                for informer in local:
+                    tasks.start_soon(informer.run, name=f"informer-{informer.resource.plural}")
+                for informer in local:
+                    await informer.synced.wait()
+                reading.cancel_scope.cancel()
             # Before the lease has been asked for, fenced work that runs would look as if it had lost it.
             tasks.start_soon(self.heartbeat.run, name="heartbeat")
             tasks.start_soon(self._fence, name="fence")

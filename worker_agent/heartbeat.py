@@ -2,7 +2,8 @@
 """That the agent and its cluster are there: the Lease, and the ClusterReport.
 
 Owns the renewals and the reports. The Lease is renewed only while this cluster's own API server answers: an agent
-that cannot reach its cluster is of no use to the hub, and its work is to be judged lost. Promises that `valid` is
+that cannot reach its cluster is of no use to the hub, and its work is to be judged lost. That it cannot stop anything
+there is written into the Lease instead, so that the hub does not take silence for a fence. Promises that `valid` is
 decided by the monotonic clock and from the moment before the renewal was sent, so that fenced work never believes in
 a lease that the hub holds for over.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from multikueue.api.constants import MAILBOX_OBJECT_NAME
+from multikueue.api.constants import CANNOT_STOP_ANNOTATION, MAILBOX_OBJECT_NAME
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import CLUSTER_REPORTS, LEASES
 from multikueue.core.clock import Clock
@@ -67,11 +68,17 @@ class Heartbeat:
         self._continuity = continuity
         self._renewed: float | None = None
         self._was_valid = False
+        self._cannot_stop_since = ""
+        self._shortest: float = rhythm.lease_seconds
         self.tried = anyio.Event()
         """Set after the first attempt: until then nobody can say whether fenced work may run."""
 
     def valid(self, *, within: float = float("inf")) -> bool:
-        """Whether the last renewal is younger than the lease is long, and than `within` seconds."""
+        """Whether the last renewal is younger than the lease is long, and than `within` seconds.
+
+        The end of the shortest such time that was ever asked for is told like that of the lease.
+        """
+        self._shortest = min(self._shortest, within)
         limit = min(within, self._rhythm.lease_seconds)
         return self._renewed is not None and self._clock.monotonic() - self._renewed < limit
 
@@ -80,7 +87,8 @@ class Heartbeat:
         while True:
             began = self._clock.monotonic()
             try:
-                with anyio.fail_after(self._rhythm.renew_seconds):
+                # No attempt lasts past the end of the lease: fenced work is to be stopped then, not after it.
+                with anyio.fail_after(self._left() or None):
                     await self._renew()
             except (KubeError, TimeoutError) as error:
                 text = str(error) or "no answer in time"
@@ -95,23 +103,57 @@ class Heartbeat:
                 self._renewed = began
                 pause = self._rhythm.renew_seconds
             self.tried.set()
-            if self.valid() != self._was_valid:
+            left = self._left()
+            if bool(left) != self._was_valid:
                 self._was_valid = not self._was_valid
                 self._flipped()
-            await anyio.sleep(max(0.0, pause - (self._clock.monotonic() - began)))
+            pause = max(0.0, pause - (self._clock.monotonic() - began))
+            await anyio.sleep(min(pause, left) if left else pause)
+
+    def _left(self) -> float:
+        """The seconds until the lease ends; 0 when it has."""
+        if self._renewed is None:
+            return 0.0
+        return max(0.0, self._renewed + self._shortest - self._clock.monotonic())
+
+    async def admit(self) -> None:
+        """Tell the hub while this cluster does not answer; until cancelled, for an agent that does not renew yet."""
+        while True:
+            await anyio.sleep(self._rhythm.renew_seconds)
+            try:
+                await self._look()
+            except (KubeError, TimeoutError) as error:
+                _log.debug("lease of %s: %s", self._namespace, error)
 
     async def _renew(self) -> None:
-        await self._worker.request("GET", "/readyz")
-        now = self._clock.now()
+        await self._look()
         spec = {
             "holderIdentity": self._holder,
             "leaseDurationSeconds": self._rhythm.lease_seconds,
-            "renewTime": format_micro_time(now),
+            "renewTime": format_micro_time(self._clock.now()),
         }
+        await self._write({"spec": spec, "metadata": {"annotations": {CANNOT_STOP_ANNOTATION: None}}})
+        self._cannot_stop_since = ""
+
+    async def _look(self) -> None:
+        """Ask this cluster whether it answers. When it does not, tell the hub, and raise what was wrong."""
+        try:
+            with anyio.fail_after(self._rhythm.renew_seconds):
+                await self._worker.request("GET", "/readyz")
+        except (KubeError, TimeoutError):
+            self._cannot_stop_since = self._cannot_stop_since or format_time(self._clock.now())
+            try:
+                await self._write({"metadata": {"annotations": {CANNOT_STOP_ANNOTATION: self._cannot_stop_since}}})
+            except (KubeError, TimeoutError) as error:
+                _log.debug("lease of %s: that the cluster does not answer is not told: %s", self._namespace, error)
+            raise
+
+    async def _write(self, body: JsonObject) -> None:
         since = self._continuity.followed()
-        answer = await self._hub.patch(
-            LEASES, MAILBOX_OBJECT_NAME, {"spec": spec}, namespace=self._namespace, kind=PatchKind.MERGE
-        )
+        with anyio.fail_after(self._rhythm.renew_seconds):
+            answer = await self._hub.patch(
+                LEASES, MAILBOX_OBJECT_NAME, body, namespace=self._namespace, kind=PatchKind.MERGE
+            )
         self._continuity.check(LEASES, answer, since=since)
 
 

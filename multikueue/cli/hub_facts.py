@@ -22,7 +22,13 @@ from manager.dispatch.checks import CheckSource, source_of
 from manager.dispatch.gather import Gathered, Gatherer
 from manager.views import View
 from multikueue.api.configuration import Configuration
-from multikueue.api.constants import MAILBOX_OBJECT_NAME, MULTIKUEUE_CONTROLLER, TRANSPORT_ANNOTATION, Transport
+from multikueue.api.constants import (
+    CANNOT_STOP_ANNOTATION,
+    MAILBOX_OBJECT_NAME,
+    MULTIKUEUE_CONTROLLER,
+    TRANSPORT_ANNOTATION,
+    Transport,
+)
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ClusterReason
 from multikueue.api.remoteassignment import Intent, mailbox_namespace
@@ -259,6 +265,7 @@ class _Clusters:
             name=name,
             lost_since=None if available else since,
             silent_since=None if available else since,
+            cannot_stop=self._cannot_stop(mailbox),
             reason="" if active is None else active.reason,
             message="the manager has not looked at it yet" if active is None else active.message,
             takes_new_work=not (spec.get("cordoned") or spec.get("drain")),
@@ -269,6 +276,10 @@ class _Clusters:
             room=room,
             reported_at=None if room.report is None else self._written(report, report["status"].get("time")),
         )
+
+    def _cannot_stop(self, mailbox: Key) -> bool:
+        lease = self._objects.caches.view(LEASES).object(mailbox) or {}
+        return CANNOT_STOP_ANNOTATION in ((lease.get("metadata") or {}).get("annotations") or {})
 
     def _heard_last(self, mailbox: Key) -> datetime | None:
         lease = self._objects.caches.view(LEASES).object(mailbox) or {}

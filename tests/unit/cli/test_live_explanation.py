@@ -165,6 +165,28 @@ def test_a_lost_cluster_counts_from_its_last_renewal() -> None:
     assert found.dispatch.clusters[0].reason == "not connected since 2026-01-01T11:59:20Z"
 
 
+def test_fenced_work_that_nobody_can_stop_is_said_to_stay_where_it_is() -> None:
+    silent = condition("Active", "False", "ClientConnectionFailed", "the agent has not renewed its lease")
+    lease = obj(
+        "agent",
+        namespace="mk-w1",
+        spec={"renewTime": "2026-01-01T09:00:00Z"},
+        annotations={"multikueue.io/cannot-stop-since": "2026-01-01T09:00:10Z"},
+    )
+    granted = workload(check={"state": "Ready"}, clusterName="w1")
+    granted["metadata"]["annotations"] = {"multikueue.io/partition-policy": "fenced"}
+    copy = obj(
+        "wl-1",
+        namespace="mk-w1",
+        spec={"workload": {"namespace": "ns", "name": "wl", "uid": "uid-wl"}, "epoch": 1, "intent": "Run"},
+        annotations={"multikueue.io/cluster": "w1"},
+    )
+    more = {LEASES: [lease], REMOTE_ASSIGNMENTS: [copy]}
+    found = explain(hub(granted, clusters=(member("w1", active=silent),), more=more))
+    assert found.dispatch is not None
+    assert found.dispatch.clusters[0].reason.endswith("cannot stop it, so that fenced work stays there")
+
+
 def test_a_cluster_that_does_not_exist_and_one_outside_the_config_are_said_so() -> None:
     copy = obj(
         "wl-1",

@@ -226,6 +226,31 @@ class TestFenced:
         }
         assert gone_after(policy, Settings()) == expected[policy]
 
+    @pytest.mark.parametrize(
+        ("policy", "rule"),
+        [
+            (PartitionPolicy.FENCED, Rule.HELD),
+            (PartitionPolicy.FAILOVER, Rule.LOST),
+        ],
+    )
+    def test_work_whose_agent_says_that_it_cannot_stop_it_goes_elsewhere_only_if_it_may_run_twice(
+        self, policy: PartitionPolicy, rule: Rule
+    ) -> None:
+        clusters = (cluster("w1", lost_minutes=600, cannot_stop=True), cluster("w2"))
+        found = plan(facts(running("w1", partition_policy=policy), granted("w1"), clusters=clusters), NOW)
+        assert found.rule is rule
+        assert (found.check is None) is (rule is Rule.HELD)
+        if rule is Rule.HELD:
+            assert "cannot stop it" in str(found.waiting[0])
+            assert found.requeue_after, "an agent that falls silent later says nothing"
+
+    def test_nor_does_the_hub_declare_stopped_what_nobody_could_stop(self) -> None:
+        away = (cluster("w1", lost_minutes=600, cannot_stop=True), cluster("w2"))
+        of = running("w1", stopping=True, partition_policy=PartitionPolicy.FENCED)
+        assert DeclareStopped() not in plan(facts(of, granted("w1"), clusters=away), NOW).actions
+        of = replace(of, partition_policy=PartitionPolicy.FAILOVER)
+        assert DeclareStopped() in plan(facts(of, granted("w1"), clusters=away), NOW).actions
+
     def test_stopping_lost_work_waits_as_long_before_it_declares_it_stopped(self) -> None:
         away = (cluster("w1", lost_minutes=1), cluster("w2"))
         of = running("w1", stopping=True, partition_policy=PartitionPolicy.FENCED)

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from multikueue.api.constants import MANAGER_UID_ANNOTATION
+from multikueue.api.constants import CANNOT_STOP_ANNOTATION, MANAGER_UID_ANNOTATION
 from multikueue.api.remoteassignment import Phase
 from multikueue.core.clock import SystemClock
 from multikueue.federation.mirror import Word
@@ -180,7 +180,9 @@ class TestHeartbeat:
     RHYTHM = Rhythm(renew_seconds=0.05, lease_seconds=1, report_seconds=1)
 
     @asynccontextmanager
-    async def beating(self, *, hub: Any, worker: Any) -> AsyncIterator[tuple[Heartbeat, StubApi, list[bool]]]:
+    async def beating(
+        self, *, hub: Any, worker: Any, rhythm: Rhythm = RHYTHM
+    ) -> AsyncIterator[tuple[Heartbeat, StubApi, list[bool]]]:
         flips: list[bool] = []
         async with (
             stub_api(hub) as one,
@@ -194,7 +196,7 @@ class TestHeartbeat:
                 worker_client,
                 namespace="mk-w",
                 holder="w/b",
-                rhythm=self.RHYTHM,
+                rhythm=rhythm,
                 clock=SystemClock(),
                 continuity=Continuity("w"),
                 flipped=lambda: flips.append(heartbeat.valid()),
@@ -212,14 +214,40 @@ class TestHeartbeat:
             spec = orjson.loads(hub.bodies[0])["spec"]
             assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("w/b", 1)
 
-    async def test_an_agent_that_cannot_reach_its_cluster_does_not_renew(self) -> None:
-        async def broken(request: web.Request) -> web.StreamResponse:
-            return status_answer(403, "Forbidden", "not for you")
+    async def test_an_agent_that_cannot_reach_its_cluster_does_not_renew_and_says_that_it_cannot_stop_anything(
+        self,
+    ) -> None:
+        broken = True
 
-        async with self.beating(hub=fine, worker=broken) as (heartbeat, hub, _):
-            await until(lambda: "not for you" in heartbeat.problem, what="the problem is told")
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return status_answer(403, "Forbidden", "not for you") if broken else json_answer({})
+
+        async with self.beating(hub=fine, worker=answer) as (heartbeat, hub, _):
+            await until(lambda: len(hub.bodies) >= 2, what="the hub is told")
             assert not heartbeat.valid()
-            assert hub.seen == []
+            assert "not for you" in heartbeat.problem
+            first, second = (orjson.loads(body) for body in hub.bodies[:2])
+            since = first["metadata"]["annotations"][CANNOT_STOP_ANNOTATION]
+            assert first == second == {"metadata": {"annotations": {CANNOT_STOP_ANNOTATION: since}}}
+            broken = False
+            await until(heartbeat.valid, what="renewed")
+            renewal = orjson.loads(hub.bodies[-1])
+            assert "renewTime" in renewal["spec"]
+            assert renewal["metadata"]["annotations"] == {CANNOT_STOP_ANNOTATION: None}
+
+    async def test_work_that_may_run_on_for_less_than_the_lease_is_told_when_that_is_over(self) -> None:
+        away = False
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return status_answer(503, "ServiceUnavailable") if away else json_answer({})
+
+        long = Rhythm(renew_seconds=0.05, lease_seconds=600, report_seconds=1)
+        async with self.beating(hub=answer, worker=fine, rhythm=long) as (heartbeat, _, flips):
+            await until(lambda: heartbeat.valid(within=1), what="renewed")
+            away = True
+            await until(lambda: len(flips) == 2, what="it is told")
+            assert not heartbeat.valid(within=1)
+            assert heartbeat.valid(), "the agent's own lease is longer than the hub counts with"
 
     async def test_a_lease_that_is_not_renewed_runs_out_and_those_who_wait_are_told(self) -> None:
         away = False
