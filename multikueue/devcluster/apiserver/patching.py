@@ -204,7 +204,8 @@ def _read_again(
             problem = None if known else decoding.mismatched(value, kind, restores=patch is not None)
     if problem is None:
         texts = [f'unknown field "{path}"' for path in decoding.unknown(value, kind, shared)]
-        decoding.settle(value, kind)
+        if not known:
+            decoding.settle(value, kind)
         if texts and mode == "Strict":
             problem = f"strict decoding error: {', '.join(texts)}"
         elif texts and mode != "Ignore":

@@ -229,10 +229,11 @@ class Writer:
         objects.carry(value, old)
         objects.default(value, kind, old)
         subresource = target.subresource
+        occasion = Occasion(world.stamp(), target.namespace, subresource)
         if track is not None:
             track(old, value)
         else:
-            ownership.track(old, value, kind, manager=manager, subresource=subresource, now=world.stamp())
+            ownership.track(old, value, kind, manager=manager, subresource=subresource, now=occasion.now)
         review = Review(
             kind=kind,
             operation="UPDATE",
@@ -247,7 +248,6 @@ class Writer:
             warnings=request.warnings,
         )
         waits = self._admission.waits(kind, "UPDATE", subresource)
-        occasion = Occasion(world.stamp(), target.namespace, subresource)
         if waits:
             await self._admission.mutate(review)
             value = self._after_mutation(review, kind)
@@ -320,7 +320,7 @@ class Writer:
         else:
             raw = documents.dump_object(value)
         form = forms.negotiate(request)
-        return Answer(code, forms.single(raw, kind, form, self._world.now()))
+        return Answer(code, forms.single(raw, kind, form, self._world.now()) if form.shape else raw)
 
 
 class _Raced(Exception):

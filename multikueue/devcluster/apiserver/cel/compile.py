@@ -69,7 +69,9 @@ def _compile(tree: Tree, known: frozenset[str], used: set[str]) -> Program:
         case Field(operand, name, optional):
             if isinstance(operand, Name) and operand.name == "optional" and name == "none":
                 return lambda _: Optional(False)
-            return _field(_compile(operand, known, used), _unescape(name), optional=optional)
+            program = _field(_compile(operand, known, used), _unescape(name), optional=optional)
+            path = _path(tree)
+            return program if path is None else _followed(*path, program)
         case Index(operand, index, optional):
             return _index(_compile(operand, known, used), _compile(index, known, used), optional=optional)
         case ListOf(items):
@@ -89,6 +91,30 @@ def _unescape(name: str) -> str:
     return (
         name.replace("__dot__", ".").replace("__dash__", "-").replace("__slash__", "/").replace("__underscores__", "__")
     )
+
+
+def _path(tree: Tree) -> tuple[str, list[str]] | None:
+    """The variable that fields of fields are taken of, and their names; None when there is anything else between."""
+    names: list[str] = []
+    while isinstance(tree, Field) and not tree.optional:
+        names.insert(0, _unescape(tree.name))
+        tree = tree.operand
+    return (tree.name, names) if isinstance(tree, Name) else None
+
+
+def _followed(variable: str, names: list[str], otherwise: Program) -> Program:
+    """The fields one after the other in one call: rules are full of such paths. `otherwise` tells what is wrong."""
+
+    def get(variables: Variables) -> JsonValue:
+        value = variables[variable]
+        try:
+            for name in names:
+                value = value[name]
+        except (KeyError, TypeError):
+            return otherwise(variables)
+        return value
+
+    return get
 
 
 def _field(operand: Program, name: str, *, optional: bool) -> Program:
@@ -152,10 +178,12 @@ def _call(tree: Call, known: frozenset[str], used: set[str]) -> Program:
         if name == "&&" and _has_macro(tree) and _SHADOWED not in known:
             # What several rules begin with, such as that the object had a certain condition before.
             free: set[str] = set()
-            program = _operator(name, [_compile(argument, known, free) for argument in arguments])
+            program = _joined(name, [_compile(part, known, free) for part in _parts(tree)])
             used |= free
             return _remembered(program, repr(tree)) if free <= _WHOLE else program
-        if name in _OPERATORS or name in ("&&", "||", "?:"):
+        if name in ("&&", "||"):
+            return _joined(name, [_compile(part, known, used) for part in _parts(tree)])
+        if name in _OPERATORS or name == "?:":
             return _operator(name, [_compile(argument, known, used) for argument in arguments])
         function = FUNCTIONS.get(name)
         if function is None:
@@ -196,6 +224,8 @@ def _has(arguments: tuple[Tree, ...], known: frozenset[str], used: set[str]) -> 
 
     def has(variables: Variables) -> bool:
         value = operand(variables)
+        if type(value) is dict:
+            return value.get(name) is not None
         if isinstance(value, Optional):
             value = value.value
         if not isinstance(value, dict):
@@ -304,32 +334,41 @@ def _remembered(program: Program, key: str) -> Program:
     return remembered
 
 
+def _parts(tree: Call) -> list[Tree]:
+    """What a chain of `&&` or of `||` joins; a part of it that several rules may share stays a part."""
+    left, right = tree.arguments
+    if isinstance(left, Call) and left.target is None and left.function == tree.function and not _has_macro(left):
+        return [*_parts(left), right]
+    return [left, right]
+
+
+def _joined(name: str, parts: list[Program]) -> Program:
+    decides = name == "||"
+    undecided = not decides
+
+    def joined(variables: Variables) -> bool:
+        failed: CelError | None = None  # what fails first is told, unless another part decides
+        for part in parts:
+            try:
+                found = part(variables)
+            except CelError as error:
+                failed = failed or error
+                continue
+            if found is decides:
+                return bool(found)
+            if found is not undecided:
+                failed = failed or CelError(_NOT_BOOLEAN)
+        if failed is not None:
+            raise failed
+        return undecided
+
+    return joined
+
+
 def _operator(name: str, operands: list[Program]) -> Program:
     if name == "?:":
         condition, yes, no = operands
         return lambda variables: yes(variables) if condition(variables) else no(variables)
-    if name in ("&&", "||"):
-        left, right = operands
-        decides = name == "||"
-        undecided = not decides
-
-        def either(variables: Variables) -> bool:
-            try:
-                found = left(variables)
-                if found is decides:
-                    return bool(found)
-                if found is not undecided:
-                    raise CelError(_NOT_BOOLEAN)
-            except CelError as failed:
-                try:
-                    if _truth(right(variables)) is decides:
-                        return decides
-                except CelError:
-                    raise failed from None  # what fails first is told
-                raise
-            return _truth(right(variables))
-
-        return either
     operation = _OPERATORS[name]
     if len(operands) == 1:
         (one,) = operands

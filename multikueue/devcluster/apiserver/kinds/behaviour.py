@@ -21,7 +21,7 @@ from multikueue.devcluster.apiserver.words import duration
 _NOT_SPEC: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Occasion:
     """Under which circumstances an object is written."""
 
@@ -56,7 +56,9 @@ class Behaviour:
 
     def prepare_update(self, value: JsonObject, old: JsonObject, occasion: Occasion) -> None:
         """Keep what this write may not change, and count changes."""
+        counts = self.generation
         if occasion.subresource in ("status", "approval"):
+            counts = False
             status = value.get("status", None)
             metadata = value["metadata"]
             for name in [name for name in value if name not in ("apiVersion", "kind", "metadata", "status")]:
@@ -73,7 +75,7 @@ class Behaviour:
                 value.pop("status", None)
         if self.generation:
             before = old["metadata"].get("generation", 0)
-            value["metadata"]["generation"] = before + 1 if self.spec_changed(value, old) else before
+            value["metadata"]["generation"] = before + 1 if counts and self.spec_changed(value, old) else before
 
     def keep_metadata(self, metadata: JsonObject, old: JsonObject) -> None:
         """What a write of the status may not change in the metadata."""

@@ -45,7 +45,7 @@ def union(left: FieldSet | None, right: FieldSet | None) -> FieldSet | None:
         other = whole.get(element)
         if other is None:
             merged = child
-        elif element == _ROOT:
+        elif element == _ROOT or not (other or child):
             continue
         else:
             merged = union(other, child) or LEAF

@@ -145,7 +145,9 @@ def update(
     ignored: FieldSet | None = None,
 ) -> dict[Manager, Owned]:
     """The owners after an update from `old` to `new`."""
-    changes = typed.compare(_bare(old), _bare(new), kind)
+    if documents.metadata(old).get("managedFields") is not documents.metadata(new).get("managedFields"):
+        old, new = _bare(old), _bare(new)
+    changes = typed.compare(old, new, kind)
     changed = fieldset.outside(changes.taken, ignored)
     gone = fieldset.outside(changes.removed, ignored)
     found = _without(managers, fieldset.union(changed, gone), keep=by)

@@ -138,7 +138,7 @@ def _compare(
 def _child(
     path: str, old: JsonValue, new: JsonValue, kind: Node, added: FieldSet, modified: FieldSet, removed: FieldSet
 ) -> None:
-    if _changes_form(old, new):
+    if type(old) is not type(new) and _changes_form(old, new):
         # The value is the end of one thing and the start of another.
         _child(path, old, _NOTHING, kind, {}, {}, removed)
         _child(path, _NOTHING, new, kind, added, modified, {})

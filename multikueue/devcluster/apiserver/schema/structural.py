@@ -40,13 +40,15 @@ class Rule:
 class Structural(Node):
     """A node of a structural schema."""
 
-    __slots__ = ("defaults", "embeds", "free", "right", "ruled", "rules")
+    __slots__ = ("defaulted", "defaults", "embeds", "free", "right", "ruled", "rules")
 
     def __init__(self) -> None:
         super().__init__()
         self.rules: tuple[Rule, ...] = ()
         self.defaults = False
         """Something in here has a default."""
+        self.defaulted: dict[str, Structural] = {}
+        """The properties that have a default, or something in them has."""
         self.embeds = False
         """This or something in here is an embedded object."""
         self.free = -1
@@ -94,7 +96,12 @@ def read(schema: JsonObject, *, root: bool = False, path: str = "") -> Structura
         found.properties["metadata"] = builtin.node("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
     children = [*found.properties.values(), *filter(None, (found.additional, found.items))]
     inner = [child for child in children if isinstance(child, Structural)]
-    found.defaults = any(child.default is not ABSENT for child in children) or any(child.defaults for child in inner)
+    found.defaults = any(child.default is not ABSENT or child.defaults for child in inner)
+    found.defaulted = {
+        name: child
+        for name, child in found.properties.items()
+        if isinstance(child, Structural) and (child.default is not ABSENT or child.defaults)
+    }
     found.embeds = found.embedded or any(child.embeds for child in inner)
     found.ruled = bool(found.rules) or any(child.ruled for child in inner)
     return found
@@ -188,7 +195,7 @@ def default(value: JsonValue, kind: Node, old: JsonObject = EMPTY) -> None:
     if not isinstance(kind, Structural) or not kind.defaults:
         return
     if isinstance(value, dict):
-        for name, field in kind.properties.items():
+        for name, field in kind.defaulted.items():
             if field.default is not ABSENT and (name not in value or (value[name] is None and not field.nullable)):
                 value[name] = copy(field.default)
             entry = value.get(name)
