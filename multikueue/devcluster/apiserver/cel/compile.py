@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from multikueue.core.quantity import Quantity
 from multikueue.devcluster.apiserver.cel import syntax
-from multikueue.devcluster.apiserver.cel.functions import FUNCTIONS, METHODS, Optional
+from multikueue.devcluster.apiserver.cel.functions import FUNCTIONS, METHODS, TYPES, Optional
 from multikueue.devcluster.apiserver.cel.libraries import LIBRARIES
 from multikueue.devcluster.apiserver.cel.syntax import Call, CelError, Field, Index, ListOf, Literal, MapOf, Name, Tree
 from multikueue.devcluster.apiserver.documents import JsonValue
@@ -63,6 +63,8 @@ def _compile(tree: Tree, known: frozenset[str], used: set[str]) -> Program:
             return lambda _: value
         case Name(name):
             if name not in known:
+                if name in TYPES:
+                    return lambda _: name
                 raise CelError(f"undeclared reference to '{name}' (in container '')")
             used.add(name)
             return lambda variables: variables[name]

@@ -45,7 +45,8 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|us|µs|ns|m|s)")
 
 
 @cache
-def _pattern(text: str) -> re.Pattern[str]:
+def compiled(text: str) -> re.Pattern[str]:
+    """A regular expression."""
     try:
         return re.compile(text)
     except re.error as error:
@@ -135,10 +136,24 @@ def string(value: JsonValue) -> str:
     return str(value)
 
 
+_TYPE_NAMES: Final[dict[type, str]] = {
+    bool: "bool",
+    int: "int",
+    float: "double",
+    str: "string",
+    list: "list",
+    dict: "map",
+    type(None): "null_type",
+    datetime: "google.protobuf.Timestamp",
+    timedelta: "google.protobuf.Duration",
+}
+TYPES: Final = frozenset({*_TYPE_NAMES.values(), "bytes", "uint", "type"})
+"""The names of types that an expression may compare with."""
+
+
 def type_name(value: JsonValue) -> str:
     """The name of the value's type."""
-    names: dict[type, str] = {bool: "bool", int: "int", float: "double", str: "string", list: "list", dict: "map"}
-    return "null_type" if value is None else names.get(type(value), type(value).__name__)
+    return _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
 FUNCTIONS: Final[dict[str, Function]] = {
@@ -193,7 +208,7 @@ def _char_at(text: str, index: int) -> str:
 
 
 def _find(text: str, pattern: str) -> str:
-    match = _pattern(pattern).search(text)
+    match = compiled(pattern).search(text)
     return match[0] if match else ""
 
 
@@ -217,7 +232,7 @@ METHODS: Final[dict[str, Function]] = {
     "startsWith": lambda text, start: text.startswith(start),
     "endsWith": lambda text, end: text.endswith(end),
     "contains": lambda text, part: part in text,
-    "matches": lambda text, pattern: _pattern(pattern).search(text) is not None,
+    "matches": lambda text, pattern: compiled(pattern).search(text) is not None,
     "lowerAscii": lambda text: text.lower(),
     "upperAscii": lambda text: text.upper(),
     "trim": lambda text: text.strip(),
@@ -229,7 +244,7 @@ METHODS: Final[dict[str, Function]] = {
     "indexOf": _index_of,
     "lastIndexOf": _last_index_of,
     "find": _find,
-    "findAll": lambda text, pattern: [match[0] for match in _pattern(pattern).finditer(text)],
+    "findAll": lambda text, pattern: [match[0] for match in compiled(pattern).finditer(text)],
     "isSorted": _sorted,
     "sum": sum,
     "min": lambda value: min(_some(value, "min")),

@@ -2,18 +2,31 @@
 """Text of an expression to its tree.
 
 Owns the lexer and a precedence-climbing parser. Macros (`has`, `all`, `exists`, `exists_one`, `map`, `filter`) are
-ordinary calls here and get their meaning in `compile`.
+ordinary calls here and get their meaning in `compile`, and in `checker`. Every node knows where it stands.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 
 class CelError(Exception):
-    """An expression that cannot be read or evaluated; the message says why."""
+    """An expression that cannot be read or evaluated; the message says why, and `at` where, when it is read."""
+
+    def __init__(self, message: str, *, at: int = 0, before: tuple[CelError, ...] = ()) -> None:
+        super().__init__(message)
+        self.at = at
+        self.before = before
+        """What else was found wrong while reading, further to the left."""
+
+
+def located(text: str, at: int, message: str) -> str:
+    """What is wrong at a place of an expression, shown as the language shows it."""
+    before, line = text[:at].rpartition("\n")[2], text[:at].count("\n")
+    dots = "".join("." if letter.isascii() else "．" for letter in before)
+    return f"ERROR: <input>:{line + 1}:{len(before) + 1}: {message}\n | {text.split(chr(10))[line]}\n | {dots}^"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +34,9 @@ class Literal:
     """A constant."""
 
     value: object
+    type: str = field(default="", compare=False, repr=False)
+    """The language's name of its type."""
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +44,7 @@ class Name:
     """A variable."""
 
     name: str
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +54,7 @@ class Field:
     operand: Tree
     name: str
     optional: bool = False
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +64,7 @@ class Index:
     operand: Tree
     index: Tree
     optional: bool = False
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +74,7 @@ class Call:
     function: str
     target: Tree | None
     arguments: tuple[Tree, ...]
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +82,7 @@ class ListOf:
     """`[a, b]`."""
 
     items: tuple[Tree, ...]
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +90,7 @@ class MapOf:
     """`{a: b}`."""
 
     items: tuple[tuple[Tree, Tree], ...]
+    at: int = field(default=0, compare=False, repr=False)
 
 
 Tree: TypeAlias = "Literal | Name | Field | Index | Call | ListOf | MapOf"
@@ -90,153 +112,228 @@ _LEVELS: Final = (
     ("+", "-"),
     ("*", "/", "%"),
 )
-_CONSTANTS: Final = {"true": True, "false": False, "null": None}
+_CONSTANTS: Final[dict[str, tuple[object, str]]] = {
+    "true": (True, "bool"),
+    "false": (False, "bool"),
+    "null": (None, "null"),
+}
+_RESERVED: Final = frozenset(
+    {
+        *("as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package"),
+        *("namespace", "return", "var", "void", "while"),
+    }
+)
+_BEGINNINGS: Final = (
+    "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
+)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    at: int
 
 
 def parse(text: str) -> Tree:
     """The tree of an expression. Raises `CelError`."""
-    parser = _Parser(text)
-    tree = parser.ternary()
-    parser.end()
+    tokens, wrong = _tokens(text)
+    parser = _Parser(text, tokens)
+    try:
+        tree = parser.ternary()
+        parser.end()
+    except CelError as error:
+        if not wrong:
+            raise
+        raise CelError(str(error), at=error.at, before=tuple(wrong)) from error
+    if wrong:
+        raise CelError(str(wrong[-1]), at=wrong[-1].at, before=tuple(wrong[:-1]))
     return tree
 
 
-def _tokens(text: str) -> list[tuple[str, str]]:
-    found = []
+def _tokens(text: str) -> tuple[list[_Token], list[CelError]]:
+    """The tokens, and the characters that belong to none."""
+    found, wrong = [], []
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise CelError(f"Syntax error: token recognition error at: '{text[position]}'")
-        position = match.end()
+            length = 1
+            if text[position] in "=&|":
+                length = 2  # a lexer that hopes for a second character tells of both
+            elif text[position] in "'\"":
+                length = len(text[position:].partition("\n")[0])
+            unknown = text[position : position + length]
+            wrong.append(CelError(f"Syntax error: token recognition error at: '{unknown}'", at=position))
+            position += length
+            continue
         kind = match.lastgroup
         if kind is not None:
-            found.append((kind, match[kind]))
-    return found
+            found.append(_Token(kind, match[kind], position))
+        position = match.end()
+    return [*found, _Token("end", "<EOF>", len(text))], wrong
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
-        self._tokens = _tokens(text)
+    def __init__(self, text: str, tokens: list[_Token]) -> None:
+        self._text = text
+        self._tokens = tokens
         self._position = 0
 
     def end(self) -> None:
-        if self._position < len(self._tokens):
-            raise CelError(f"Syntax error: extraneous input '{self._tokens[self._position][1]}'")
+        if self._next.kind != "end":
+            what = "extraneous" if self._tokens[self._position + 1].kind == "end" else "mismatched"
+            raise self._wrong(f"{what} input '{self._next.text}' expecting <EOF>")
 
     def ternary(self) -> Tree:
         condition = self._binary(0)
+        at = self._next.at
         if not self._take("?"):
             return condition
         yes = self._binary(0)
         self._need(":")
-        return Call("?:", None, (condition, yes, self.ternary()))
+        return Call("?:", None, (condition, yes, self.ternary()), at)
 
     def _binary(self, level: int) -> Tree:
         if level == len(_LEVELS):
             return self._unary()
         left = self._binary(level + 1)
-        while (operator := self._peek()) in _LEVELS[level] and self._kind() in ("symbol", "name"):
+        while (token := self._next).text in _LEVELS[level] and token.kind in ("symbol", "name"):
             self._position += 1
-            left = Call(operator, None, (left, self._binary(level + 1)))
+            left = Call(token.text, None, (left, self._binary(level + 1)), token.at)
         return left
 
     def _unary(self) -> Tree:
+        at = self._next.at
         if self._take("!"):
-            return Call("!", None, (self._unary(),))
+            return Call("!", None, (self._unary(),), at)
         if self._take("-"):
             inner = self._unary()
             if isinstance(inner, Literal) and isinstance(inner.value, int | float):
-                return Literal(-inner.value)
-            return Call("neg", None, (inner,))
+                return Literal(-inner.value, inner.type, at)
+            return Call("neg", None, (inner,), at)
         return self._postfix(self._primary())
 
     def _postfix(self, tree: Tree) -> Tree:
         while True:
+            at = self._next.at
             if self._take("."):
                 optional = self._take("?")
-                name = self._name()
-                tree = Call(name, tree, self._arguments(")")) if self._take("(") else Field(tree, name, optional)
+                name, open = self._name(), self._next.at
+                if self._take("("):
+                    tree = Call(name, tree, self._arguments(")"), open)
+                else:
+                    tree = Field(tree, name, optional, at)
             elif self._take("["):
                 optional = self._take("?")
                 index = self.ternary()
                 self._need("]")
-                tree = Index(tree, index, optional)
+                tree = Index(tree, index, optional, at)
             else:
                 return tree
 
     def _primary(self) -> Tree:
-        if self._position >= len(self._tokens):
-            raise CelError("Syntax error: mismatched input '<EOF>'")
-        kind, text = self._tokens[self._position]
+        token = self._next
+        text, at = token.text, token.at
+        if token.kind == "end":
+            raise self._wrong(f"mismatched input '<EOF>' expecting {_BEGINNINGS}")
         self._position += 1
-        match kind:
-            case "int":
-                return Literal(int(text))
-            case "hex":
-                return Literal(int(text, 16))
+        match token.kind:
+            case "int" | "hex":
+                unsigned = self._text[at + len(text) : at + len(text) + 1] in ("u", "U")
+                return Literal(int(text, 0 if token.kind == "hex" else 10), "uint" if unsigned else "int", at)
             case "float":
-                return Literal(float(text))
+                return Literal(float(text), "double", at)
             case "string":
-                return Literal(_string(text))
+                return Literal(
+                    _string(text), "bytes" if "b" in text[:2].lower().partition(text[-1])[0] else "string", at
+                )
             case "name":
                 if text in _CONSTANTS:
-                    return Literal(_CONSTANTS[text])
+                    value, type = _CONSTANTS[text]
+                    return Literal(value, type, at)
+                open = self._next.at
                 if self._take("("):
-                    return Call(text, None, self._arguments(")"))
-                return Name(text)
+                    return Call(text, None, self._arguments(")"), open)
+                if text in _RESERVED:
+                    raise CelError(f"reserved identifier: {text}", at=at)
+                return Name(text, at)
         if text == "(":
             tree = self.ternary()
             self._need(")")
             return tree
         if text == "[":
-            return ListOf(self._arguments("]"))
+            return ListOf(self._arguments("]"), at)
         if text == "{":
-            return MapOf(self._entries())
-        raise CelError(f"Syntax error: mismatched input '{text}'")
+            return MapOf(self._entries(), at)
+        self._position -= 1
+        following = self._tokens[self._position + 1]
+        begins = following.kind not in ("symbol", "end") or following.text in ("[", "{", "(", ".", "-", "!")
+        raise self._wrong(f"{'extraneous' if begins else 'mismatched'} input '{text}' expecting {_BEGINNINGS}")
 
     def _arguments(self, close: str) -> tuple[Tree, ...]:
         found: list[Tree] = []
         while not self._take(close):
             if found:
-                self._need(",")
+                self._need_more(close)
                 if self._take(close):
                     break
-            found.append(self.ternary())
+            found.append(self._entry())
         return tuple(found)
+
+    def _entry(self) -> Tree:
+        """Something in a list or a map that may stand there only if it is present."""
+        at = self._next.at
+        return Call("?", None, (self.ternary(),), at) if self._take("?") else self.ternary()
 
     def _entries(self) -> tuple[tuple[Tree, Tree], ...]:
         found: list[tuple[Tree, Tree]] = []
         while not self._take("}"):
             if found:
-                self._need(",")
-            key = self.ternary()
+                self._need_more("}")
+                if self._take("}"):
+                    break
+            key = self._entry()
             self._need(":")
             found.append((key, self.ternary()))
         return tuple(found)
 
-    def _peek(self) -> str:
-        return self._tokens[self._position][1] if self._position < len(self._tokens) else ""
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._position]
 
-    def _kind(self) -> str:
-        return self._tokens[self._position][0] if self._position < len(self._tokens) else ""
+    def _wrong(self, message: str) -> CelError:
+        return CelError(f"Syntax error: {message}", at=self._next.at)
 
     def _take(self, symbol: str) -> bool:
-        if self._kind() == "symbol" and self._peek() == symbol:
+        if self._next.kind == "symbol" and self._next.text == symbol:
             self._position += 1
             return True
         return False
 
+    def _need_more(self, close: str) -> None:
+        """A comma, for what is not closed has another part."""
+        if self._next.kind == "end":
+            if close == ")":
+                self._need(close)
+            raise self._wrong(f"mismatched input '<EOF>' expecting {{'{close}', ','}}")
+        self._need(",")
+
     def _need(self, symbol: str) -> None:
         if not self._take(symbol):
-            raise CelError(f"Syntax error: missing '{symbol}' at '{self._peek() or '<EOF>'}'")
+            if symbol == ":" and self._next.kind == "end":
+                raise self._wrong("mismatched input '<EOF>' expecting ':'")
+            raise self._wrong(f"missing '{symbol}' at '{self._next.text}'")
 
     def _name(self) -> str:
-        if self._kind() != "name":
-            raise CelError(f"Syntax error: no viable alternative at input '.{self._peek()}'")
+        if self._next.kind != "name" or self._next.text in _CONSTANTS or self._next.text == "in":
+            if self._next.kind in ("symbol", "end"):
+                seen = "" if self._next.kind == "end" else self._next.text
+                raise self._wrong(f"no viable alternative at input '.{seen}'")
+            raise self._wrong(f"mismatched input '{self._next.text}' expecting IDENTIFIER")
         self._position += 1
-        return self._tokens[self._position - 1][1]
+        return self._tokens[self._position - 1].text
 
 
 def _string(text: str) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What makes a schema structural: checks of a definition's schema before anything is served by it.
 
-Owns the causes for types, lists, maps, formulas, defaults and rules, at the paths of the definition. The types that
-expressions work on are not looked into: a rule that could never be evaluated is found when it is evaluated.
+Owns the causes for types, lists, maps, formulas and defaults, at the paths of the definition. Rules are judged by
+`expressions`, when there is nothing else to say.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from multikueue.devcluster.apiserver.cel.compile import Expression
 from multikueue.devcluster.apiserver.cel.syntax import CelError
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue, copy
 from multikueue.devcluster.apiserver.errors import Cause
 from multikueue.devcluster.apiserver.schema import structural
+from multikueue.devcluster.apiserver.schema.expressions import rule_problems
 from multikueue.devcluster.apiserver.schema.validate import pattern_of, validate_value
 from multikueue.devcluster.apiserver.schema.values import quoted
 
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 _LISTS: Final = ("atomic", "set", "map")
 _MAPS: Final = ("atomic", "granular")
-_REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 _FORMULAS: Final = ("allOf", "anyOf", "oneOf")
 _UNCONDITIONAL: Final = {
     "type": "must be empty to be structural",
@@ -47,7 +46,8 @@ def problems(schema: JsonObject, path: str) -> list[Cause]:
         return [_required(f"{path}.type", "must not be empty at the root")]
     if type != "object":
         return [_invalid(f"{path}.type", type, "must be object at the root")]
-    return list(_node(schema, path))
+    found = list(_node(schema, path))
+    return found or rule_problems(schema, path)
 
 
 def _required(path: str, text: str) -> Cause:
@@ -71,7 +71,6 @@ def _node(schema: JsonObject, path: str) -> Iterator[Cause]:
     yield from _words(schema, path)
     yield from _kubernetes_words(schema, path)
     yield from _list_words(schema, path)
-    yield from _rules(schema, path)
     yield from _default(schema, path)
     for name, child in (schema.get("properties") or {}).items():
         yield from _child(child, f"{path}.properties[{name}]", "must not be empty for specified object fields")
@@ -198,52 +197,3 @@ def _formula(schema: JsonObject, path: str, *, either: bool) -> Iterator[Cause]:
     for word in _FORMULAS:
         for index, part in enumerate(schema.get(word) or ()):
             yield from _formula(part, f"{path}.{word}[{index}]", either=either)
-
-
-def _rules(schema: JsonObject, path: str) -> Iterator[Cause]:
-    for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
-        where = f"{path}.x-kubernetes-validations[{index}]"
-        if not rule.get("rule", "").strip():
-            yield _required(f"{where}.rule", "rule is not specified")
-            continue
-        reason, message = rule.get("reason"), rule.get("message", "")
-        if reason is not None and reason not in _REASONS:
-            yield _unsupported(f"{where}.reason", reason, _REASONS)
-        if "\n" in rule["rule"].strip() and not message:
-            yield _required(f"{where}.message", "message must be specified if rule contains line breaks")
-        if "\n" in message:
-            yield _invalid(f"{where}.message", message, "must not contain line breaks")
-        field = rule.get("fieldPath", "")
-        if field and not _leads(field, schema):
-            yield _invalid(f"{where}.fieldPath", field, "must be a valid path")
-        for word in ("rule", "messageExpression"):
-            if not rule.get(word):
-                continue
-            try:
-                Expression(rule[word], variables=structural.VARIABLES)
-            except CelError as error:
-                yield _invalid(f"{where}.{word}", _shown(rule), f"compilation failed: ERROR: <input>:1:1: {error}")
-
-
-def _shown(rule: JsonObject) -> JsonObject:
-    names = ("rule", "message", "messageExpression")
-    found: JsonObject = {name[0].upper() + name[1:]: rule.get(name, "") for name in names}
-    return {
-        **found,
-        "Reason": rule.get("reason"),
-        "FieldPath": rule.get("fieldPath", ""),
-        "OptionalOldSelf": rule.get("optionalOldSelf"),
-    }
-
-
-def _leads(field: str, schema: JsonObject) -> bool:
-    """Whether a path of a rule leads to a field."""
-    for plain, quoted_name in re.findall(r"\.([^.\[]+)|\['([^']*)'\]", field):
-        name = plain or quoted_name
-        child = (schema.get("properties") or {}).get(name)
-        if child is None and isinstance(schema.get("additionalProperties"), dict):
-            child = schema["additionalProperties"]
-        if child is None:
-            return False
-        schema = child
-    return True

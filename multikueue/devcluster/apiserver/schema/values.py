@@ -12,7 +12,10 @@ from multikueue.devcluster.apiserver.schema.node import Node, item_key
 
 def quoted(value: JsonValue) -> str:
     """A value as error texts show it."""
-    return documents.dump(_ordered(value)).decode()
+    text = documents.dump(_ordered(value)).decode()
+    if isinstance(value, dict):  # Go writes documents so that they can stand in a page of HTML
+        text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return text
 
 
 _MAPS = frozenset({"annotations", "labels", "matchLabels", "nodeSelector"})
