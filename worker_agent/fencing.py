@@ -3,8 +3,8 @@
 
 Owns the one thing that an agent does before it has read its mailbox. When the lease was last renewed is not known after
 a restart, so fenced jobs are stopped unless a renewal succeeds soon. Other work is left running, as its policy says.
-Nobody stops anything while no agent runs, or while it cannot reach its own API server: for longer than lease and grace
-of that, `fenced` needs a deadline on the node.
+While its own API server is away the agent says that it cannot stop anything (`worker_agent.heartbeat`); while no agent
+runs, nobody does (ADR 0011).
 """
 
 from __future__ import annotations
