@@ -168,6 +168,8 @@ def _read(raw: bytes, media: str) -> JsonValue:
     except ValueError as error:
         problem = grammar.json_problem(raw.decode("utf-8", "replace")) or str(error)
         raise errors.bad_request(f"{prefix}{problem}") from error
+    if media != _JSON and isinstance(body, dict):
+        return body
     wanted: dict[type, str] = {dict: "map[string]interface {}"}
     if media == _JSON:
         wanted = {list: "[]handlers.jsonPatchOp", dict: "handlers.jsonPatchOp"}

@@ -234,6 +234,7 @@ class Writer:
             track(old, value)
         else:
             ownership.track(old, value, kind, manager=manager, subresource=subresource, now=occasion.now)
+        dry_run = options.dry_run(request)
         review = Review(
             kind=kind,
             operation="UPDATE",
@@ -243,12 +244,12 @@ class Writer:
             value=value,
             old=old,
             subresource=subresource,
-            dry_run=options.dry_run(request),
-            options=new_options("UpdateOptions", options.manager(request), dry_run=options.dry_run(request)),
+            dry_run=dry_run,
             warnings=request.warnings,
         )
         waits = self._admission.waits(kind, "UPDATE", subresource)
         if waits:
+            review.options = new_options("UpdateOptions", options.manager(request), dry_run=dry_run)
             await self._admission.mutate(review)
             value = self._after_mutation(review, kind)
             objects.carry(value, old)
@@ -265,7 +266,7 @@ class Writer:
             await self._admission.validate(review)
         if value == old:
             return old
-        if options.dry_run(request):
+        if dry_run:
             return value
         if self.removed is not None and _has_ended(value, kind):
             self.removed(kind, entry.key)

@@ -35,11 +35,10 @@ def apply_rules(value: JsonValue, kind: Node, path: str, causes: list[Cause], ol
     if isinstance(value, dict):
         before: JsonObject = old if isinstance(old, dict) else documents.EMPTY
         for name, entry in value.items():
-            field = kind.properties.get(name)
-            where = f"{path}.{name}" if path else name
-            if field is None:
-                field, where = kind.additional, f"{path}[{name}]"
+            named = kind.properties.get(name)
+            field = named or kind.additional
             if isinstance(field, Structural) and field.ruled:
+                where = f"{path}[{name}]" if named is None else f"{path}.{name}" if path else name
                 apply_rules(entry, field, where, causes, before.get(name, ABSENT))
     elif isinstance(value, list) and isinstance(kind.items, Structural) and kind.items.ruled:
         earlier = correlated(old, kind)
