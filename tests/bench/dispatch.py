@@ -2,7 +2,8 @@
 """How fast Jobs travel from the hub to running on a worker, on any federation.
 
 Owns one measurement: it creates Jobs on the hub, sees on each worker when the copy is created and when it runs, and
-counts the requests that the hub's API server answered meanwhile. The Jobs stay for who wants to look. It knows nothing
+counts what was written to each API server until the hub says that all Jobs are complete. The Jobs stay for who wants to
+look. It knows nothing
 of who dispatches, so that another implementation can be put under it:
 
     python -m tests.bench.dispatch --hub HUB.kubeconfig --worker W1.kubeconfig --worker W2.kubeconfig
@@ -14,11 +15,13 @@ Jobs are created as one burst.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import statistics
 import sys
 from collections import Counter
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time
@@ -31,6 +34,8 @@ from multikueue.api.resource import JOBS
 from multikueue.kube import credentials
 from multikueue.kube.client import KubeClient
 
+_WRITING = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
+_CLEANING_SECONDS = 3.0  # what is removed once the hub knows the end
 _PREFIX = f"bench-{int(time()):x}-"
 _REQUESTS = re.compile(r"^apiserver_request_total\{(?P<labels>[^}]*)\} (?P<count>\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -93,8 +98,8 @@ async def watch_worker(client: KubeClient, *, namespace: str, seen: Observed) ->
                 journey.running = monotonic()
 
 
-async def hub_requests(client: KubeClient) -> Counter[tuple[str, str]]:
-    """Requests answered by the hub's API server so far, by verb and resource."""
+async def requests_of(client: KubeClient) -> Counter[tuple[str, str]]:
+    """Requests that an API server has answered so far, by verb and resource."""
     text = (await client.request("GET", "/metrics")).body.decode()
     counted: Counter[tuple[str, str]] = Counter()
     for match in _REQUESTS.finditer(text):
@@ -111,27 +116,48 @@ def quantile(values: list[float], share: float) -> float:
 
 
 async def measure(options: argparse.Namespace) -> dict[str, object]:
-    """Create the Jobs, wait until all run, and report; fails after the deadline with what was seen."""
+    """Create the Jobs, wait until all have run, and report; after the deadline with what was seen."""
     seen = Observed()
-    async with KubeClient(credentials.load(options.hub)) as hub, anyio.create_task_group() as tasks:
-        for path in options.worker:
-            tasks.start_soon(_watch_path, path, options.namespace, seen)
+    async with AsyncExitStack() as stack:
+        hub, *workers = [
+            await stack.enter_async_context(KubeClient(credentials.load(path)))
+            for path in (options.hub, *options.worker)
+        ]
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        for client in workers:
+            tasks.start_soon(functools.partial(watch_worker, client, namespace=options.namespace, seen=seen))
         await anyio.sleep(1.0)  # the watches are up before the first Job
-        before = await hub_requests(hub)
+        before = [await requests_of(client) for client in (hub, *workers)]
         start = monotonic()
         await _create_all(hub, options, seen)
         created = monotonic()
         with anyio.move_on_after(options.deadline):
             while any(journey.running is None for journey in seen.journeys.values()):
                 await anyio.sleep(0.05)
-        after = await hub_requests(hub)
+            while await _complete(hub, options.namespace) < options.jobs:
+                await anyio.sleep(1.0)
+            await anyio.sleep(_CLEANING_SECONDS)
+        requests = [
+            await requests_of(client) - earlier for client, earlier in zip((hub, *workers), before, strict=True)
+        ]
         tasks.cancel_scope.cancel()
-    return report(seen, start=start, created=created, requests=after - before)
+    figures = speed(seen, start=start, created=created)
+    total = len(seen.journeys)
+    return {
+        **figures,
+        "hub_requests_per_job": _share(sum(requests[0].values()), total),
+        "hub": writes(requests[0], jobs=total),
+        "workers": writes(sum(requests[1:], Counter()), jobs=total),
+    }
 
 
-async def _watch_path(path: Path, namespace: str, seen: Observed) -> None:
-    async with KubeClient(credentials.load(path)) as client:
-        await watch_worker(client, namespace=namespace, seen=seen)
+async def _complete(hub: KubeClient, namespace: str) -> int:
+    """How many of our Jobs the hub says are complete."""
+    page = await hub.list_all(JOBS, namespace=namespace)
+    found = (orjson.loads(raw) for raw in page.items)
+    return sum(
+        job["metadata"]["name"].startswith(_PREFIX) and "completionTime" in (job.get("status") or {}) for job in found
+    )
 
 
 async def _create_all(hub: KubeClient, options: argparse.Namespace, seen: Observed) -> None:
@@ -151,16 +177,14 @@ async def _create_all(hub: KubeClient, options: argparse.Namespace, seen: Observ
             tasks.start_soon(create, f"{_PREFIX}{number:05}")
 
 
-def report(seen: Observed, *, start: float, created: float, requests: Counter[tuple[str, str]]) -> dict[str, object]:
-    """The figures: rate, quantiles in seconds, and hub requests per Job by verb and resource."""
+def speed(seen: Observed, *, start: float, created: float) -> dict[str, object]:
+    """The rate, and quantiles in seconds."""
     journeys = seen.journeys.values()
     copied = [journey.copied - journey.created for journey in journeys if journey.copied is not None]
     running = [journey.running - journey.created for journey in journeys if journey.running is not None]
-    total = len(seen.journeys)
     last = max((journey.running for journey in journeys if journey.running is not None), default=start)
-    writes = {key: count for key, count in requests.items() if key[0] in {"POST", "PUT", "PATCH", "APPLY", "DELETE"}}
     return {
-        "jobs": total,
+        "jobs": len(journeys),
         "running": len(running),
         "create_seconds": round(created - start, 2),
         "jobs_per_second": round(len(running) / (last - start), 2) if running else 0.0,
@@ -168,15 +192,25 @@ def report(seen: Observed, *, start: float, created: float, requests: Counter[tu
         "create_to_copy_p99": round(quantile(copied, 0.99), 3) if copied else None,
         "create_to_running_p50": round(statistics.median(running), 3) if running else None,
         "create_to_running_p99": round(quantile(running, 0.99), 3) if running else None,
-        "copies_per_job": round(sum(seen.copies.values()) / total, 2) if total else 0.0,
-        "hub_requests_per_job": round(sum(requests.values()) / total, 1) if total else 0.0,
-        "hub_writes_per_job": round(sum(writes.values()) / total, 1) if total else 0.0,
-        "hub_writes": {
-            f"{verb} {resource}": round(count / total, 2)
-            for (verb, resource), count in sorted(writes.items(), key=lambda item: -item[1])
-            if count >= total / 20
+        "copies_per_job": _share(sum(seen.copies.values()), len(journeys)),
+    }
+
+
+def writes(requests: Counter[tuple[str, str]], *, jobs: int) -> dict[str, object]:
+    """Writes per Job over its whole life: all of them, and those of a kind that a twentieth of the Jobs needs."""
+    found = {key: count for key, count in requests.items() if key[0] in _WRITING}
+    return {
+        "writes_per_job": _share(sum(found.values()), jobs),
+        "writes": {
+            f"{verb} {resource}": _share(count, jobs)
+            for (verb, resource), count in sorted(found.items(), key=lambda item: -item[1])
+            if count >= jobs / 20
         },
     }
+
+
+def _share(count: int, jobs: int) -> float:
+    return round(count / jobs, 2) if jobs else 0.0
 
 
 def main(arguments: list[str] | None = None) -> int:
