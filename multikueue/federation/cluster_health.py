@@ -19,7 +19,10 @@ from multikueue.federation.kubeconfigs import KubeconfigProblem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseFacts:
-    """The Lease of an agent; without a renew time no agent has come yet."""
+    """The Lease of an agent; without a renew time no agent has come yet.
+
+    With `cannot_stop` the agent is heard, and has said that its own API server does not answer.
+    """
 
     renewed: datetime | None = None
     duration: timedelta = timedelta(seconds=40)
@@ -95,9 +98,10 @@ def judge(facts: ClusterHealthFacts, now: datetime) -> ClusterHealth:
             lost_since=facts.created,
         )
     if facts.lease.silent_since(now) is not None:
+        why = ": it cannot reach its own API server" if facts.lease.cannot_stop else ""
         return ClusterHealth(
             reason=ClusterReason.CLIENT_CONNECTION_FAILED,
-            message=f"the agent has not renewed its lease since {renewed:%Y-%m-%dT%H:%M:%SZ}",
+            message=f"the agent has not renewed its lease since {renewed:%Y-%m-%dT%H:%M:%SZ}{why}",
             lost_since=renewed,
         )
     return ClusterHealth(

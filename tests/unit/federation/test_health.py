@@ -32,6 +32,11 @@ def test_a_lease_that_ran_out_is_lost_since_it_was_renewed_last() -> None:
     assert "2026-01-01T11:55:00Z" in health.message
 
 
+def test_a_lease_that_ran_out_because_the_agent_is_alone_says_so() -> None:
+    facts = ClusterHealthFacts(created=minutes_ago(60), lease=LeaseFacts(renewed=minutes_ago(5), cannot_stop=True))
+    assert cluster_health.judge(facts, NOW).message.endswith("11:55:00Z: it cannot reach its own API server")
+
+
 def test_an_agent_that_never_came_is_lost_since_the_cluster_was_made() -> None:
     health = cluster_health.judge(ClusterHealthFacts(created=minutes_ago(60)), NOW)
     assert (health.reason, health.lost_since) == (ClusterReason.CLIENT_CONNECTION_FAILED, minutes_ago(60))
