@@ -32,6 +32,7 @@ from worker_agent.hub import HubClient
 _log = logging.getLogger(__name__)
 
 _SENDERS: Final = 8
+_FIRST: Final = 1.5  # a job's own controller says only a second later that its pods are ready
 _LONGEST: Final = 4
 _BACKOFF: Final = Backoff(base=0.05, factor=2.0, cap=5.0, jitter=0.3)
 
@@ -92,11 +93,11 @@ class Outbox:
             self._controller.enqueue(name)
 
     def _pause(self, letter: _Letter) -> float:
-        """How long progress waits for more: a little at first, and longer the more of it there was."""
+        """How long progress waits for more: a little, as its end may follow at once, and longer the more there was."""
         if letter.sent_at is None:
-            return self._window  # a job's own controller says only a second later that its pods are ready
+            return self._window * _FIRST
         pause = self._window * min(1 << letter.progress, _LONGEST)
-        return max(0.0, letter.sent_at + pause - self._clock.monotonic())
+        return max(self._window, letter.sent_at + pause - self._clock.monotonic())
 
     def heed(self, obj: JsonObject) -> None:
         """Say the last word again when another has taken its place: a request of before that came twice, or late."""

@@ -111,6 +111,18 @@ async def test_news_does_not_wait_for_the_window() -> None:
         assert [status["phase"] for status in statuses(stub)] == ["Reserved", "Evicted"]
 
 
+async def test_what_comes_just_before_the_end_is_told_with_it() -> None:
+    async with outbox(fine) as (it, stub):
+        it.put("a", "u1", running(1), said=SAID)
+        await until(lambda: it.unsent == 0, what="that it runs is sent")
+        await anyio.sleep(2 * WINDOW)
+        it.put("a", "u1", running(0), said=SAID)
+        await anyio.sleep(WINDOW / 4)
+        it.put("a", "u1", Word(epoch=1, phase=Phase.FINISHED, job_uid="j"), said=SAID)
+        await until(lambda: it.unsent == 0, what="the end is sent")
+        assert [status["phase"] for status in statuses(stub)] == ["Running", "Finished"]
+
+
 async def test_a_hub_that_is_away_gets_the_newest_word_when_it_is_back() -> None:
     away = True
 
