@@ -24,6 +24,6 @@ A theme adds what chance would seldom bring together:
 | late words | what agents say comes twice, up to 15 s later, while work is stopped and sent again every few seconds |
 
 Not drawn: registration by token, a worker with a Kueue of its own, and a manager restored from a backup. A worker is
-without its agent, or its agent without it, for a minute at most: longer than lease and grace `fenced` takes a deadline
-on the node (`worker_agent/fencing.py`).
+without its agent, or its agent without it, for a minute at most in all, and for half of it while the hub hears nothing
+from there: longer than that `fenced` takes a deadline on the node (docs/adr/0011).
 """

@@ -7,14 +7,23 @@ by `Scenario.healed`, after which nothing goes wrong any more and everything has
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 from typing import Final
 
 _HORIZON: Final = 80.0
 _LONG_HORIZON: Final = 150.0  # for what needs somebody to be away for longer than a lease and its grace
+_LEASE: Final = 40.0
 _BESIDE_ITSELF: Final = 60.0
+"""How long, in all, an agent may be away or cannot reach its own API server, as long as the hub hears of it."""
+_BESIDE_ITSELF_AND_ALONE: Final = 30.0
+"""The same while the hub hears nothing, from nobody there, for longer than a lease.
+
+The agent has the grace of 60 s to stop its work, of which a pause between two attempts (13 s), a request that waits in
+vain (10 s), pods that take their time (3 s) and clocks that run 4 % apart need half.
+"""
 _POLICIES: Final = ("keep", "failover", "fenced")
 
 
@@ -139,7 +148,7 @@ def draw(seed: int) -> Scenario:
         workers=workers,
         pushed=pushed,
         jobs=jobs,
-        mishaps=tuple(sorted(drawn, key=lambda mishap: mishap.at)),
+        mishaps=tuple(_as_promised(sorted(drawn, key=lambda mishap: mishap.at), workers, pushed)),
         machines=machines,
     )
 
@@ -244,8 +253,23 @@ def _mishap(
             whom = (worker,)
         case _:
             whom = ()
-    if (what in (Trouble.CRASH, Trouble.SERVER_CRASH) and whom[0] in workers) or whom == (worker, worker):
-        # Who is dead, or cut off from his own API server, stops nothing: that takes a deadline on the node
-        # (worker_agent/fencing.py). What is promised is promised for less than lease and grace of it.
-        seconds = min(seconds, _BESIDE_ITSELF)
     return Mishap(at=at, seconds=seconds, what=what, whom=whom)
+
+
+def _as_promised(mishaps: list[Mishap], workers: tuple[str, ...], pushed: frozenset[str]) -> Iterator[Mishap]:
+    """The same, with no cluster beside itself for longer than is promised (docs/adr/0011).
+
+    Who is dead, or cut off from his own API server, stops nothing, and only the node could.
+    """
+    spent = dict.fromkeys(workers, 0.0)
+    for mishap in mishaps:
+        worker = mishap.whom[0] if mishap.whom and mishap.whom[0] in workers else ""
+        is_blind = mishap.what is Trouble.PARTITION and mishap.whom == (worker, worker)
+        if worker and (mishap.what in (Trouble.CRASH, Trouble.SERVER_CRASH) or is_blind):
+            away = (Trouble.PARTITION, _away(worker, pushed)), (Trouble.SERVER_CRASH, ("hub",))
+            cuts = [each for each in mishaps if (each.what, each.whom) in away and each.seconds > _LEASE]
+            is_cut = any(each.at < mishap.at + mishap.seconds and mishap.at < each.at + each.seconds for each in cuts)
+            bound = _BESIDE_ITSELF_AND_ALONE if is_cut else _BESIDE_ITSELF
+            mishap = replace(mishap, seconds=min(mishap.seconds, max(0.1, bound - spent[worker])))
+            spent[worker] += mishap.seconds
+        yield mishap
