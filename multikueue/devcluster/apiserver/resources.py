@@ -55,21 +55,19 @@ class ResourceType:
     storage_node: Node | None = None
     """What the storage version of a custom resource looks like, if that is another one."""
     prefix: bytes = b""
+    custom: bool = field(init=False)
+    """Whether it comes from a custom resource definition."""
 
     def __post_init__(self) -> None:
         self.list_kind = self.list_kind or f"{self.kind}List"
         self.storage_version = self.storage_version or self.version
         self.prefix = documents.prefix(self.kind, self.api_version)
+        self.custom = self.definition is not None
 
     @property
     def api_version(self) -> str:
         """What stands in `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def custom(self) -> bool:
-        """Whether it comes from a custom resource definition."""
-        return self.definition is not None
 
     @property
     def structural(self) -> Structural | None:

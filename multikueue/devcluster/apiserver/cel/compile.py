@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from operator import itemgetter
 from sys import intern
 from typing import Final, TypeAlias
 
@@ -24,6 +25,8 @@ Program: TypeAlias = Callable[[Variables], JsonValue]
 _NUMBER: Final = (int, float)
 _WHOLE: Final = frozenset({"self", "oldSelf"})
 """What is the same for all that is asked of one object."""
+_FAILURES: Final = (TypeError, AttributeError, KeyError, IndexError, ValueError, ZeroDivisionError)
+"""What the functions of the language raise when they are given what they do not take."""
 _NOT_BOOLEAN: Final = "no such overload: expected bool"
 _SHADOWED: Final = "#shadowed"
 """Among the known names where a macro's variable has taken the name of something else."""
@@ -44,6 +47,13 @@ class Expression:
         self.names = frozenset(used)
         """The variables that it uses."""
 
+    def holds(self, variables: Variables) -> bool:
+        """Whether it is true; `evaluate` tells why it is not."""
+        try:
+            return self._program(variables) is True
+        except (CelError, *_FAILURES):
+            return False
+
     def evaluate(self, variables: Variables) -> JsonValue:
         """Its value; what rules have in common is kept among the variables, under names that none can have.
 
@@ -53,7 +63,7 @@ class Expression:
             return self._program(variables)
         except CelError:
             raise
-        except (TypeError, AttributeError, KeyError, IndexError, ValueError, ZeroDivisionError) as error:
+        except _FAILURES as error:
             raise CelError(f"no such overload: {error}") from error
 
 
@@ -67,7 +77,7 @@ def _compile(tree: Tree, known: frozenset[str], used: set[str]) -> Program:
                     return lambda _: name
                 raise CelError(f"undeclared reference to '{name}' (in container '')")
             used.add(name)
-            return lambda variables: variables[name]
+            return itemgetter(name)
         case Field(operand, name, optional):
             if isinstance(operand, Name) and operand.name == "optional" and name == "none":
                 return lambda _: Optional(False)

@@ -31,7 +31,8 @@ def apply_rules(value: JsonValue, kind: Node, path: str, causes: list[Cause], ol
     if kind.rules:
         variables: JsonObject = {"self": value} if old is ABSENT else {"self": value, "oldSelf": old}
         for rule in kind.rules:
-            _apply_rule(rule, variables, kind, path, causes)
+            if rule.optional_old or not rule.expression.holds(variables):
+                _apply_rule(rule, variables, kind, path, causes)
     if isinstance(value, dict):
         before: JsonObject = old if isinstance(old, dict) else documents.EMPTY
         for name, entry in value.items():

@@ -18,9 +18,8 @@ from multikueue.devcluster.apiserver.schema import builtin
 from multikueue.devcluster.apiserver.schema.node import ABSENT, Node
 
 VARIABLES: Final = frozenset({"self", "oldSelf"})
-_ASKED_OF_STRINGS: Final = frozenset(
-    {"enum", "pattern", "format", "minLength", "allOf", "anyOf", "oneOf", "not", "x-kubernetes-int-or-string"}
-)
+_ASKED_OF_ANY: Final = frozenset({"enum", "allOf", "anyOf", "oneOf", "not", "x-kubernetes-int-or-string"})
+_ASKED_OF_STRINGS: Final = _ASKED_OF_ANY | {"pattern", "format", "minLength"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Rule:
 class Structural(Node):
     """A node of a structural schema."""
 
-    __slots__ = ("defaulted", "defaults", "embeds", "free", "right", "ruled", "rules")
+    __slots__ = ("defaulted", "defaults", "embeds", "free", "plain", "right", "ruled", "rules")
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,6 +52,8 @@ class Structural(Node):
         """This or something in here is an embedded object."""
         self.free = -1
         """How long a string may be here of which nothing else is asked; -1 when something is."""
+        self.plain = False
+        """Of an object itself nothing is asked but that it is one."""
         self.right: set[str] = set()
         """Short strings that have been found to be right here: the same few come again and again."""
         self.ruled = False
@@ -85,6 +86,7 @@ def read(schema: JsonObject, *, root: bool = False, path: str = "") -> Structura
         found.additional.preserve = True
     if isinstance(schema.get("items"), dict):
         found.items = read(schema["items"], path=f"{path}.items")
+    found.plain = found.type == "object" and _ASKED_OF_ANY.isdisjoint(schema)
     if found.type == "string" and _ASKED_OF_STRINGS.isdisjoint(schema):
         found.free = schema.get("maxLength", maxsize)
     found.rules = tuple(_rules(schema, path))

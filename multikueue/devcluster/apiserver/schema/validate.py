@@ -87,6 +87,9 @@ def _check(value: JsonValue, kind: Node, path: str, causes: list[Cause], old: Js
         if not kind.nullable and kind.type:
             causes.append(_wrong_type(path, kind.type, "null"))
         return
+    if type(value) is dict and isinstance(kind, Structural) and kind.plain:
+        _check_object(value, kind, path, causes, old)
+        return
     actual = type_of(value)
     wanted = kind.type
     source = kind.source

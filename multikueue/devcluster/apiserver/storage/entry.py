@@ -8,11 +8,13 @@ must not be written to, and encoded watch lines, which all watchers of one form 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from multikueue.devcluster.apiserver import documents
 from multikueue.devcluster.apiserver.documents import JsonObject
 
+_NO_LINES: Final[dict[object, bytes]] = {}
+"""What every event begins with; never written to."""
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
@@ -34,7 +36,7 @@ class Entry:
 class Event:
     """One change of one object: what it was and what it became."""
 
-    __slots__ = ("_lines", "_object", "_old", "entry", "key", "old", "version")
+    __slots__ = ("_last", "_lines", "_object", "_old", "entry", "key", "old", "version")
 
     def __init__(self, *, key: str, version: int, old: Entry | None, entry: Entry | None, last: bytes = b"") -> None:
         self.key = key
@@ -42,11 +44,10 @@ class Event:
         self.old = old
         self.entry = entry
         # A deletion carries the object as it was, with the resource version of the deletion itself.
-        self._lines: dict[object, bytes] = {}
+        self._last = last
+        self._lines: dict[object, bytes] = _NO_LINES
         self._object: JsonObject | None = None
         self._old: JsonObject | None = None
-        if last:
-            self._lines[_LAST] = last
 
     @property
     def type(self) -> EventType:
@@ -58,7 +59,7 @@ class Event:
     @property
     def raw(self) -> bytes:
         """The object after the change; at a deletion its last state."""
-        return self.entry.raw if self.entry is not None else self._lines[_LAST]
+        return self.entry.raw if self.entry is not None else self._last
 
     def value(self) -> JsonObject:
         """The object after the change, parsed once for all watchers; not to be written to."""
@@ -78,14 +79,10 @@ class Event:
         found = self._lines.get(key)
         if found is None:
             found = b'{"type":"' + type.encode() + b'","object":' + encode(self) + b"}\n"
-            self._lines[key] = found
+            self._lines = {**self._lines, key: found}
         return found
 
     def forget(self) -> None:
         """Drop what can be made again, when all who watch now have been told."""
         self._object = self._old = None
-        last = self._lines.get(_LAST)
-        self._lines = {} if last is None else {_LAST: last}
-
-
-_LAST = "last"
+        self._lines = _NO_LINES
