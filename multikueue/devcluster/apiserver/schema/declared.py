@@ -31,9 +31,9 @@ LARGEST: Final = 3 * 1024 * 1024
 _QUOTES: Final = 2
 _FORMATS: Final = {
     "byte": BYTES,
-    "duration": replace(DURATION, most=32, least=4),
-    "date": replace(TIMESTAMP, most=10, least=12),
-    "date-time": replace(TIMESTAMP, most=27, least=22),
+    "duration": replace(DURATION, most=32, least=3),
+    "date": replace(TIMESTAMP, most=17, least=12),
+    "date-time": replace(TIMESTAMP, most=32, least=21),
 }
 _RESERVED: Final = frozenset(
     {
@@ -77,7 +77,7 @@ def _object(schema: JsonObject, name: str, *, whole: bool) -> Type | None:
         if value is None:
             return None
         most = schema.get("maxProperties", (LARGEST - 2) // (value.least + 6))
-        return replace(map_of(replace(STRING, most=LARGEST - _QUOTES, least=2), value), most=max(most, 0), least=2)
+        return replace(map_of(STRING, value), most=max(most, 0), least=2)
     properties: JsonObject = dict(schema.get("properties") or {})
     if whole:
         text: JsonObject = {"type": "string"}
