@@ -203,7 +203,7 @@ class Manager:
                     tasks.start_soon(installer.run, name="webhook-installer")
                     await installer.installed.wait()
                 await self.caches.synced()
-                for name, part in self._parts(context):
+                for name, part in await self._parts(context):
                     tasks.start_soon(part, name=name)
                 if self._dispatch is not None:
                     tasks.start_soon(self._dispatch(context).run, name="dispatch")
@@ -218,7 +218,7 @@ class Manager:
             if self._elects:
                 self.metrics.role = FOLLOWER
 
-    def _parts(self, context: ManagerContext) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+    async def _parts(self, context: ManagerContext) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
         """Engine, scheduler loop and reconcilers, attached to the caches in the order in which they must hear."""
         queues = QueueReconcilers(context, engine=lambda: scheduler.engine)
         scheduler = Scheduler(context, settings=self._settings, touched=queues.touched)
@@ -240,7 +240,7 @@ class Manager:
             )
             for integration in self._registry
         ]
-        scheduler.attach()
+        await scheduler.attach()
         queues.attach()
         workloads.attach()
         for job in jobs:

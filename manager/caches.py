@@ -215,6 +215,10 @@ class Caches:
         """Tell `handler` of each change of that kind until leadership ends, beginning with what is there."""
         self.view(resource).subscribe(handler)
 
+    async def replay(self, resource: Resource, handler: Handler) -> None:
+        """As `subscribe`, giving way to others while many objects are told of."""
+        await self.view(resource).replay(handler)
+
     def unsubscribe_all(self) -> None:
         """End all subscriptions."""
         for view in self._views.values():

@@ -77,59 +77,62 @@ class Scheduler:
         self._places: dict[Key, tuple[str, Key]] = {}
         self._targets: dict[Key, str] = {}
 
-    def attach(self) -> None:
-        """Fill the engine from the caches and follow them from here on; the world comes before the workloads."""
-        subscribe = self._context.caches.subscribe
+    async def attach(self) -> None:
+        """Fill the engine from the caches and follow them from here on; the world comes before the workloads.
+
+        Ten thousand workloads take seconds, in which the lease of the leader is to be renewed.
+        """
+        replay = self._context.caches.replay
         engine = self.engine
 
-        def world(
+        async def world(
             resource: Resource,
             upsert: Callable[[JsonObject, datetime], None],
             delete: Callable[[Key, datetime], None],
         ) -> None:
-            subscribe(resource, lambda change: self._feed(resource, change, upsert, delete))
+            await replay(resource, lambda change: self._feed(resource, change, upsert, delete))
 
-        world(
+        await world(
             NAMESPACES,
             lambda obj, now: engine.upsert_namespace(intake.namespace(obj), now),
             lambda key, now: engine.delete_namespace(key.name, now),
         )
-        world(
+        await world(
             LIMIT_RANGES,
             lambda obj, now: engine.upsert_limit_range(intake.limit_range(obj), now),
             engine.delete_limit_range,
         )
-        world(
+        await world(
             RUNTIME_CLASSES,
             lambda obj, now: engine.upsert_runtime_class(intake.runtime_class(obj), now),
             lambda key, now: engine.delete_runtime_class(key.name, now),
         )
-        world(
+        await world(
             RESOURCE_FLAVORS,
             lambda obj, now: engine.upsert_flavor(intake.flavor(obj), now),
             lambda key, now: engine.delete_flavor(key.name, now),
         )
-        world(
+        await world(
             ADMISSION_CHECKS,
             lambda obj, now: engine.upsert_admission_check(intake.admission_check(obj), now),
             lambda key, now: engine.delete_admission_check(key.name, now),
         )
-        world(
+        await world(
             COHORTS,
             lambda obj, now: engine.upsert_cohort(intake.cohort(obj), now),
             lambda key, now: engine.delete_cohort(key.name, now),
         )
-        world(
+        await world(
             CLUSTER_QUEUES,
             lambda obj, now: engine.upsert_cluster_queue(intake.cluster_queue(obj), now),
             lambda key, now: engine.delete_cluster_queue(key.name, now),
         )
-        world(
+        await world(
             LOCAL_QUEUES,
             lambda obj, now: engine.upsert_local_queue(intake.local_queue(obj), now),
             engine.delete_local_queue,
         )
-        world(
+        await world(
             WORKLOADS,
             lambda obj, now: engine.upsert_workload(intake.workload(obj, self._shapes), now),
             engine.delete_workload,

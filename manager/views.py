@@ -3,14 +3,17 @@
 
 Owns the overlay that keeps a reconciler from acting on an object older than its own last write, and the fan-out of
 changes to those who subscribed. Promises that a subscriber sees each version of an object at most once and never an
-older one after a newer one; that a subscription replays what is there; and that an overlay entry goes as soon as the
-cache has caught up. Reads are cheap: an object is parsed when it is asked for.
+older one after a newer one; that a subscription replays what is there; that an overlay entry goes as soon as the
+cache has caught up; and that no late answer brings back what was deleted. Reads are cheap: an object is parsed when it
+is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Final
+
+import anyio.lowlevel
 
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import JOBS, KUEUE_GROUP, OWN_GROUP, Resource
@@ -24,7 +27,9 @@ from multikueue.kube.store import Row, Store
 Handler = Callable[[Change], None]
 
 _GROUPS_WITH_SPEC: Final = frozenset({KUEUE_GROUP, OWN_GROUP, JOBS.group})
+_BATCH: Final = 50  # objects that are told of in one turn of the event loop: some 20 ms of the engine
 _OVERLAY_SECONDS: Final = 60.0  # an object that was deleted in the gap of a relist would otherwise be seen for ever
+_LATE_SECONDS: Final = 120.0  # longer than any answer takes
 
 
 class View:
@@ -36,6 +41,8 @@ class View:
         self._clock = clock
         self._own = self.store.like()
         self._own_until: dict[Key, float] = {}
+        self._deleted: dict[str, float] = {}
+        """Until when an answer may still tell of an object that is gone, by its uid; the oldest first."""
         self._handlers: list[Handler] = []
 
     def follow(self, informer: Informer) -> None:
@@ -51,6 +58,29 @@ class View:
         for row in self.rows():
             handler(Change(watch.ADDED, row.key, None, row))
 
+    async def replay(self, handler: Handler) -> None:
+        """As `subscribe`, but others get a turn in between: a handler that thinks may need seconds for all of them.
+
+        What changes before its turn is told as it is then; what goes before its turn is not told of.
+        """
+        waiting = dict.fromkeys(row.key for row in self.rows())
+
+        def tell(change: Change) -> None:
+            if change.key not in waiting:
+                handler(change)
+                return
+            del waiting[change.key]
+            if change.new is not None:
+                handler(Change(watch.ADDED, change.key, None, change.new))
+
+        self._handlers.append(tell)
+        for number, key in enumerate(tuple(waiting), 1):
+            row = self.get(key) if key in waiting else None
+            if row is not None:
+                tell(Change(watch.ADDED, key, None, row))
+            if number % _BATCH == 0:
+                await anyio.lowlevel.checkpoint()
+
     def unsubscribe_all(self) -> None:
         """Nobody is told any more; the cache goes on."""
         self._handlers.clear()
@@ -58,12 +88,26 @@ class View:
     def observe(self, raw: bytes) -> None:
         """Take in what the server answered to a write of ours."""
         row = read_row(raw)
+        if row.uid in self._deleted:
+            return
         old = self.get(row.key)
         if old is not None and old.uid == row.uid and not _newer(row, old):
             return
         self._own.put(row)
         self._own_until[row.key] = self._clock.monotonic() + _OVERLAY_SECONDS
         self._tell(Change(watch.ADDED if old is None else watch.MODIFIED, row.key, old, row))
+
+    def gone(self, key: Key) -> None:
+        """Take in that the server has no such object: what we wrote of it is not to be seen any more."""
+        own = self._own.get(key)
+        if own is None:
+            return
+        self._forget(key)
+        cached = self.store.get(key)
+        if cached is None:
+            self._tell(Change(watch.DELETED, key, own, None))
+        elif cached.uid != own.uid:
+            self._tell(Change(watch.MODIFIED, key, own, cached))
 
     def get(self, key: Key) -> Row | None:
         """The newest row known."""
@@ -114,6 +158,8 @@ class View:
                 yield self.parse(row)
 
     def _changed(self, change: Change) -> None:
+        if change.old is not None and (change.new is None or change.new.uid != change.old.uid):
+            self._bury(change.old.uid)
         row = self._own.get(change.key)
         if row is None:
             self._tell(change)
@@ -131,6 +177,15 @@ class View:
         else:
             self._forget(change.key)
             self._tell(Change(watch.MODIFIED, change.key, row, change.new))
+
+    def _bury(self, uid: str) -> None:
+        now = self._clock.monotonic()
+        while self._deleted:
+            oldest = next(iter(self._deleted))
+            if self._deleted[oldest] >= now:
+                break
+            del self._deleted[oldest]
+        self._deleted.setdefault(uid, now + _LATE_SECONDS)
 
     def _forget(self, key: Key) -> None:
         self._own.remove(key)

@@ -241,6 +241,7 @@ class StatusWriter:
                     subresource="status",
                 )
             except NotFound:
+                self._workloads.gone(key)
                 return None
             except Conflict:
                 if attempt == _ATTEMPTS - 1:
@@ -283,6 +284,7 @@ class StatusWriter:
         try:
             answer = await self._client.get(WORKLOADS, key.name, namespace=key.namespace)
         except NotFound:
+            self._workloads.gone(key)
             return None
         self._workloads.observe(answer)
         return _decoded(answer)

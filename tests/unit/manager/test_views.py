@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import anyio
+import anyio.lowlevel
 import orjson
 import pytest
 
@@ -13,6 +15,8 @@ from multikueue.core.keys import Key
 from multikueue.kube.header import read_row
 from multikueue.kube.informer import Change
 from multikueue.kube.store import Row, Store
+
+pytestmark = pytest.mark.anyio
 
 KEY = Key("ns", "w")
 
@@ -40,12 +44,12 @@ class Feed:
     def comes(self, version: int, *, uid: str = "u") -> None:
         row = read_row(raw(version, uid=uid))
         old = self.store.put(row)
-        self._tell(Change("ADDED" if old is None else "MODIFIED", KEY, old, row))
+        self.tell(Change("ADDED" if old is None else "MODIFIED", KEY, old, row))
 
     def goes(self) -> None:
-        self._tell(Change("DELETED", KEY, self.store.remove(KEY), None))
+        self.tell(Change("DELETED", KEY, self.store.remove(KEY), None))
 
-    def _tell(self, change: Change) -> None:
+    def tell(self, change: Change) -> None:
         for handler in self.handlers:
             assert callable(handler)
             handler(change)
@@ -131,6 +135,67 @@ def test_an_index_finds_what_we_wrote_before_the_cache_has_it(feed: Feed) -> Non
     assert feed.view.indexed("uid", "u") == ()
 
 
+def test_an_answer_that_comes_after_the_deletion_does_not_bring_the_object_back(feed: Feed) -> None:
+    feed.comes(1)
+    feed.goes()
+    feed.view.observe(raw(2))
+    assert feed.version is None
+    assert feed.told == [("ADDED", "1"), ("DELETED", "1")]
+    feed.view.observe(raw(3, uid="another"))
+    assert feed.version == "3", "one of that name that was made since is another"
+
+
+def test_what_the_server_does_not_have_is_told_to_be_gone_although_the_cache_never_knew_it(feed: Feed) -> None:
+    feed.view.observe(raw(2))
+    feed.view.gone(KEY)
+    assert feed.version is None
+    assert feed.told == [("ADDED", "2"), ("DELETED", "2")]
+    feed.view.gone(KEY)
+    assert len(feed.told) == 2
+
+
+def test_what_is_gone_gives_way_to_what_the_cache_has_of_that_name(feed: Feed) -> None:
+    feed.comes(1, uid="first")
+    feed.view.observe(raw(2, uid="second"))
+    feed.view.gone(KEY)
+    assert feed.told[-1] == ("MODIFIED", "1")
+
+
 def test_an_index_of_a_kind_that_is_not_installed_is_empty() -> None:
     view = View(WORKLOADS, clock=ManualClock())
     assert view.indexed("uid", "u") == ()
+
+
+async def test_a_replay_gives_way_and_tells_what_changes_meanwhile_once_and_in_time() -> None:
+    feed = Feed()
+    names = [f"w{number:03}" for number in range(200)]
+
+    def row(name: str, version: int) -> Row:
+        metadata = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": str(version)}
+        return read_row(orjson.dumps({"metadata": metadata}))
+
+    def comes(name: str, version: int) -> None:
+        new = row(name, version)
+        feed.tell(Change("MODIFIED", new.key, feed.store.put(new), new))
+
+    for name in names:
+        feed.store.put(row(name, 1))
+    told: list[tuple[str, str, str]] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(feed.view.replay, lambda change: told.append((change.type, change.key.name, _version(change))))
+        await anyio.lowlevel.checkpoint()
+        assert 0 < len(told) < len(names), "others had a turn"
+        comes("w000", 2)  # told of before
+        comes("w199", 2)  # not yet
+        gone = Key("ns", "w198")
+        feed.tell(Change("DELETED", gone, feed.store.remove(gone), None))
+    assert ("MODIFIED", "w000", "2") in told
+    assert [each for each in told if each[1] == "w199"] == [("ADDED", "w199", "2")]
+    assert not [each for each in told if each[1] == "w198"]
+    assert len(told) == len(names)
+    comes("w199", 3)
+    assert told[-1] == ("MODIFIED", "w199", "3")
+
+
+def _version(change: Change) -> str:
+    return change.row.resource_version
