@@ -15,6 +15,7 @@ from multikueue.devcluster.apiserver import documents
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.kinds.batch import selector_text
 from multikueue.devcluster.apiserver.kinds.behaviour import age
+from multikueue.devcluster.apiserver.words import span
 
 Row: TypeAlias = Callable[[JsonObject, datetime], list[JsonValue]]
 _HOSTS: Final = 3
@@ -122,6 +123,26 @@ def storage_class(value: JsonObject, now: datetime) -> list[JsonValue]:
     ]
 
 
+def certificate_request(value: JsonObject, now: datetime) -> list[JsonValue]:
+    """Name, Age, SignerName, Requestor, RequestedDuration, Condition."""
+    spec, status = documents.child(value, "spec"), documents.child(value, "status")
+    seconds = spec.get("expirationSeconds")
+    given = [entry.get("type") for entry in documents.items(status, "conditions")]
+    shown = next((mark for mark in ("Denied", "Approved") if mark in given), "Pending")
+    if "Failed" in given:
+        shown += ",Failed"
+    if status.get("certificate"):
+        shown += ",Issued"
+    return [
+        _name(value),
+        age(value, now),
+        spec.get("signerName") or "<none>",
+        spec.get("username", ""),
+        "<none>" if seconds is None else span(seconds),
+        shown,
+    ]
+
+
 def aged(value: JsonObject, now: datetime) -> list[JsonValue]:
     """Name, Age."""
     return [_name(value), age(value, now)]
@@ -132,6 +153,7 @@ ROWS: Final[Mapping[tuple[str, str], Row]] = {
     ("networking.k8s.io", "ingresses"): ingress,
     ("networking.k8s.io", "ingressclasses"): ingress_class,
     ("networking.k8s.io", "networkpolicies"): network_policy,
+    ("certificates.k8s.io", "certificatesigningrequests"): certificate_request,
     ("autoscaling", "horizontalpodautoscalers"): autoscaler,
     ("node.k8s.io", "runtimeclasses"): runtime_class,
     ("storage.k8s.io", "storageclasses"): storage_class,

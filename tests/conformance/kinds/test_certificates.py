@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from multikueue.devcluster.pki import Authority
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases, Side
 
@@ -38,6 +39,11 @@ def _pem() -> str:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "somebody")])
     signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
     return base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
+
+
+@cache
+def _certificate() -> str:
+    return base64.b64encode(Authority.create("somebody").certificate).decode()
 
 
 def _request(**spec: object) -> Document:
@@ -126,6 +132,30 @@ async def _failed(side: Side) -> None:
 async def _untrue(side: Side) -> None:
     await _made(side)
     await side.patch("merge", f"{ONE}/approval", {"status": {"conditions": [_condition("Approved", "False")]}})
+
+
+@CASES.case("what became of a request is shown in its row")
+async def _shown(side: Side) -> None:
+    accept = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+    await side.post(REQUESTS, _request(expirationSeconds=5400), headers=SOMEBODY)
+    await side.get(ONE, headers=accept)
+    await side.patch("merge", f"{ONE}/approval", {"status": {"conditions": [_condition("Approved")]}})
+    await side.get(ONE, headers=accept)
+    await side.patch("merge", f"{ONE}/status", {"status": {"certificate": _certificate()}})
+    await side.get(ONE, headers=accept)
+    both = [_condition("Approved"), _condition("Failed")]
+    await side.patch("merge", f"{ONE}/status", {"status": {"conditions": both}})
+    await side.get(ONE, headers=accept)
+
+
+@CASES.case("a denied request that has failed is shown as both")
+async def _denied(side: Side) -> None:
+    await _made(side)
+    await side.patch("merge", f"{ONE}/approval", {"status": {"conditions": [_condition("Denied")]}})
+    both = [_condition("Failed"), _condition("Denied")]
+    await side.patch("merge", f"{ONE}/status", {"status": {"conditions": both}})
+    accept = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+    await side.get(ONE, headers=accept)
 
 
 @pytest.mark.parametrize("case", CASES.params())
