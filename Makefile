@@ -29,7 +29,7 @@ conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it a
 	@$(BIN)/mkctl binaries --optional
 	@$(PYTEST) -n $(JOBS) --dist loadgroup -m conformance tests
 
-faults: $(STAMP) ## 300 Jobs in flight while each process is killed, frozen or cut off; a quarter of an hour
+faults: $(STAMP) ## 300 Jobs in flight while each process is killed, frozen or cut off; twenty minutes, MK_FAULTS_JOBS=40 for fewer
 	@$(BIN)/mkctl binaries --optional
 	@$(PYTEST) -m faults -s tests/e2e
 
