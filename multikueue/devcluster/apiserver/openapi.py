@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Final
 
-from multikueue.devcluster.apiserver import documents, errors, openapi_binary
+from multikueue.devcluster.apiserver import documents, errors, openapi_binary, openapi_paths
 from multikueue.devcluster.apiserver.aggregation.aggregator import Aggregator
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.requests import Answer, Request
@@ -20,14 +20,17 @@ from multikueue.devcluster.apiserver.resources import Registry, ResourceType
 from multikueue.devcluster.apiserver.schema import builtin
 
 _PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-_SCHEMAS: Final = "#/components/schemas/"
-_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
+_SCHEMAS: Final = openapi_paths.SCHEMAS
+_META: Final = openapi_paths.META
 _PATCHES: Final = (
     "application/apply-patch+yaml",
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
 )
+_NEEDED: Final = ("DeleteOptions", "Status", "APIResourceList", "WatchEvent")
+_NEEDED_BY_CUSTOM: Final = ("DeleteOptions", "Status", "Patch")
+_CONVENTIONS: Final = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 _PARAMETERS: Final = {
     "dryRun": "When present, indicates that modifications should not be persisted.",
     "fieldManager": "The name of the actor or entity that is making these changes.",
@@ -85,8 +88,11 @@ class OpenApi:
         paths: JsonObject = {}
         for kind in self._registry.types(group, version):
             name = self._add(schemas, kind)
-            paths.update(_paths(kind, name))
-        for name in ("DeleteOptions", "Status", "APIResourceList", "WatchEvent"):
+            paths.update(openapi_paths.paths(kind, name) if kind.custom else _paths(kind, name))
+            if kind.custom and "scale" in kind.subresources:
+                _close(openapi_paths.SCALE, schemas)
+        needed = _NEEDED if group in self._registry.builtin_groups else _NEEDED_BY_CUSTOM
+        for name in needed:
             _close(f"{_META}{name}", schemas)
         return {
             "openapi": "3.0.0",
@@ -135,14 +141,23 @@ class OpenApi:
         _close(f"{_META}ObjectMeta", schemas)
         _close(f"{_META}ListMeta", schemas)
         schemas[f"{name}List"] = {
+            "description": f"{kind.list_kind} is a list of {kind.kind}",
             "type": "object",
             "required": ["items"],
             "properties": {
                 **_TYPE_FIELDS,
-                "items": {"type": "array", "items": {"allOf": [{"$ref": f"{_SCHEMAS}{name}"}], "default": {}}},
-                "metadata": {"allOf": [{"$ref": f"{_SCHEMAS}{_META}ListMeta"}]},
+                "items": {
+                    "description": f"List of {kind.plural}. More info: {_CONVENTIONS}",
+                    "type": "array",
+                    "items": {"$ref": f"{_SCHEMAS}{name}"},
+                },
+                "metadata": {
+                    "description": f"Standard list metadata. More info: {_CONVENTIONS}#types-kinds",
+                    "allOf": [{"$ref": f"{_SCHEMAS}{_META}ListMeta"}],
+                },
             },
             "x-kubernetes-group-version-kind": [{"group": kind.group, "version": kind.version, "kind": kind.list_kind}],
+            **_selectable(kind),
         }
         return name
 
@@ -159,7 +174,13 @@ def _custom(kind: ResourceType) -> JsonObject:
     found = {key: entry for key, entry in source.items() if key != "properties"}
     found["properties"] = properties
     found["x-kubernetes-group-version-kind"] = [{"group": kind.group, "version": kind.version, "kind": kind.kind}]
-    return found
+    return {**found, **_selectable(kind)}
+
+
+def _selectable(kind: ResourceType) -> JsonObject:
+    """The fields that a definition lets selectors ask for."""
+    paths = [entry["jsonPath"].lstrip(".") for entry in documents.items(kind.version_entry, "selectableFields")]
+    return {"x-kubernetes-selectable-fields": [{"fieldPath": path} for path in paths]} if paths else {}
 
 
 def _public(schema: JsonValue) -> JsonValue:
@@ -168,7 +189,10 @@ def _public(schema: JsonValue) -> JsonValue:
         if schema.get("x-kubernetes-preserve-unknown-fields") and not schema.get("properties"):
             # A client must not take the absence of properties for a ban on them.
             return {key: _public(entry) for key, entry in schema.items() if key not in ("properties", "items")}
-        return {key: _public(entry) for key, entry in schema.items()}
+        found = {key: _public(entry) for key, entry in schema.items()}
+        if schema.get("x-kubernetes-int-or-string") is True and "anyOf" not in schema:
+            found["anyOf"] = [{"type": "integer"}, {"type": "string"}]
+        return found
     if isinstance(schema, list):
         return [_public(entry) for entry in schema]
     return schema
