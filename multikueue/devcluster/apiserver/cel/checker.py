@@ -57,6 +57,7 @@ _MACROS: Final[Mapping[str, tuple[int, ...]]] = {
     "exists_one": (2, 3),
     "filter": (2,),
     "map": (2, 3),
+    "sortBy": (2,),
     "transformList": (3, 4),
     "transformMap": (3, 4),
     "transformMapEntry": (3, 4),
@@ -87,8 +88,9 @@ def check(text: str, variables: Mapping[str, Type]) -> Checked:
         raise CelError("\n".join(lines)) from error
     checker = _Checker()
     type = checker.check(tree, variables)
-    if checker.wrong:
-        lines = [syntax.located(text, at, message) for at, message in sorted(dict.fromkeys(checker.wrong))]
+    wrong = checker.wrong or checker.late
+    if wrong:
+        lines = [syntax.located(text, at, message) for at, message in sorted(dict.fromkeys(wrong))]
         raise CelError("\n".join(lines))
     types = {key: checker.settled(kind) for key, kind in checker.types.items()}
     return Checked(tree, checker.settled(type), types, frozenset(checker.names))
@@ -105,6 +107,10 @@ def binders(tree: Call) -> int:
 class _Checker:
     def __init__(self) -> None:
         self.wrong: list[tuple[int, str]] = []
+        self.late: list[tuple[int, str]] = []
+        """What is only looked at when nothing is wrong with the types."""
+        self._mixing = 0
+        """How many calls are around that take lists of anything."""
         self.types: dict[int, Type] = {}
         self.names: set[str] = set()
         self._bindings: Bindings = {}
@@ -180,7 +186,9 @@ class _Checker:
             return self._macro(tree, scope)
         if name in _OPTIONAL_MACROS and target is not None and len(arguments) == 2:
             return self._optional_macro(tree, target, scope)
+        self._mixing += name == "format"
         kinds = [self.check(argument, scope) for argument in arguments]
+        self._mixing -= name == "format"
         if target is None:
             if name in ("&&", "||"):
                 for argument, kind in zip(arguments, kinds, strict=True):
@@ -242,6 +250,8 @@ class _Checker:
             case "exists_one":
                 self._resolve("_?_:_", at, [last, INT, INT], is_method=False)
                 return BOOL
+            case "sortBy":
+                return list_of(scope[names[0]])
             case "filter":
                 made = list_of(scope[names[0]])
                 return self._resolve("_?_:_", at, [last, made, made], is_method=False)
@@ -266,30 +276,29 @@ class _Checker:
 
     def _resolve(self, name: str, at: int, given: list[Type], *, is_method: bool) -> Type:
         """What calling a function by its name gives."""
-        forms = signatures().get(name)
+        forms, before = signatures().get(name), self._bindings
         if forms is None:
             return self._fault(at, f"undeclared reference to '{name}' (in container '')")
-        result: Type | None = None
-        for form in forms:
-            if form.is_method is is_method and len(form.parameters) == len(given):
-                found = self._tried(form, given)
-                if found is not None:
-                    result = found if result is None or result == found else DYN
-        if result is not None:
-            return result
+        fitting = [form for form in forms if form.is_method is is_method and len(form.parameters) == len(given)]
+        tried = [found for found in (self._tried(form, given) for form in fitting) if found is not None]
+        if tried:
+            result, self._bindings = tried[0]
+            if all(other == result for other, _ in tried[1:]):
+                return result
+            self._bindings = before
+            return DYN
         shown = [str(self.settled(kind)) for kind in given]
         receiver = f"{shown.pop(0)}." if is_method else ""
         text = f"found no matching overload for '{name}' applied to '{receiver}({', '.join(shown)})'"
         return self._fault(at, text)
 
-    def _tried(self, form: Signature, given: list[Type]) -> Type | None:
+    def _tried(self, form: Signature, given: list[Type]) -> tuple[Type, Bindings] | None:
         self._fresh += 1
         wanted = [renamed(kind, self._fresh) for kind in form.parameters]
         bindings = dict(self._bindings)
         if not all_fit(given, wanted, bindings):
             return None
-        self._bindings = bindings
-        return resolved(renamed(form.result, self._fresh), bindings)
+        return resolved(renamed(form.result, self._fresh), bindings), bindings
 
     def _entry(self, item: Tree, scope: Mapping[str, Type]) -> Type:
         if isinstance(item, Call) and item.function == "?" and item.target is None:
@@ -304,13 +313,17 @@ class _Checker:
         return kind if kind.name in ("dyn", "!error!") else self._mismatch(tree.at, optional_of(kind), kind)
 
     def _join(self, items: Iterable[tuple[Tree, Type]]) -> Type:
-        """The one type that all of them have; the first tells, and anything will do when there is none."""
+        """The one type that all of them have; anything will do when there is none, which most lists may not be."""
         self._fresh += 1
-        joined = Type(f"J{self._fresh}")
+        first = joined = Type(f"J{self._fresh}")
         for tree, kind in items:
             if self.settled(kind) == DYN:
+                first = joined = DYN
+            elif not fits(kind, first, self._bindings):
                 joined = DYN
-            self._expect(tree.at, joined, kind)
+                if not self._mixing:
+                    text = f"expected type '{self.settled(first)}' but found '{self.settled(kind)}'"
+                    self.late.append((tree.at, text))
         return resolved(joined, self._bindings)
 
     def _expect(self, at: int, wanted: Type, given: Type) -> None:
@@ -330,7 +343,7 @@ class _Checker:
         try:
             judge(arguments[0].value)
         except CelError:
-            self._fault(arguments[0].at, f"invalid {name} argument")
+            self.late.append((arguments[0].at, f"invalid {name} argument"))
 
     def _fault(self, at: int, message: str) -> Type:
         self.wrong.append((at, message))

@@ -11,24 +11,24 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from operator import itemgetter
 from sys import intern
-from typing import Final, TypeAlias
+from typing import Final
 
 from multikueue.core.quantity import Quantity
-from multikueue.devcluster.apiserver.cel import syntax
-from multikueue.devcluster.apiserver.cel.functions import FUNCTIONS, METHODS, TYPES, Optional
+from multikueue.devcluster.apiserver.cel import loops, syntax
+from multikueue.devcluster.apiserver.cel.functions import FUNCTIONS, METHODS, TYPES
 from multikueue.devcluster.apiserver.cel.libraries import LIBRARIES
 from multikueue.devcluster.apiserver.cel.syntax import Call, CelError, Field, Index, ListOf, Literal, MapOf, Name, Tree
+from multikueue.devcluster.apiserver.cel.values import Optional, Program, Variables
 from multikueue.devcluster.apiserver.documents import JsonValue
 
-Variables: TypeAlias = dict[str, JsonValue]
-Program: TypeAlias = Callable[[Variables], JsonValue]
+_BIGGEST: Final = 2**63 - 1
 _NUMBER: Final = (int, float)
 _WHOLE: Final = frozenset({"self", "oldSelf"})
 """What is the same for all that is asked of one object."""
 _FAILURES: Final = (TypeError, AttributeError, KeyError, IndexError, ValueError, ZeroDivisionError)
 """What the functions of the language raise when they are given what they do not take."""
 _NOT_BOOLEAN: Final = "no such overload: expected bool"
-_SHADOWED: Final = "#shadowed"
+_SHADOWED: Final = loops.SHADOWED
 """Among the known names where a macro's variable has taken the name of something else."""
 _MACROS: Final = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
 
@@ -78,6 +78,8 @@ def _compile(tree: Tree, known: frozenset[str], used: set[str]) -> Program:
                 raise CelError(f"undeclared reference to '{name}' (in container '')")
             used.add(name)
             return itemgetter(name)
+        case Field(Field(Name("google"), "protobuf"), "Timestamp" | "Duration" as name):
+            return lambda _: f"google.protobuf.{name}"
         case Field(operand, name, optional):
             if isinstance(operand, Name) and operand.name == "optional" and name == "none":
                 return lambda _: Optional(False)
@@ -86,6 +88,8 @@ def _compile(tree: Tree, known: frozenset[str], used: set[str]) -> Program:
             return program if path is None else _followed(*path, program)
         case Index(operand, index, optional):
             return _index(_compile(operand, known, used), _compile(index, known, used), optional=optional)
+        case ListOf() | MapOf() if loops.has_gaps(tree):
+            return loops.with_gaps(tree, lambda part: _compile(part, known, used))
         case ListOf(items):
             programs = [_compile(item, known, used) for item in items]
             return lambda variables: [program(variables) for program in programs]
@@ -205,9 +209,8 @@ def _call(tree: Call, known: frozenset[str], used: set[str]) -> Program:
             (one,) = programs
             return lambda variables: function(one(variables))
         return lambda variables: function(*(program(variables) for program in programs))
-    if isinstance(target, Name) and target.name == "optional" and name in ("of", "none", "ofNonZeroValue"):
-        inner = [_compile(argument, known, used) for argument in arguments]
-        return (lambda variables: Optional(True, inner[0](variables))) if inner else (lambda _: Optional(False))
+    if loops.is_loop(tree):
+        return loops.loop(tree, known, used, _compile)
     if name in _MACROS and arguments and isinstance(arguments[0], Name):
         return _macro(name, target, arguments, known, used)
     if isinstance(target, Name) and target.name not in known and (target.name, name) in LIBRARIES:
@@ -418,6 +421,12 @@ def _less_equal(left: JsonValue, right: JsonValue) -> bool:
     return bool(left <= right)
 
 
+def _in_range(value: JsonValue) -> JsonValue:
+    if type(value) is int and not -_BIGGEST - 1 <= value <= _BIGGEST:
+        raise CelError("integer overflow")
+    return value
+
+
 def _divide(left: JsonValue, right: JsonValue) -> JsonValue:
     if isinstance(left, int) and isinstance(right, int):
         if right == 0:
@@ -448,9 +457,9 @@ _OPERATORS: Final[dict[str, Callable[..., JsonValue]]] = {
     "<=": _less_equal,
     ">": lambda left, right: _less(right, left),
     ">=": lambda left, right: _less_equal(right, left),
-    "+": lambda left, right: left + right,
-    "-": lambda left, right: left - right,
-    "*": lambda left, right: left * right,
+    "+": lambda left, right: _in_range(left + right),
+    "-": lambda left, right: _in_range(left - right),
+    "*": lambda left, right: _in_range(left * right),
     "/": _divide,
     "%": _remainder,
     "in": _in,

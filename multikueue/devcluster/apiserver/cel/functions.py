@@ -9,35 +9,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
+from string import ascii_lowercase, ascii_uppercase
 from typing import Final, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from multikueue.core.quantity import Quantity, QuantityError
 from multikueue.core.timestamps import parse_time
+from multikueue.devcluster.apiserver.cel.formatting import formatted, text_of
 from multikueue.devcluster.apiserver.cel.libraries import ADDRESS_FUNCTIONS, ADDRESS_METHODS
+from multikueue.devcluster.apiserver.cel.moments import MOMENT_METHODS
+from multikueue.devcluster.apiserver.cel.named import judged
+from multikueue.devcluster.apiserver.cel.semantic import Version, is_version
+from multikueue.devcluster.apiserver.cel.sequences import SEQUENCE_METHODS
 from multikueue.devcluster.apiserver.cel.syntax import CelError
+from multikueue.devcluster.apiserver.cel.values import Optional, Url
 from multikueue.devcluster.apiserver.documents import JsonValue
 
 Function: TypeAlias = Callable[..., JsonValue]
-
-
-@dataclass(frozen=True, slots=True)
-class Optional:
-    """A value that may be absent."""
-
-    present: bool
-    value: JsonValue = None
-
-
-@dataclass(frozen=True, slots=True)
-class Url:
-    """A parsed URL."""
-
-    text: str
 
 
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -85,6 +76,8 @@ def timestamp(text: JsonValue) -> datetime:
     """An instant in RFC 3339."""
     if isinstance(text, datetime):
         return text
+    if isinstance(text, int):
+        return datetime.fromtimestamp(text, UTC)
     try:
         return parse_time(str(text))
     except ValueError as error:
@@ -125,17 +118,6 @@ def _double(value: JsonValue) -> float:
         raise _unconvertible("double") from error
 
 
-def string(value: JsonValue) -> str:
-    """The value as text."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds():g}s"
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    return str(value)
-
-
 _TYPE_NAMES: Final[dict[type, str]] = {
     bool: "bool",
     int: "int",
@@ -166,12 +148,16 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "int": _integer,
     "uint": _integer,
     "double": _double,
-    "string": string,
+    "string": text_of,
     "bool": lambda value: value if isinstance(value, bool) else {"true": True, "false": False}[value],
     "dyn": lambda value: value,
     "type": type_name,
     "url": lambda text: Url(text),
     "isURL": lambda text: bool(urlsplit(text).scheme),
+    "bytes": lambda value: value,
+    "isSemver": is_version,
+    "matches": lambda text, pattern: compiled(pattern).search(text) is not None,
+    "semver": Version,
 }
 
 
@@ -212,6 +198,19 @@ def _find(text: str, pattern: str) -> str:
     return match[0] if match else ""
 
 
+def _find_all(text: str, pattern: str, most: int = -1) -> list[str]:
+    found = [match[0] for match in compiled(pattern).finditer(text)]
+    return found if most < 0 else found[:most]
+
+
+def _split(text: str, by: str, most: int = -1) -> list[str]:
+    if most == 0:
+        return []
+    if by:
+        return text.split(by, most - 1 if most > 0 else -1)
+    return list(text) if most < 0 else [*text[: most - 1], *filter(None, [text[most - 1 :]])]
+
+
 def _or_value(value: Optional, other: JsonValue) -> JsonValue:
     return value.value if value.present else other
 
@@ -222,29 +221,33 @@ def _value(value: Optional) -> JsonValue:
     return value.value
 
 
-def _compare_to(left: Quantity, right: Quantity) -> int:
-    return (left > right) - (left < right)
+def _compare_to(left: JsonValue, right: JsonValue) -> int:
+    return int(left > right) - int(left < right)
 
 
+_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+_UPPER: Final = str.maketrans(ascii_lowercase, ascii_uppercase)
 METHODS: Final[dict[str, Function]] = {
     **ADDRESS_METHODS,
+    **MOMENT_METHODS,
+    **SEQUENCE_METHODS,
     "size": size,
     "startsWith": lambda text, start: text.startswith(start),
     "endsWith": lambda text, end: text.endswith(end),
     "contains": lambda text, part: part in text,
     "matches": lambda text, pattern: compiled(pattern).search(text) is not None,
-    "lowerAscii": lambda text: text.lower(),
-    "upperAscii": lambda text: text.upper(),
+    "lowerAscii": lambda text: text.translate(_LOWER),
+    "upperAscii": lambda text: text.translate(_UPPER),
     "trim": lambda text: text.strip(),
     "replace": lambda text, old, new, count=-1: text.replace(old, new, count),
-    "split": lambda text, by, count=-1: text.split(by, count - 1 if count > 0 else -1) if by else list(text),
+    "split": _split,
     "join": lambda items, by="": by.join(items),
     "substring": _substring,
     "charAt": _char_at,
     "indexOf": _index_of,
     "lastIndexOf": _last_index_of,
     "find": _find,
-    "findAll": lambda text, pattern: [match[0] for match in compiled(pattern).finditer(text)],
+    "findAll": _find_all,
     "isSorted": _sorted,
     "sum": sum,
     "min": lambda value: min(_some(value, "min")),
@@ -263,13 +266,15 @@ METHODS: Final[dict[str, Function]] = {
     "sign": lambda value: _compare_to(value, Quantity(0)),
     "add": lambda left, right: left + (Quantity.of(right) if isinstance(right, int) else right),
     "sub": lambda left, right: left - (Quantity.of(right) if isinstance(right, int) else right),
-    "getSeconds": lambda value: int(value.total_seconds()) if isinstance(value, timedelta) else value.second,
-    "getMinutes": lambda value: int(value.total_seconds() // 60) if isinstance(value, timedelta) else value.minute,
-    "getHours": lambda value: int(value.total_seconds() // 3600) if isinstance(value, timedelta) else value.hour,
-    "getFullYear": lambda value: value.year,
     "getScheme": lambda value: urlsplit(value.text).scheme,
     "getHost": lambda value: urlsplit(value.text).netloc,
     "getHostname": lambda value: urlsplit(value.text).hostname or "",
     "getPort": lambda value: str(urlsplit(value.text).port or ""),
+    "format": formatted,
+    "getQuery": lambda value: parse_qs(urlsplit(value.text).query, keep_blank_values=True),
+    "major": lambda version: version.major,
+    "minor": lambda version: version.minor,
+    "patch": lambda version: version.patch,
+    "validate": judged,
     "getEscapedPath": lambda value: urlsplit(value.text).path,
 }

@@ -12,6 +12,9 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from multikueue.devcluster.apiserver.cel.formatting import quote
+from multikueue.devcluster.apiserver.cel.named import FORMAT_LIBRARIES
+from multikueue.devcluster.apiserver.cel.sequences import SEQUENCE_LIBRARIES
 from multikueue.devcluster.apiserver.cel.syntax import CelError
 from multikueue.devcluster.apiserver.documents import JsonValue
 
@@ -55,6 +58,17 @@ def _canonical(text: str) -> bool:
     return str(ip(text)) == text
 
 
+def _is_global(address: Address) -> bool:
+    """Private ones are: it is about how many hosts are meant."""
+    several = address.is_multicast or address == ipaddress.IPv4Address("255.255.255.255")
+    return not (several or address.is_unspecified or address.is_loopback or address.is_link_local)
+
+
+def _is_link_local_multicast(address: Address) -> bool:
+    group = "224.0.0.0/24" if address.version == 4 else "ff02::/16"
+    return address in ipaddress.ip_network(group)
+
+
 def _contains_ip(network: Network, address: Address | str) -> bool:
     return (ip(address) if isinstance(address, str) else address) in network.network
 
@@ -69,6 +83,9 @@ def _contained(inner: list[JsonValue], outer: list[JsonValue]) -> bool:
 
 
 LIBRARIES: Final[dict[tuple[str, str], Callable[..., JsonValue]]] = {
+    **FORMAT_LIBRARIES,
+    **SEQUENCE_LIBRARIES,
+    ("strings", "quote"): quote,
     ("sets", "contains"): lambda left, right: _contained(right, left),
     ("sets", "equivalent"): lambda left, right: _contained(left, right) and _contained(right, left),
     ("sets", "intersects"): lambda left, right: any(item in right for item in left),
@@ -83,6 +100,9 @@ ADDRESS_FUNCTIONS: Final[dict[str, Callable[..., JsonValue]]] = {
 }
 ADDRESS_METHODS: Final[dict[str, Callable[..., JsonValue]]] = {
     "family": lambda address: address.version,
+    "isGlobalUnicast": _is_global,
+    "isLinkLocalMulticast": _is_link_local_multicast,
+    "isLinkLocalUnicast": lambda address: address.is_link_local,
     "isLoopback": lambda address: address.is_loopback,
     "isUnspecified": lambda address: address.is_unspecified,
     "containsIP": _contains_ip,

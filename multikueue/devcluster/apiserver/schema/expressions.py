@@ -136,7 +136,7 @@ def _meaning(rule: JsonObject, where: str, kind: Type, place: _Place) -> Iterato
         text = "may not be set if oldSelf is not used in rule"
         yield words.bad_value(f"{where}.optionalOldSelf", optional, text)
     if rule.get("messageExpression"):
-        yield from _message(rule, where, variables)
+        yield from _message(rule, where, kind, variables)
 
 
 def _dearness(checked: Checked, where: str, kind: Type, place: _Place) -> Iterator[Cause]:
@@ -150,7 +150,7 @@ def _dearness(checked: Checked, where: str, kind: Type, place: _Place) -> Iterat
         yield words.forbidden(where, f"estimated rule cost {_excess(cost, _MOST)}")
 
 
-def _message(rule: JsonObject, where: str, variables: dict[str, Type]) -> Iterator[Cause]:
+def _message(rule: JsonObject, where: str, kind: Type, variables: dict[str, Type]) -> Iterator[Cause]:
     try:
         checked = check(rule["messageExpression"], variables)
         Expression(rule["messageExpression"], variables=frozenset(variables))
@@ -161,6 +161,9 @@ def _message(rule: JsonObject, where: str, variables: dict[str, Type]) -> Iterat
     if checked.type != STRING:
         text = "messageExpression must evaluate to a string"
         yield words.bad_value(f"{where}.messageExpression", _shown(rule), text)
+    elif (cost := estimate(checked, kind)) is not None and cost > _MOST:
+        text = f"estimated messageExpression cost {_excess(cost, _MOST)}"
+        yield words.forbidden(f"{where}.messageExpression", text)
 
 
 def _shown(rule: JsonObject) -> JsonObject:

@@ -10,8 +10,8 @@ import re
 from typing import Final
 
 from multikueue.devcluster.apiserver import documents
-from multikueue.devcluster.apiserver.cel.functions import Optional
 from multikueue.devcluster.apiserver.cel.syntax import CelError
+from multikueue.devcluster.apiserver.cel.values import Optional
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.errors import Cause
 from multikueue.devcluster.apiserver.schema.node import ABSENT, Node, item_key
@@ -67,7 +67,8 @@ def _apply_rule(rule: Rule, variables: JsonObject, kind: Node, path: str, causes
         where = f"{path}{inside}" if path else inside.lstrip(".")
     if failed is not None:
         seen = _SEEN if kind.int_or_string else kind.type
-        text = f'Invalid value: "{seen}": {failed} evaluating rule: {rule.expression.text.strip()}'
+        told = rule.message.removeprefix("failed rule: ")
+        text = f'Invalid value: "{seen}": {failed} evaluating rule: {told}'
         causes.append(Cause("FieldValueInvalid", text, where or "<nil>"))
         return
     # Objects and lists are not shown.
