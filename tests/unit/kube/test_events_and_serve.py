@@ -21,7 +21,7 @@ JOB = Reference("batch/v1", "Job", "train", "team", "uid-1")
 
 
 async def delivered(api: StubApi, count: int) -> list[tuple[str, dict[str, object]]]:
-    with anyio.fail_after(3):
+    with anyio.fail_after(30):
         while len(api.bodies) < count:
             await anyio.sleep(0.005)
     return [(seen.split()[0], orjson.loads(body)) for seen, body in zip(api.seen, api.bodies, strict=True)]

@@ -17,7 +17,7 @@ from multikueue.kube.workqueue import Closed, WorkQueue
 async def take(queue: WorkQueue[str], count: int) -> list[str]:
     taken = []
     for _ in range(count):
-        with anyio.fail_after(2):
+        with anyio.fail_after(30):
             key = await queue.get()
         taken.append(key)
         queue.done(key)
@@ -138,7 +138,7 @@ async def test_the_outcomes_of_a_reconcile(
     controller = Controller("test", reconcile, queue=queue, workers=2)
     controller.enqueue("a")
     controller.queue.close()
-    with anyio.fail_after(2):
+    with anyio.fail_after(30):
         await controller.run()
     assert (len(calls), queue.delayed) == (want_calls, want_delayed)
 
@@ -160,7 +160,7 @@ async def test_no_key_is_reconciled_by_two_workers_at_once() -> None:
     controller.enqueue("a")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(controller.run)
-        with anyio.fail_after(2):
+        with anyio.fail_after(30):
             while active_runs or active:
                 await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()

@@ -44,7 +44,7 @@ async def running(outbox: Outbox) -> AsyncIterator[None]:
 
 
 async def empty(outbox: Outbox) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while len(outbox):
             await anyio.lowlevel.checkpoint()
 
