@@ -197,6 +197,36 @@ async def _(side: Side) -> None:
     await side.get(f"{TOYS}/t")
 
 
+_KEYED: Final = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
+_KEYED_ITEM: Final[Schema] = {
+    "type": "object",
+    "required": ["k"],
+    "properties": {"k": {"type": "string"}, "v": {"type": "integer"}},
+}
+_APPLIED: Final[tuple[dict[str, Any], ...]] = (
+    {"q": 1},
+    {"size": "x"},
+    {"keyed": [{"k": "a", "q": 1}, {"k": "b", "q": 1}]},
+    {"keyed": [{"k": "a", "q": 1}, {"k": "a", "v": "x"}]},
+    {"keyed": [{"v": 1}, {"v": 2}]},
+    {"keyed": [{"k": "a"}, {"k": "a"}, "x"]},
+    {"keyed": [None]},
+    {"chosen": ["a", "a", {"x": 1}]},
+    {"chosen": [["x"]]},
+    {"chosen": [None]},
+    {"keyed": [{"k": "a", "v": 1}], "chosen": ["a"], "size": 1},
+)
+
+
+@CASES.case("what is applied has the form that its definition asks for")
+async def _(side: Side) -> None:
+    chosen = {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}
+    keyed = {"type": "array", "items": _KEYED_ITEM, **_KEYED}
+    await install(side, definition(version(schema=_spec(size={"type": "integer"}, chosen=chosen, keyed=keyed))))
+    for spec in _APPLIED:
+        await side.patch("apply", f"{TOYS}/t?fieldManager=m&dryRun=All", toy(spec=spec))
+
+
 @CASES.case("a version is added, stored, and taken away")
 async def _(side: Side) -> None:
     await install(side, definition())

@@ -37,8 +37,8 @@ def _problems(value: JsonValue, kind: Node, path: str) -> Iterator[str]:
                 where = f"{path}.{name}"
                 if field is None:
                     yield f"{where}: field not declared in schema"
-                else:
-                    yield from _problems(entry, field, where)
+                    return  # nothing more is said of an object after that
+                yield from _problems(entry, field, where)
         else:
             yield f"{path}: expected map, got &{{{go_text(value)}}}"
     elif kind.type == "array":
@@ -55,23 +55,36 @@ def _items(items: list[JsonValue], kind: Node, path: str) -> Iterator[str]:
     seen = set()
     for index, item in enumerate(items):
         where = f"{path}[{index}]"
-        if kind.list_type == "map":
-            key = item_key(kind, item)
-            if key is None or all(part is None for part in key):
-                listed = " ".join(f'"{name}"' for name in kind.keys)
-                yield (
-                    f"{path}: element {index}: associative list with keys has an element that omits all key fields "
-                    f"[{listed}] (and doesn't have default values for any key fields)"
-                )
-                continue
         if kind.list_type in ("map", "set"):
+            nameless = _nameless(item, kind)
+            if nameless is not None:
+                yield f"{path}: element {index}: {nameless}"
+                return  # nothing more is said of a list after that
             shown = fieldset.readable(typed.element(kind, item))
             if shown in seen:
                 yield f"{path}: duplicate entries for key {shown}"
-                continue
             seen.add(shown)
             where = f"{path}{shown}"
         yield from _problems(item, inner, where)
+
+
+def _nameless(item: JsonValue, kind: Node) -> str | None:
+    """Why an item cannot be told from the others of its list; None when it can."""
+    if kind.list_type == "set":
+        if isinstance(item, list):
+            return "not supported: associative list with lists as elements"
+        odd = "an explicit null" if item is None else "a map type" if isinstance(item, dict) else None
+        return None if odd is None else f"associative list without keys has an element that's {odd}"
+    if not isinstance(item, dict):
+        return f"associative list with keys may not have {'a null element' if item is None else 'non-map elements'}"
+    key = item_key(kind, item)
+    if key is not None and any(part is not None for part in key):
+        return None
+    listed = " ".join(f'"{name}"' for name in kind.keys)
+    return (
+        f"associative list with keys has an element that omits all key fields [{listed}] (and doesn't have default "
+        "values for any key fields)"
+    )
 
 
 def _scalar(value: JsonValue, kind: Node, path: str) -> Iterator[str]:
