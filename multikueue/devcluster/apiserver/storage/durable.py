@@ -10,8 +10,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from multikueue.devcluster.apiserver.storage.entry import Entry
+
+_PUT: Final = (
+    "INSERT INTO objects VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (collection, key) DO UPDATE SET version = excluded.version, value = excluded.value"
+)
+"""Writes over the row that is there, instead of removing it and making another."""
 
 
 class SqliteJournal:
@@ -20,10 +27,11 @@ class SqliteJournal:
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path, isolation_level=None)
         for statement in (
+            "PRAGMA page_size=16384",  # most objects in one page, which is written over in place; for new files only
             "PRAGMA journal_mode=WAL",
             "PRAGMA synchronous=NORMAL",
             "CREATE TABLE IF NOT EXISTS objects"
-            " (collection TEXT, key TEXT, version INTEGER, value BLOB, PRIMARY KEY (collection, key)) WITHOUT ROWID",
+            " (collection TEXT, key TEXT, version INTEGER, value BLOB, PRIMARY KEY (collection, key))",
             "CREATE TABLE IF NOT EXISTS removals (one INTEGER PRIMARY KEY, version INTEGER)",
         ):
             self._database.execute(statement)
@@ -38,9 +46,7 @@ class SqliteJournal:
 
     def put(self, collection: str, entry: Entry) -> None:
         """Keep an object; it is kept when this returns."""
-        self._database.execute(
-            "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?)", (collection, entry.key, entry.version, entry.raw)
-        )
+        self._database.execute(_PUT, (collection, entry.key, entry.version, entry.raw))
 
     def remove(self, collection: str, key: str, version: int) -> None:
         """Keep a removal; it is kept when this returns."""
