@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -107,4 +108,24 @@ def test_a_reopened_file_has_every_acknowledged_write_and_goes_on_counting(tmp_p
     assert again.version == last
     assert again.put("things", "ns/c", thing("c")).version == last + 1
     store.close()
+    again.close()
+
+
+def test_a_file_of_an_older_layout_is_gone_on_with(tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "db")
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute(
+        "CREATE TABLE objects"
+        " (collection TEXT, key TEXT, version INTEGER, value BLOB, PRIMARY KEY (collection, key)) WITHOUT ROWID"
+    )
+    database.execute("INSERT INTO objects VALUES ('things', 'ns/a', 7, '{}')")
+    database.commit()
+    database.close()
+    store = Store(SqliteJournal(tmp_path / "db"))
+    store.put("things", "ns/a", thing("a", n="2"))
+    store.close()
+    again = Store(SqliteJournal(tmp_path / "db"))
+    entry = again.collection("things").get("ns/a")
+    assert entry is not None
+    assert (entry.version, entry.parse()["data"]) == (8, {"n": "2"})
     again.close()
