@@ -28,6 +28,8 @@ def _value(text: str, **variables: object) -> object:
         ("1 / 0 == 1 && false", False),
         ("true || 1 / 0 == 1", True),
         ("1 / 0 == 1 || true", True),
+        ("true && 1 / 0 == 1 && 2 / 0 == 1 && false", False),
+        ("1 / 0 == 1 || false || true", True),
         ("1 == 1.0", True),
         ("'a' in ['a', 'b']", True),
         ("{'a': 1}.a", 1),
@@ -53,12 +55,16 @@ def test_an_expression_has_its_value(text: str, wanted: object) -> None:
         ("1 / 0", "division by zero"),
         ("int('x')", "type conversion error"),
         ("self.a < 'x'", "no such overload"),
+        ("self.deep.b.c", "no such key: b"),
+        ("self.a.b.c", "no such overload: select b"),
+        ("true && self.b && self.c && true", "no such key: b"),
+        ("false || self.a || self.b", "expected bool"),
     ],
 )
 def test_an_expression_that_has_no_value_says_why(text: str, why: str) -> None:
     """In the words that causes repeat."""
     with pytest.raises(CelError, match=why):
-        _value(text, self={"a": 1, "list": [1]})
+        _value(text, self={"a": 1, "list": [1], "deep": {}})
 
 
 @pytest.mark.parametrize("text", ["self.", "1 +", "(1", "unknown", "self.sing()", "nothing(1)", "'open", "1 2"])
