@@ -34,7 +34,7 @@ class Outbox:
         self._jobs: dict[Key, deque[_Entry]] = {}
         self._ready: deque[Key] = deque()
         self._running: set[Key] = set()
-        self._wanted = anyio.Event()
+        self._idle: deque[anyio.Event] = deque()
 
     def __len__(self) -> int:
         return sum(len(jobs) for jobs in self._jobs.values()) + len(self._running)
@@ -49,8 +49,7 @@ class Outbox:
         if jobs is None:
             jobs = self._jobs[key] = deque()
             if key not in self._running:
-                self._ready.append(key)
-                self._wanted.set()
+                self._offer(key)
         elif replace:
             for entry in jobs:
                 if entry.slot == slot:
@@ -67,10 +66,10 @@ class Outbox:
     async def _run_one(self) -> None:
         while True:
             while not self._ready:
-                # All idle runners wait on one event; whoever finds the queue empty again makes the next.
-                if self._wanted.is_set():
-                    self._wanted = anyio.Event()
-                await self._wanted.wait()
+                # Each idle runner has an event of its own: one job wakes one of them, not all.
+                wanted = anyio.Event()
+                self._idle.append(wanted)
+                await wanted.wait()
             key = self._ready.popleft()
             jobs = self._jobs[key]
             entry = jobs.popleft()
@@ -82,5 +81,9 @@ class Outbox:
             finally:
                 self._running.discard(key)
                 if key in self._jobs:
-                    self._ready.append(key)
-                    self._wanted.set()
+                    self._offer(key)
+
+    def _offer(self, key: Key) -> None:
+        self._ready.append(key)
+        if self._idle:
+            self._idle.pop().set()

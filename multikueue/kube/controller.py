@@ -76,7 +76,7 @@ class Controller(Generic[K]):
         self._outcomes = (
             {outcome: metrics.outcomes.labels(name, outcome) for outcome in _OUTCOMES} if metrics is not None else {}
         )
-        self._breathed = self._clock.monotonic()
+        self._busy = 0.0  # seconds of reconciles since others had a turn
         self._seconds = metrics.seconds.labels(name) if metrics is not None else None
 
     def enqueue(self, key: K, priority: int = 0) -> None:
@@ -91,11 +91,10 @@ class Controller(Generic[K]):
 
     async def _work(self) -> None:
         while True:
-            now = self._clock.monotonic()
-            if now - self._breathed >= _BREATH_SECONDS:
+            if self._busy >= _BREATH_SECONDS:
                 # A reconcile that finds nothing to do awaits nothing: ten thousand of them would starve the lease.
+                self._busy = 0.0
                 await anyio.lowlevel.checkpoint()
-                self._breathed = self._clock.monotonic()
             try:
                 key = await self.queue.get()
             except Closed:
@@ -131,8 +130,10 @@ class Controller(Generic[K]):
             else:
                 self._count("success")
         finally:
+            seconds = self._clock.monotonic() - started
+            self._busy += seconds
             if self._seconds is not None:
-                self._seconds.observe(self._clock.monotonic() - started)
+                self._seconds.observe(seconds)
 
     def _fail(self, key: K, error: MultikueueError, *, loud: bool) -> None:
         seconds = self.queue.retry(key)
