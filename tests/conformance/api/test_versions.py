@@ -170,6 +170,28 @@ async def _(side: Side) -> None:
     await side.delete(f"{EVENTS}/f")
 
 
+_BAD_EVENTS: Final = (
+    {"type": "Whim"},
+    {"eventTime": None},
+    {"eventTime": None, "type": ""},
+    {"reason": "", "action": ""},
+    {"reportingController": ""},
+    {"reportingController": "A B", "reportingInstance": "x" * 129},
+    {"note": "x" * 1025},
+    {"deprecatedCount": 1},
+    {"series": {"count": 1, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}},
+)
+
+
+@CASES.case("events of the newer group are held to more")
+async def _(side: Side) -> None:
+    for change in _BAD_EVENTS:
+        await side.post(NEW_EVENTS, {**NEW_EVENT, **change})
+    for name in ("involvedObject.name", "regarding.name", "source", "reportingComponent", "reportingController"):
+        await side.get(f"{NEW_EVENTS}?fieldSelector={name}=x")
+        await side.get(f"{EVENTS}?fieldSelector={name}=x")
+
+
 @CASES.case("events are selected by what they are about")
 async def _(side: Side) -> None:
     await side.quietly(Exchange("POST", EVENTS, EVENT))

@@ -31,6 +31,8 @@ _PLACES: Final[dict[str, str]] = {
     "ResourceQuota": f"/api/v1{_INSIDE}/resourcequotas",
     "LimitRange": f"/api/v1{_INSIDE}/limitranges",
     "ServiceAccount": f"/api/v1{_INSIDE}/serviceaccounts",
+    "Service": f"/api/v1{_INSIDE}/services",
+    "Event": f"/api/v1{_INSIDE}/events",
 }
 
 
@@ -52,7 +54,26 @@ def _container(**more: Any) -> Document:
     return _pod(containers=[{**_CONTAINER, **more}])
 
 
+def _service(*ports: Document, **more: Any) -> Document:
+    return _document("Service", name="s", spec={"ports": [*ports], **more})
+
+
+_HTTP: Final[Document] = {"port": 80, "name": "http"}
 _CREATED: Final[dict[str, Document]] = {
+    "a service of a strange affinity": _service(_HTTP, sessionAffinity="Whim"),
+    "a service of no time for its clients": _service(
+        _HTTP, sessionAffinity="ClientIP", sessionAffinityConfig={"clientIP": {"timeoutSeconds": 0}}
+    ),
+    "a service of one name twice": _service(_HTTP, {**_HTTP, "port": 81}),
+    "a service of one port twice": _service(_HTTP, {**_HTTP, "name": "again"}),
+    "a service of ports without names": _service({"port": 80}, {"port": 81, "name": "a"}),
+    "a service of bad ports": _service({"port": 0, "name": "A_"}, {"port": 1, "protocol": "X", "name": "b"}),
+    "a service of a bad target": _service({"port": 80, "targetPort": "x_y"}),
+    "a service of a node's port": _service({"port": 80, "nodePort": 30_000}),
+    "a service without ports": _service(),
+    "a service of a strange type": _service(_HTTP, type="Whim"),
+    "a service of no external name": _document("Service", name="s", spec={"type": "ExternalName"}),
+    "an event of another namespace": _document("Event", name="e", involvedObject={"namespace": "other"}),
     "a job": _job(),
     "a job of negative parallelism": _job(parallelism=-1),
     "a job of negative completions": _job(completions=-1),

@@ -24,7 +24,7 @@ _CATALOG: Final[dict[tuple[str, str], type[Behaviour]]] = {
     ("", "nodes"): cluster.NodeBehaviour,
     ("", "namespaces"): cluster.NamespaceBehaviour,
     ("", "events"): cluster.EventBehaviour,
-    ("events.k8s.io", "events"): cluster.EventBehaviour,
+    ("events.k8s.io", "events"): cluster.NewEventBehaviour,
     ("", "configmaps"): configuration.ConfigMapBehaviour,
     ("", "secrets"): configuration.SecretBehaviour,
     ("", "serviceaccounts"): configuration.ServiceAccountBehaviour,

@@ -10,6 +10,7 @@ from multikueue.core.timestamps import parse_time
 from multikueue.devcluster.apiserver import documents, words
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.errors import Cause
+from multikueue.devcluster.apiserver.kinds import eventrules, servicerules
 from multikueue.devcluster.apiserver.kinds.batch import selector_text
 from multikueue.devcluster.apiserver.kinds.behaviour import Behaviour, Occasion, age
 from multikueue.devcluster.apiserver.schema.values import quoted
@@ -160,6 +161,11 @@ class ServiceBehaviour(Behaviour):
         spec = value.setdefault("spec", {})
         spec.setdefault("sessionAffinity", "None")
         spec.setdefault("type", "ClusterIP")
+        if spec["sessionAffinity"] == "ClientIP":
+            settings = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
+            settings.setdefault("timeoutSeconds", _AFFINITY_SECONDS)
+        elif spec["sessionAffinity"] == "None":
+            spec.pop("sessionAffinityConfig", None)
         if spec["type"] != "ExternalName":
             spec.setdefault("internalTrafficPolicy", "Cluster")
         for port in documents.items(spec, "ports"):
@@ -197,6 +203,10 @@ class ServiceBehaviour(Behaviour):
                 if before.get("nodePort"):
                     port.setdefault("nodePort", before["nodePort"])
 
+    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
+        """What is wrong with it."""
+        return servicerules.problems(value["spec"], new=old is None)
+
     def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
         """Name, Type, Cluster-IP, External-IP, Ports, Age, Selector."""
         spec = documents.child(value, "spec")
@@ -213,6 +223,7 @@ class ServiceBehaviour(Behaviour):
         ]
 
 
+_AFFINITY_SECONDS: Final = 10_800
 _OUTSIDE: Final = frozenset({"NodePort", "LoadBalancer"})
 _NODE_PORTS: Final = (30_000, 2_768)
 """The first, and how many there are."""
@@ -247,6 +258,13 @@ class EventBehaviour(Behaviour):
             value.setdefault("reportingComponent", "")
             value.setdefault("reportingInstance", "")
 
+    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
+        """It stands in the namespace of what it tells about."""
+        namespace = documents.child(value, "involvedObject").get("namespace")
+        if old is None and namespace and namespace != value["metadata"].get("namespace"):
+            return [words.bad_value("involvedObject.namespace", namespace, "does not match event.namespace")]
+        return []
+
     def fields(self, value: JsonObject) -> dict[str, str]:
         """What field selectors may ask for."""
         about = documents.child(value, "involvedObject") or documents.child(value, "regarding")
@@ -264,8 +282,8 @@ class EventBehaviour(Behaviour):
 
     @property
     def selectable(self) -> tuple[str, ...]:
-        """The names that `fields` knows."""
-        return tuple(self.fields({}))
+        """The names that this form has."""
+        return tuple(name for name in self.fields({}) if not name.startswith(("regarding.", "reportingController")))
 
     def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
         """Last Seen, Type, Reason, Object, Subobject, Source, Message, First Seen, Count, Name."""
@@ -291,6 +309,20 @@ class EventBehaviour(Behaviour):
             count,
             value["metadata"]["name"],
         ]
+
+
+class NewEventBehaviour(EventBehaviour):
+    """Events in their newer form, which asks for more."""
+
+    def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
+        """What is wrong with a new one."""
+        return eventrules.problems(value) if old is None else []
+
+    @property
+    def selectable(self) -> tuple[str, ...]:
+        """The names that this form has."""
+        older = ("involvedObject.", "reportingComponent", "source")
+        return tuple(name for name in self.fields({}) if not name.startswith(older))
 
 
 _ABOUT: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
