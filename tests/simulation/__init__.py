@@ -23,7 +23,8 @@ A theme adds what chance would seldom bring together:
 | return | work is stopped while all workers are away, and sent out anew as they come back |
 | late words | what agents say comes twice, up to 15 s later, while work is stopped and sent again every few seconds |
 
-Not drawn: registration by token, a worker with a Kueue of its own, and a manager restored from a backup. A worker is
+Not drawn: registration by token, a worker with a Kueue of its own, a hub that is restored from a backup, and a user who
+deletes a Workload (its epochs begin anew under the same name, which the invariants do not tell apart). A worker is
 without its agent, or its agent without it, for a minute at most in all, and for half of it while the hub hears nothing
 from there: longer than that `fenced` takes a deadline on the node (docs/adr/0011).
 """
