@@ -14,6 +14,7 @@ from multikueue.core.quantity import Quantity, QuantityError
 from multikueue.devcluster.apiserver import documents, errors
 from multikueue.devcluster.apiserver.documents import JsonObject
 from multikueue.devcluster.apiserver.hooks import Hooks
+from multikueue.devcluster.apiserver.kinds import certificates
 from multikueue.devcluster.apiserver.resources import ResourceType
 from multikueue.devcluster.apiserver.webhooks import Review, Webhooks, selects
 from multikueue.devcluster.apiserver.world import World
@@ -78,8 +79,10 @@ class Admission:
             if self.pods_are_completed:
                 self._complete_pod(value, review)
             self._apply_limits(value, review)
-        elif review.kind.collection == "serviceaccounts" or review.kind.collection == "resourcequotas":
-            return
+        elif review.kind.collection == certificates.COLLECTION and review.operation == "CREATE":
+            refusal = certificates.refusal(value)
+            if refusal is not None:
+                raise errors.forbidden(review.kind.about(review.name), refusal)
 
     def count(self, review: Review) -> None:
         """Refuse what a quota has no room for. Raises `StatusError`."""

@@ -34,9 +34,10 @@ Document = dict[str, Any]
 
 
 @cache
-def _pem() -> str:
+def _pem(*groups: str) -> str:
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "somebody")])
+    organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "somebody"), *organizations])
     signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
     return base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
 
@@ -68,6 +69,13 @@ async def _made(side: Side) -> Document:
     found = await side.post(REQUESTS, _request(), headers=SOMEBODY)
     body: Document = found.body
     return body
+
+
+@CASES.case("nobody gets a certificate of the masters")
+async def _(side: Side) -> None:
+    await side.post(REQUESTS, _request(request=_pem("a", "system:masters")), headers=SOMEBODY)
+    other = _request(request=_pem("system:masters"), signerName="example.com/own")
+    await side.post(f"{REQUESTS}?dryRun=All", other, headers=SOMEBODY)
 
 
 @CASES.case("whoever asks is written down")

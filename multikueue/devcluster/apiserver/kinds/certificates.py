@@ -11,12 +11,16 @@ import binascii
 from typing import Final
 
 from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from multikueue.devcluster.apiserver import documents, words
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.errors import Cause
 from multikueue.devcluster.apiserver.kinds.behaviour import Behaviour, Occasion
 
+COLLECTION: Final = "certificatesigningrequests.certificates.k8s.io"
+_CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client"
+_MASTERS: Final = "system:masters"
 _VERDICTS: Final = ("Approved", "Denied")
 _MARKS: Final = ("Approved", "Denied", "Failed")
 _SHORTEST: Final = 600
@@ -84,6 +88,20 @@ class CertificateRequestBehaviour(Behaviour):
     def ignored_by_main(self) -> JsonObject | None:
         """Whoever asks owns nothing of what nobody can change."""
         return {"f:spec": {}, "f:status": {}}
+
+
+def refusal(value: JsonObject) -> str | None:
+    """Why nobody may have such a certificate; None when somebody may."""
+    spec = documents.child(value, "spec")
+    if spec.get("signerName") != _CLIENT_SIGNER:
+        return None
+    try:
+        request = x509.load_pem_x509_csr(base64.b64decode(spec.get("request") or "", validate=True))
+    except (binascii.Error, ValueError):
+        return None  # validation tells of that
+    if all(entry.value != _MASTERS for entry in request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)):
+        return None
+    return f"use of {_CLIENT_SIGNER} signer with {_MASTERS} group is not allowed"
 
 
 def _timed(entry: JsonObject, before: JsonObject, now: str) -> JsonObject:
