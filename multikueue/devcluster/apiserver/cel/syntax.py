@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 
@@ -136,8 +137,9 @@ class _Token:
     at: int
 
 
+@lru_cache(maxsize=512)
 def parse(text: str) -> Tree:
-    """The tree of an expression. Raises `CelError`."""
+    """The tree of an expression, which is judged and then compiled. Raises `CelError`."""
     tokens, wrong = _tokens(text)
     parser = _Parser(text, tokens)
     try:

@@ -29,6 +29,8 @@ from multikueue.devcluster.apiserver.documents import JsonObject
 LARGEST: Final = 3 * 1024 * 1024
 """How many bytes a request may have."""
 _QUOTES: Final = 2
+_TRUTH: Final = replace(BOOL, least=4)
+_TEXT: Final = replace(STRING, most=LARGEST - _QUOTES, least=_QUOTES)
 _FORMATS: Final = {
     "byte": BYTES,
     "duration": replace(DURATION, most=32, least=3),
@@ -62,7 +64,7 @@ def declared(schema: JsonObject, name: str = "selfType", *, whole: bool = False)
         case "string":
             return _string(schema)
         case "boolean":
-            return replace(BOOL, least=4)
+            return _TRUTH
         case "integer":
             return INT
         case "number":
@@ -106,7 +108,7 @@ def _string(schema: JsonObject) -> Type:
     if schema.get("enum"):
         longest = max(len(entry.encode()) if isinstance(entry, str) else 0 for entry in schema["enum"])
         return replace(kind, most=longest, least=_QUOTES)
-    return replace(kind, most=LARGEST - _QUOTES, least=_QUOTES)
+    return _TEXT if kind is STRING else replace(kind, most=LARGEST - _QUOTES, least=_QUOTES)
 
 
 def _written(name: str) -> str | None:
