@@ -20,10 +20,10 @@ help: ## list the targets
 demo: $(RUNS) ## bring a federation up, run 20 Jobs through it, show them, take it down
 	@$(BIN)/mkctl demo
 
-test: $(STAMP) ## all tests: unit and component, then whole federations one at a time
+test: $(STAMP) ## all tests: unit and component, then whole federations
 	@$(BIN)/mkctl binaries --optional
 	@$(PYTEST) -n $(JOBS) --dist loadgroup -m "not e2e and not bench and not conformance and not faults" tests
-	@$(PYTEST) -m e2e tests/e2e
+	@$(PYTEST) -n $(JOBS) --dist loadgroup -m e2e tests/e2e
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
