@@ -77,6 +77,11 @@ async def test_a_cluster_queue_naming_a_missing_flavor_says_which_and_works_once
 ) -> None:
     async with running_manager(hub):
         await make_queue(client, "flavorless", namespace="team-flavor", flavor="arm")
+        await eventually(
+            lambda: get(client, RESOURCE_FLAVORS, "arm"),
+            what="the flavor is protected",
+            until=lambda seen: bool(seen and seen["metadata"].get("finalizers")),
+        )
         await client.delete(RESOURCE_FLAVORS, "arm")
         # The flavor is held by the queue that names it, so another queue names one that never was.
         await client.create(
