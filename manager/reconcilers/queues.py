@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
+import orjson
+
 from manager.caches import CLUSTER_QUEUE_INDEX
 from manager.context import ManagerContext
 from manager.reconcilers import queue_status
@@ -114,7 +116,11 @@ class QueueReconcilers:
         await self._write_status(CLUSTER_QUEUES, queue, wanted)
         if was_active is not state.active:
             self._touch_local_queues(key.name)
-        await self._hold(CLUSTER_QUEUES, key, used=lambda: state.reserving > 0)
+
+        async def reserved() -> bool:
+            return state.reserving > 0
+
+        await self._hold(CLUSTER_QUEUES, key, used=reserved)
         return None
 
     async def reconcile_local_queue(self, key: Key) -> Result | None:
@@ -154,8 +160,12 @@ class QueueReconcilers:
         await self._hold(ADMISSION_CHECKS, key, used=lambda: self._named_by_queues(_check_names, key.name))
         return None
 
-    def _named_by_queues(self, names: Callable[[JsonObject], set[str]], wanted: str) -> bool:
-        return any(wanted in names(queue) for queue in self._views[CLUSTER_QUEUES].objects())
+    async def _named_by_queues(self, names: Callable[[JsonObject], set[str]], wanted: str) -> bool:
+        if any(wanted in names(queue) for queue in self._views[CLUSTER_QUEUES].objects()):
+            return True
+        # What is let go is gone for good: a queue that the cache has not heard of yet must not lose what it names.
+        page = await self._context.client.list_all(CLUSTER_QUEUES)
+        return any(wanted in names(orjson.loads(raw)) for raw in page.items)
 
     async def _write_status(self, resource: Resource, obj: JsonObject, wanted: JsonObject) -> None:
         patch = merge_diff(obj.get("status") or {}, wanted)
@@ -176,7 +186,7 @@ class QueueReconcilers:
             return
         self._views[resource].observe(answer)
 
-    async def _hold(self, resource: Resource, key: Key, *, used: Callable[[], bool]) -> None:
+    async def _hold(self, resource: Resource, key: Key, *, used: Callable[[], Awaitable[bool]]) -> None:
         """Add the finalizer to what lives and lacks it; take it from what is being deleted and is not used."""
         view: View = self._views[resource]
         obj = view.object(key)
@@ -187,7 +197,7 @@ class QueueReconcilers:
         held, deleting = RESOURCE_IN_USE_FINALIZER in finalizers, "deletionTimestamp" in metadata
         if not deleting and not held:
             finalizers.append(RESOURCE_IN_USE_FINALIZER)
-        elif deleting and held and not used():
+        elif deleting and held and not await used():
             finalizers.remove(RESOURCE_IN_USE_FINALIZER)
         else:
             return
