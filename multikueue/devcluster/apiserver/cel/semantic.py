@@ -59,11 +59,12 @@ def _rank(part: str) -> tuple[int, int, str]:
 
 def _normal(text: str) -> str:
     """Without a `v`, without leading zeros, and with what is left out filled in."""
-    head, mark, rest = re.fullmatch(r"v?([^-+]*)([-+]?)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
-    parts = [_LEADING.sub("", part) for part in head.split(".")]
+    text = text.removeprefix("v")
+    end = min((text.index(mark) for mark in "-+" if mark in text), default=len(text))
+    parts = [_LEADING.sub("", part) for part in text[:end].split(".")]
     if 1 <= len(parts) < 3 and parts[0]:
         parts += ["0"] * (3 - len(parts))
-    return f"{'.'.join(parts)}{mark}{rest}"
+    return ".".join(parts) + text[end:]
 
 
 def _complaint(text: str) -> str:
