@@ -7,7 +7,7 @@ a tree. `&&` and `||` forgive an error on one side when the other side decides, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from operator import itemgetter
 from sys import intern
@@ -274,63 +274,29 @@ def _macro(name: str, target: Tree, arguments: tuple[Tree, ...], known: frozense
             return value
         raise CelError(f"no such overload: {name}")
 
-    def over_all(variables: Variables) -> bool:
+    def scopes(variables: Variables) -> Iterator[Variables]:
         scope = dict(variables)
-        failed: CelError | None = None
         for item in items(variables):
             scope[variable] = item
-            try:
-                if not last(scope):
-                    return False
-            except CelError as error:
-                failed = error
-        if failed is not None:
-            raise failed
-        return True
+            yield scope
+
+    def over_all(variables: Variables) -> bool:
+        return not loops.decided(scopes(variables), last, wanted=False)
 
     def over_any(variables: Variables) -> bool:
-        scope = dict(variables)
-        failed: CelError | None = None
-        for item in items(variables):
-            scope[variable] = item
-            try:
-                if last(scope):
-                    return True
-            except CelError as error:
-                failed = error
-        if failed is not None:
-            raise failed
-        return False
+        return loops.decided(scopes(variables), last, wanted=True)
 
     def chosen(variables: Variables) -> list[JsonValue]:
-        scope = dict(variables)
-        found = []
-        for item in items(variables):
-            scope[variable] = item
-            if last(scope):
-                found.append(item)
-        return found
+        return [scope[variable] for scope in scopes(variables) if last(scope)]
+
+    def over_one(variables: Variables) -> bool:
+        return len(chosen(variables)) == 1
 
     def mapped(variables: Variables) -> list[JsonValue]:
-        scope = dict(variables)
-        found = []
-        for item in items(variables):
-            scope[variable] = item
-            if len(bodies) == 1 or bodies[0](scope):
-                found.append(last(scope))
-        return found
+        return [last(scope) for scope in scopes(variables) if len(bodies) == 1 or bodies[0](scope)]
 
-    match name:
-        case "all":
-            program: Program = over_all
-        case "exists":
-            program = over_any
-        case "filter":
-            program = chosen
-        case "map":
-            program = mapped
-        case _:
-            program = lambda variables: len(chosen(variables)) == 1  # noqa: E731
+    programs: dict[str, Program] = {"all": over_all, "exists": over_any, "filter": chosen, "map": mapped}
+    program = programs.get(name, over_one)
     if _SHADOWED in known or not free <= _WHOLE:
         return program
     return _remembered(program, f"{name} {target!r} {arguments!r}")

@@ -7,7 +7,7 @@ entries that may be absent. The loops of one variable, which matter for speed, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
 from multikueue.devcluster.apiserver.cel.checker import binders
@@ -40,6 +40,20 @@ def loop(tree: Call, known: frozenset[str], used: set[str], compile: Compiler) -
     if count == 1:
         return _with_one(tree.function, source, names[0], bodies[0])
     return _with_two(tree.function, source, (names[0], names[1]), bodies)
+
+
+def decided(rounds: Iterable[Variables], body: Program, *, wanted: bool) -> bool:
+    """Whether any round gives what decides. Raises the last failure when none does."""
+    failed: CelError | None = None
+    for scope in rounds:
+        try:
+            if bool(body(scope)) is wanted:
+                return True
+        except CelError as error:
+            failed = error
+    if failed is not None:
+        raise failed
+    return False
 
 
 def has_gaps(tree: ListOf | MapOf) -> bool:
@@ -124,19 +138,6 @@ def _with_two(name: str, source: Program, names: tuple[str, str], bodies: list[P
             if len(bodies) == 1 or bodies[0](scope):
                 yield scope
 
-    def decides(variables: Variables, *, wanted: bool) -> bool:
-        """Whether any round gives what decides; a failure counts when nothing does."""
-        failed: CelError | None = None
-        for scope in scopes(variables):
-            try:
-                if bool(last(scope)) is wanted:
-                    return True
-            except CelError as error:
-                failed = error
-        if failed is not None:
-            raise failed
-        return False
-
     def entries(variables: Variables) -> JsonValue:
         found: dict[JsonValue, JsonValue] = {}
         for scope in scopes(variables):
@@ -148,9 +149,9 @@ def _with_two(name: str, source: Program, names: tuple[str, str], bodies: list[P
 
     match name:
         case "all":
-            return lambda variables: not decides(variables, wanted=False)
+            return lambda variables: not decided(scopes(variables), last, wanted=False)
         case "exists":
-            return lambda variables: decides(variables, wanted=True)
+            return lambda variables: decided(scopes(variables), last, wanted=True)
         case "exists_one":
             return lambda variables: sum(1 for scope in scopes(variables) if last(scope)) == 1
         case "transformMap":
