@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from tests.conformance.definitions import definition
 from tests.conformance.harness import Both, Exchange, Server
 
 GROUP: Final = "conformance.test"
@@ -101,37 +102,16 @@ _STATUS: Final[dict[str, Any]] = {
 }
 
 
-def _definition(*, plural: str, kind: str, scope: str, status: bool) -> dict[str, Any]:
-    version: dict[str, Any] = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {
-            "openAPIV3Schema": {
-                "type": "object",
-                "properties": {"spec": _SPEC, "status": _STATUS},
-            }
-        },
-    }
-    if status:
-        version["subresources"] = {"status": {}}
-        version["selectableFields"] = [{"jsonPath": ".spec.color"}]
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": scope,
-            "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
-            "versions": [version],
-        },
-    }
-
-
+_SCHEMA: Final[dict[str, Any]] = {"type": "object", "properties": {"spec": _SPEC, "status": _STATUS}}
 DEFINITIONS: Final = (
-    _definition(plural="widgets", kind="Widget", scope="Namespaced", status=True),
-    _definition(plural="gadgets", kind="Gadget", scope="Cluster", status=False),
+    definition(
+        "Widget",
+        _SCHEMA,
+        group=GROUP,
+        subresources={"status": {}},
+        selectableFields=[{"jsonPath": ".spec.color"}],
+    ),
+    definition("Gadget", _SCHEMA, group=GROUP, scope="Cluster"),
 )
 _DEADLINE: Final = 30.0
 
@@ -155,11 +135,11 @@ async def install(both: Both) -> None:
 
 
 async def _install(server: Server) -> None:
-    for definition in DEFINITIONS:
+    for each in DEFINITIONS:
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        answer = await server.send(Exchange("POST", path, definition))
+        answer = await server.send(Exchange("POST", path, each))
         if answer.status != 201:
-            raise AssertionError(f"{server.name} refused {definition['metadata']['name']}: {answer.body}")
+            raise AssertionError(f"{server.name} refused {each['metadata']['name']}: {answer.body}")
     async with asyncio.timeout(_DEADLINE):
         for definition in DEFINITIONS:
             names = definition["spec"]["names"]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conformance.conftest import Judge
 from tests.conformance.crd.installed import install
+from tests.conformance.definitions import definition
 from tests.conformance.harness import Both, Case, Cases, Side
 
 pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
@@ -178,48 +179,32 @@ _CHANGES: Final[dict[str, Schema]] = {
         "additionalProperties": {"type": "integer", "x-kubernetes-validations": [_rule("self >= oldSelf")]},
     },
 }
-DEFINITION: Final[dict[str, Any]] = {
-    "kind": "CustomResourceDefinition",
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "metadata": {"name": f"ruleds.{GROUP}"},
-    "spec": {
-        "group": GROUP,
-        "names": {"kind": "Ruled", "plural": "ruleds"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            "texts": {
-                                "type": "object",
-                                "properties": {name: _string(_rule(text)) for name, text in _TEXTS.items()},
-                            },
-                            "lists": {
-                                "type": "object",
-                                "properties": {
-                                    name: {**_ITEMS, "x-kubernetes-validations": [_rule(text)]}
-                                    for name, text in _LISTS.items()
-                                },
-                            },
-                            "said": {"type": "object", "properties": _SAID},
-                            "places": _PLACES,
-                            "changes": {"type": "object", "properties": _CHANGES},
-                        },
-                        "x-kubernetes-validations": [
-                            _rule("!self.metadata.name.startsWith('bad')", message="a bad name"),
-                            _rule("self.apiVersion != '' && self.kind == 'Ruled'"),
-                        ],
-                    }
+DEFINITION: Final = definition(
+    "Ruled",
+    {
+        "type": "object",
+        "properties": {
+            "texts": {
+                "type": "object",
+                "properties": {name: _string(_rule(text)) for name, text in _TEXTS.items()},
+            },
+            "lists": {
+                "type": "object",
+                "properties": {
+                    name: {**_ITEMS, "x-kubernetes-validations": [_rule(text)]} for name, text in _LISTS.items()
                 },
-            }
+            },
+            "said": {"type": "object", "properties": _SAID},
+            "places": _PLACES,
+            "changes": {"type": "object", "properties": _CHANGES},
+        },
+        "x-kubernetes-validations": [
+            _rule("!self.metadata.name.startsWith('bad')", message="a bad name"),
+            _rule("self.apiVersion != '' && self.kind == 'Ruled'"),
         ],
     },
-}
+    group=GROUP,
+)
 
 
 def ruled(name: str = "r", **parts: object) -> dict[str, Any]:

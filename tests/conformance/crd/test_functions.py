@@ -9,6 +9,7 @@ import pytest
 
 from tests.conformance.conftest import Judge
 from tests.conformance.crd.installed import install
+from tests.conformance.definitions import definition
 from tests.conformance.harness import Both, Case, Cases, Exchange, Side
 
 pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
@@ -166,29 +167,11 @@ FIELDS: Final = {
     **_fields("told", [{"rule": "false", "messageExpression": line} for line in _WORDS.strip().split("\n")]),
     **_fields("failing", [{"rule": "[1][self.size()] == 1", "message": "no such item"}]),
 }
-DEFINITION: Final[dict[str, Any]] = {
-    "kind": "CustomResourceDefinition",
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "metadata": {"name": f"askeds.{GROUP}"},
-    "spec": {
-        "group": GROUP,
-        "names": {"kind": "Asked", "plural": "askeds"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {"spec": {"type": "object", "properties": FIELDS}},
-                    }
-                },
-            }
-        ],
-    },
-}
+DEFINITION: Final = definition(
+    "Asked",
+    {"type": "object", "properties": {"spec": {"type": "object", "properties": FIELDS}}},
+    group=GROUP,
+)
 
 
 @CASES.case("every function gives what it gives on a real server")

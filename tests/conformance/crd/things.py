@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from tests.conformance.definitions import definition
+
 GROUP: Final = "things.conformance.test"
 THINGS: Final = f"/apis/{GROUP}/v1/namespaces/{{ns}}/things"
 
@@ -118,35 +120,18 @@ FIELDS: Final[dict[str, Schema]] = {
     "defaultMap": {"type": "object", "additionalProperties": _object(a=_string(default="x"), b=_string())},
 }
 
-DEFINITION: Final[dict[str, Any]] = {
-    "kind": "CustomResourceDefinition",
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "metadata": {"name": f"things.{GROUP}"},
-    "spec": {
-        "group": GROUP,
-        "names": {"kind": "Thing", "plural": "things"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        **_object(
-                            spec=_object(**FIELDS),
-                            status=_object(
-                                phase=_string(), count={**_INTEGER, "minimum": 1}, inner=_object(a=_string())
-                            ),
-                        ),
-                        "required": ["spec"],
-                    }
-                },
-                "subresources": {"status": {}},
-            }
-        ],
+DEFINITION: Final = definition(
+    "Thing",
+    {
+        **_object(
+            spec=_object(**FIELDS),
+            status=_object(phase=_string(), count={**_INTEGER, "minimum": 1}, inner=_object(a=_string())),
+        ),
+        "required": ["spec"],
     },
-}
+    group=GROUP,
+    subresources={"status": {}},
+)
 
 
 def thing(spec: object, **more: object) -> dict[str, Any]:
