@@ -22,7 +22,7 @@ import yaml
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.errors import BadInput
 from multikueue.kube.tls import Pem, TlsSource
-from multikueue.kube.tokens import ExecToken, FileToken, FixedToken, TokenSource
+from multikueue.kube.tokens import ExecToken, FileToken, FixedToken, TokenSource, exec_cluster
 
 _MATERIAL: Final = frozenset({"certificate-authority-data", "client-certificate-data", "client-key-data"})
 _SECTIONS: Final = {"clusters": "cluster", "contexts": "context", "users": "user"}
@@ -112,8 +112,9 @@ def from_dict(
     user = _entry(config, "users", "user", str(links["user"]), source) if links.get("user") else {}
     server = str(cluster.get("server") or "").rstrip("/")
     scheme, host = _address(server, of=f"{source}: cluster {links.get('cluster')!r}")
+    authority = _pem(cluster, "certificate-authority", source)
     tls = TlsSource(
-        authority=_pem(cluster, "certificate-authority", source),
+        authority=authority,
         certificate=_pem(user, "client-certificate", source),
         key=_pem(user, "client-key", source),
         verify=not cluster.get("insecure-skip-tls-verify"),
@@ -123,7 +124,7 @@ def from_dict(
         name=str(links.get("cluster")),
         server=server,
         tls=tls,
-        tokens=_tokens(user, cluster=cluster, tls=tls, config=config, context=chosen, clock=clock),
+        tokens=_tokens(user, cluster=cluster, authority=authority, tls=tls, config=config, context=chosen, clock=clock),
         namespace=str(links.get("namespace") or "default"),
         server_name=cluster.get("tls-server-name"),
         proxy=cluster.get("proxy-url") or _proxy_of_environment(scheme, host),
@@ -136,6 +137,7 @@ def _tokens(
     user: Mapping[str, Any],
     *,
     cluster: Mapping[str, Any],
+    authority: Pem,
     tls: TlsSource,
     config: Mapping[str, Any],
     context: str,
@@ -146,12 +148,7 @@ def _tokens(
     if user.get("token"):
         return FixedToken(str(user["token"]))
     if user.get("exec"):
-        info = {
-            "server": cluster.get("server"),
-            "certificate-authority-data": cluster.get("certificate-authority-data"),
-            "insecure-skip-tls-verify": bool(cluster.get("insecure-skip-tls-verify")),
-        }
-        return ExecToken(user["exec"], tls=tls, cluster=info, clock=clock)
+        return ExecToken(user["exec"], tls=tls, cluster=lambda: exec_cluster(cluster, authority.read()), clock=clock)
     if user.get("auth-provider"):
         return LibraryToken(config, context)
     return None

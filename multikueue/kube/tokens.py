@@ -9,8 +9,9 @@ certificate is handed to the `TlsSource`.
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,6 +28,8 @@ from multikueue.kube.tls import TlsSource
 _LOOK_EVERY: Final = 10.0  # seconds between looks at a token file
 _EXPIRY_SKEW: Final = timedelta(seconds=60)  # renewed this long before the end, so that no request carries a dead token
 _EXEC_TIMEOUT: Final = 30.0
+_PLUGIN_EXTENSION: Final = "client.authentication.k8s.io/exec"  # what an administrator leaves for the plug-in
+_TOLD: Final = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
 
 
 class TokenSource(Protocol):
@@ -87,11 +90,27 @@ class FileToken:
         return True
 
 
+def exec_cluster(cluster: Mapping[str, Any], authority: bytes) -> dict[str, Any]:
+    """What a plug-in is told of its cluster: a file is read for it, extensions but its own are left out."""
+    told = {name: cluster[name] for name in _TOLD if cluster.get(name)}
+    if authority:
+        told["certificate-authority-data"] = base64.b64encode(authority).decode()
+    for entry in cluster.get("extensions") or ():
+        if entry.get("name") == _PLUGIN_EXTENSION:
+            told["config"] = entry.get("extension")
+    return told
+
+
 class ExecToken:
     """A credential plug-in as `client.authentication.k8s.io` describes it; runs are shared, not repeated."""
 
     def __init__(
-        self, spec: Mapping[str, Any], *, tls: TlsSource, cluster: Mapping[str, Any], clock: Clock | None = None
+        self,
+        spec: Mapping[str, Any],
+        *,
+        tls: TlsSource,
+        cluster: Callable[[], Mapping[str, Any]],
+        clock: Clock | None = None,
     ) -> None:
         self._spec = spec
         self._tls = tls
@@ -119,7 +138,7 @@ class ExecToken:
         version = str(self._spec.get("apiVersion") or "client.authentication.k8s.io/v1")
         info: dict[str, Any] = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
         if self._spec.get("provideClusterInfo"):
-            info["spec"]["cluster"] = dict(self._cluster)
+            info["spec"]["cluster"] = self._cluster()
         added = {entry["name"]: entry["value"] for entry in self._spec.get("env") or ()}
         environment = {**os.environ, **added, "KUBERNETES_EXEC_INFO": orjson.dumps(info).decode()}
         try:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import stat
 import sys
@@ -126,6 +127,33 @@ async def test_an_exec_plugin_runs_again_when_its_token_is_about_to_end(tmp_path
     assert await source.token() == "yy"
     assert await source.refresh()
     assert await source.token() == "yyy"
+
+
+async def test_an_exec_plugin_is_told_of_the_cluster_when_it_asks_to_be(tmp_path: Path) -> None:
+    authority = trustme.CA().cert_pem.bytes()
+    (tmp_path / "ca.crt").write_bytes(authority)
+    spec = plugin(tmp_path, "print(json.dumps({'status': {'token': os.environ['KUBERNETES_EXEC_INFO']}}))")
+    cluster = {
+        "certificate-authority": str(tmp_path / "ca.crt"),
+        "tls-server-name": "api.example",
+        "extensions": [
+            {"name": "another.example", "extension": {"secret": "not for a plug-in"}},
+            {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "team-a"}},
+        ],
+    }
+
+    async def told(**more: Any) -> Any:
+        source = credentials.from_dict(kubeconfig({"exec": {**spec, **more}}, **cluster)).tokens
+        assert source is not None
+        return json.loads(await source.token() or "")["spec"].get("cluster")
+
+    assert await told() is None
+    assert await told(provideClusterInfo=True) == {
+        "server": "https://127.0.0.1:6443/",
+        "tls-server-name": "api.example",
+        "certificate-authority-data": base64.b64encode(authority).decode(),
+        "config": {"audience": "team-a"},
+    }
 
 
 @pytest.mark.parametrize(
