@@ -52,7 +52,7 @@ class Clusters:
         self._renewals: dict[str, tuple[str, datetime]] = {}
         self._absent: dict[str, datetime] = {}
         self._connecting: set[str] = set()
-        self._offers: dict[str, object] = {}
+        self._told: dict[str, object] = {}
 
     def get(self, name: str) -> ClusterFacts | None:
         """What is known of the cluster; None when there is no MultiKueueCluster of that name."""
@@ -93,7 +93,10 @@ class Clusters:
     @property
     def active(self) -> dict[str, bool]:
         """Of each MultiKueueCluster that exists, whether it is Active; of one being connected, whether it was."""
-        return {name: facts.available or name in self._connecting for name, facts in self._facts.items()}
+        return {name: self._is_active(facts) for name, facts in self._facts.items()}
+
+    def _is_active(self, facts: ClusterFacts) -> bool:
+        return facts.available or facts.name in self._connecting
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring mailbox, condition and book of one cluster up to date."""
@@ -102,6 +105,7 @@ class Clusters:
         if cluster is None:
             left = self._push.removed(key.name)
             self._connecting.discard(key.name)
+            self._told.pop(key.name, None)
             if self._facts.pop(key.name, None) is not None:
                 self._absent[key.name] = now
                 self._changed(key.name)
@@ -198,7 +202,6 @@ class Clusters:
 
     def _enter(self, cluster: JsonObject, health: ClusterHealth, now: datetime) -> None:
         name: str = cluster["metadata"]["name"]
-        before = self._facts.get(name)
         registration = self._context.caches.view(CLUSTER_REGISTRATIONS).object(Key("", name))
         spec: JsonObject = (registration or {}).get("spec") or {}
         facts = self._facts[name] = ClusterFacts(
@@ -218,9 +221,9 @@ class Clusters:
             room=self._rooms.of(name),
             reported_at=self._reported_at(name, now),
         )
-        offers = _offers(self._report(name))
-        if before is None or _standing(before) != _standing(facts) or self._offers.get(name) != offers:
-            self._offers[name] = offers
+        standing = self._is_active(facts), *_standing(facts), *_offers(self._report(name))
+        if self._told.get(name) != standing:
+            self._told[name] = standing
             self._absent.pop(name, None)
             self._changed(name)
 
