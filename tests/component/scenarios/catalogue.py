@@ -26,22 +26,15 @@ _QUOTA: Final = "quota automation (an alpha feature upstream, off by default) is
 _GATES: Final = "orchestrated preemption (an alpha feature upstream, off by default) is not there"
 _ELASTIC: Final = "elastic jobs (workload slices) are not there yet"
 _DRA: Final = "dynamic resource allocation is not there yet"
-_PROFILES: Final = "covered without a running program: what a ClusterProfile becomes is a unit test (S11, S16)"
 _POLICY: Final = "the manager clears the field itself (D3), so no MutatingAdmissionPolicy is shipped"
 WAITING: Final = {
     "D6": _POLICY,
     "S8": _QUOTA,
     "S9": _QUOTA,
     "S10": _QUOTA,
-    "S12": _PROFILES,
-    "S13": _PROFILES,
-    "S14": _PROFILES,
-    "S15": _PROFILES,
     "S17": _QUOTA,
     "S18": _QUOTA,
     "B14": _QUOTA,
-    "Q3": _PROFILES,
-    "Q4": _PROFILES,
     "Q5": _GATES,
     "H4": _GATES,
     "H5": _GATES,
