@@ -27,7 +27,7 @@ class Violated(Exception):
 
 @dataclass(slots=True)
 class Record:
-    """What is known of one workload, by its name."""
+    """What is known of one workload, by its uid: one that is deleted and made again begins anew."""
 
     cluster: str = ""
     epoch: int = 0
@@ -46,9 +46,11 @@ class Watcher:
     problem: str = ""
     records: dict[str, Record] = field(default_factory=dict)
     of_job: dict[str, str] = field(default_factory=dict)
-    """The name of the workload of a job, by the job's uid."""
+    """The uid of the workload of a job, by the job's uid."""
     begun: dict[str, int] = field(default_factory=dict)
     """The epoch in which an assignment was made, by its uid."""
+    of_name: dict[str, list[str]] = field(default_factory=dict)
+    """The uids of all workloads that had a name, the newest last."""
 
     def tell(self, line: str) -> None:
         """One line of the story."""
@@ -75,13 +77,15 @@ class Watcher:
             return
         if event.old is None:
             epoch = int(job["metadata"]["annotations"][EPOCH_ANNOTATION])
-            record = self._record(job["metadata"]["annotations"][PREBUILT_WORKLOAD_LABEL])
             self.tell(f"{cluster}: job {name} is made, epoch {epoch}")
-            if epoch < record.started.get(cluster, 0):
-                self._violated(f"{cluster}: an assignment of old epoch {epoch} made job {name}")
-            if record.granted.get(epoch) != cluster:
+            uids = self.of_name.get(job["metadata"]["annotations"][PREBUILT_WORKLOAD_LABEL], [])
+            grants = [record for record in map(self._record, uids) if record.granted.get(epoch) == cluster]
+            if not grants:
                 self._violated(f"{cluster}: job {name} was made in epoch {epoch} without a grant")
-            record.started[cluster] = epoch
+            for record in grants[-1:]:
+                if epoch < record.started.get(cluster, 0):
+                    self._violated(f"{cluster}: an assignment of old epoch {epoch} made job {name}")
+                record.started[cluster] = epoch
         elif event.entry is None:
             self.tell(f"{cluster}: job {name} is gone")
 
@@ -106,8 +110,11 @@ class Watcher:
         workload = event.entry.parse()
         owner = workload["metadata"]["ownerReferences"][0]
         name: str = owner["name"]
-        self.of_job[owner["uid"]] = workload["metadata"]["name"]
-        record = self._record(workload["metadata"]["name"])
+        self.of_job[owner["uid"]] = workload["metadata"]["uid"]
+        uids = self.of_name.setdefault(workload["metadata"]["name"], [])
+        if workload["metadata"]["uid"] not in uids:
+            uids.append(workload["metadata"]["uid"])
+        record = self._record(workload["metadata"]["uid"])
         status: Object = workload.get("status") or {}
         cluster: str = status.get("clusterName") or ""
         if cluster != record.cluster:
@@ -159,7 +166,7 @@ class Watcher:
         if before is not None and spec["epoch"] < before["spec"]["epoch"]:
             self._violated(f"the epoch of {name} on {cluster} went back to {spec['epoch']}")
         if spec["intent"] == "Run":
-            record = self._record(spec["workload"]["name"])
+            record = self._record(spec["workload"]["uid"])
             granted = record.granted.get(spec["epoch"], "nobody")
             if granted != cluster:
                 self._violated(f"{name} is to run on {cluster}, and epoch {spec['epoch']} was granted to {granted}")
@@ -181,8 +188,8 @@ class Watcher:
                     f"job {name} is complete on the hub, and its copy of epoch {epoch} did not run to its end"
                 )
 
-    def _record(self, name: str) -> Record:
-        return self.records.setdefault(name, Record())
+    def _record(self, uid: str) -> Record:
+        return self.records.setdefault(uid, Record())
 
     def _violated(self, text: str) -> None:
         self.tell(f"VIOLATED: {text}")

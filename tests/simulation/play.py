@@ -304,19 +304,26 @@ class Play:
                 priority = self.random.choice(tuple(federation.PRIORITIES))
                 call(hub, "PATCH", f"{USER_JOBS}/{name}", {"metadata": {"labels": {PRIORITY_CLASS_LABEL: priority}}})
             case Trouble.DEACTIVATE:
-                paths = [
-                    f"{GROUP}/namespaces/{NAMESPACE}/workloads/{found['metadata']['name']}"
-                    for found in hub.world.objects("workloads.kueue.x-k8s.io", namespace=NAMESPACE)
-                    if found["metadata"]["ownerReferences"][0]["name"] == name
-                ]
+                paths = self._workloads_of(name)
                 for path in paths:
                     call(hub, "PATCH", path, {"spec": {"active": False}})
                 await pause()
                 for path in paths:
                     call(hub, "PATCH", path, {"spec": {"active": True}})
+            case Trouble.DELETE_WORKLOAD:
+                for path in self._workloads_of(name):
+                    call(hub, "DELETE", path)
             case _:
                 worker = self.servers[mishap.whom[0]].api
                 call(worker, "DELETE", f"{USER_JOBS}/{name}", {"propagationPolicy": "Foreground"})
+
+    def _workloads_of(self, job: str) -> list[str]:
+        """The paths of the workloads that stand for a job."""
+        return [
+            f"{GROUP}/namespaces/{NAMESPACE}/workloads/{found['metadata']['name']}"
+            for found in self.servers["hub"].api.world.objects("workloads.kueue.x-k8s.io", namespace=NAMESPACE)
+            if found["metadata"]["ownerReferences"][0]["name"] == job
+        ]
 
 
 def _make(link: Link, how: dict[str, float]) -> None:

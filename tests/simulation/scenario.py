@@ -43,6 +43,7 @@ class Trouble(StrEnum):
     RECREATE_JOB = "user makes a job anew"
     EDIT_PRIORITY = "user edits a priority"
     DEACTIVATE = "user deactivates a workload"
+    DELETE_WORKLOAD = "user deletes a workload"
     STRANGER_DELETES = "somebody deletes the copy on a worker"
     HOLD_QUEUE = "queue held"
     LEAVE_CONFIG = "cluster taken out of the config"
@@ -214,6 +215,7 @@ _DOINGS: Final = (
     Trouble.RECREATE_JOB,
     Trouble.EDIT_PRIORITY,
     Trouble.DEACTIVATE,
+    Trouble.DELETE_WORKLOAD,
     Trouble.STRANGER_DELETES,
     Trouble.HOLD_QUEUE,
     Trouble.LEAVE_CONFIG,
@@ -245,7 +247,13 @@ def _mishap(
             whom = (random.choice(("manager", "manager" if worker in pushed else worker)),)
         case Trouble.SERVER_CRASH | Trouble.WATCH_CUT:
             whom = (random.choice(("hub", worker)),)
-        case Trouble.DELETE_JOB | Trouble.RECREATE_JOB | Trouble.EDIT_PRIORITY | Trouble.DEACTIVATE:
+        case (
+            Trouble.DELETE_JOB
+            | Trouble.RECREATE_JOB
+            | Trouble.EDIT_PRIORITY
+            | Trouble.DEACTIVATE
+            | Trouble.DELETE_WORKLOAD
+        ):
             whom = (random.choice(jobs).name,)
         case Trouble.STRANGER_DELETES:
             whom = (worker, random.choice(jobs).name)
