@@ -161,7 +161,7 @@ class Gatherer:
             owner=self._owner(owner, gathered, pending=check is not None and check.state is CheckState.PENDING),
             quota_reserved=status.is_true(WorkloadCondition.QUOTA_RESERVED),
             others_ready=all(other.state is CheckState.READY for other in status.checks if other is not check),
-            stopping=_stopping(workload, status),
+            stopping=_holds_quota(status) and (_to_stop(workload, status) or self._goes_before_its_job(gathered)),
             finished=status.is_true(WorkloadCondition.FINISHED),
             deleting=bool(workload["metadata"].get("deletionTimestamp")),
             cluster_name=status.cluster_name,
@@ -245,6 +245,13 @@ class Gatherer:
             problem = "" if managed_by == MULTIKUEUE_MANAGED_BY else messages.not_managed(managed_by)
         return OwnerFacts(api_version=owner["apiVersion"], kind=owner["kind"], name=owner["name"], problem=problem)
 
+    def _goes_before_its_job(self, gathered: Gathered) -> bool:
+        """Whether it is deleted and its job is not: the job gets another one, which may be sent elsewhere."""
+        if gathered.workload is None or "deletionTimestamp" not in gathered.workload["metadata"]:
+            return False
+        job = load_job(self._context, gathered)
+        return job is not None and "deletionTimestamp" not in job["metadata"]
+
 
 def _controller(workload: JsonObject) -> JsonObject | None:
     for reference in workload["metadata"].get("ownerReferences") or ():
@@ -254,9 +261,11 @@ def _controller(workload: JsonObject) -> JsonObject | None:
     return None
 
 
-def _stopping(workload: JsonObject, status: Status) -> bool:
-    if not status.is_true(WorkloadCondition.QUOTA_RESERVED) or status.is_true(WorkloadCondition.FINISHED):
-        return False
+def _holds_quota(status: Status) -> bool:
+    return status.is_true(WorkloadCondition.QUOTA_RESERVED) and not status.is_true(WorkloadCondition.FINISHED)
+
+
+def _to_stop(workload: JsonObject, status: Status) -> bool:
     inactive = (workload.get("spec") or {}).get("active") is False
     rejected = any(check.state is CheckState.REJECTED for check in status.checks)
     return inactive or rejected or status.is_true(WorkloadCondition.EVICTED)

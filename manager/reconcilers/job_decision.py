@@ -173,7 +173,8 @@ def decide(facts: JobFacts, *, now: datetime) -> tuple[Step, ...]:
         if stops:
             return (*steps, *stops)
         if not integration.is_active(job) and _held(workload):
-            steps.append(ReleaseWorkload(workload))
+            # The next Workload of this job may be sent to another cluster.
+            steps.append(LookAgain() if facts.stands(workload) else ReleaseWorkload(workload))
         return tuple(steps)
     # 8. The job came to its end.
     end = integration.finished(job)

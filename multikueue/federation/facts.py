@@ -117,7 +117,8 @@ class Adoption:
 class WorkloadFacts:
     """The Workload on the management cluster.
 
-    `stopping` is true while quota is held by something that is to stop: evicted, deactivated, or rejected by a check.
+    `stopping` is true while quota is held by something that is to stop: evicted, deactivated, rejected by a check, or
+    deleted while its job stays.
     `fingerprint` is equal as long as a copy that was sent need not be sent again.
     """
 

@@ -42,7 +42,7 @@ from multikueue.federation.phases import JOB_GONE
 def plan(facts: Facts, now: datetime) -> Plan:
     """The plan of the first rule that applies."""
     workload = facts.workload
-    if workload is None or workload.deleting:
+    if workload is None or (workload.deleting and not workload.stopping):
         return Plan(rule=Rule.GONE, actions=_remove_all(facts))
     # A workload of the same name that was there before: its copies are nobody's.
     strangers = [o for o in facts.observations.values() if o.workload_uid != workload.uid]

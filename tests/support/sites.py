@@ -141,6 +141,14 @@ class Site(PushWorker):
             ("Admitted", "True", "Admitted", "admitted"),
         )
 
+    async def told_to_evict(self, workload: str) -> None:
+        """Wait until the copy of the Workload is deactivated."""
+        await eventually(
+            lambda: self.clone(workload),
+            what=f"{workload} is deactivated on {self.name}",
+            until=lambda seen: seen is not None and seen["spec"].get("active") is False,
+        )
+
     async def evicts(self, workload: str, job: str, *, reason: str = "Preempted", message: str = "preempted") -> None:
         """It stops, for a cause of the worker's own."""
         await self._says(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from multikueue.api.constants import MULTIKUEUE_MANAGED_BY
-from multikueue.api.resource import CLUSTER_QUEUES, EVENTS, JOBS
+from multikueue.api.resource import CLUSTER_QUEUES, EVENTS, JOBS, WORKLOADS
 from tests.support.managers import condition, eventually, get, is_true, make_job
 from tests.support.scenes import Stage, scene, settings
 
@@ -53,6 +53,29 @@ async def test_j3_the_status_of_a_job_that_runs_elsewhere_is_seen_while_it_runs(
         assert job["status"]["startTime"]
         assert job["spec"]["suspend"] is False
         await made.w1.ends("j")
+        await made.finished()
+
+
+async def test_a_workload_that_is_deleted_stops_before_its_job_is_sent_again(stage: Stage) -> None:
+    async with scene(stage, "deleted workload") as made:
+        workload = await made.running(made.w1)
+        before = await made.workload()
+        assert before is not None
+        await made.client.delete(WORKLOADS, workload, namespace=made.namespace)
+        await made.w1.told_to_evict(workload)
+        assert await made.workload(), "it holds its quota until the pods are gone"
+        assert await made.w2.clone(workload) is None
+        await made.w1.evicts(workload, "j", reason="Deactivated", message="deactivated")
+        again = await eventually(
+            made.workload,
+            what="the job has a new Workload",
+            until=lambda seen: seen is not None and seen["metadata"]["uid"] != before["metadata"]["uid"],
+        )
+        assert again is not None
+        assert again["metadata"]["name"] == workload
+        await made.w2.admits(workload)
+        await made.w2.starts("j")
+        await made.w2.ends("j")
         await made.finished()
 
 

@@ -384,6 +384,11 @@ class TestStopping:
         assert found.rule is Rule.STOPPING
         assert set(found.actions) == {Remove("w2"), SetIntent("w1", Intent.EVICT), MirrorStatus("w1")}
 
+    def test_one_that_is_deleted_while_its_job_stays_stops_as_if_it_was_evicted(self) -> None:
+        found = plan(facts(workload(deleting=True, stopping=True), granted("w1"), seen("w2")), NOW)
+        assert found.rule is Rule.STOPPING
+        assert set(found.actions) == {Remove("w2"), SetIntent("w1", Intent.EVICT), MirrorStatus("w1")}
+
     def test_while_it_stops_its_status_is_mirrored(self) -> None:
         found = plan(facts(workload(stopping=True, epoch=2), granted(intent=Intent.EVICT)), NOW)
         assert found.actions == (MirrorStatus("w1"),)

@@ -219,6 +219,11 @@ def test_a_workload_that_is_being_deleted_goes_after_the_job_has_stopped() -> No
     assert decide(job(), known) == (ReleaseWorkload(known),)
 
 
+def test_a_workload_that_is_being_deleted_stays_until_no_cluster_runs_it() -> None:
+    known = workload(job(), admitted(), deletionTimestamp="2026-01-01T12:00:00Z")
+    assert kinds(decide(job(), known, stands=lambda workload: True)) == ["LookAgain"]
+
+
 def test_a_job_changed_before_its_reservation_changes_its_workload() -> None:
     known = workload(job(), pending())
     assert decide(job(parallelism=3), known) == (UpdateWorkload(known),)
