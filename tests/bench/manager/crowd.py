@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio
 import orjson
 
+from manager.dispatch.assignments import fingerprint
 from manager.dispatch.controller import DispatchController
 from multikueue.api.constants import MULTIKUEUE_MANAGED_BY
 from multikueue.api.remoteassignment import assignment_name, mailbox_namespace
@@ -23,6 +24,7 @@ from multikueue.api.resource import JOBS, LEASES
 from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_time
+from multikueue.federation.wire import FINGERPRINT_ANNOTATION
 from multikueue.kube.client import KubeClient
 from tests.support.hubs import agent_of, running_hub, worker_of
 from tests.support.managers import eventually, get, job_manifest, make_queue, running_manager, workload_of
@@ -140,9 +142,20 @@ def _multiply(
             text = text.replace(uid, f"{uid[:-12]}{number:012}")
         made = orjson.loads(text)
         made["metadata"]["resourceVersion"] = str(version)
+        if made["kind"] == "RemoteAssignment":
+            # Else the manager would send each of them anew.
+            sent = _workload(database, made["spec"]["workload"]["name"])
+            made["metadata"]["annotations"][FINGERPRINT_ANNOTATION] = fingerprint(sent)
         database.execute(
             "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?)", (where, place, version, orjson.dumps(made))
         )
+
+
+def _workload(database: sqlite3.Connection, name: str) -> dict[str, object]:
+    query = "SELECT value FROM objects WHERE collection LIKE '%workloads%' AND key = ?"
+    (raw,) = database.execute(query, (f"{TEAM}/{name}",)).fetchone()
+    found: dict[str, object] = orjson.loads(raw)
+    return found
 
 
 def _queue(position: int) -> str:
