@@ -9,10 +9,10 @@ subscriptions end with `unsubscribe_all`, so that a follower keeps its caches wa
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 import orjson
@@ -45,11 +45,10 @@ from multikueue.api.resource import (
 from multikueue.core.clock import Clock
 from multikueue.core.conditions import TRUE
 from multikueue.core.keys import Key
-from multikueue.integrations.registry import INTEGRATIONS
 from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import KubeError, NotFound
 from multikueue.kube.informer import Informer
-from multikueue.kube.store import Indexer
+from multikueue.kube.store import Indexer, packed
 
 _log = logging.getLogger(__name__)
 
@@ -66,8 +65,9 @@ CLUSTER_QUEUE_INDEX: Final = "clusterQueue"
 DISPATCH_INDEX: Final = "dispatch"
 """Workloads that are not finished by the cluster they were granted to, `""` while they hold quota and have none."""
 _MISSING_SECONDS: Final = 10.0
-_MANY: Final = frozenset({WORKLOADS, REMOTE_ASSIGNMENTS, *(each.resource for each in INTEGRATIONS.values())})
-"""The kinds of which there is one object or more for each workload."""
+
+Shrink: TypeAlias = Callable[[bytes], bytes]
+"""Cuts an object down to what is worth keeping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +78,29 @@ class Followed:
     namespace: str | None = None
     field_selector: str | None = None
     indexers: Mapping[str, Indexer] = field(default_factory=dict)
+    shrink: Shrink | None = None
+    """What is kept of a kind of which there is one object or more for each workload."""
+
+
+_SENT: Final = ("workloadSpec", "workloadLabels", "workloadAnnotations", "podSetAssignments")
 
 
 def without_owners_of_fields(raw: bytes) -> bytes:
-    """The object without `metadata.managedFields`, a third of it or more, which nobody here reads."""
+    """The object without `metadata.managedFields`, a third of it or more, which nobody here reads; packed."""
     obj: JsonObject = orjson.loads(raw)
     obj["metadata"].pop("managedFields", None)
-    # A copy: the encoder's own bytes keep the room that it left behind them.
-    return bytes(memoryview(orjson.dumps(obj)))
+    return packed(orjson.dumps(obj))
+
+
+def without_what_was_sent(raw: bytes) -> bytes:
+    """An assignment without what its cluster makes the job of: the larger part, read live when it matters; packed."""
+    obj: JsonObject = orjson.loads(raw)
+    obj["metadata"].pop("managedFields", None)
+    spec: JsonObject = obj.get("spec") or {}
+    for name in _SENT:
+        spec.pop(name, None)
+    spec.get("job", {}).pop("manifest", None)
+    return packed(orjson.dumps(obj))
 
 
 def owner_term(*, api_version: str, kind: str, namespace: str, name: str) -> str:
@@ -166,7 +181,6 @@ def followed(
         NAMESPACES,
         LIMIT_RANGES,
         RUNTIME_CLASSES,
-        REMOTE_ASSIGNMENTS,
         CLUSTER_REPORTS,
         CLUSTER_REGISTRATIONS,
     )
@@ -182,11 +196,16 @@ def followed(
                 DISPATCH_INDEX: _dispatched_to,
                 PRIORITY_CLASS_INDEX: _priority_class,
             },
+            shrink=without_owners_of_fields,
         ),
+        Followed(resource=REMOTE_ASSIGNMENTS, shrink=without_what_was_sent),
         Followed(resource=SECRETS, namespace=namespace),
         *(Followed(resource=resource, namespace=namespace) for resource in cluster_profiles),
         Followed(resource=LEASES, field_selector=f"metadata.name={MAILBOX_OBJECT_NAME}"),
-        *(Followed(resource=resource, indexers={PREBUILT_INDEX: _prebuilt}) for resource in jobs),
+        *(
+            Followed(resource=resource, indexers={PREBUILT_INDEX: _prebuilt}, shrink=without_owners_of_fields)
+            for resource in jobs
+        ),
     )
 
 
@@ -272,7 +291,7 @@ class Caches:
             namespace=kind.namespace,
             field_selector=kind.field_selector,
             indexers=kind.indexers,
-            shrink=without_owners_of_fields if kind.resource in _MANY else None,
+            shrink=kind.shrink,
             clock=self._clock,
             random=self._random,
         )

@@ -89,15 +89,15 @@ class MailboxCarrier:
         if entry is None or entry.uid in self._removing:
             try:
                 self._view.observe(await self._client.create(REMOTE_ASSIGNMENTS, body, namespace=key.namespace))
+                return
             except AlreadyExists:
-                # Written before a restart or by a former leader, and not in the cache yet.
-                await self._update(
-                    await self._client.get_object(REMOTE_ASSIGNMENTS, key.name, namespace=key.namespace), body
-                )
-            return
-        current = self._view.object(key)
-        if current is not None:
-            await self._update(current, body)
+                pass  # written before a restart or by a former leader, and not in the cache yet
+        try:
+            # The cache does not keep what was sent.
+            current = await self._client.get_object(REMOTE_ASSIGNMENTS, key.name, namespace=key.namespace)
+        except NotFound:
+            return  # gone meanwhile, of which its own event tells
+        await self._update(current, body)
 
     async def set_intent(self, cluster: str, workload: Key, intent: Intent) -> None:
         """A patch of one field, guarded by the uid."""

@@ -7,7 +7,10 @@ workload and change only with its spec and its admission.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Container
+
+import orjson
 
 from manager.views import View
 from multikueue.api.meta import JsonObject
@@ -23,7 +26,9 @@ class Wanted:
 
     def __init__(self, flavors: View) -> None:
         self._flavors = flavors
-        self._known: dict[str, tuple[int, JsonObject, tuple[Demand, ...]]] = {}
+        self._known: dict[str, tuple[int, bytes, tuple[Demand, ...]]] = {}
+        self._shared: dict[str, tuple[Demand, ...]] = {}
+        """Each demand once, by its text: a thousand jobs of one kind want the same."""
 
     def by(self, workload: JsonObject) -> tuple[Demand, ...]:
         """What the workload wants; nothing while it holds no quota."""
@@ -31,16 +36,20 @@ class Wanted:
         if not admission:
             return ()
         uid, generation = str(workload["metadata"]["uid"]), int(workload["metadata"].get("generation") or 0)
+        admitted = hashlib.blake2b(orjson.dumps(admission), digest_size=16).digest()
         known = self._known.get(uid)
-        if known is not None and known[:2] == (generation, admission):
+        if known is not None and known[:2] == (generation, admitted):
             return known[2]
         wanted = self._read(workload, admission)
-        self._known[uid] = (generation, admission, wanted)
+        wanted = self._shared.setdefault(repr(wanted), wanted)
+        self._known[uid] = (generation, admitted, wanted)
         return wanted
 
     def keep(self, uids: Container[str]) -> None:
         """Forget all workloads but these."""
         self._known = {uid: known for uid, known in self._known.items() if uid in uids}
+        in_use = {id(wanted) for _, _, wanted in self._known.values()}
+        self._shared = {text: wanted for text, wanted in self._shared.items() if id(wanted) in in_use}
 
     def _read(self, workload: JsonObject, admission: JsonObject) -> tuple[Demand, ...]:
         assigned: list[JsonObject] = admission.get("podSetAssignments") or []

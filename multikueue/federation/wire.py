@@ -8,6 +8,7 @@ drift apart. Objects are plain JSON here: they pass by the thousand, and validat
 from __future__ import annotations
 
 from datetime import datetime
+from sys import intern
 from typing import Final
 
 from multikueue.api.constants import CLUSTER_LABEL, MAILBOX_NAMESPACE_PREFIX
@@ -47,7 +48,7 @@ def observation_of(obj: JsonObject) -> Observation:
     spec: JsonObject = obj["spec"]
     said = word_of(obj)
     return Observation(
-        cluster=cluster_of(obj),
+        cluster=intern(cluster_of(obj)),
         workload_uid=str(spec["workload"].get("uid", "")),
         epoch=int(spec["epoch"]),
         intent=intent_of(obj),
@@ -79,7 +80,7 @@ def word_of(obj: JsonObject) -> Word:
         return Word(
             epoch=int(status.get("epoch") or 0),
             phase=Phase(phase) if phase else Phase.PENDING,
-            reason=str(status.get("reason") or ""),
+            reason=intern(str(status.get("reason") or "")),
             message=str(status.get("message") or ""),
             job_uid=str(status.get("jobUID") or ""),
             job_status=status.get("jobStatus"),

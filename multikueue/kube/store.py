@@ -3,12 +3,14 @@
 
 Owns rows and their indexes. Promises that nobody changes a row once it is stored, that an index is up to date with
 every change, and that the garbage collector has almost nothing to walk: a row holds strings and bytes, never a parsed
-tree. An object is parsed when somebody asks for it and is not kept.
+tree. An object is parsed when somebody asks for it and is not kept; its bytes may be packed meanwhile.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from sys import intern
 from typing import Any, Final
 
 import orjson
@@ -22,10 +24,18 @@ Indexer = Callable[[dict[str, Any]], Iterable[str]]
 """The values under which an object is found in one index."""
 
 
+_PACKED: Final = 0x78  # what zlib begins with, and JSON never
+
+
+def packed(raw: bytes) -> bytes:
+    """Bytes of an object as a row may keep them: less than half, for 3 µs at each look."""
+    return zlib.compress(raw, 1)
+
+
 class Row:
     """One object: its identity, its version, and its bytes."""
 
-    __slots__ = ("_key", "deleting", "generation", "labels", "raw", "resource_version", "uid")
+    __slots__ = ("_bytes", "_key", "deleting", "generation", "labels", "resource_version", "uid")
 
     def __init__(
         self,
@@ -39,13 +49,22 @@ class Row:
         raw: bytes,
     ) -> None:
         # The collector forgets a plain tuple of strings at its first look; a Key it would walk for ever.
-        self._key = tuple(key)
+        self._key = (intern(key.namespace), key.name)
         self.uid = uid
         self.resource_version = resource_version
         self.generation = generation
         self.labels = labels
         self.deleting = deleting
-        self.raw = raw
+        self._bytes = raw
+
+    @property
+    def raw(self) -> bytes:
+        """The object's bytes, as JSON."""
+        return zlib.decompress(self._bytes) if self._bytes[0] == _PACKED else self._bytes
+
+    @raw.setter
+    def raw(self, raw: bytes) -> None:
+        self._bytes = raw
 
     @property
     def key(self) -> Key:
@@ -130,7 +149,8 @@ class Store:
         self._rows[key] = row
         if self._indexers:
             found = dict(parsed) if parsed is not None else row.object()
-            values = tuple(tuple(indexer(found)) for indexer in self._indexers.values())
+            # Many objects are found under the same value, which is kept once.
+            values = tuple(tuple(map(intern, indexer(found))) for indexer in self._indexers.values())
             before = self._values.get(key)
             if values != before:
                 self._unindex(key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from sys import intern
 from typing import Protocol, cast
 
 from multikueue.core.conditions import Condition
@@ -71,13 +72,18 @@ def strings(source: Json, name: str) -> tuple[str, ...]:
 
 def labels(source: Json, name: str) -> dict[str, str]:
     """A map of strings; empty where there is none."""
-    return {str(key): str(value) for key, value in mapping(source, name).items()}
+    return {str(key): intern(str(value)) for key, value in mapping(source, name).items()}
 
 
 def text(source: Json, name: str) -> str:
     """A string; empty where there is none."""
     value = source.get(name)
     return "" if value is None else str(value)
+
+
+def word(source: Json, name: str) -> str:
+    """A string that many objects have in common, kept once for all of them; empty where there is none."""
+    return intern(text(source, name))
 
 
 def integer(source: Json, name: str) -> int | None:
@@ -173,12 +179,12 @@ def conditions(source: Json, *, keep_messages_of: frozenset[str]) -> tuple[Condi
     """`conditions`, without the messages that nobody quotes: they would be most of a pending workload's size."""
     found = []
     for item in items(source, "conditions"):
-        kind = text(item, "type")
+        kind = word(item, "type")
         found.append(
             Condition(
                 type=kind,
-                status=text(item, "status"),
-                reason=text(item, "reason"),
+                status=word(item, "status"),
+                reason=word(item, "reason"),
                 message=text(item, "message") if kind in keep_messages_of else "",
                 last_transition_time=moment(item, "lastTransitionTime") or _BEGINNING,
                 observed_generation=None,

@@ -52,10 +52,10 @@ def workload(source: Source, shapes: Shapes, *, default_priority: int = 0) -> Wo
     status = fields.mapping(data, "status")
     requeue = fields.mapping(status, "requeueState")
     return Workload(
-        key=Key(fields.text(metadata, "namespace"), fields.text(metadata, "name")),
+        key=Key(fields.word(metadata, "namespace"), fields.text(metadata, "name")),
         uid=fields.text(metadata, "uid"),
         created=fields.moment(metadata, "creationTimestamp") or _BEGINNING,
-        queue_name=fields.text(spec, "queueName"),
+        queue_name=fields.word(spec, "queueName"),
         pod_sets=tuple(_pod_set(item, shapes) for item in fields.items(spec, "podSets")),
         priority=fields.whole(spec, "priority", default_priority),
         priority_boost=_boost(fields.text(annotations, PRIORITY_BOOST_ANNOTATION)),
@@ -81,7 +81,7 @@ def workload(source: Source, shapes: Shapes, *, default_priority: int = 0) -> Wo
 
 
 def _pod_set(source: Json, shapes: Shapes) -> PodSet:
-    name = fields.text(source, "name") or DEFAULT_POD_SET
+    name = fields.word(source, "name") or DEFAULT_POD_SET
     try:
         return PodSet(
             name=name,
@@ -99,7 +99,7 @@ def _admission(status: Json) -> Admission | None:
     if not source:
         return None
     return Admission(
-        fields.text(source, "clusterQueue"),
+        fields.word(source, "clusterQueue"),
         tuple(_pod_set_admission(item) for item in fields.items(source, "podSetAssignments")),
     )
 
@@ -108,7 +108,7 @@ def _pod_set_admission(source: Json) -> PodSetAdmission:
     delayed = fields.text(source, "delayedTopologyRequest")
     usage: Mapping[str, object] = fields.mapping(source, "resourceUsage")
     return PodSetAdmission(
-        name=fields.text(source, "name") or DEFAULT_POD_SET,
+        name=fields.word(source, "name") or DEFAULT_POD_SET,
         flavors=fields.labels(source, "flavors"),
         usage={resource: resources.amount_of(resource, str(value)) for resource, value in usage.items()},
         count=fields.integer(source, "count"),
@@ -119,7 +119,7 @@ def _pod_set_admission(source: Json) -> PodSetAdmission:
 
 def _check(source: Json) -> CheckStatus:
     return CheckStatus(
-        name=fields.text(source, "name"),
+        name=fields.word(source, "name"),
         state=CheckState(fields.text(source, "state") or CheckState.PENDING),
         message=fields.text(source, "message"),
         last_transition_time=fields.moment(source, "lastTransitionTime"),

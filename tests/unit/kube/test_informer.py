@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import orjson
 import pytest
 from aiohttp import web
 
@@ -13,6 +14,7 @@ from multikueue.api.resource import JOBS
 from multikueue.core.backoff import Backoff
 from multikueue.core.keys import Key
 from multikueue.kube.informer import Change, Informer
+from multikueue.kube.store import packed
 from tests.support.stub_api import StubApi, event, json_answer, listing, status_answer, stream, stub_api, thing
 
 FAST = Backoff(base=0.01, cap=0.05)
@@ -176,6 +178,16 @@ async def test_an_object_can_be_cut_down_before_it_is_kept() -> None:
         row = informer.store.get(Key("ns", "a"))
         assert row is not None
         assert (row.raw, row.uid) == (b"{}", "uid-a")
+
+
+async def test_a_packed_object_is_read_as_any_other() -> None:
+    script = Script(lists=[lambda: listing(thing("a", text="long " * 100))], watches=[])
+    async with following(script, shrink=packed) as (informer, seen, _):
+        await until(seen, ["ADDED a@1"])
+        row = informer.store.get(Key("ns", "a"))
+        assert row is not None
+        assert row.object() == orjson.loads(row.raw)
+        assert b"long long" in row.raw
 
 
 @pytest.mark.parametrize("index", ["unknown"])
