@@ -48,12 +48,12 @@ def plan(facts: Facts, now: datetime) -> Plan:
     strangers = [o for o in facts.observations.values() if o.workload_uid != workload.uid]
     if strangers:
         return Plan(rule=Rule.GONE, actions=tuple(Remove(o.cluster) for o in strangers), requeue_after=0.0)
-    if workload.check is None:
-        return Plan(rule=Rule.NOT_DISPATCHED, actions=_remove_all(facts))
-    for rule in _RULES:
+    for rule in _RULES if workload.check is not None else _RULES_WITHOUT_CHECK:
         found = rule(facts, workload, now)
         if found is not None:
             return found
+    if workload.check is None:
+        return Plan(rule=Rule.NOT_DISPATCHED, actions=_remove_all(facts))
     return nominate(facts, workload, now)
 
 
@@ -183,6 +183,15 @@ def _chosen(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan | None
     )
 
 
+def _goes_on(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan | None:
+    """The queue lost its check, and with it who could send the work elsewhere: what runs goes on to its end."""
+    observation = facts.observations.get(workload.cluster_name)
+    if observation is None or observation.intent is not Intent.RUN or observation.epoch < workload.epoch:
+        return None
+    losers = tuple(Remove(cluster) for cluster in facts.observations if cluster != observation.cluster)
+    return _granted_plan(workload, observation, losers)
+
+
 def _drained(
     facts: Facts, workload: WorkloadFacts, observation: Observation, losers: tuple[Remove, ...], now: datetime
 ) -> Plan | None:
@@ -253,7 +262,7 @@ def _granted_plan(workload: WorkloadFacts, observation: Observation, losers: tup
         actions.append(SetIntent(observation.cluster, Intent.RUN))
     if observation.answered and observation.job_status is not None:
         actions.append(MirrorStatus(observation.cluster))
-    ready = _state(workload) is CheckState.READY
+    ready = workload.check is None or _state(workload) is CheckState.READY
     return Plan(
         rule=Rule.GRANTED,
         actions=(*actions, *losers),
@@ -305,4 +314,10 @@ _RULES: Final[tuple[_RuleFunction, ...]] = (
     _stopping,
     _waits_for_eviction,
     _chosen,
+)
+_RULES_WITHOUT_CHECK: Final[tuple[_RuleFunction, ...]] = (
+    _finished_or_no_quota,
+    _remote_finished,
+    _stopping,
+    _goes_on,
 )

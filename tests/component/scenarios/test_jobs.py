@@ -79,6 +79,22 @@ async def test_a_workload_that_is_deleted_stops_before_its_job_is_sent_again(sta
         await made.finished()
 
 
+async def test_a_job_that_runs_goes_on_when_its_queue_loses_the_check(stage: Stage) -> None:
+    async with scene(stage, "lost check") as made:
+        workload = await made.running(made.w1)
+        without = {"spec": {"admissionChecksStrategy": None}}
+        await made.client.patch(CLUSTER_QUEUES, made.name, without)
+        await eventually(
+            made.status,
+            what="the Workload has no check any more",
+            until=lambda status: not status.get("admissionChecks"),
+        )
+        await made.w1.ends("j")
+        await made.finished()
+        await made.w1.cleaned("j")
+        await made.w1.relieved(workload)
+
+
 async def test_j2_a_copy_that_is_out_of_sync_is_retried_elsewhere_and_never_finishes_the_workload(stage: Stage) -> None:
     async with scene(stage, "j2") as made:
         workload = await made.running(made.w1)

@@ -69,6 +69,24 @@ def check_of(found: Plan) -> tuple[CheckState, str] | None:
             id="without a MultiKueue check nothing is kept anywhere",
         ),
         pytest.param(
+            facts(replace(running(), check=None), granted("w1"), seen("w2"), clusters=()),
+            Rule.GRANTED,
+            {MirrorStatus("w1"), Remove("w2")},
+            id="what runs goes on when its queue loses the check",
+        ),
+        pytest.param(
+            facts(replace(running(finished=True), check=None), ended("w1"), clusters=()),
+            Rule.FINISHED_OR_NO_QUOTA,
+            {Remove("w1")},
+            id="and leaves nothing behind",
+        ),
+        pytest.param(
+            facts(replace(running(stopping=True), check=None), granted("w1")),
+            Rule.STOPPING,
+            {SetIntent("w1", Intent.EVICT), MirrorStatus("w1")},
+            id="and stops when it is evicted",
+        ),
+        pytest.param(
             facts(workload(quota_reserved=False), seen("w1"), granted("w2")),
             Rule.FINISHED_OR_NO_QUOTA,
             {Remove("w1"), Remove("w2")},
@@ -376,6 +394,12 @@ class TestLoss:
         assert found.check is not None
         assert (found.check.state, found.avoid) == (CheckState.RETRY, "w1")
         assert "NameConflict" in found.check.message
+
+
+def test_what_ends_after_its_queue_lost_the_check_is_finished() -> None:
+    found = plan(facts(replace(running(), check=None), ended("w1"), clusters=()), NOW)
+    assert (found.rule, found.actions) == (Rule.REMOTE_FINISHED, (MirrorStatus("w1"),))
+    assert found.finish is not None
 
 
 class TestStopping:
