@@ -29,7 +29,20 @@ def succeeded_status() -> dict[str, Any]:
     }
 
 
+async def run_job(client: KubeClient, name: str, *, namespace: str) -> None:
+    """Let a Job have a pod that runs."""
+    await _say(client, name, namespace=namespace, status=running_status())
+
+
 async def finish_job(client: KubeClient, name: str, *, namespace: str) -> None:
     """Let a Job succeed."""
     status = {"startTime": format_time(SystemClock().now()), **succeeded_status()}
+    await _say(client, name, namespace=namespace, status=status)
+
+
+async def _say(client: KubeClient, name: str, *, namespace: str, status: dict[str, Any]) -> None:
+    job = await client.get_object(JOBS, name, namespace=namespace)
+    # A job that runs began when it began: the API server takes no other time for it.
+    began = {} if job["spec"].get("suspend") else {"startTime": (job.get("status") or {}).get("startTime")}
+    status |= {field: value for field, value in began.items() if value}
     await client.patch(JOBS, name, {"status": status}, namespace=namespace, subresource="status")

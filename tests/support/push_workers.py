@@ -15,8 +15,6 @@ import anyio
 import orjson
 
 from multikueue.api.resource import JOBS, MULTIKUEUE_CLUSTERS, NAMESPACES, NODES, SECRETS
-from multikueue.core.clock import SystemClock
-from multikueue.core.timestamps import format_time
 from multikueue.devcluster import enrolment, kubeconfigs
 from multikueue.devcluster.apiserver.auth.authentication import Authentication
 from multikueue.devcluster.apiserver.listener import Listener
@@ -28,7 +26,7 @@ from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import KubeError, NotFound
 from tests.support.agents import make_node
 from tests.support.faulty_proxy import TcpProxy
-from tests.support.jobs import finish_job
+from tests.support.jobs import finish_job, run_job
 from tests.support.managers import Object, ensure, eventually, get, make_namespace
 
 SYSTEM = "kueue-system"
@@ -109,8 +107,7 @@ class PushWorker:
         """Wait for the copy, and let it have a pod that runs."""
         found = await eventually(lambda: self.job(name, namespace=namespace), what=f"{name} is made on {self.name}")
         assert found is not None
-        status = {"active": 1, "ready": 1, "startTime": format_time(SystemClock().now())}
-        await self.client.patch(JOBS, name, {"status": status}, namespace=namespace, subresource="status")
+        await run_job(self.client, name, namespace=namespace)
         return found
 
     async def gone(self, name: str, *, namespace: str) -> None:

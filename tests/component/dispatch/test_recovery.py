@@ -13,12 +13,10 @@ from manager.dispatch.controller import DispatchController
 from multikueue.api.constants import MANAGER_UID_ANNOTATION, MULTIKUEUE_MANAGED_BY
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS
 from multikueue.cli.recovering import Wanted, recover
-from multikueue.core.clock import SystemClock
-from multikueue.core.timestamps import format_time
 from multikueue.kube.client import KubeClient
 from multikueue.kube.watch import WatchEvent
 from tests.support.hubs import Hub, agent_of, running_hub, worker_of
-from tests.support.jobs import finish_job
+from tests.support.jobs import finish_job, run_job
 from tests.support.managers import (
     Object,
     condition,
@@ -72,8 +70,7 @@ async def copies(workers: list[PullWorker], name: str) -> list[Object]:
 async def runs(workers: list[PullWorker], name: str) -> Object:
     """Wait for the one copy, and let it have a pod."""
     (job,) = await eventually(lambda: copies(workers, name), what=f"{name} is made")
-    status = {"active": 1, "ready": 1, "startTime": format_time(SystemClock().now())}
-    await home_of(workers, job).client.patch(JOBS, name, {"status": status}, namespace=TEAM, subresource="status")
+    await run_job(home_of(workers, job).client, name, namespace=TEAM)
     return job
 
 
