@@ -6,11 +6,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
+from multikueue.core.errors import BadInput
+from multikueue.core.selectors import LabelSelector, Requirement
 from multikueue.core.timestamps import parse_time
 from multikueue.devcluster.apiserver import documents, words
 from multikueue.devcluster.apiserver.documents import JsonObject, JsonValue
 from multikueue.devcluster.apiserver.errors import Cause
-from multikueue.devcluster.apiserver.kinds import jobrules, podspec
+from multikueue.devcluster.apiserver.kinds import jobrules, jobstatusrules, podspec
 from multikueue.devcluster.apiserver.kinds.behaviour import Behaviour, Occasion, age
 
 _LABELS: Final = {
@@ -52,7 +54,9 @@ class JobBehaviour(Behaviour):
                 labels = template["metadata"]["labels"] = {}
             for label, mark in _LABELS.items():
                 labels[label] = marks[mark]
-            spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": metadata["uid"]}}
+            selector = spec.get("selector") or {}
+            own = {"batch.kubernetes.io/controller-uid": metadata["uid"]}
+            spec["selector"] = {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), **own}}
         spec.setdefault("manualSelector", False)
         # The job's own labels were defaulted from an empty template; a real server shows the template's there.
         if not metadata.get("labels"):
@@ -68,12 +72,10 @@ class JobBehaviour(Behaviour):
     def validate(self, value: JsonObject, old: JsonObject | None, occasion: Occasion) -> list[Cause]:
         """What is wrong with it."""
         if occasion.subresource == "status":
-            return []
+            return [] if old is None else jobstatusrules.problems(value, old)
         spec = value["spec"]
         found = _spec_problems(spec, "spec")
-        if old is not None:
-            found += _changed(spec, old)
-        return found
+        return found + (_selector_problems(value) if old is None else _changed(spec, old))
 
     def fields(self, value: JsonObject) -> dict[str, str]:
         """What field selectors may ask for."""
@@ -238,6 +240,31 @@ def _spec_problems(spec: JsonObject, path: str) -> list[Cause]:
         detail = 'only "Never" is supported when podFailurePolicy is specified'
         found.append(words.bad_value(where, policy, detail))
     return found
+
+
+def _selector_problems(value: JsonObject) -> list[Cause]:
+    spec = value["spec"]
+    selector, labels = spec.get("selector"), documents.child(spec, "template", "metadata").get("labels")
+    found = []
+    generated = {"matchLabels": {"batch.kubernetes.io/controller-uid": value["metadata"]["uid"]}}
+    if not selector:
+        found.append(words.required("spec.selector"))
+    elif not spec.get("manualSelector") and selector != generated:
+        found.append(words.bad_value("spec.selector", selector, "`selector` not auto-generated"))
+    if not selector or not _selects(selector, labels or {}):
+        where = "spec.template.metadata.labels"
+        found.append(words.bad_value(where, labels, "`selector` does not match template `labels`"))
+    return found
+
+
+def _selects(selector: JsonObject, labels: JsonObject) -> bool:
+    expressions = documents.items(selector, "matchExpressions")
+    try:
+        more = [Requirement(e["key"], e["operator"], tuple(e.get("values") or ())) for e in expressions]
+    except BadInput:
+        return False
+    of_labels = LabelSelector.of(documents.strings(selector.get("matchLabels"))).requirements
+    return LabelSelector((*of_labels, *more)).matches(labels)
 
 
 def _changed(spec: JsonObject, old: JsonObject) -> list[Cause]:

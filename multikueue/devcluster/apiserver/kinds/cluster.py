@@ -65,10 +65,24 @@ class NamespaceBehaviour(Behaviour):
 _EFFECTS: Final = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
+def _amount_problems(amounts: JsonObject, path: str) -> list[Cause]:
+    return [
+        words.bad_value(f"{path}.{name}", str(amount), "must be greater than or equal to 0")
+        for name, amount in sorted(amounts.items())
+        if str(amount).startswith("-")
+    ]
+
+
 class NodeBehaviour(Behaviour):
     """Nodes."""
 
     has_status = True
+
+    def default(self, value: JsonObject) -> None:
+        """Without a word about it, pods may have all that there is."""
+        status = documents.child(value, "status")
+        if status.get("capacity") and not status.get("allocatable"):
+            status["allocatable"] = dict(status["capacity"])
 
     def prepare_create(self, value: JsonObject, occasion: Occasion) -> None:
         """A kubelet may report a status when it registers; a node that does not is not ready."""
@@ -108,6 +122,8 @@ class NodeBehaviour(Behaviour):
             if known and known != spec.get("providerID"):
                 text = 'node updates may not change providerID except from "" to valid'
                 found.append(words.forbidden("spec.providerID", text))
+        for field in ("capacity", "allocatable"):
+            found += _amount_problems(documents.child(value, "status", field), f"status.{field}")
         return found
 
     def fields(self, value: JsonObject) -> dict[str, str]:

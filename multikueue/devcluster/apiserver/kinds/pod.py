@@ -43,7 +43,6 @@ class PodBehaviour(Behaviour):
                 {
                     "type": "PodScheduled",
                     "status": "False",
-                    "observedGeneration": 1,
                     "lastProbeTime": None,
                     "lastTransitionTime": occasion.now,
                     "reason": "SchedulingGated",
