@@ -71,7 +71,8 @@ def phase(wanted: str) -> Callable[[dict[str, Any]], bool]:
 
 
 def condition_of(found: dict[str, Any], name: str) -> str:
-    return next(str(each["status"]) for each in found["status"]["conditions"] if each["type"] == name)
+    entries = found["status"].get("conditions") or ()
+    return next((str(each["status"]) for each in entries if each["type"] == name), "")
 
 
 async def test_a_job_runs_to_its_end_and_is_written_down(binaries_cluster: Cluster) -> None:
