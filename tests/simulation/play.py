@@ -368,6 +368,12 @@ def play(scenario: Scenario, apis: dict[str, ApiServer], *, dispatcher: str) -> 
         setattr(app.gc, name, lambda: 0)
     watcher = Watcher(now=loop.time, policy={work.name: work.policy for work in scenario.jobs}.__getitem__)
 
+    def broke(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "handle" in context:  # a callback of the simulation's own; tasks are looked at where they end
+            watcher.problem = watcher.problem or f"the simulation broke: {_root(context['exception'])}"
+
+    loop.set_exception_handler(broke)
+
     async def course() -> None:
         await Play(scenario, apis, watcher, loop=loop, dispatcher=dispatcher).run()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 from typing import Any, Final
@@ -52,6 +52,10 @@ class Copy:
     state: State = State.IDLE
     wanted: bool = False
     timer: asyncio.TimerHandle | None = None
+    status: Object = field(default_factory=dict)
+    """What the Job's status is to say."""
+    behind: bool = False
+    """Whether that is still to be written."""
 
     @property
     def live(self) -> bool:
@@ -170,8 +174,18 @@ class Pods:
             asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._release, copy)
 
     def _write(self, copy: Copy, status: Object) -> None:
-        if self._job(copy) is not None and not self._send(copy, "PATCH", "/status", {"status": status}):
-            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._write, copy, status)
+        copy.status = {**copy.status, **status}
+        if not copy.behind:
+            self._catch_up(copy)
+
+    def _catch_up(self, copy: Copy) -> None:
+        """Write what the status is to say by now: of what happened while the server was away, only the outcome."""
+        job = self._job(copy)
+        if job is not None and not job["spec"].get("suspend") and copy.status.get("startTime", "") is None:
+            copy.status = {}  # it was resumed before anybody could be told that it stopped
+        copy.behind = job is not None and not self._send(copy, "PATCH", "/status", {"status": copy.status})
+        if copy.behind:
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._catch_up, copy)
 
     def _send(self, copy: Copy, method: str, subresource: str, body: Object) -> bool:
         """Whether the API server took it, or has no such object any more."""
@@ -189,7 +203,8 @@ class Pods:
             )
         )
         assert isinstance(answer, Answer)
-        assert answer.status in (200, 404), answer.body
+        if answer.status not in (200, 404):
+            raise RuntimeError(f"{self._server.name}: {method} {copy.key}{subresource}: {answer.body!r}")
         return True
 
     def _now(self) -> str:
