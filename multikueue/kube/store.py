@@ -24,7 +24,7 @@ Indexer = Callable[[dict[str, Any]], Iterable[str]]
 """The values under which an object is found in one index."""
 
 
-_PACKED: Final = 0x78  # what zlib begins with, and JSON never
+_PACKED: Final = b"x"  # what zlib begins with, and JSON never
 
 
 def packed(raw: bytes) -> bytes:
@@ -60,7 +60,7 @@ class Row:
     @property
     def raw(self) -> bytes:
         """The object's bytes, as JSON."""
-        return zlib.decompress(self._bytes) if self._bytes[0] == _PACKED else self._bytes
+        return zlib.decompress(self._bytes) if self._bytes.startswith(_PACKED) else self._bytes
 
     @raw.setter
     def raw(self, raw: bytes) -> None:

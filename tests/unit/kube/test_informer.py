@@ -171,13 +171,14 @@ async def test_a_handler_that_comes_late_sees_what_is_there() -> None:
         assert late == ["a"]
 
 
-async def test_an_object_can_be_cut_down_before_it_is_kept() -> None:
+@pytest.mark.parametrize("kept", [pytest.param(b"{}", id="to little"), pytest.param(b"", id="to nothing")])
+async def test_an_object_can_be_cut_down_before_it_is_kept(kept: bytes) -> None:
     script = Script(lists=[lambda: listing(thing("a", text="long"))], watches=[])
-    async with following(script, shrink=lambda raw: b"{}") as (informer, seen, _):
+    async with following(script, shrink=lambda raw: kept) as (informer, seen, _):
         await until(seen, ["ADDED a@1"])
         row = informer.store.get(Key("ns", "a"))
         assert row is not None
-        assert (row.raw, row.uid) == (b"{}", "uid-a")
+        assert (row.raw, row.uid) == (kept, "uid-a")
 
 
 async def test_a_packed_object_is_read_as_any_other() -> None:
