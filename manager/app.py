@@ -52,6 +52,7 @@ from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import KubeError
 from multikueue.kube.events import EventRecorder
 from multikueue.kube.leader import LeaderElector
+from multikueue.kube.limiter import Limiter
 from multikueue.kube.serve import ServingCertificate, add_metrics, add_probes, serving
 
 _log = logging.getLogger(__name__)
@@ -129,7 +130,8 @@ class Manager:
         self.caches = Caches(client, kinds, clock=clock, random=random)
         self.statuses = StatusWriter(client, self.caches.view(WORKLOADS))
         self.namespaces = ManagedNamespaces(configuration, self.caches.view(NAMESPACES))
-        self.recorder = EventRecorder(client, _COMPONENT, instance=self.identity, clock=clock)
+        budget = Limiter(qps=options.event_qps, burst=options.event_burst, clock=clock) if options.event_qps else None
+        self.recorder = EventRecorder(client, _COMPONENT, instance=self.identity, budget=budget, clock=clock)
         self.statuses.tell(Transitions(self.metrics, self.recorder, clock=clock).written)
         self.leading = False
         self.metrics_port = 0

@@ -15,6 +15,11 @@ from typing import Final
 DISABLED: Final = "0"
 """As an address: do not listen."""
 
+EVENT_QPS: Final = 10.0
+"""An hour of it, as long as API servers keep events, is some 40 MB of etcd; a Job costs six."""
+
+EVENT_BURST: Final = 500
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -33,6 +38,8 @@ class Options:
     metrics_bind: str | None = None
     health_bind: str | None = None
     identity: str | None = None
+    event_qps: float = EVENT_QPS
+    event_burst: int = EVENT_BURST
     log_format: str = "text"
     log_level: str = "info"
 
@@ -67,6 +74,20 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--metrics-bind", metavar="ADDR", help="HOST:PORT of /metrics; 0 for none (:8080)")
     flags.add_argument("--health-bind", metavar="ADDR", help="HOST:PORT of /healthz and /readyz; 0 for none (:8081)")
     flags.add_argument("--identity", help="the name this process holds the lease under (host name and a random part)")
+    flags.add_argument(
+        "--event-qps",
+        type=_rate,
+        metavar="N",
+        default=EVENT_QPS,
+        help="Normal events a second, over long; warnings are not counted; 0 for no limit (%(default)s)",
+    )
+    flags.add_argument(
+        "--event-burst",
+        type=_burst,
+        metavar="N",
+        default=EVENT_BURST,
+        help="Normal events at once before --event-qps holds (%(default)s)",
+    )
     flags.add_argument("--log-format", choices=("text", "json"), default="text")
     flags.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     return flags
@@ -75,3 +96,17 @@ def parser() -> argparse.ArgumentParser:
 def parse(arguments: Sequence[str]) -> Options:
     """The options; argparse prints usage and leaves with 2 on a flag it does not know."""
     return Options(**vars(parser().parse_args(arguments)))
+
+
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 0 <= rate < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no rate: a number from 0 is expected")
+    return rate
+
+
+def _burst(text: str) -> int:
+    burst = int(text)
+    if burst < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no burst: a whole number from 1 is expected")
+    return burst

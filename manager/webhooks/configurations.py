@@ -114,8 +114,22 @@ _NOT_OURSELVES: Final = (
     f"!has(request.subResource) || request.subResource != 'status' || !has(request.options.fieldManager)"
     f" || request.options.fieldManager != '{ADMISSION_FIELD_MANAGER}'",
 )
+# A Workload costs two calls less with these: who changes nothing but finalizers or owners breaks no rule of ours, and
+# there is nothing to default without minCount.
+_SAYS_SOMETHING_ELSE: Final = (
+    "not-the-same-wishes",
+    "request.operation != 'UPDATE' || has(request.subResource) && request.subResource != ''"
+    + "".join(
+        f" || has(object.{field}) != has(oldObject.{field}) || has(object.{field}) && object.{field} != oldObject.{field}"
+        for field in ("spec", "metadata.labels", "metadata.annotations")
+    ),
+)
+_MAY_RUN_IN_PART: Final = (
+    "with-min-count",
+    "has(object.spec) && has(object.spec.podSets) && object.spec.podSets.exists(set, has(set.minCount))",
+)
 KUEUE_HOOKS: Final = (
-    Hook(resource=WORKLOADS, mutates=True, operations=("CREATE",)),
+    Hook(resource=WORKLOADS, mutates=True, operations=("CREATE",), conditions=(_MAY_RUN_IN_PART,)),
     Hook(resource=CLUSTER_QUEUES, mutates=True, operations=("CREATE",)),
     Hook(resource=RESOURCE_FLAVORS, mutates=True, operations=("CREATE",)),
     Hook(
@@ -123,7 +137,7 @@ KUEUE_HOOKS: Final = (
         mutates=False,
         operations=("CREATE", "UPDATE"),
         subresources=("status",),
-        conditions=(_NOT_OURSELVES,),
+        conditions=(_NOT_OURSELVES, _SAYS_SOMETHING_ELSE),
     ),
     Hook(resource=CLUSTER_QUEUES, mutates=False, operations=("CREATE", "UPDATE")),
     Hook(resource=COHORTS, mutates=False, operations=("CREATE", "UPDATE")),

@@ -3,7 +3,8 @@
 
 Owns events.k8s.io/v1. Promises that recording never waits and never fails its caller: events go through a bounded
 queue, equal ones within some minutes become one series, an object that floods is held to a rate, and what cannot be
-delivered is dropped with one line in the log.
+delivered is dropped with a line in the log, at most one a minute. With a budget the Normal events of all objects
+together are held to a rate too; warnings always pass.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _SERIES_SECONDS: Final = 360.0
 _SERIES_KEPT: Final = 4096
 _OBJECT_BURST: Final = 25
 _OBJECT_QPS: Final = 5.0 / 60.0
+_TELL_SECONDS: Final = 60.0
 _TRIES: Final = 12  # with the pauses below some minutes, as long as an API server is away when it is restarted
 _TROUBLE: Final = (
     errors.Unreachable,
@@ -115,9 +117,11 @@ class EventRecorder:
         component: str,
         *,
         instance: str = "",
+        budget: Limiter | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
+        """`budget` is what Normal events may cost the API server; without it they are as many as there are."""
         self._client = client
         self._component = component
         self._instance = instance or component
@@ -128,6 +132,8 @@ class EventRecorder:
         self._series: OrderedDict[tuple[object, ...], _Series] = OrderedDict()
         self._limits: OrderedDict[Reference, Limiter] = OrderedDict()
         self._sequence = 0
+        self._budget = budget
+        self._told = -_TELL_SECONDS
         self.dropped = 0
 
     def event(
@@ -155,11 +161,16 @@ class EventRecorder:
                 event = self._pending.popleft()
                 if self._allowed(event):
                     await self._insist(event)
-            if self.dropped:
-                logger.warning("%d events were dropped: too many at once", self.dropped)
-                self.dropped = 0
+            self._tell_dropped()
             self._wake = anyio.Event()
             await self._wake.wait()
+
+    def _tell_dropped(self) -> None:
+        now = self._clock.monotonic()
+        if self.dropped and now - self._told >= _TELL_SECONDS:
+            logger.warning("%d events were dropped: too many at once", self.dropped)
+            self._told = now
+            self.dropped = 0
 
     async def _insist(self, event: _Event) -> None:
         """Deliver, and try again for a while where the server has trouble of its own; the others wait behind it."""
@@ -201,7 +212,7 @@ class EventRecorder:
             limiter = self._limits[event.about] = Limiter(qps=_OBJECT_QPS, burst=_OBJECT_BURST, clock=self._clock)
             while len(self._limits) > _SERIES_KEPT:
                 self._limits.popitem(last=False)
-        if limiter.take():
+        if limiter.take() and (event.type == WARNING or self._budget is None or self._budget.take()):
             return True
         self.dropped += 1
         return False

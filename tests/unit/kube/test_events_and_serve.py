@@ -12,9 +12,11 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 
 from multikueue.core.backoff import Backoff
+from multikueue.core.clock import ManualClock
 from multikueue.core.errors import BadInput
 from multikueue.kube import events, serve
 from multikueue.kube.events import NORMAL, WARNING, EventRecorder, Reference
+from multikueue.kube.limiter import Limiter
 from tests.support.stub_api import StubApi, json_answer, status_answer, stub_api
 
 JOB = Reference("batch/v1", "Job", "train", "team", "uid-1")
@@ -57,6 +59,25 @@ async def test_an_object_that_floods_is_held_to_a_rate_and_others_are_not() -> N
         tasks.start_soon(recorder.run)
         sent = await delivered(api, 26)
         assert sent[-1][1]["reason"] == "Calm"
+        tasks.cancel_scope.cancel()
+
+
+async def test_normal_events_are_held_to_a_budget_and_warnings_are_not() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return json_answer({})
+
+    clock = ManualClock()
+    async with stub_api(answer) as api, api.client() as client, anyio.create_task_group() as tasks:
+        recorder = EventRecorder(client, "kueue", budget=Limiter(qps=1.0, burst=2, clock=clock), clock=clock)
+        for number in range(5):
+            recorder.event(Reference("v1", "Pod", f"pod-{number}", "team"), NORMAL, "Admitted", "as the others")
+        recorder.event(JOB, WARNING, "Pending", "no quota")
+        tasks.start_soon(recorder.run)
+        sent = await delivered(api, 3)
+        assert [body["reason"] for _, body in sent] == ["Admitted", "Admitted", "Pending"]
+        clock.advance(1.0)
+        recorder.event(JOB, NORMAL, "Admitted", "a second later")
+        assert len(await delivered(api, 4)) == 4
         tasks.cancel_scope.cancel()
 
 

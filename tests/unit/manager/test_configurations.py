@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from manager.webhooks.configurations import JOB_HOOKS, KUEUE_HOOKS, Reach, configurations, conversion_patch
+from multikueue.devcluster.apiserver.cel.compile import Expression
 
 BY_URL = Reach(ca_bundle="Q0E=", url="https://127.0.0.1:9443/")
 BY_SERVICE = Reach(ca_bundle="Q0E=", service="hook", namespace="kueue-system")
@@ -48,9 +49,63 @@ def test_jobs_of_system_namespaces_are_not_asked_about() -> None:
     assert selector["matchExpressions"][0]["values"] == ["kube-system", "kueue-system"]
 
 
-def test_our_own_status_applies_are_not_asked_about() -> None:
-    (condition,) = entries(BY_URL, "validating")["vworkload.kb.io"]["matchConditions"]
-    assert "kueue-admission" in condition["expression"]
+def asked(hook: dict[str, Any], request: dict[str, Any], new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
+    """Whether the API server asks about a write, by the conditions of the webhook."""
+    variables = {"request": request, "object": new, "oldObject": old}
+    return all(
+        Expression(condition["expression"], variables=frozenset(variables)).evaluate(variables)
+        for condition in hook["matchConditions"]
+    )
+
+
+RESERVED = {"metadata": {"labels": {"a": "b"}, "finalizers": ["in-use"]}, "spec": {"podSets": [{"name": "main"}]}}
+UPDATE = {"operation": "UPDATE", "options": {}}
+
+
+@pytest.mark.parametrize(
+    ("request_", "new", "old", "want"),
+    [
+        pytest.param(
+            {**UPDATE, "subResource": "status", "options": {"fieldManager": "kueue-admission"}},
+            RESERVED,
+            RESERVED,
+            False,
+            id="our own status is not asked about",
+        ),
+        pytest.param(
+            {**UPDATE, "subResource": "status"}, RESERVED, RESERVED, True, id="a status that somebody writes is"
+        ),
+        pytest.param({"operation": "CREATE", "options": {}}, RESERVED, None, True, id="a workload that is made is"),
+        pytest.param(UPDATE, {**RESERVED, "metadata": {"labels": {"a": "b"}}}, RESERVED, False, id="a finalizer is not"),
+        pytest.param(UPDATE, {**RESERVED, "spec": {"active": False}}, RESERVED, True, id="another spec is"),
+        pytest.param(UPDATE, {"metadata": RESERVED["metadata"]}, RESERVED, True, id="a spec that is taken away is"),
+        pytest.param(UPDATE, {**RESERVED, "metadata": {}}, RESERVED, True, id="labels that are taken away are"),
+        pytest.param(
+            UPDATE,
+            {**RESERVED, "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}},
+            RESERVED,
+            True,
+            id="an annotation is",
+        ),
+    ],
+)
+def test_what_is_asked_about_workloads(
+    request_: dict[str, Any], new: dict[str, Any], old: dict[str, Any] | None, want: bool
+) -> None:
+    assert asked(entries(BY_URL, "validating")["vworkload.kb.io"], request_, new, old) is want
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        pytest.param(None, False, id="without a spec there is nothing to default"),
+        pytest.param({"podSets": [{"name": "main"}]}, False, id="without minCount there is nothing to default"),
+        pytest.param({"podSets": [{"name": "a"}, {"name": "b", "minCount": 1}]}, True, id="minCount may be taken away"),
+    ],
+)
+def test_defaulting_is_asked_for_where_there_is_some(spec: dict[str, Any] | None, want: bool) -> None:
+    new = {} if spec is None else {"spec": spec}
+    assert asked(entries(BY_URL, "mutating")["mworkload.kb.io"], {"operation": "CREATE"}, new) is want
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,13 @@ def test_flags() -> None:
     assert parse(["--no-webhooks"]).webhooks is False
 
 
+@pytest.mark.parametrize("flag", ["--event-qps=-1", "--event-qps=nan", "--event-burst=0"])
+def test_a_budget_of_events_that_cannot_be_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse([flag])
+    assert "is expected" in capsys.readouterr().err
+
+
 def test_a_url_and_a_service_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["--webhook-url=https://a", "--webhook-service=b"])
