@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reconcilers of ClusterQueues, LocalQueues, Cohorts, ResourceFlavors and AdmissionChecks.
 
-Owns their status, as the engine's figures say, written at most once a second for each and only when something
-differs; and the finalizer that keeps each of them while it is in use. What the status shows is `queue_status`'.
+Owns their status, as the engine's figures say, written at most once a second for each, less often while it changes all
+the time, and only when something differs; and the finalizer that keeps each of them while it is in use. What the status
+shows is `queue_status`'.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import orjson
 from manager.caches import CLUSTER_QUEUE_INDEX
 from manager.context import ManagerContext
 from manager.reconcilers import queue_status
+from manager.reconcilers.pace import Pace
 from manager.views import View
 from multikueue.api.constants import RESOURCE_IN_USE_FINALIZER
 from multikueue.api.meta import JsonObject
@@ -37,6 +39,8 @@ from multikueue.kube.patch import merge_diff
 
 UPDATE_SECONDS: Final = 1.0
 """Figures change with every admission; nobody reads them faster than this."""
+LONGEST_SECONDS: Final = 4.0
+"""A busy queue's figures are stale as soon as they are written, and a write costs as much as one of a Job's."""
 
 
 class QueueReconcilers:
@@ -45,6 +49,9 @@ class QueueReconcilers:
     def __init__(self, context: ManagerContext, *, engine: Callable[[], Engine]) -> None:
         self._context = context
         self._engine = engine
+        self._pace: Pace[tuple[Resource, Key]] = Pace(
+            shortest=UPDATE_SECONDS, longest=LONGEST_SECONDS, clock=context.clock
+        )
         self._views = {
             resource: context.caches.view(resource)
             for resource in (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS, RESOURCE_FLAVORS, ADMISSION_CHECKS)
@@ -79,7 +86,7 @@ class QueueReconcilers:
     def touched(self, resource: Resource, key: Key) -> None:
         """The engine may say something else about that object by now; of a flavor or check, about any queue."""
         if resource in (CLUSTER_QUEUES, LOCAL_QUEUES):
-            self.controllers[resource].queue.add_after(key, UPDATE_SECONDS)
+            self.controllers[resource].queue.add_after(key, self._pace.pause((resource, key)))
             if resource is CLUSTER_QUEUES and self._engine().settings.fair_sharing:
                 self._touch_all(COHORTS)
             return
@@ -88,7 +95,7 @@ class QueueReconcilers:
 
     def _touch_all(self, resource: Resource) -> None:
         for row in self._views[resource].rows():
-            self.controllers[resource].queue.add_after(row.key, UPDATE_SECONDS)
+            self.controllers[resource].queue.add_after(row.key, self._pace.pause((resource, row.key)))
 
     def _cluster_queue_changed(self, change: Change) -> None:
         """A ClusterQueue that comes, goes or changes may free what it names, and changes what its queues show."""
@@ -108,6 +115,7 @@ class QueueReconcilers:
         """Status, metrics and finalizer of one ClusterQueue."""
         queue = self._views[CLUSTER_QUEUES].object(key)
         if queue is None:
+            self._pace.forget((CLUSTER_QUEUES, key))
             return None
         state = self._engine().cluster_queue_state(key.name)
         self._measure(queue, state)
@@ -127,6 +135,7 @@ class QueueReconcilers:
         """Status of one LocalQueue."""
         queue = self._views[LOCAL_QUEUES].object(key)
         if queue is None:
+            self._pace.forget((LOCAL_QUEUES, key))
             return None
         state = self._engine().local_queue_state(key)
         cluster_queue = self._views[CLUSTER_QUEUES].object(Key("", queue["spec"].get("clusterQueue") or ""))
@@ -145,9 +154,11 @@ class QueueReconcilers:
     async def reconcile_cohort(self, key: Key) -> Result | None:
         """Status of one Cohort."""
         cohort = self._views[COHORTS].object(key)
-        if cohort is not None:
-            wanted = queue_status.cohort_status(cohort, self._engine().cohort_state(key.name))
-            await self._write_status(COHORTS, cohort, wanted)
+        if cohort is None:
+            self._pace.forget((COHORTS, key))
+            return None
+        wanted = queue_status.cohort_status(cohort, self._engine().cohort_state(key.name))
+        await self._write_status(COHORTS, cohort, wanted)
         return None
 
     async def reconcile_flavor(self, key: Key) -> Result | None:
@@ -185,6 +196,7 @@ class QueueReconcilers:
         except NotFound:
             return
         self._views[resource].observe(answer)
+        self._pace.wrote((resource, Key(metadata.get("namespace", ""), metadata["name"])))
 
     async def _hold(self, resource: Resource, key: Key, *, used: Callable[[], Awaitable[bool]]) -> None:
         """Add the finalizer to what lives and lacks it; take it from what is being deleted and is not used."""

@@ -120,7 +120,8 @@ _SAYS_SOMETHING_ELSE: Final = (
     "not-the-same-wishes",
     "request.operation != 'UPDATE' || has(request.subResource) && request.subResource != ''"
     + "".join(
-        f" || has(object.{field}) != has(oldObject.{field}) || has(object.{field}) && object.{field} != oldObject.{field}"
+        f" || has(object.{field}) != has(oldObject.{field})"
+        f" || has(object.{field}) && object.{field} != oldObject.{field}"
         for field in ("spec", "metadata.labels", "metadata.annotations")
     ),
 )

@@ -49,7 +49,9 @@ def test_jobs_of_system_namespaces_are_not_asked_about() -> None:
     assert selector["matchExpressions"][0]["values"] == ["kube-system", "kueue-system"]
 
 
-def asked(hook: dict[str, Any], request: dict[str, Any], new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
+def asked(
+    hook: dict[str, Any], request: dict[str, Any], new: dict[str, Any], old: dict[str, Any] | None = None
+) -> bool:
     """Whether the API server asks about a write, by the conditions of the webhook."""
     variables = {"request": request, "object": new, "oldObject": old}
     return all(
@@ -76,7 +78,9 @@ UPDATE = {"operation": "UPDATE", "options": {}}
             {**UPDATE, "subResource": "status"}, RESERVED, RESERVED, True, id="a status that somebody writes is"
         ),
         pytest.param({"operation": "CREATE", "options": {}}, RESERVED, None, True, id="a workload that is made is"),
-        pytest.param(UPDATE, {**RESERVED, "metadata": {"labels": {"a": "b"}}}, RESERVED, False, id="a finalizer is not"),
+        pytest.param(
+            UPDATE, {**RESERVED, "metadata": {"labels": {"a": "b"}}}, RESERVED, False, id="a finalizer is not"
+        ),
         pytest.param(UPDATE, {**RESERVED, "spec": {"active": False}}, RESERVED, True, id="another spec is"),
         pytest.param(UPDATE, {"metadata": RESERVED["metadata"]}, RESERVED, True, id="a spec that is taken away is"),
         pytest.param(UPDATE, {**RESERVED, "metadata": {}}, RESERVED, True, id="labels that are taken away are"),
