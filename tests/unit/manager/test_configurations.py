@@ -99,6 +99,25 @@ def test_what_is_asked_about_workloads(
     assert asked(entries(BY_URL, "validating")["vworkload.kb.io"], request_, new, old) is want
 
 
+WAITING = {"metadata": {"labels": {"queue": "a"}}, "spec": {"suspend": True, "parallelism": 2, "template": {}}}
+
+
+@pytest.mark.parametrize(
+    ("new", "want"),
+    [
+        pytest.param({**WAITING, "spec": {**WAITING["spec"], "suspend": False}}, False, id="a job that starts is not"),
+        pytest.param({**WAITING, "metadata": {"labels": {"queue": "b"}}}, True, id="another queue is"),
+        pytest.param({**WAITING, "spec": {**WAITING["spec"], "parallelism": 3}}, True, id="more pods are"),
+        pytest.param({**WAITING, "spec": {**WAITING["spec"], "completions": 3}}, True, id="completions are"),
+        pytest.param({**WAITING, "spec": {**WAITING["spec"], "template": {"spec": {}}}}, True, id="other pods are"),
+    ],
+)
+def test_what_is_asked_about_jobs(new: dict[str, Any], want: bool) -> None:
+    hook = entries(BY_URL, "validating")["vjob.kb.io"]
+    assert asked(hook, UPDATE, new, WAITING) is want
+    assert asked(hook, {"operation": "CREATE"}, new)
+
+
 @pytest.mark.parametrize(
     ("spec", "want"),
     [
