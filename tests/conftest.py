@@ -2,7 +2,9 @@
 """What holds for every test: asyncio as the one backend, and nothing left behind.
 
 A test fails when it leaves a task, an open file or socket, or a child process. What a fixture of a wider scope holds
-was opened before the test and does not count.
+was opened before the test and does not count. It fails as well when a programming error was logged meanwhile: an
+informer lists anew and a controller tries again, so that nothing else would tell. `breaks_on_purpose` marks those that
+want that.
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ import asyncio
 import functools
 import gc
 import inspect
+import logging
 import os
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from multikueue.core.errors import MultikueueError
 from tests.conformance.summary import pytest_terminal_summary as pytest_terminal_summary
 
 _SELF = Path("/proc/self")
@@ -27,6 +32,33 @@ _SETTLE_SECONDS = 2.0  # a closed transport gives its socket back one turn of th
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+_MISTAKES = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError, ValueError)
+"""What our own code should never raise by itself; errors of servers, files and users are other classes."""
+
+
+class _Mistakes(logging.Handler):
+    """Notes what was logged of exceptions that only a bug explains."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, _MISTAKES) and not isinstance(error, MultikueueError):
+            self.found.append("".join(traceback.format_exception(error)))
+
+
+@pytest.fixture(autouse=True)
+def _logs_no_mistakes(request: pytest.FixtureRequest) -> Iterator[None]:
+    handler = _Mistakes()
+    logging.getLogger().addHandler(handler)
+    yield
+    logging.getLogger().removeHandler(handler)
+    if handler.found and request.node.get_closest_marker("breaks_on_purpose") is None:
+        pytest.fail("a programming error was logged:\n" + "\n".join(handler.found))
 
 
 def _open_files() -> dict[str, str]:

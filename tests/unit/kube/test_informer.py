@@ -142,6 +142,7 @@ async def test_a_server_that_is_away_is_asked_again() -> None:
         assert informer.last_error is None
 
 
+@pytest.mark.breaks_on_purpose
 async def test_a_stream_that_is_no_stream_leads_to_a_new_list() -> None:
     script = Script(
         lists=[lambda: listing(thing("a")), lambda: listing(thing("a", "5"))],
@@ -207,6 +208,7 @@ async def test_a_server_that_forgets_at_once_is_not_asked_in_a_hot_loop() -> Non
         assert len(api.seen) < 30
 
 
+@pytest.mark.breaks_on_purpose
 async def test_a_handler_that_breaks_does_not_end_the_informer() -> None:
     broken = True
 
