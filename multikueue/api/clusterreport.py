@@ -4,7 +4,8 @@
 One object named `agent` in the mailbox of the cluster; the agent writes its status on a change and each few
 seconds. It says nothing of single workloads: those are in the RemoteAssignments. What runs without an assignment of
 this management cluster is told page by page to who asks for it in `spec.recovery` (ADR 0010); the agent reads the spec
-in the answer to its own report, and needs no right beside that.
+in the answer to its own report, and needs no right beside that. The quotas of the worker's own queues are told to a hub
+that asks in `spec.quotas`, and to no other.
 """
 
 from enum import StrEnum
@@ -16,6 +17,9 @@ from multikueue.api.meta import Amount, Int32, Int64, JsonObject, KubeObject, La
 from multikueue.api.resource import CLUSTER_REPORTS
 from multikueue.api.schema import AGE, Column, Schema
 from multikueue.core.quantity import Quantity
+
+MAX_QUEUES: Final = 4096
+"""LocalQueues that a report has room for."""
 
 
 class ServedKind(WireModel):
@@ -116,11 +120,43 @@ class Resync(WireModel):
     buckets: Annotated[tuple[Int32, ...], Schema(max_items=BUCKETS, list_type="atomic")] = ()
 
 
+class QueueName(WireModel):
+    """A LocalQueue, by name."""
+
+    namespace: Annotated[str, Schema(min_length=1, max_length=63)]
+    name: Annotated[str, Schema(min_length=1, max_length=253)]
+
+
+class NominalQuota(WireModel):
+    """The nominal quota of one resource, over all flavors."""
+
+    name: str
+    nominal: Amount
+
+
+class ReportedClusterQueue(WireModel):
+    """A ClusterQueue of an engine on the worker, and the LocalQueues that stand before it."""
+
+    name: Annotated[str, Schema(min_length=1, max_length=253)]
+    active: bool = False
+    local_queues: Annotated[tuple[QueueName, ...], Schema(max_items=MAX_QUEUES, list_type="atomic")] = ()
+    resources: Annotated[tuple[NominalQuota, ...], Schema(max_items=1024, map_keys=("name",))] = ()
+
+
+class ReportedQuotas(WireModel):
+    """All ClusterQueues that LocalQueues stand before, or why they cannot be told."""
+
+    problem: Annotated[str, Schema(max_length=1024)] = ""
+    cluster_queues: Annotated[tuple[ReportedClusterQueue, ...], Schema(max_items=MAX_QUEUES, list_type="atomic")] = ()
+
+
 class ClusterReportSpec(WireModel):
-    """What is asked of the agent: `recovery` by an administrator, `resync` by the manager."""
+    """What is asked of the agent: `recovery` by an administrator, `resync` and `quotas` by the manager."""
 
     recovery: Recovery | None = None
     resync: Resync | None = None
+    quotas: bool = False
+    """Whether to follow the ClusterQueues of the worker, and to tell of their quotas."""
 
 
 class ClusterReportStatus(WireModel):
@@ -132,7 +168,7 @@ class ClusterReportStatus(WireModel):
     agent_version: Annotated[str, Schema(max_length=256)] = ""
     kubernetes_version: Annotated[str, Schema(max_length=256)] = ""
     kinds: Annotated[tuple[ServedKind, ...], Schema(max_items=64, map_keys=("apiVersion", "kind"))] = ()
-    local_queues: Annotated[tuple[ReportedQueue, ...], Schema(max_items=4096, list_type="atomic")] = ()
+    local_queues: Annotated[tuple[ReportedQueue, ...], Schema(max_items=MAX_QUEUES, list_type="atomic")] = ()
     capacity: Annotated[tuple[ResourceCapacity, ...], Schema(max_items=64, map_keys=("name",))] = ()
     namespaces: Annotated[tuple[str, ...], Schema(max_items=512, list_type="atomic")] = ()
     """All namespaces of the cluster; none are told of a cluster that has more than this can hold."""
@@ -144,6 +180,8 @@ class ClusterReportStatus(WireModel):
     """How many assignments wait for room."""
     engine: Annotated[str, Schema(max_length=256)] = ""
     """Which queueing engine admits on the worker; empty when the agent's own ledger does."""
+    quotas: ReportedQuotas | None = None
+    """None while nobody has asked, and until the ClusterQueues were read."""
     orphans: Orphans | None = None
     """Copies of our origin that another management cluster had made; none are told of while there are none."""
     digests: Annotated[tuple[str, ...], Schema(max_items=BUCKETS, list_type="atomic")] = ()

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The quota of a hub's ClusterQueue, taken from the worker clusters behind it (`docs/spec/multikueue.md §1.9`).
+
+Owns which queues can follow their workers, the sum that they follow, and what the condition says of it. Promises that
+quota shrinks only for what is known: a worker that was not heard of yet, or cannot tell, holds the amounts that stand,
+while one that is lost counts for nothing. Cohorts and borrowing are left out: only nominal quotas are added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import QuotaAutomationReason
+from multikueue.core.keys import Key
+from multikueue.core.quantity import Quantity
+
+_ZERO = Quantity.of(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerQueue:
+    """A ClusterQueue of a worker, and the LocalQueues there that point to it."""
+
+    name: str
+    local_queues: frozenset[Key]
+    nominal: Mapping[str, Quantity]
+    """Of each resource, over all flavors."""
+    active: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerQuotas:
+    """What a cluster of the config has: its queues, or why it counts for nothing, or why nobody knows yet."""
+
+    cluster: str
+    queues: tuple[WorkerQueue, ...] = ()
+    lost: str = ""
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckQuotas:
+    """A MultiKueue check of the queue; with a `problem` nobody knows what its config asks for."""
+
+    name: str
+    automated: bool = False
+    problem: str = ""
+    workers: tuple[WorkerQuotas, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFacts:
+    """A ClusterQueue of the hub; `reported` says whether it has the condition already."""
+
+    resource_groups: Sequence[JsonObject]
+    local_queues: frozenset[Key] = frozenset()
+    checks: tuple[CheckQuotas, ...] = ()
+    reported: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The condition that the queue is to have."""
+
+    reason: QuotaAutomationReason
+    message: str
+
+    @property
+    def automated(self) -> bool:
+        """Whether the quota follows the workers."""
+        return self.reason is QuotaAutomationReason.QUOTA_AUTOMATED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What the queue is to say, None for nothing, and the amounts that are to change."""
+
+    verdict: Verdict | None = None
+    changes: Mapping[str, Quantity] = field(default_factory=dict)
+
+
+def decide(facts: QueueFacts) -> Decision:
+    """The quota and the condition of one queue."""
+    asking = [check for check in facts.checks if check.automated]
+    if not asking:
+        return Decision(verdict=_not_requested(facts))
+    if len(facts.checks) > 1:
+        names = ", ".join(sorted(check.name for check in facts.checks))
+        return _unsupported(f"the ClusterQueue has more than one MultiKueue check: {names}")
+    flavors = [flavor for group in facts.resource_groups for flavor in group.get("flavors") or ()]
+    if len(facts.resource_groups) != 1 or len(flavors) != 1:
+        return _unsupported(
+            "quota can follow the worker clusters only in one resource group with one flavor;"
+            f" the ClusterQueue has {len(facts.resource_groups)} resource groups with {len(flavors)} flavors"
+        )
+    standing = {entry["name"]: Quantity.parse(entry["nominalQuota"]) for entry in flavors[0].get("resources") or ()}
+    workers = asking[0].workers
+    unknown = [worker for worker in workers if worker.unknown]
+    wanted = {resource: _sum(resource, facts.local_queues, workers) for resource in standing}
+    if unknown:
+        wanted = {resource: max(amount, standing[resource]) for resource, amount in wanted.items()}
+    return Decision(
+        verdict=Verdict(reason=QuotaAutomationReason.QUOTA_AUTOMATED, message=_told(workers, unknown)),
+        changes={resource: amount for resource, amount in wanted.items() if amount != standing[resource]},
+    )
+
+
+def refused(why: str) -> Verdict:
+    """What the queue is to say when the API server does not take the quota."""
+    return Verdict(
+        reason=QuotaAutomationReason.UNSUPPORTED_CONFIGURATION,
+        message=f"the quota of the worker clusters cannot be set: {why}",
+    )
+
+
+def changed(resource_groups: Sequence[JsonObject], changes: Mapping[str, Quantity]) -> list[JsonObject]:
+    """The resource groups with those nominal quotas, and all else as it is."""
+    return [
+        {**group, "flavors": [_changed_flavor(flavor, changes) for flavor in group["flavors"]]}
+        for group in resource_groups
+    ]
+
+
+def nominal_quotas(resource_groups: Iterable[JsonObject]) -> dict[str, Quantity]:
+    """The nominal quota of each resource, over all flavors."""
+    found: dict[str, Quantity] = {}
+    for group in resource_groups:
+        for flavor in group.get("flavors") or ():
+            for entry in flavor.get("resources") or ():
+                found[entry["name"]] = found.get(entry["name"], _ZERO) + Quantity.parse(entry["nominalQuota"])
+    return found
+
+
+def worker_queues(told: JsonObject) -> tuple[WorkerQueue, ...]:
+    """The queues in `status.quotas` of a ClusterReport. Raises `BadInput` for an amount that is none."""
+    return tuple(
+        WorkerQueue(
+            name=queue["name"],
+            local_queues=frozenset(Key(entry["namespace"], entry["name"]) for entry in queue.get("localQueues") or ()),
+            nominal={entry["name"]: Quantity.parse(entry["nominal"]) for entry in queue.get("resources") or ()},
+            active=bool(queue.get("active")),
+        )
+        for queue in told.get("clusterQueues") or ()
+    )
+
+
+def _sum(resource: str, local_queues: frozenset[Key], workers: Iterable[WorkerQuotas]) -> Quantity:
+    total = _ZERO
+    for worker in workers:
+        for queue in worker.queues:
+            if queue.active and queue.local_queues & local_queues:
+                total += queue.nominal.get(resource, _ZERO)
+    return total
+
+
+def _told(workers: Sequence[WorkerQuotas], unknown: Sequence[WorkerQuotas]) -> str:
+    counted = " ".join(worker.cluster for worker in workers if not worker.lost and not worker.unknown)
+    parts = [f"The quota is the sum over the worker clusters: [{counted}]"]
+    lost = [f"{worker.cluster} ({worker.lost})" for worker in workers if worker.lost]
+    if lost:
+        parts.append(f"without: {', '.join(lost)}")
+    if unknown:
+        waited = ", ".join(f"{worker.cluster} ({worker.unknown})" for worker in unknown)
+        parts.append(f"nothing is taken away until these have told theirs: {waited}")
+    return "; ".join(parts)
+
+
+def _not_requested(facts: QueueFacts) -> Verdict | None:
+    """Said only where something else was said before: most queues were never meant to follow anybody."""
+    if not facts.reported:
+        return None
+    problems = "; ".join(check.problem for check in facts.checks if check.problem)
+    if problems:
+        why = problems
+    elif facts.checks:
+        why = "the MultiKueueConfig does not ask for it"
+    else:
+        why = "the ClusterQueue has no MultiKueue check"
+    return Verdict(reason=QuotaAutomationReason.NOT_REQUESTED, message=f"The quota is left as it is: {why}")
+
+
+def _unsupported(message: str) -> Decision:
+    return Decision(verdict=Verdict(reason=QuotaAutomationReason.UNSUPPORTED_CONFIGURATION, message=message))
+
+
+def _changed_flavor(flavor: JsonObject, changes: Mapping[str, Quantity]) -> JsonObject:
+    resources = [
+        {**entry, "nominalQuota": str(changes[entry["name"]])} if entry["name"] in changes else entry
+        for entry in flavor["resources"]
+    ]
+    return {**flavor, "resources": resources}
