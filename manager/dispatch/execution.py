@@ -151,9 +151,10 @@ class Executor:
     async def _write_status(self, key: Key, plan: Plan, gathered: Gathered) -> bool:
         """The Workload's status, in one write; False when it is not what the plan was made for any more."""
         facts, status = gathered.facts.workload, gathered.status
-        if facts is None or status is None or facts.check is None or not plan.writes_status:
+        if facts is None or status is None or not plan.writes_status or (facts.check is None and not plan.evict):
             return True
-        change = PlanChange(plan, check=facts.check.name, planned_for=status, now=self._context.clock.now())
+        check = "" if facts.check is None else facts.check.name
+        change = PlanChange(plan, check=check, planned_for=status, now=self._context.clock.now())
         written = await self._context.statuses.write(key, change, uid=facts.uid)
         return written is not None and change.applied
 

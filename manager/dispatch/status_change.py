@@ -14,7 +14,7 @@ from datetime import datetime
 from manager import workload_changes
 from manager.workload_status import Status
 from multikueue.api.constants import CheckState
-from multikueue.api.reasons import FinishedReason, WorkloadCondition
+from multikueue.api.reasons import EvictedReason, FinishedReason, WorkloadCondition
 from multikueue.federation.actions import Plan
 
 
@@ -48,7 +48,10 @@ class Situation:
 
 
 class PlanChange:
-    """`Status -> Status` for `StatusWriter.write`; `applied` says whether the last status was the expected one."""
+    """`Status -> Status` for `StatusWriter.write`; `applied` says whether the last status was the expected one.
+
+    `check` is empty for a workload without the check of dispatch.
+    """
 
     def __init__(self, plan: Plan, *, check: str, planned_for: Status, now: datetime) -> None:
         self.applied = False
@@ -77,6 +80,10 @@ class PlanChange:
         if plan.finish is not None:
             status = workload_changes.finish(
                 status, reason=plan.finish.reason, message=plan.finish.message, now=self._now
+            )
+        if plan.evict:
+            status = workload_changes.evict(
+                status, reason=EvictedReason.ADMISSION_CHECK, message=plan.evict, now=self._now
             )
         return status
 

@@ -127,6 +127,8 @@ class Plan:
     cluster_name: str | None = None
     nominated: tuple[str, ...] | None = None
     finish: Finish | None = None
+    evict: str = ""
+    """Why a workload without the check, which could say Retry, loses its admission."""
     avoid: str = ""
     """A cluster to be passed over, for `avoid_for`."""
     avoid_for: timedelta = timedelta()
@@ -148,4 +150,5 @@ class Plan:
             or self.cluster_name is not None
             or self.nominated is not None
             or self.finish is not None
+            or bool(self.evict)
         )

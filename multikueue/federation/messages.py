@@ -51,6 +51,12 @@ def evicted_on_worker(cluster: str, reason: str, previously: CheckState) -> str:
     )
 
 
+def stopped_without_check(cluster: str, reason: str) -> str:
+    """Of an eviction: the queue has no MultiKueue check any more, whose Retry would say it."""
+    why = f": {reason}" if reason else ""
+    return f'Workload stopped on worker cluster: "{cluster}"{why}, and its queue has no check'
+
+
 def refused(cluster: str, reason: str, message: str) -> str:
     """Of a Retry: the cluster could not start what it was granted."""
     return f'Worker cluster "{cluster}" refused the workload: {reason}: {message}, resetting for re-dispatch'

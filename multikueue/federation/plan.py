@@ -184,12 +184,20 @@ def _chosen(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan | None
 
 
 def _goes_on(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan | None:
-    """The queue lost its check, and with it who could send the work elsewhere: what runs goes on to its end."""
+    """The queue lost its check, and with it who could send the work elsewhere: what runs goes on to its end.
+
+    One that the cluster has stopped, or would not start, has no check to be retried by: it loses its admission, and is
+    admitted anew by what its queue asks for now.
+    """
     observation = facts.observations.get(workload.cluster_name)
     if observation is None or observation.intent is not Intent.RUN or observation.epoch < workload.epoch:
         return None
     losers = tuple(Remove(cluster) for cluster in facts.observations if cluster != observation.cluster)
-    return _granted_plan(workload, observation, losers)
+    stopped = Rule.REMOTE_EVICTED if observation.says(Phase.EVICTED) else Rule.REFUSED
+    if stopped is Rule.REFUSED and not observation.says(Phase.REFUSED):
+        return _granted_plan(workload, observation, losers)
+    message = messages.stopped_without_check(observation.cluster, observation.message)
+    return Plan(rule=stopped, actions=losers, evict=message, events=(PlannedEvent(message=message, warning=True),))
 
 
 def _drained(

@@ -95,6 +95,29 @@ async def test_a_job_that_runs_goes_on_when_its_queue_loses_the_check(stage: Sta
         await made.w1.relieved(workload)
 
 
+async def test_what_a_worker_evicts_after_the_queue_lost_its_check_is_admitted_anew(stage: Stage) -> None:
+    async with scene(stage, "evicted lost check") as made:
+        workload = await made.running(made.w1)
+        await made.client.patch(CLUSTER_QUEUES, made.name, {"spec": {"admissionChecksStrategy": None}})
+        await eventually(
+            made.status,
+            what="the Workload has no check any more",
+            until=lambda status: not status.get("admissionChecks"),
+        )
+        await made.w1.evicts(workload, "j")
+        await made.w1.cleaned("j")
+        await made.w1.relieved(workload)
+        found = await eventually(
+            made.workload,
+            what="the queue has admitted it anew, which asks for no cluster now",
+            until=lambda seen: is_true(seen, "Admitted") and not is_true(seen, "Evicted"),
+        )
+        assert found is not None
+        (eviction,) = found["status"]["schedulingStats"]["evictions"]
+        assert (eviction["reason"], eviction["count"]) == ("AdmissionCheck", 1)
+        assert not found["status"].get("clusterName")
+
+
 async def test_j2_a_copy_that_is_out_of_sync_is_retried_elsewhere_and_never_finishes_the_workload(stage: Stage) -> None:
     async with scene(stage, "j2") as made:
         workload = await made.running(made.w1)

@@ -150,6 +150,25 @@ def test_an_owner_that_cannot_be_remote_is_rejected(problem: str) -> None:
     assert found.actions == (Remove("w1"),)
 
 
+@pytest.mark.parametrize(
+    ("said", "rule"),
+    [
+        pytest.param(Phase.EVICTED, Rule.REMOTE_EVICTED, id="it was stopped there"),
+        pytest.param(Phase.REFUSED, Rule.REFUSED, id="it was not started there"),
+    ],
+)
+def test_a_copy_that_ends_after_its_queue_lost_the_check_costs_the_admission(said: Phase, rule: Rule) -> None:
+    given = facts(
+        replace(running(), check=None), granted("w1", phase=said, message="preempted"), seen("w2"), clusters=()
+    )
+    found = plan(given, NOW)
+    assert found.rule is rule
+    assert found.evict == 'Workload stopped on worker cluster: "w1": preempted, and its queue has no check'
+    assert found.actions == (Remove("w2"),)
+    assert found.writes_status
+    assert found.check is None
+
+
 def test_j10_the_check_of_a_workload_without_quota_is_left_alone() -> None:
     assert plan(facts(workload(quota_reserved=False)), NOW) == Plan(rule=Rule.FINISHED_OR_NO_QUOTA)
 
