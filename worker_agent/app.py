@@ -41,6 +41,7 @@ from worker_agent.mailbox import Mailbox
 from worker_agent.orphans import Orphans
 from worker_agent.outbox import Outbox
 from worker_agent.queues import Queues
+from worker_agent.quotas import Quotas
 from worker_agent.reconciler import Reconciler
 from worker_agent.reconnect import RECONNECT
 from worker_agent.restoring import restore_assignments
@@ -149,6 +150,7 @@ class Agent:
             changed=wake,
             reported=lambda: self._reporter.changed(),
         )
+        self.quotas = Quotas(worker, self.queues, clock=clock, random=random, changed=lambda: self._reporter.changed())
         self.orphans = Orphans(self.mailbox, self.jobs, self.queues)
         self.reconciler = Reconciler(
             mailbox=self.mailbox,
@@ -190,6 +192,7 @@ class Agent:
             tasks.start_soon(self._controller.run, name="assignments")
             tasks.start_soon(self.outbox.run, name="outbox")
             tasks.start_soon(self._tell, name="report")
+            tasks.start_soon(self.quotas.run, name="quotas")
             tasks.start_soon(self._sweep, name="sweep")
             tasks.start_soon(self._collect_garbage, name="garbage")
             self._started.set()
@@ -266,6 +269,7 @@ class Agent:
         if asked and isinstance(self.mailbox, Mailbox):
             self.mailbox.resync(resync.get("buckets") or ())
         self._resynced = request
+        self.quotas.ask(spec.get("quotas") is True)
         return self.orphans.asked(spec.get("recovery"))
 
     def _retell(self, name: str, obj: JsonObject) -> None:
@@ -285,6 +289,7 @@ class Agent:
             "pending": len(self.reconciler.waiting()),
             **self.capacity.report(),
             **self.queues.report(),
+            **self.quotas.report(),
             **await self.orphans.report(),
             **({"digests": self.mailbox.digests()} if isinstance(self.mailbox, Mailbox) else {}),
         }

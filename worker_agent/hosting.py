@@ -87,6 +87,10 @@ class HostedMailbox:
             self._wake(name)
             self._told(gone)
 
+    def ask(self, *, quotas: bool) -> None:
+        """Say in the report's spec what is asked of the agent, which reads it with its next report."""
+        self.report = {**self.report, "spec": {**(self.report.get("spec") or {}), "quotas": quotas}}
+
     def restore(self, obj: JsonObject) -> None:
         """Put an assignment back with the status it had, unless a newer wish stands there."""
         name: str = obj["metadata"]["name"]

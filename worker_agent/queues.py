@@ -119,7 +119,10 @@ class Queues:
         self._changed = changed
         self._reported = reported
         self._random = random
-        self._present = False
+        self.present = False
+        """Whether there is such an engine, and this agent may use it."""
+        self.refused = ""
+        """Why it may not, as the API server says; empty where it may, or where there is none."""
         self._by_assignment: dict[str, set[Key]] = {}
         self._clones = Informer(
             client,
@@ -141,22 +144,33 @@ class Queues:
             try:
                 for resource in (WORKLOADS, LOCAL_QUEUES):
                     await self._client.list_page(resource, limit=1, metadata_only=True)
-            except (NotFound, Forbidden):
+            except NotFound:
+                return ()
+            except Forbidden as error:
+                self.refused = error.message
                 return ()
             except KubeError as error:
                 _log.debug("whether this cluster has queues is not known yet: %s", error)
                 await anyio.sleep(RECONNECT.delay(attempt, self._random))
             else:
-                self._present = True
+                self.present = True
                 return (self._clones, self._queues)
 
     def report(self) -> JsonObject:
         """What a ClusterReport tells of them."""
         keys = sorted(self._queues.store.keys())
-        if not self._present or not keys:
+        if not self.present or not keys:
             return {}
         named = [{"namespace": key.namespace, "name": key.name, "active": self._active(key)} for key in keys]
         return {"engine": ENGINE, "localQueues": named[:_MAX_QUEUES]}
+
+    def by_cluster_queue(self) -> dict[str, list[Key]]:
+        """The LocalQueues, by the ClusterQueue that they point to."""
+        found: dict[str, list[Key]] = {}
+        for row in sorted(self._queues.store.list(), key=lambda row: row.key):
+            name = str((row.object().get("spec") or {}).get("clusterQueue") or "")
+            found.setdefault(name, []).append(row.key)
+        return found
 
     def assignments(self) -> Iterable[str]:
         """Every assignment that some clone says it was made for."""
@@ -169,7 +183,7 @@ class Queues:
 
     def serves(self, wish: CloneWish) -> bool:
         """Whether the worker's own queues admit this one: the LocalQueue is there, or was when it was asked."""
-        if not self._present or not wish.spec:
+        if not self.present or not wish.spec:
             return False
         return Key(wish.workload.namespace, wish.queue) in self._queues.store or bool(
             self._by_assignment.get(wish.assignment)

@@ -74,7 +74,11 @@ def _rights() -> tuple[JsonObject, ...]:
                     "resources": ["workloads"],
                     "verbs": ["get", "list", "watch", "create", "patch", "delete"],
                 },
-                {"apiGroups": ["kueue.x-k8s.io"], "resources": ["localqueues"], "verbs": ["get", "list", "watch"]},
+                {
+                    "apiGroups": ["kueue.x-k8s.io"],
+                    "resources": ["localqueues", "clusterqueues"],
+                    "verbs": ["get", "list", "watch"],
+                },
             ],
         },
         {

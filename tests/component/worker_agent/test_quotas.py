@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent tells of the quotas of its cluster's own queues: what is asked for, and what it may read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+
+import anyio
+import pytest
+import yaml
+
+from multikueue.api.clusterreport import ClusterReportStatus
+from multikueue.api.crds import manifests
+from multikueue.api.resource import (
+    CLUSTER_QUEUES,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    LOCAL_QUEUES,
+)
+from multikueue.cli import joining_instructions
+from multikueue.cli.registering import Registration
+from multikueue.core.clock import SystemClock
+from multikueue.core.timestamps import format_time
+from multikueue.devcluster.apiserver.listener import Listener
+from multikueue.devcluster.apiserver.requests import User
+from multikueue.devcluster.apiserver.server import ApiServer
+from multikueue.kube import credentials
+from multikueue.kube.client import KubeClient
+from tests.support.agents import QUICK
+from tests.support.embedded import ADMIN, signing_key
+from tests.support.managers import Object, eventually, make_queue
+from tests.support.push_workers import kubeconfigs_of
+from worker_agent.app import Agent
+from worker_agent.hosting import HostedMailbox
+
+pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("resync")]
+
+TEAM = "team"
+AGENT = "agent"
+NAME = f"system:serviceaccount:{joining_instructions.NAMESPACE}:{joining_instructions.AGENT}"
+
+
+def client_of(url: str, token: str) -> KubeClient:
+    """Whoever has that token."""
+    return KubeClient(
+        credentials.from_dict({**kubeconfigs_of(url), "users": [{"name": "own", "user": {"token": token}}]})
+    )
+
+
+def rights(*, clusterqueues: bool) -> list[Object]:
+    """The cluster-wide rights of an agent, as an administrator of a worker is told to give them."""
+    made = Registration(cluster="w", token_id="t", kubeconfig={}, expires=SystemClock().now(), accepted=True)
+    found = [
+        document
+        for document in yaml.safe_load_all(joining_instructions.manifest(made))
+        if document["kind"].startswith("ClusterRole")
+    ]
+    for rule in found[0]["rules"]:
+        if not clusterqueues:
+            rule["resources"] = [name for name in rule["resources"] if name != "clusterqueues"]
+    return found
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A worker with queues, and the mailbox that its agent writes into."""
+
+    client: KubeClient
+    worker: KubeClient
+    mailbox: HostedMailbox
+
+    @property
+    def quotas(self) -> Object | None:
+        """What the last report tells of them."""
+        found: Object | None = (self.mailbox.report.get("status") or {}).get("quotas")
+        return found
+
+    async def told(self, wanted: Object | None) -> None:
+        """Wait until a report tells that."""
+
+        async def probe() -> Object | None:
+            return self.quotas
+
+        await eventually(probe, what=f"the report tells {wanted}", until=lambda seen: seen == wanted)
+
+    async def reported(self) -> int:
+        """Wait for one more report."""
+        before = self.mailbox.report.get("status", {}).get("sequence", 0)
+
+        async def probe() -> int:
+            return int(self.mailbox.report.get("status", {}).get("sequence", 0))
+
+        return await eventually(probe, what="there is one more report", until=lambda seen: seen > before + 1)
+
+    async def activate(self, queue: str, *, value: str = "True") -> None:
+        """What its engine says of the queue."""
+        now = format_time(SystemClock().now())
+        active = {"type": "Active", "status": value, "reason": "Ready", "message": "", "lastTransitionTime": now}
+        await self.client.patch(CLUSTER_QUEUES, queue, {"status": {"conditions": [active]}}, subresource="status")
+
+
+@asynccontextmanager
+async def scene(*, clusterqueues: bool = True) -> AsyncIterator[Scene]:
+    """An agent with exactly the rights that it is to be given, or with those of an older version."""
+    api = ApiServer(
+        signing_key=signing_key(), static_tokens={"own": ADMIN, AGENT: User(NAME, ("system:authenticated",))}
+    )
+    async with AsyncExitStack() as stack:
+        listener = await stack.enter_async_context(Listener(api))
+        client = await stack.enter_async_context(client_of(listener.url, "own"))
+        worker = await stack.enter_async_context(client_of(listener.url, AGENT))
+        for definition in manifests():
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+        role, binding = rights(clusterqueues=clusterqueues)
+        await client.create(CLUSTER_ROLES, role)
+        await client.create(CLUSTER_ROLE_BINDINGS, binding)
+        mailbox = HostedMailbox("w", manager_uid="m", workload_uid=lambda key: "", told=lambda obj: None)
+        agent = Agent(mailbox, worker, cluster="w", rhythm=QUICK, random=Random(1))
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        tasks.start_soon(agent.run)
+        stack.callback(tasks.cancel_scope.cancel)
+        yield Scene(client, worker, mailbox)
+
+
+def queue(name: str, *local: str, cpu: str, active: bool = True) -> Object:
+    """A queue as a report tells of it."""
+    return {
+        "name": name,
+        "active": active,
+        "localQueues": [{"namespace": TEAM, "name": each} for each in local or (name,)],
+        "resources": [{"name": "cpu", "nominal": cpu}],
+    }
+
+
+async def test_nobody_who_does_not_ask_is_told_and_nothing_is_watched() -> None:
+    async with scene() as made:
+        await make_queue(made.client, "batch", namespace=TEAM, cpu="4")
+        await made.reported()
+        assert made.quotas is None
+        assert [what for what in made.worker.requests_sent if "clusterqueues" in what] == []
+
+
+async def test_who_asks_is_told_of_the_queues_behind_local_queues_and_of_each_change() -> None:
+    async with scene() as made:
+        await make_queue(made.client, "batch", namespace=TEAM, cpu="4")
+        await make_queue(made.client, "lonely", namespace=TEAM, cpu="1")
+        await made.client.delete(LOCAL_QUEUES, "lonely", namespace=TEAM)
+        made.mailbox.ask(quotas=True)
+        await made.told({"clusterQueues": [queue("batch", cpu="4", active=False)]})
+        await made.activate("batch")
+        await made.told({"clusterQueues": [queue("batch", cpu="4")]})
+        status: Object = made.mailbox.report["status"]
+        read = ClusterReportStatus.model_validate(status).quotas
+        assert read is not None
+        assert str(read.cluster_queues[0].resources[0].nominal) == "4"
+
+        flavors = [
+            {"name": name, "resources": [{"name": "cpu", "nominalQuota": amount}]}
+            for name, amount in (("default", "3"), ("spot", "500m"))
+        ]
+        groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+        await made.client.patch(CLUSTER_QUEUES, "batch", {"spec": {"resourceGroups": groups}})
+        await made.told({"clusterQueues": [queue("batch", cpu="3500m")]})
+
+        second = {"metadata": {"name": "night", "namespace": TEAM}, "spec": {"clusterQueue": "batch"}}
+        await made.client.create(LOCAL_QUEUES, {**kind_of_local_queue(), **second}, namespace=TEAM)
+        await made.told({"clusterQueues": [queue("batch", "batch", "night", cpu="3500m")]})
+        for name in ("batch", "night"):
+            await made.client.delete(LOCAL_QUEUES, name, namespace=TEAM)
+        await made.told({"clusterQueues": []})
+
+        made.mailbox.ask(quotas=False)
+        await made.told(None)
+
+
+async def test_an_agent_that_may_not_read_them_says_so_and_tells_everything_else() -> None:
+    async with scene(clusterqueues=False) as made:
+        made.mailbox.ask(quotas=True)
+        await make_queue(made.client, "batch", namespace=TEAM, cpu="4")
+
+        async def problem() -> str:
+            return str((made.quotas or {}).get("problem", ""))
+
+        said = await eventually(problem, what="the report says what is wrong")
+        assert said.startswith("it may not read the ClusterQueues: ")
+        await made.reported()
+        told = made.mailbox.report["status"]
+        assert told["localQueues"] == [{"namespace": TEAM, "name": "batch", "active": True}]
+        assert "clusterQueues" not in told["quotas"]
+
+
+def kind_of_local_queue() -> Object:
+    """What each of them is."""
+    return {"apiVersion": LOCAL_QUEUES.api_version, "kind": LOCAL_QUEUES.kind}
