@@ -173,4 +173,9 @@ def _is_news(before: Word, word: Word) -> bool:
     """
     if word.phase is Phase.RUNNING:
         return False
-    return (before.epoch, before.phase, before.reason) != (word.epoch, word.phase, word.reason)
+    return (before.epoch, before.phase, before.reason, before.blocked_since) != (
+        word.epoch,
+        word.phase,
+        word.reason,
+        word.blocked_since,
+    )

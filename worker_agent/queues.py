@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Admission by the queues of the worker cluster itself, where it runs Kueue (or this manager) and has the LocalQueue.
 
-Owns the clones of Workloads that this agent made: made for a wish, looked at for the worker's admission, deactivated
-when the work is to stop, and removed with the wish. Promises that a clone of somebody else is never touched, that one
-of an older epoch is gone before a newer one is made, and that the worker's eviction is told and not undone.
+Owns the clones of Workloads that this agent made: made for a wish, looked at for the worker's admission, allowed to
+preempt, deactivated when the work is to stop, and removed with the wish. Promises that a clone of somebody else is
+never touched, that one of an older epoch is gone before a newer one is made, and that the worker's eviction is told and
+not undone.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from random import Random
 from typing import Final
 
@@ -30,6 +32,7 @@ from multikueue.api.constants import (
     ORIGIN_LABEL,
     PREBUILT_WORKLOAD_LABEL,
     WORKER_WORKLOAD_POD_LABEL,
+    GatePosition,
 )
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import FinishedReason
@@ -39,9 +42,11 @@ from multikueue.core.keys import Key
 from multikueue.core.timestamps import parse_time
 from multikueue.federation.facts import RemoteEnd
 from multikueue.federation.mirror import NAME_CONFLICT, REMOVING_OLD_COPY, Obstacle
+from multikueue.federation.wire import gate_of
 from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound
 from multikueue.kube.informer import Change, Informer
+from worker_agent import preemption_gates as gates
 from worker_agent.reconnect import RECONNECT
 
 _log = logging.getLogger(__name__)
@@ -67,6 +72,8 @@ class Standing:
     halt: Obstacle | None = None
     """Why the worker's own engine has stopped it."""
     end: RemoteEnd | None = None
+    blocked_since: datetime | None = None
+    """Since when it waits for nothing but its preemption gate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +88,12 @@ class CloneWish:
     spec: JsonObject
     labels: JsonObject
     annotations: JsonObject
+    gate: GatePosition | None = None
+    """Where its preemption gate is to be, if the hub says anything about it."""
 
     @classmethod
     def of(cls, obj: JsonObject) -> CloneWish:
-        """As read from the mailbox."""
+        """As read from the mailbox. Raises `BadInput`."""
         spec: JsonObject = obj["spec"]
         return cls(
             assignment=obj["metadata"]["name"],
@@ -95,6 +104,7 @@ class CloneWish:
             spec=spec.get("workloadSpec") or {},
             labels=spec.get("workloadLabels") or {},
             annotations=spec.get("workloadAnnotations") or {},
+            gate=gate_of(obj),
         )
 
 
@@ -119,6 +129,7 @@ class Queues:
         self._changed = changed
         self._reported = reported
         self._random = random
+        self._clock = clock
         self.present = False
         """Whether there is such an engine, and this agent may use it."""
         self.refused = ""
@@ -201,7 +212,9 @@ class Queues:
             await self._delete(clone)
             return Standing(shortage=f"{REMOVING_OLD_COPY}: of epoch {_epoch(clone)}")
         await self._set_priority(clone, wish)
-        return _standing(clone)
+        why = await self._open_gate(clone) if gates.is_to_open(clone, gate=wish.gate, spec=wish.spec) else ""
+        standing = _standing(clone)
+        return replace(standing, shortage=f"{standing.shortage}; {why}") if why and standing.shortage else standing
 
     async def deactivate(self, wish: CloneWish) -> None:
         """Have the worker's engine stop it for good."""
@@ -271,6 +284,22 @@ class Queues:
             return
         except (Invalid, Forbidden, BadRequest) as error:
             _log.warning("workload %s: its priority stays as it was: %s", wish.workload, error.message)
+
+    async def _open_gate(self, clone: JsonObject) -> str:
+        """Let it preempt; why that could not be said to the worker's engine, if it could not."""
+        metadata, body = clone["metadata"], gates.opened(clone, now=self._clock.now())
+        name, namespace = metadata["name"], metadata["namespace"]
+        try:
+            await self._client.apply(
+                WORKLOADS, name, body, namespace=namespace, manager=gates.FIELD_MANAGER, subresource="status"
+            )
+        except (NotFound, Conflict):
+            return ""  # it is another one now, of which its own event tells
+        except (Invalid, Forbidden, BadRequest) as error:
+            _log.warning("workload %s/%s: its preemption gate stays closed: %s", namespace, name, error.message)
+            return f"its preemption gate cannot be opened: {error.message}"
+        _log.info("workload %s/%s: its preemption gate is open", namespace, name)
+        return ""
 
     async def _create(self, wish: CloneWish) -> Obstacle | None:
         body = {
@@ -383,7 +412,8 @@ def _standing(clone: JsonObject) -> Standing:
         return Standing()
     reserved: JsonObject = conditions.get("QuotaReserved") or {}
     waits = "" if reserved.get("status") == "True" else str(reserved.get("message") or "")
-    return Standing(shortage=f"{WAITS_IN_QUEUE}{': ' if waits else ''}{waits}")
+    blocked = gates.blocked_since(clone) if reserved.get("status") != "True" else None
+    return Standing(shortage=f"{WAITS_IN_QUEUE}{': ' if waits else ''}{waits}", blocked_since=blocked)
 
 
 def _true(conditions: dict[str, JsonObject], kind: str) -> JsonObject | None:

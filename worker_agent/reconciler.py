@@ -211,6 +211,7 @@ class Reconciler:
             facts = self._facts(wish, job)
         obstacle = self._obstacle(wish)
         shortage, asked = "", wish.facts
+        blocked_since = None if standing is None else standing.blocked_since
         if standing is not None:
             shortage, asked = standing.shortage, replace(wish.facts, halt=standing.halt)
             if facts is not None:
@@ -229,6 +230,7 @@ class Reconciler:
             shortage=shortage,
             obstacle=obstacle,
             patient=not shortage or self._patience_left(wish) > 0,
+            blocked_since=blocked_since,
         )
 
     def _patience_left(self, wish: _Wish) -> float:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import orjson
 
 from multikueue.api.constants import (
     CLUSTER_LABEL,
     JOB_UID_LABEL,
+    MULTIKUEUE_PREEMPTION_GATE,
     ORIGIN_LABEL,
     PARTITION_POLICY_ANNOTATION,
     VERDICTS_ANNOTATION,
+    GatePosition,
     PartitionPolicy,
 )
 from multikueue.api.meta import JsonObject
@@ -28,6 +31,8 @@ from multikueue.federation.facts import Adoption
 from multikueue.federation.wire import FINGERPRINT_ANNOTATION, cluster_label
 from multikueue.integrations.admission_infos import pod_set_infos
 from multikueue.integrations.protocol import JobIntegration, PodSetInfo, RemoteIdentity
+
+_GATE: Final = {"name": MULTIKUEUE_PREEMPTION_GATE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +59,18 @@ def fingerprint(workload: JsonObject) -> str:
     return hashlib.blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
 
 
-def assignment(dispatch: Dispatch, cluster: str, *, intent: Intent = Intent.RESERVE, clones: bool = True) -> JsonObject:
+def assignment(
+    dispatch: Dispatch,
+    cluster: str,
+    *,
+    intent: Intent = Intent.RESERVE,
+    clones: bool = True,
+    gate: GatePosition | None = None,
+) -> JsonObject:
     """The object for the mailbox of `cluster`. Raises `InjectionConflict`.
 
-    `clones` says whether a queueing engine there needs a Workload; without, half of the object is not sent.
+    `clones` says whether a queueing engine there needs a Workload; without, half of the object is not sent. `gate` is
+    where the clone's preemption gate is to be; None for a clone without one.
     """
     metadata: JsonObject = dispatch.workload["metadata"]
     spec: JsonObject = dispatch.workload["spec"]
@@ -100,9 +113,12 @@ def assignment(dispatch: Dispatch, cluster: str, *, intent: Intent = Intent.RESE
         "leaseSeconds": dispatch.lease_seconds,
     }
     if clones:
-        body["workloadSpec"] = spec
+        # The gates of this side keep it from preempting here; nobody opens them there.
+        body["workloadSpec"] = spec if gate is None else {**spec, "preemptionGates": [_GATE]}
         body["workloadLabels"] = labels | {ORIGIN_LABEL: dispatch.origin}
         body["workloadAnnotations"] = metadata.get("annotations") or {}
+    if gate is not None:
+        body["preemptionGate"] = str(gate)
     if dispatch.adopts is not None and dispatch.adopts.cluster == cluster:
         body["adopts"] = {"managerUID": dispatch.adopts.manager_uid, "jobUID": dispatch.adopts.job_uid}
     if spec.get("priority") is not None:

@@ -20,14 +20,16 @@ from manager.dispatch.assignments import Dispatch, assignment
 from manager.dispatch.carriers import Carrier
 from manager.dispatch.gather import Gathered, adoption_for, load_job
 from manager.dispatch.status_change import PlanChange, failed_to_start
-from multikueue.api.constants import AVOIDED_ANNOTATION, ROUND_ANNOTATION
+from multikueue.api.constants import AVOIDED_ANNOTATION, GATE_OPENING_ANNOTATION, ROUND_ANNOTATION, GatePosition
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import WorkloadEvent
+from multikueue.api.remoteassignment import Intent
 from multikueue.api.resource import RESOURCE_FLAVORS, WORKLOADS
 from multikueue.core.errors import MultikueueError
 from multikueue.core.keys import Key
-from multikueue.federation.actions import Assign, DeclareStopped, MirrorStatus, Plan, Remove, Rule, SetIntent
-from multikueue.federation.annotations import avoided_text, round_text
+from multikueue.federation.actions import Assign, DeclareStopped, MirrorStatus, Plan, Remove, Rule, SetGate, SetIntent
+from multikueue.federation.annotations import avoided_text, gate_opening_text, round_text
+from multikueue.federation.preemption_gates import position
 from multikueue.integrations.protocol import InjectionConflict, JobWrite
 from multikueue.kube.client import PatchKind
 from multikueue.kube.errors import Invalid, NotFound
@@ -103,13 +105,15 @@ class Executor:
         return deferred
 
     async def _note(self, plan: Plan, gathered: Gathered) -> None:
-        """What must outlive this process goes into the Workload first: a round, and a cluster that failed it."""
+        """What must outlive this process goes into the Workload first: a round, an opened gate, a cluster to avoid."""
         facts, now = gathered.facts.workload, self._context.clock.now()
         if facts is None or gathered.workload is None:
             return
         notes: dict[str, str] = {}
         if plan.round is not None:
             notes[ROUND_ANNOTATION] = round_text(plan.round)
+        if plan.gate_opening is not None:
+            notes[GATE_OPENING_ANNOTATION] = gate_opening_text(plan.gate_opening)
         if plan.avoid:
             notes[AVOIDED_ANNOTATION] = avoided_text({**gathered.facts.avoided, plan.avoid: now + plan.avoid_for})
         if not notes:
@@ -121,6 +125,10 @@ class Executor:
                 {"metadata": {"uid": facts.uid, "annotations": notes}},
                 namespace=facts.key.namespace,
                 kind=PatchKind.MERGE,
+                # Whoever does not know of the last opening, as a leader of before, must not add one to it.
+                resource_version=None
+                if plan.gate_opening is None
+                else gathered.workload["metadata"]["resourceVersion"],
             )
         except NotFound:
             return
@@ -163,10 +171,12 @@ class Executor:
         dispatch: Dispatch | None = None
         for action in plan.actions:
             match action:
-                case Assign(cluster, intent):
+                case Assign(cluster) | SetGate(cluster):
+                    intent = action.intent if isinstance(action, Assign) else Intent.RESERVE
                     dispatch = dispatch or self._dispatch(plan, gathered)
                     if dispatch is not None:
-                        body = assignment(dispatch, cluster, intent=intent, clones=_clones(gathered, cluster))
+                        gate, clones = _gate(plan, gathered, cluster), _clones(gathered, cluster)
+                        body = assignment(dispatch, cluster, intent=intent, clones=clones, gate=gate)
                         calls.append(partial(self._carrier.assign, cluster, key, body))
                 case SetIntent(cluster, intent):
                     calls.append(partial(self._carrier.set_intent, cluster, key, intent))
@@ -228,6 +238,11 @@ class Executor:
 def _queue(gathered: Gathered) -> str:
     admission = ((gathered.workload or {}).get("status") or {}).get("admission") or {}
     return str(admission.get("clusterQueue", ""))
+
+
+def _gate(plan: Plan, gathered: Gathered, cluster: str) -> GatePosition | None:
+    facts, workload = gathered.facts, gathered.facts.workload
+    return None if workload is None else position(facts, workload, cluster, opening=plan.gate_opening)
 
 
 def _clones(gathered: Gathered, cluster: str) -> bool:

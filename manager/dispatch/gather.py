@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from manager.caches import Caches
 from manager.dispatch.assignments import fingerprint
@@ -29,7 +29,7 @@ from multikueue.api.resource import RESOURCE_FLAVORS
 from multikueue.core.conditions import TRUE
 from multikueue.core.keys import Key
 from multikueue.federation import messages
-from multikueue.federation.annotations import adoption_of, avoided_of, preferences_of, round_of
+from multikueue.federation.annotations import adoption_of, avoided_of, gate_opening_of, preferences_of, round_of
 from multikueue.federation.epochs import epoch_of
 from multikueue.federation.facts import (
     Adoption,
@@ -44,6 +44,9 @@ from multikueue.federation.facts import (
 )
 from multikueue.integrations.protocol import JobIntegration
 from multikueue.integrations.registry import Registry
+
+ORCHESTRATED_PREEMPTION: Final = "MultiKueueOrchestratedPreemption"
+"""The feature gate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +115,12 @@ class Gatherer:
         self._clusters = clusters
         self._registry = registry
         self.wanted = Wanted(context.caches.view(RESOURCE_FLAVORS))
-        federation = context.configuration.multikueue
+        configuration, federation = context.configuration, context.configuration.multikueue
         self._settings = Settings(
             worker_lost_timeout=federation.worker_lost_timeout,
             dispatcher=federation.dispatcher_name,
             step_size=federation.step_size,
+            orchestrated_preemption=configuration.gate(ORCHESTRATED_PREEMPTION),
         )
 
     @property
@@ -153,10 +157,11 @@ class Gatherer:
             job=job,
         )
         waits = check is not None and check.state is CheckState.PENDING and not status.cluster_name
+        epoch = epoch_of((e.count for e in status.evictions), annotations)
         facts = WorkloadFacts(
             key=key,
             uid=workload["metadata"]["uid"],
-            epoch=epoch_of((e.count for e in status.evictions), annotations),
+            epoch=epoch,
             check=None if check is None else CheckFacts(name=check.name, state=check.state, message=check.message),
             owner=self._owner(owner, gathered, pending=check is not None and check.state is CheckState.PENDING),
             quota_reserved=status.is_true(WorkloadCondition.QUOTA_RESERVED),
@@ -174,6 +179,7 @@ class Gatherer:
             preferences=self._preferences(annotations, gathered) if waits else Preferences(),
             waits_since=_waits_since(status, check) if waits else None,
             round=round_of(annotations) if waits else None,
+            gate_opening=gate_opening_of(annotations, epoch=epoch),
             adopts=self._adopts(annotations, status, gathered) if waits else None,
         )
         listed: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from multikueue.api.constants import MAILBOX_NAMESPACE_PREFIX, PartitionPolicy
+from multikueue.api.constants import MAILBOX_NAMESPACE_PREFIX, GatePosition, PartitionPolicy
 from multikueue.api.meta import (
     Conditions,
     Int32,
@@ -124,6 +124,7 @@ class RemoteAssignmentSpec(WireModel):
     workload_spec: Annotated[JsonObject, Schema(preserve_unknown=True, map_type="atomic")] = Field(default_factory=dict)
     workload_labels: Annotated[Labels, Schema(map_type="atomic")] = Field(default_factory=dict)
     workload_annotations: Annotated[Labels, Schema(map_type="atomic")] = Field(default_factory=dict)
+    preemption_gate: Annotated[str | None, Schema(enum=GatePosition)] = None
     job: JobReference | None = None
     pod_set_assignments: Annotated[tuple[AssignedPodSet, ...], Schema(max_items=18, list_type="atomic")] = ()
     partition_policy: Annotated[str, Schema(enum=PartitionPolicy, defaulted=True)] = PartitionPolicy.FAILOVER
@@ -140,7 +141,10 @@ class RemoteFinished(WireModel):
 
 
 class RemoteAssignmentStatus(WireModel):
-    """What the agent saw; `sequence` grows with every write of one `bootID`."""
+    """What the agent saw; `sequence` grows with every write of one `bootID`.
+
+    Of conditions there is BlockedOnPreemptionGates, of the clone in the cluster's own queue.
+    """
 
     epoch: Annotated[Int64, Schema(minimum=0)] = 0
     phase: Annotated[str | None, Schema(enum=Phase)] = None

@@ -74,6 +74,8 @@ def _rights() -> tuple[JsonObject, ...]:
                     "resources": ["workloads"],
                     "verbs": ["get", "list", "watch", "create", "patch", "delete"],
                 },
+                # The preemption gate of a Workload stands in its status.
+                {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads/status"], "verbs": ["patch"]},
                 {
                     "apiGroups": ["kueue.x-k8s.io"],
                     "resources": ["localqueues", "clusterqueues"],

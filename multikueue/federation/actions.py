@@ -13,7 +13,7 @@ from enum import Enum
 
 from multikueue.api.constants import CheckState
 from multikueue.api.remoteassignment import Intent
-from multikueue.federation.facts import Round
+from multikueue.federation.facts import GateOpening, Round
 
 
 class Rule(Enum):
@@ -61,6 +61,13 @@ class SetIntent:
 
 
 @dataclass(frozen=True, slots=True)
+class SetGate:
+    """Tell the cluster where the preemption gate of the copy it has is to be."""
+
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
 class Remove:
     """Take the assignment away; the agent then removes what it made for it."""
 
@@ -79,7 +86,7 @@ class DeclareStopped:
     """Write into the user's job that nothing runs: the cluster will never say it, and quota waits for it."""
 
 
-Action = Assign | SetIntent | Remove | MirrorStatus | DeclareStopped
+Action = Assign | SetIntent | SetGate | Remove | MirrorStatus | DeclareStopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,8 @@ class Plan:
     """What filters and scores said, for the record."""
     round: Round | None = None
     """The round that begins, to be kept in the Workload before anything else is written."""
+    gate_opening: GateOpening | None = None
+    """The turn to preempt that begins, to be kept likewise."""
     held_back: bool = False
     """Whether it is to be looked at again when a cluster has room."""
 

@@ -2,9 +2,9 @@
 """What annotations say about dispatch, and what dispatch keeps in annotations.
 
 Owns the reading of a user's wishes (pins, affinity, placement), of the weight of a cluster, and both directions of
-what must outlive a leader: the round of the incremental dispatcher, the clusters that failed a workload, and the copy
-that a recovery found. What
-cannot be read of our own notes is as if it were not there; of a user's wishes it is a problem that is told.
+what must outlive a leader: the round of the incremental dispatcher, the preemption gate that was opened last, the
+clusters that failed a workload, and the copy that a recovery found. What cannot be read of our own notes is as if it
+were not there; of a user's wishes it is a problem that is told.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from multikueue.api.constants import (
     AVOIDED_ANNOTATION,
     CLUSTER_SELECTOR_ANNOTATION,
     CLUSTERS_ANNOTATION,
+    GATE_OPENING_ANNOTATION,
     PLACEMENT_ANNOTATION,
     PREFERRED_CLUSTERS_ANNOTATION,
     ROUND_ANNOTATION,
@@ -24,8 +25,8 @@ from multikueue.api.constants import (
 )
 from multikueue.core.errors import BadInput
 from multikueue.core.selectors import parse_selector
-from multikueue.core.timestamps import format_time, parse_time
-from multikueue.federation.facts import Adoption, Placement, Preferences, Round
+from multikueue.core.timestamps import format_micro_time, format_time, parse_time
+from multikueue.federation.facts import Adoption, GateOpening, Placement, Preferences, Round
 
 MAX_WEIGHT = 1000.0
 
@@ -69,6 +70,20 @@ def round_of(annotations: Mapping[str, str]) -> Round | None:
 def round_text(kept: Round) -> str:
     """The annotation's value."""
     return f"{kept.epoch} {kept.clusters} {format_time(kept.began)}"
+
+
+def gate_opening_of(annotations: Mapping[str, str], *, epoch: int) -> GateOpening | None:
+    """The last opening of that epoch; None without one."""
+    parts = annotations.get(GATE_OPENING_ANNOTATION, "").split(" ")
+    if len(parts) != 3 or parts[0] != str(epoch):
+        return None
+    at = _time(parts[2])
+    return None if at is None else GateOpening(epoch, parts[1], at)
+
+
+def gate_opening_text(opening: GateOpening) -> str:
+    """The annotation's value; not cut to seconds, or the next turn would begin too early by as much."""
+    return f"{opening.epoch} {opening.cluster} {format_micro_time(opening.at)}"
 
 
 def avoided_of(annotations: Mapping[str, str], now: datetime) -> dict[str, datetime]:

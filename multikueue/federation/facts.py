@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from multikueue.api.constants import DISPATCHER_ALL_AT_ONCE, CheckState, PartitionPolicy
+from multikueue.api.constants import DISPATCHER_ALL_AT_ONCE, CheckState, GatePosition, PartitionPolicy
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent, Phase
 from multikueue.core.keys import Key
@@ -54,6 +54,10 @@ class Settings:
     eviction_burst: int = 20
     avoid_lost_for: timedelta = timedelta(minutes=1)
     """How long one that was lost is; when it is back, it may be going again."""
+    orchestrated_preemption: bool = False
+    """Whether copies are sent with a closed preemption gate, and the gates opened one at a time."""
+    preemption_window: timedelta = timedelta(minutes=5)
+    """How long one cluster alone may preempt for a workload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,15 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
+class GateOpening:
+    """That the copy on one cluster may preempt, as none of that epoch was allowed to later."""
+
+    epoch: int
+    cluster: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Adoption:
     """A copy that runs on a cluster since before this management cluster was made, to be gone on with (ADR 0010)."""
 
@@ -144,6 +157,8 @@ class WorkloadFacts:
     waits_since: datetime | None = None
     """Since when nothing but a cluster is missing."""
     round: Round | None = None
+    gate_opening: GateOpening | None = None
+    """The last one of this epoch."""
     adopts: Adoption | None = None
 
 
@@ -204,6 +219,10 @@ class Observation:
     job_status: JsonObject | None = None
     job_uid: str = ""
     end: RemoteEnd | None = None
+    gate: GatePosition | None = None
+    """Where the preemption gate of the copy was told to be; None for a copy that was sent without one."""
+    blocked_since: datetime | None = None
+    """Since when nothing but that gate keeps the copy from preempting others there, by the worker's clock."""
 
     @property
     def answered(self) -> bool:

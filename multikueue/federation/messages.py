@@ -51,6 +51,11 @@ def evicted_on_worker(cluster: str, reason: str, previously: CheckState) -> str:
     )
 
 
+def gate_opened(cluster: str) -> str:
+    """Of an event: this cluster may preempt for the workload, and for a while no other."""
+    return f'Opened the preemption gate on worker cluster "{cluster}"'
+
+
 def stopped_without_check(cluster: str, reason: str) -> str:
     """Of an eviction: the queue has no MultiKueue check any more, whose Retry would say it."""
     why = f": {reason}" if reason else ""

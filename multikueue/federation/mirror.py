@@ -8,7 +8,8 @@ that nothing which is not ours is touched, and that a final word stays. Doing an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -77,6 +78,8 @@ class Word:
     job_uid: str = ""
     job_status: JsonObject | None = None
     end: RemoteEnd | None = None
+    blocked_since: datetime | None = None
+    """Since when nothing but its preemption gate keeps it from preempting others here; only while it is Pending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +117,12 @@ def step(
     shortage: str = "",
     obstacle: Obstacle | None = None,
     patient: bool = True,
+    blocked_since: datetime | None = None,
 ) -> Step:
     """The next step. `shortage` says why there is no room, and is empty when room is held.
 
-    `patient` says whether what was granted without asking may still wait for room here.
+    `blocked_since` is since when only its preemption gate keeps it from making that room. `patient` says whether what
+    was granted without asking may still wait for room here.
     """
     if said.epoch != assignment.epoch:
         said = Word(epoch=assignment.epoch)
@@ -152,7 +157,8 @@ def step(
     if granted and shortage and not patient:
         return Step(_say(said, PhaseEvent.REFUSED, reason=NO_ROOM, message=shortage))
     if shortage:
-        return Step(_say(said, PhaseEvent.NO_ROOM, reason=NO_ROOM, message=shortage))
+        word = _say(said, PhaseEvent.NO_ROOM, reason=NO_ROOM, message=shortage)
+        return Step(replace(word, blocked_since=blocked_since))
     return Step(_say(said, PhaseEvent.ROOM_HELD))
 
 

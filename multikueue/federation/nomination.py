@@ -11,7 +11,7 @@ from datetime import datetime
 
 from multikueue.api.constants import CheckState
 from multikueue.api.remoteassignment import Intent, Phase
-from multikueue.federation import messages, waits
+from multikueue.federation import messages, preemption_gates, waits
 from multikueue.federation.actions import (
     Action,
     Assign,
@@ -20,6 +20,7 @@ from multikueue.federation.actions import (
     PlannedEvent,
     Remove,
     Rule,
+    SetGate,
     SetIntent,
     Waiting,
 )
@@ -49,10 +50,15 @@ def nominate(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan:
         return _grant_at_once(facts, nomination)
     actions: list[Action] = []
     usable = {cluster.name for cluster in candidates}
+    turn = preemption_gates.next_turn(facts, workload, now, among=usable.intersection(nomination.clusters))
     for name in nomination.clusters:
         observation = facts.observations.get(name)
-        if name in usable and (observation is None or not _stands(observation, workload)):
+        if name not in usable:
+            continue
+        if observation is None or not _stands(observation, workload):
             actions.append(Assign(name))
+        elif observation.gate is not preemption_gates.position(facts, workload, name, opening=turn.begins):
+            actions.append(SetGate(name))
     # That a copy is not gone on with after all is known from the assignment that says so.
     kept = {*nomination.clusters, *((workload.adopts.cluster,) if workload.adopts is not None and refuses else ())}
     actions += (Remove(cluster) for cluster in facts.observations if cluster not in kept)
@@ -70,8 +76,10 @@ def nominate(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan:
         waiting=waiting,
         verdicts=tuple(map(str, nomination.verdicts)),
         round=nomination.round,
+        gate_opening=turn.begins,
         held_back=nomination.held_back,
-        requeue_after=_earliest(nomination.requeue_after, _end_of_avoidance(facts, now)),
+        requeue_after=_earliest(nomination.requeue_after, turn.requeue_after, _end_of_avoidance(facts, now)),
+        events=() if turn.begins is None else (PlannedEvent(message=messages.gate_opened(turn.begins.cluster)),),
     )
 
 

@@ -11,10 +11,11 @@ from datetime import datetime
 from sys import intern
 from typing import Final
 
-from multikueue.api.constants import CLUSTER_LABEL, MAILBOX_NAMESPACE_PREFIX
+from multikueue.api.constants import CLUSTER_LABEL, MAILBOX_NAMESPACE_PREFIX, GatePosition
 from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import PREEMPTION_GATED_REASON, WorkloadCondition
 from multikueue.api.remoteassignment import Intent, Phase, mailbox_namespace
-from multikueue.core.conditions import truncate_message
+from multikueue.core.conditions import TRUE, truncate_message
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_time, parse_time
@@ -60,7 +61,18 @@ def observation_of(obj: JsonObject) -> Observation:
         job_status=said.job_status,
         job_uid=said.job_uid,
         end=said.end,
+        gate=gate_of(obj),
+        blocked_since=said.blocked_since,
     )
+
+
+def gate_of(obj: JsonObject) -> GatePosition | None:
+    """Where the preemption gate of the clone is to be. Raises `BadInput`."""
+    text = obj["spec"].get("preemptionGate")
+    try:
+        return GatePosition(text) if text else None
+    except ValueError as error:
+        raise BadInput(f"{_describe(obj)}: spec.preemptionGate: {text!r} is not a position") from error
 
 
 def intent_of(obj: JsonObject) -> Intent:
@@ -85,6 +97,7 @@ def word_of(obj: JsonObject) -> Word:
             job_uid=str(status.get("jobUID") or ""),
             job_status=status.get("jobStatus"),
             end=_end(status.get("finished")),
+            blocked_since=_blocked_since(status.get("conditions")),
         )
     except ValueError as error:
         raise BadInput(f"{_describe(obj)}: status: {error}") from error
@@ -107,6 +120,7 @@ def status_of(word: Word, *, sequence: int, boot_id: str, now: datetime) -> Json
         "jobUID": word.job_uid,
         "jobStatus": word.job_status,
         "finished": finished,
+        "conditions": None if word.blocked_since is None else [_blocked(word, word.blocked_since)],
         "sequence": sequence,
         "bootID": boot_id,
     }
@@ -122,6 +136,23 @@ def _end(finished: JsonObject | None) -> RemoteEnd | None:
         message=str(finished.get("message") or ""),
         time=parse_time(time) if time else None,
     )
+
+
+def _blocked(word: Word, since: datetime) -> JsonObject:
+    return {
+        "type": WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES,
+        "status": TRUE,
+        "reason": PREEMPTION_GATED_REASON,
+        "message": truncate_message(word.message),
+        "lastTransitionTime": format_time(since),
+    }
+
+
+def _blocked_since(conditions: list[JsonObject] | None) -> datetime | None:
+    for entry in conditions or ():
+        if entry.get("type") == WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES and entry.get("status") == TRUE:
+            return parse_time(entry["lastTransitionTime"])
+    return None
 
 
 def _describe(obj: JsonObject) -> str:
