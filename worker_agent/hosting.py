@@ -91,6 +91,11 @@ class HostedMailbox:
         """Say in the report's spec what is asked of the agent, which reads it with its next report."""
         self.report = {**self.report, "spec": {**(self.report.get("spec") or {}), "quotas": quotas}}
 
+    def ask_back(self, request: JsonObject | None) -> None:
+        """Ask the agent for copies of other managers, or no longer; it reads this with its next report too."""
+        spec: JsonObject = {key: value for key, value in (self.report.get("spec") or {}).items() if key != "recovery"}
+        self.report = {**self.report, "spec": spec if request is None else {**spec, "recovery": request}}
+
     def restore(self, obj: JsonObject) -> None:
         """Put an assignment back with the status it had, unless a newer wish stands there."""
         name: str = obj["metadata"]["name"]

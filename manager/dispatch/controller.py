@@ -27,6 +27,7 @@ from manager.dispatch.merging import Merging
 from manager.dispatch.mixed_carrier import MixedCarrier
 from manager.dispatch.push_clusters import PushClusters
 from manager.dispatch.push_hosts import PushSettings
+from manager.dispatch.push_recovery import PushRecovery
 from manager.dispatch.resync import Resync
 from manager.dispatch.rooms import Rooms
 from manager.registration.controller import RegistrationController
@@ -130,6 +131,7 @@ class DispatchController:
             for controller in (self._cluster_controller, self._check_controller, self._workloads):
                 tasks.start_soon(controller.run, name=controller.name)
             tasks.start_soon(self._push.hosts.run, name="multikueue-push")
+            tasks.start_soon(PushRecovery(self._context, self._push.carrier).run, name="multikueue-push-recovery")
             tasks.start_soon(RegistrationController(self._context).run, name="multikueue-registration")
             tasks.start_soon(resync.run, name="multikueue-resync")
             tasks.start_soon(self._collect_garbage, name="multikueue-garbage")

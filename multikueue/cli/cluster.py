@@ -227,6 +227,7 @@ def recover(
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be done, and do nothing")] = False,
     wait: Annotated[str, typer.Option(help="how long to wait for each answer of the agent")] = "60s",
+    namespace: Namespace = _DEFAULT_NAMESPACE,
     output: Form = Output.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -243,7 +244,15 @@ def recover(
         found = _on_hub(
             kubeconfig,
             context,
-            lambda hub: act(hub, name, wanted=wanted, manager_uid=manager, dry_run=dry_run, patience=patience),
+            lambda hub: act(
+                hub,
+                name,
+                wanted=wanted,
+                manager_uid=manager,
+                dry_run=dry_run,
+                patience=patience,
+                namespace=namespace,
+            ),
         )
         if output is Output.JSON:
             print(_json(found.entries))

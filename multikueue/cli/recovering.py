@@ -2,13 +2,16 @@
 """`mkctl cluster recover`: fill a management cluster again from what its workers run (ADR 0010).
 
 Owns the conversation with an agent by way of its ClusterReport, page by page, and the writes on the management
-cluster. They are made with the administrator's rights: an agent can report copies, but not make anything of them.
+cluster. They are made with the administrator's rights: an agent can report copies, but not make anything of them. An
+agent that the manager hosts (push) has no mailbox to be asked in: it is asked in a ClusterReport beside the manager's
+own objects, which is there for as long as the conversation lasts.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -16,11 +19,18 @@ from typing import Final
 import anyio
 import orjson
 
-from multikueue.api.constants import JOB_UID_LABEL, MAILBOX_OBJECT_NAME, TRANSPORT_ANNOTATION, Transport
+from multikueue.api.constants import (
+    DEFAULT_NAMESPACE,
+    JOB_UID_LABEL,
+    MAILBOX_OBJECT_NAME,
+    TRANSPORT_ANNOTATION,
+    Transport,
+)
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import CLUSTER_REPORTS, MULTIKUEUE_CLUSTERS, NAMESPACES, WORKLOADS
 from multikueue.core.errors import BadInput
+from multikueue.core.keys import Key
 from multikueue.integrations.protocol import JobIntegration
 from multikueue.integrations.recovery import Fate, Verdict, judge, note, recreated
 from multikueue.integrations.registry import INTEGRATIONS, Registry
@@ -59,12 +69,17 @@ async def recover(
     manager_uid: str = "",
     dry_run: bool = False,
     patience: float = 60.0,
+    namespace: str = DEFAULT_NAMESPACE,
 ) -> Found:
-    """Go through all orphans of a cluster. Raises `BadInput` when nothing can be asked or it is not clear for whom."""
-    await _has_agent(hub, cluster)
+    """Go through all orphans of a cluster. Raises `BadInput` when nothing can be asked or it is not clear for whom.
+
+    `namespace` is the manager's own.
+    """
     registry, found = Registry(INTEGRATIONS), Found()
     doomed: list[str] = []
-    conversation = _Conversation(hub, cluster, patience=patience)
+    hosted = await _is_hosted(hub, cluster)
+    place = Key(namespace, cluster) if hosted else Key(mailbox_namespace(cluster), MAILBOX_OBJECT_NAME)
+    conversation = _Conversation(hub, cluster, place=place, hosted=hosted, patience=patience)
     async with conversation:
         orphans = [orphan async for orphan in _all(conversation)]
         managers = sorted({orphan["managerUID"] for orphan in orphans})
@@ -95,18 +110,37 @@ async def recover(
 class _Conversation:
     """Requests in the spec of a ClusterReport, and answers in its status."""
 
-    def __init__(self, hub: KubeClient, cluster: str, *, patience: float) -> None:
+    def __init__(self, hub: KubeClient, cluster: str, *, place: Key, hosted: bool, patience: float) -> None:
         self._hub = hub
         self._cluster = cluster
-        self._namespace = mailbox_namespace(cluster)
+        self._place = place
+        self._hosted = hosted
         self._patience = patience
 
     async def __aenter__(self) -> _Conversation:
+        if self._hosted:
+            body = {
+                "apiVersion": CLUSTER_REPORTS.api_version,
+                "kind": CLUSTER_REPORTS.kind,
+                "metadata": {"name": self._place.name, "namespace": self._place.namespace},
+            }
+            try:
+                await self._hub.create(CLUSTER_REPORTS, body, namespace=self._place.namespace)
+            except AlreadyExists:
+                return self  # of a conversation that was broken off
+            except NotFound as error:
+                raise BadInput(
+                    f"there is no namespace {self._place.namespace}; is the manager's another one?"
+                ) from error
         return self
 
     async def __aexit__(self, *details: object) -> None:
         with anyio.CancelScope(shield=True), anyio.move_on_after(5):
-            await self._say(None)
+            if self._hosted:
+                with suppress(NotFound):
+                    await self._hub.delete(CLUSTER_REPORTS, self._place.name, namespace=self._place.namespace)
+            else:
+                await self._say(None)
 
     async def ask(self, *, after: str = "", discard: list[str] | None = None) -> JsonObject:
         """The page behind `after`. Raises `BadInput` when the agent does not answer in time."""
@@ -114,17 +148,18 @@ class _Conversation:
         await self._say({"request": request, "after": after, "discard": discard or []})
         with anyio.move_on_after(self._patience):
             while True:
-                report = await self._hub.get_object(CLUSTER_REPORTS, MAILBOX_OBJECT_NAME, namespace=self._namespace)
+                report = await self._hub.get_object(CLUSTER_REPORTS, self._place.name, namespace=self._place.namespace)
                 orphans: JsonObject = (report.get("status") or {}).get("orphans") or {}
                 if orphans.get("request") == request:
                     return orphans
                 await anyio.sleep(_LOOK_SECONDS)
-        raise BadInput(f"the agent of {self._cluster} has not answered within {self._patience:g} s; does it run?")
+        who = "the manager" if self._hosted else "the agent"
+        raise BadInput(f"{who} has not answered for {self._cluster} within {self._patience:g} s; does it run?")
 
     async def _say(self, recovery: JsonObject | None) -> None:
         body = {"spec": {"recovery": recovery}}
         try:
-            await self._hub.patch(CLUSTER_REPORTS, MAILBOX_OBJECT_NAME, body, namespace=self._namespace)
+            await self._hub.patch(CLUSTER_REPORTS, self._place.name, body, namespace=self._place.namespace)
         except NotFound as error:
             if recovery is not None:
                 raise BadInput(
@@ -143,13 +178,13 @@ async def _all(conversation: _Conversation) -> AsyncIterator[JsonObject]:
             return
 
 
-async def _has_agent(hub: KubeClient, cluster: str) -> None:
+async def _is_hosted(hub: KubeClient, cluster: str) -> bool:
+    """Whether the manager itself is the agent of that cluster."""
     try:
         found = await hub.get_object(MULTIKUEUE_CLUSTERS, cluster)
     except NotFound as error:
         raise BadInput(f"there is no MultiKueueCluster {cluster}") from error
-    if (found["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) != Transport.AGENT:
-        raise BadInput(f"{cluster} has no agent; only agents report what they hold")
+    return (found["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) != Transport.AGENT
 
 
 async def _judge(hub: KubeClient, orphan: JsonObject, of: JobIntegration) -> Verdict:
