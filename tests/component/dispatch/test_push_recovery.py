@@ -59,7 +59,7 @@ async def managed(hub: Hub, client: KubeClient) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def rebuilt_after(*names: str) -> AsyncIterator[tuple[KubeClient, PushWorker, dict[str, Object]]]:
-    """Jobs run on the worker when the hub is lost; gives a client of the empty one, which has a manager, and the copies."""
+    """Jobs run on the worker when the hub is lost; gives a client of the empty one and the copies."""
     async with running_hub() as hub, hub.client() as client, push_worker(client, WORKER, namespace=TEAM) as worker:
         before = {}
         async with managed(hub, client):
