@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing the Active condition of a cluster-scoped object, when it says something new."""
+"""Writing a condition of a cluster-scoped object, Active or another, when it says something new."""
 
 from __future__ import annotations
 
@@ -26,12 +26,26 @@ async def write_active(
     context: ManagerContext, resource: Resource, obj: JsonObject, *, active: bool, reason: str, message: str
 ) -> None:
     """Make Active say this. Raises `Conflict` when `obj` is not the newest any more."""
+    await write_condition(context, resource, obj, ACTIVE_CONDITION, value=active, reason=reason, message=message)
+
+
+async def write_condition(
+    context: ManagerContext,
+    resource: Resource,
+    obj: JsonObject,
+    kind: str,
+    *,
+    value: bool,
+    reason: str,
+    message: str,
+) -> None:
+    """Make the condition of that type say this, as `write_active`."""
     before = _read(obj)
     after = conditions.set_condition(
         before,
         Condition(
-            type=ACTIVE_CONDITION,
-            status=TRUE if active else FALSE,
+            type=kind,
+            status=TRUE if value else FALSE,
             reason=reason,
             message=message,
             last_transition_time=context.clock.now(),
@@ -50,7 +64,7 @@ async def write_active(
         resource_version=obj["metadata"]["resourceVersion"],
     )
     context.caches.view(resource).observe(answer)
-    _log.info("%s %s: Active=%s %s: %s", resource.kind, name, active, reason, message)
+    _log.info("%s %s: %s=%s %s: %s", resource.kind, name, kind, value, reason, message)
 
 
 def _read(obj: JsonObject) -> tuple[Condition, ...]:

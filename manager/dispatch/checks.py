@@ -13,7 +13,7 @@ from manager.context import ManagerContext
 from manager.dispatch.active_condition import write_active
 from manager.dispatch.clusters import Clusters
 from manager.views import View
-from multikueue.api.constants import MULTIKUEUE_CONTROLLER
+from multikueue.api.constants import MULTIKUEUE_CONTROLLER, QuotaManagement
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import ADMISSION_CHECKS, KUEUE_GROUP, MULTIKUEUE_CONFIGS
 from multikueue.core.keys import Key
@@ -29,6 +29,8 @@ class CheckSource:
 
     clusters: tuple[str, ...] | None
     problem: str = ""
+    automated: bool = False
+    """Whether the quota of its queues is to follow those clusters."""
 
 
 class Checks:
@@ -93,4 +95,7 @@ def source_of(check: JsonObject, configs: View) -> CheckSource:
     config = configs.object(Key("", name))
     if config is None:
         return CheckSource(None, f'Cannot load the AdmissionCheck parameters: MultiKueueConfig "{name}" not found')
-    return CheckSource(tuple(config["spec"].get("clusters") or ()))
+    spec: JsonObject = config["spec"]
+    return CheckSource(
+        tuple(spec.get("clusters") or ()), automated=spec.get("quotaManagement") == QuotaManagement.AUTOMATED
+    )

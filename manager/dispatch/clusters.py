@@ -33,6 +33,7 @@ from multikueue.federation.facts import ClusterFacts
 from multikueue.federation.kubeconfigs import KubeconfigProblem
 from multikueue.kube.controller import Result
 
+_CONNECTING: Final = timedelta(seconds=1)  # how soon to look again at a first attempt
 _LEAVING_SECONDS: Final = 1.0  # how often a deleted cluster is looked at while something of ours is left on it
 
 
@@ -40,12 +41,22 @@ class Clusters:
     """The reconciler of MultiKueueClusters, and the book of their facts."""
 
     def __init__(
-        self, context: ManagerContext, *, rooms: Rooms, changed: Callable[[str], None], push: PushClusters
+        self,
+        context: ManagerContext,
+        *,
+        rooms: Rooms,
+        changed: Callable[[str], None],
+        push: PushClusters,
+        quotas_wanted: Callable[[str], bool],
     ) -> None:
+        """`quotas_wanted` tells of a cluster whether its agent is to tell of the quotas there."""
         self._context = context
         self._rooms = rooms
         self._changed = changed
         self._push = push
+        self._quotas_wanted = quotas_wanted
+        self._began = context.clock.now()
+        self._heard: set[str] = set()
         self._kubeconfigs = KubeconfigReader(context)
         self._mailboxes = Mailboxes(context)
         self._facts: dict[str, ClusterFacts] = {}
@@ -90,6 +101,25 @@ class Clusters:
         """Whether fenced work there is stopped by somebody who is on its side of a cut link."""
         return not self._push.serves(name)
 
+    def report(self, name: str) -> JsonObject:
+        """The status of the last report of its agent; empty when there is none."""
+        if self._push.serves(name):
+            return self._push.report(name)
+        report = self._context.caches.view(CLUSTER_REPORTS).object(Key(mailbox_namespace(name), MAILBOX_OBJECT_NAME))
+        return (report or {}).get("status") or {}
+
+    def undecided(self, name: str) -> timedelta | None:
+        """For how long a cluster that is not available may merely not have been heard yet; None when it was lost.
+
+        After a hub was away every Lease on it is over, and each agent has one lease to be heard in.
+        """
+        if name in self._heard:
+            return None
+        left = self._began + self._lease(name).duration - self._context.clock.now()
+        if name in self._connecting or name not in self._facts:
+            left = max(left, _CONNECTING)
+        return left if left > timedelta() else None
+
     @property
     def active(self) -> dict[str, bool]:
         """Of each MultiKueueCluster that exists, whether it is Active; of one being connected, whether it was."""
@@ -106,6 +136,7 @@ class Clusters:
             left = self._push.removed(key.name)
             self._connecting.discard(key.name)
             self._told.pop(key.name, None)
+            self._heard.discard(key.name)
             if self._facts.pop(key.name, None) is not None:
                 self._absent[key.name] = now
                 self._changed(key.name)
@@ -129,8 +160,12 @@ class Clusters:
             )
         self._enter(cluster, health, now)
         # Last, so that a management cluster without our CRDs still shows why the cluster is not Active.
+        wanted = self._quotas_wanted(key.name)
         if agent:
             await self._mailboxes.ensure(key.name)
+            await self._mailboxes.ask(key.name, quotas=wanted)
+        else:
+            self._push.ask(key.name, quotas=wanted)
         after = health.recheck_after
         # A path is read again now and then: there is no event for a file.
         again = self._kubeconfigs.recheck_after(cluster)
@@ -161,12 +196,6 @@ class Clusters:
             return None if link.connected else link.lost_since or otherwise
         lease = self._lease(name)
         return otherwise if lease.renewed is None else lease.silent_since(now)
-
-    def _report(self, name: str) -> JsonObject:
-        if self._push.serves(name):
-            return self._push.report(name)
-        report = self._context.caches.view(CLUSTER_REPORTS).object(Key(mailbox_namespace(name), MAILBOX_OBJECT_NAME))
-        return (report or {}).get("status") or {}
 
     def _lease(self, cluster: str) -> LeaseFacts:
         key = Key(mailbox_namespace(cluster), MAILBOX_OBJECT_NAME)
@@ -202,6 +231,8 @@ class Clusters:
 
     def _enter(self, cluster: JsonObject, health: ClusterHealth, now: datetime) -> None:
         name: str = cluster["metadata"]["name"]
+        if health.active:
+            self._heard.add(name)
         registration = self._context.caches.view(CLUSTER_REGISTRATIONS).object(Key("", name))
         spec: JsonObject = (registration or {}).get("spec") or {}
         facts = self._facts[name] = ClusterFacts(
@@ -221,14 +252,14 @@ class Clusters:
             room=self._rooms.of(name),
             reported_at=self._reported_at(name, now),
         )
-        standing = self._is_active(facts), *_standing(facts), *_offers(self._report(name))
+        standing = self._is_active(facts), *_standing(facts), *_offers(self.report(name))
         if self._told.get(name) != standing:
             self._told[name] = standing
             self._absent.pop(name, None)
             self._changed(name)
 
     def _reported_at(self, name: str, now: datetime) -> datetime | None:
-        status = self._report(name)
+        status = self.report(name)
         version = f"{status.get('bootID')}/{status.get('sequence')}/{status.get('time')}"
         return self._rooms.take_report(name, status, version=version, now=now)
 
@@ -240,4 +271,4 @@ def _standing(facts: ClusterFacts) -> tuple[object, ...]:
 
 def _offers(report: JsonObject) -> tuple[object, ...]:
     """What a cluster takes at all, room or no room: whoever was turned away for it is looked at again."""
-    return tuple(report.get(field) for field in ("engine", "localQueues", "kinds", "namespaces"))
+    return tuple(report.get(field) for field in ("engine", "localQueues", "kinds", "namespaces", "quotas"))

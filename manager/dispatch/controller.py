@@ -28,6 +28,7 @@ from manager.dispatch.mixed_carrier import MixedCarrier
 from manager.dispatch.push_clusters import PushClusters
 from manager.dispatch.push_hosts import PushSettings
 from manager.dispatch.push_recovery import PushRecovery
+from manager.dispatch.quota_automation import QuotaAutomation
 from manager.dispatch.resync import Resync
 from manager.dispatch.rooms import Rooms
 from manager.registration.controller import RegistrationController
@@ -79,7 +80,13 @@ class DispatchController:
             workload_changed=self._workloads.enqueue,
         )
         self._rooms = Rooms(wake=self._workloads.enqueue, now=clock.now)
-        self._clusters = Clusters(context, rooms=self._rooms, changed=self._cluster_changed, push=self._push)
+        self._clusters = Clusters(
+            context,
+            rooms=self._rooms,
+            changed=self._cluster_changed,
+            push=self._push,
+            quotas_wanted=lambda name: self._quotas.wants(name),
+        )
         self._cluster_controller = Controller[Key](
             "multikueuecluster", self._clusters.reconcile, clock=clock, metrics=metrics
         )
@@ -87,6 +94,7 @@ class DispatchController:
         self._check_controller = Controller[Key](
             "multikueue_admissioncheck", self._checks.reconcile, clock=clock, metrics=metrics
         )
+        self._quotas = QuotaAutomation(context, checks=self._checks, clusters=self._clusters)
         self._registry = Registry(context.configuration.integrations.frameworks)
         self._gatherer = Gatherer(context, checks=self._checks, clusters=self._clusters, registry=self._registry)
         settings = self._gatherer.settings
@@ -134,18 +142,19 @@ class DispatchController:
             tasks.start_soon(PushRecovery(self._context, self._push.carrier).run, name="multikueue-push-recovery")
             tasks.start_soon(RegistrationController(self._context).run, name="multikueue-registration")
             tasks.start_soon(resync.run, name="multikueue-resync")
+            tasks.start_soon(self._quotas.run, name="multikueue-quota")
             tasks.start_soon(self._collect_garbage, name="multikueue-garbage")
 
     async def _open_books(self) -> None:
-        """Judge every cluster and read every check once before anything is planned."""
+        """Read every check and judge every cluster once before anything is planned."""
+        for key in self._keys(ADMISSION_CHECKS):
+            self._checks.load(key)
         for key in self._keys(MULTIKUEUE_CLUSTERS):
             try:
                 await self._clusters.reconcile(key)
             except KubeError as error:
                 _log.warning("MultiKueueCluster %s: %s; it counts as absent until that works", key, error)
                 self._cluster_controller.enqueue(key)
-        for key in self._keys(ADMISSION_CHECKS):
-            self._checks.load(key)
 
     async def _reconcile(self, key: Key) -> Result | None:
         """One workload: load, guard, gather, decide, act."""
@@ -296,6 +305,7 @@ class DispatchController:
     def _cluster_changed(self, name: str) -> None:
         """Look at what stands on the cluster and at what has no cluster yet; work elsewhere does not ask about it."""
         self._all_checks()
+        self._quotas.touched()
         waiting = self._context.caches.view(WORKLOADS)
         for key in (*waiting.indexed(DISPATCH_INDEX, name), *waiting.indexed(DISPATCH_INDEX, "")):
             self._workloads.enqueue(key)
@@ -305,6 +315,9 @@ class DispatchController:
 
     def _check_changed(self, name: str) -> None:
         self._all_workloads()
+        # It may ask for the quotas of other clusters now.
+        self._all_clusters()
+        self._quotas.touched()
 
     def _keys(self, resource: Resource) -> tuple[Key, ...]:
         return self._context.caches.view(resource).keys()

@@ -31,7 +31,7 @@ from multikueue.api.resource import (
 )
 from multikueue.core.keys import Key
 from multikueue.federation.wire import cluster_label
-from multikueue.kube.errors import AlreadyExists
+from multikueue.kube.errors import AlreadyExists, NotFound
 
 FIELD_MANAGER: Final = "multikueue-mailboxes"
 ROLE_NAME: Final = "multikueue-agent"
@@ -57,6 +57,21 @@ class Mailboxes:
             for resource, body in ((ROLES, _role(namespace)), (ROLE_BINDINGS, _binding(namespace, cluster))):
                 await self._context.client.apply(resource, ROLE_NAME, body, namespace=namespace, manager=FIELD_MANAGER)
             self._granted.add(known)
+
+    async def ask(self, cluster: str, *, quotas: bool) -> None:
+        """Say in the report's spec what its agent is to tell beside the rest; sent only where it is news."""
+        view = self._context.caches.view(CLUSTER_REPORTS)
+        namespace = mailbox_namespace(cluster)
+        report = view.object(Key(namespace, MAILBOX_OBJECT_NAME))
+        if report is None or (report["spec"].get("quotas") is True) is quotas:
+            return
+        try:
+            answer = await self._context.client.patch(
+                CLUSTER_REPORTS, MAILBOX_OBJECT_NAME, {"spec": {"quotas": quotas}}, namespace=namespace
+            )
+        except NotFound:
+            return  # the cluster was removed
+        view.observe(answer)
 
     async def _ensure_namespace(self, namespace: str, cluster: str) -> JsonObject:
         view = self._context.caches.view(NAMESPACES)

@@ -68,6 +68,10 @@ class PushClusters:
         """The status of its last report."""
         return self.carrier.mailbox(cluster).report.get("status") or {}
 
+    def ask(self, cluster: str, *, quotas: bool) -> None:
+        """What its agent is to tell beside the rest, once there is one."""
+        self.carrier.mailbox(cluster).ask(quotas=quotas)
+
     def serve(self, cluster: str, found: Access | KubeconfigProblem) -> KubeconfigProblem | None:
         """Reach the cluster by this kubeconfig, or not at all; gives what is wrong with it."""
         self.carrier.mailbox(cluster)

@@ -22,19 +22,12 @@ _TEST: Final = re.compile(r"^ *(?:async )?def test_((?:[a-z]\d{1,2}_)+)", re.MUL
 
 _KINDS: Final = "its job kind has no integration yet: batch/v1 Job is the only one"
 _TAS: Final = "topology-aware scheduling is not there yet"
-_QUOTA: Final = "quota automation (an alpha feature upstream, off by default) is not there"
 _GATES: Final = "orchestrated preemption (an alpha feature upstream, off by default) is not there"
 _ELASTIC: Final = "elastic jobs (workload slices) are not there yet"
 _DRA: Final = "dynamic resource allocation is not there yet"
 _POLICY: Final = "the manager clears the field itself (D3), so no MutatingAdmissionPolicy is shipped"
 WAITING: Final = {
     "D6": _POLICY,
-    "S8": _QUOTA,
-    "S9": _QUOTA,
-    "S10": _QUOTA,
-    "S17": _QUOTA,
-    "S18": _QUOTA,
-    "B14": _QUOTA,
     "Q5": _GATES,
     "H4": _GATES,
     "H5": _GATES,

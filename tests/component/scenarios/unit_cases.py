@@ -24,7 +24,7 @@ _STATUS: Final = "unit/integrations/test_job_status.py::"
 _OF_PLAN: Final = f"{_PLAN}test_rules_without_a_status_write"
 _ELASTIC: Final = "none: elastic jobs are not there yet"
 _GATES: Final = "none: orchestrated preemption is not there"
-_QUOTA: Final = "none: quota automation is not there"
+_QUOTA: Final = "unit/federation/test_quota_automation.py::"
 
 CASES: Final = {
     # Workload reconcile
@@ -84,7 +84,15 @@ CASES: Final = {
     "config order": f"{_DISPATCHERS}test_the_first_round_takes_the_first_clusters_of_the_config",
     "alphabetical when the order gate is off": "none: the order of the config is always kept here",
     # Quota
-    "quota automation: twelve cases": _QUOTA,
+    "multiple resources": f"{_QUOTA}test_quota_is_the_sum_over_the_workers_of_each_resource",
+    "unrelated queues and inactive workers ignored": f"{_QUOTA}test_queues_behind_other_local_queues_",
+    "a worker that is not connected": f"{_QUOTA}test_a_lost_worker_",
+    "many LocalQueues of one queue counted once": f"{_QUOTA}test_a_queue_behind_several_local_queues_",
+    "multi-flavor workers": f"{_QUOTA}test_all_flavors_of_a_worker_count",
+    "subset of resources": f"{_QUOTA}test_only_resources_of_the_hubs_queue_count_",
+    "not requested, not a MultiKueue queue, config missing": f"{_QUOTA}test_where_nothing_is_asked_for_",
+    "multi-flavor manager unsupported": f"{_QUOTA}test_only_one_group_of_one_flavor_can_follow",
+    "missing resources unsupported": f"{_QUOTA}test_a_queue_without_resources_is_not_supported",
     # Adapters: batch/v1 Job
     "create missing remote": f"{_BATCH}test_the_copy_is_started_marked_and_free_of_what_is_not_for_workers",
     "copy status, also while local is suspended": f"{_STATUS}test_the_status_is_mirrored",

@@ -51,6 +51,7 @@ class Hub:
             rooms=Rooms(wake=lambda key: None, now=self.clock.now),
             changed=lambda name: None,
             push=cast(PushClusters, nobody),
+            quotas_wanted=lambda name: False,
         )
         for resource, manifest in zip((SECRETS, MULTIKUEUE_CLUSTERS), enrolment.manifests("w1"), strict=True):
             self.put(resource, manifest)
