@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Final, TypeVar
 
@@ -32,9 +33,19 @@ Kubeconfig = Annotated[
     str | None, typer.Option("--kubeconfig", help="the hub, as an administrator; without it as kubectl finds it")
 ]
 Context = Annotated[str | None, typer.Option("--context", help="the context of that kubeconfig")]
+Federation = Annotated[str | None, typer.Option("--federation", help="a federation of `mkctl up`, by its name")]
 Namespace = Annotated[str, typer.Option("--namespace", help="the manager's own namespace")]
 Form = Annotated[Output, typer.Option("-o", "--output", help="form of the result")]
 _DEFAULT_NAMESPACE: Final = "kueue-system"
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """The options that say which hub."""
+
+    kubeconfig: str | None
+    context: str | None
+    federation: str | None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -67,6 +78,7 @@ def register(
     namespace: Namespace = _DEFAULT_NAMESPACE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    federation: Federation = None,
 ) -> None:
     """Register a worker and print what to run beside it."""
     from multikueue.cli import joining_instructions
@@ -83,7 +95,7 @@ def register(
             hub_url=hub_url,
             replace=replace,
         )
-        made = _on_hub(kubeconfig, context, lambda hub: make(hub, wanted, clock=SystemClock()))
+        made = _on_hub(Hub(kubeconfig, context, federation), lambda hub: make(hub, wanted, clock=SystemClock()))
         print(joining_instructions.manifest(made, image=image) if manifest else joining_instructions.command(made))
         then = "" if made.accepted else f", and then here:\n  mkctl cluster approve {name}"
         _say(f"# {name} is registered. Run this beside it before {made.expires:%Y-%m-%dT%H:%M:%SZ}{then}")
@@ -95,22 +107,25 @@ def approve_command(
     wait: Annotated[str, typer.Option(help="how long to wait for the agent's certificate")] = "30s",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    federation: Federation = None,
 ) -> None:
     """Let a registered worker in."""
     from multikueue.cli.registering import approve
 
     with errors_of("cluster approve"):
         seconds = duration(wait).total_seconds()
-        print(_on_hub(kubeconfig, context, lambda hub: approve(hub, name, wait_seconds=seconds)))
+        print(_on_hub(Hub(kubeconfig, context, federation), lambda hub: approve(hub, name, wait_seconds=seconds)))
 
 
 @app.command("list")
-def list_command(output: Form = Output.TABLE, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+def list_command(
+    output: Form = Output.TABLE, kubeconfig: Kubeconfig = None, context: Context = None, federation: Federation = None
+) -> None:
     """Show all workers."""
     from multikueue.cli import cluster_view
 
     with errors_of("cluster list"):
-        found = _on_hub(kubeconfig, context, cluster_view.clusters)
+        found = _on_hub(Hub(kubeconfig, context, federation), cluster_view.clusters)
         if output is Output.JSON:
             print(_json(found))
             return
@@ -135,12 +150,18 @@ def list_command(output: Form = Output.TABLE, kubeconfig: Kubeconfig = None, con
 
 
 @app.command()
-def describe(name: Name, output: Form = Output.TABLE, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+def describe(
+    name: Name,
+    output: Form = Output.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    federation: Federation = None,
+) -> None:
     """Show everything about one worker."""
     from multikueue.cli import cluster_view
 
     with errors_of("cluster describe"):
-        found = _on_hub(kubeconfig, context, lambda hub: cluster_view.cluster(hub, name))
+        found = _on_hub(Hub(kubeconfig, context, federation), lambda hub: cluster_view.cluster(hub, name))
         if output is Output.JSON:
             print(_json(found))
             return
@@ -153,16 +174,16 @@ def describe(name: Name, output: Form = Output.TABLE, kubeconfig: Kubeconfig = N
 
 
 @app.command()
-def cordon(name: Name, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+def cordon(name: Name, kubeconfig: Kubeconfig = None, context: Context = None, federation: Federation = None) -> None:
     """Send no new work to a worker; what is there goes on."""
-    _stand("cordon", name, {"cordoned": True}, f"{name} is cordoned", kubeconfig=kubeconfig, context=context)
+    _stand("cordon", name, {"cordoned": True}, f"{name} is cordoned", hub=Hub(kubeconfig, context, federation))
 
 
 @app.command()
-def uncordon(name: Name, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+def uncordon(name: Name, kubeconfig: Kubeconfig = None, context: Context = None, federation: Federation = None) -> None:
     """Send work to a worker again; ends a drain."""
     spec = {"cordoned": False, "drain": False, "drainDeadline": None}
-    _stand("uncordon", name, spec, f"{name} takes work again", kubeconfig=kubeconfig, context=context)
+    _stand("uncordon", name, spec, f"{name} takes work again", hub=Hub(kubeconfig, context, federation))
 
 
 @app.command()
@@ -172,6 +193,7 @@ def drain(
     wait: Annotated[str, typer.Option(help="how long to wait until the worker is empty")] = "0s",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    federation: Federation = None,
 ) -> None:
     """Move work away: what waits at once, what runs by the deadline. Exit code 1 when some is left after --wait."""
     from multikueue.cli import cluster_lifecycle
@@ -183,7 +205,7 @@ def drain(
             await cluster_lifecycle.drain(hub, name, deadline=moment, clock=SystemClock())
             return await cluster_lifecycle.wait_until_empty(hub, name, timeout=patience)
 
-        left = _on_hub(kubeconfig, context, act)
+        left = _on_hub(Hub(kubeconfig, context, federation), act)
         print(f"{name} is draining, {len(left)} workloads are left" if left else f"{name} is drained")
         if left and patience:
             raise typer.Exit(FAILED)
@@ -198,6 +220,7 @@ def remove(
     namespace: Namespace = _DEFAULT_NAMESPACE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    federation: Federation = None,
 ) -> None:
     """Drain a worker, take it out of every config, and withdraw what it was given."""
     from multikueue.cli import cluster_lifecycle
@@ -213,7 +236,7 @@ def remove(
                     raise BadInput(f"{len(left)} workloads are left on {name}, such as {left[0]}; see --wait, --force")
             return await cluster_lifecycle.remove(hub, name, namespace=namespace)
 
-        configs = _on_hub(kubeconfig, context, act)
+        configs = _on_hub(Hub(kubeconfig, context, federation), act)
         print(f"{name} is removed" + (f", also from {', '.join(configs)}" if configs else ""))
 
 
@@ -231,6 +254,7 @@ def recover(
     output: Form = Output.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    federation: Federation = None,
 ) -> None:
     """List what a worker runs for a management cluster that is no more; go on with it here, or discard it."""
     from multikueue.cli.recovering import Wanted
@@ -242,8 +266,7 @@ def recover(
         wanted = Wanted.ADOPT if adopt else Wanted.DISCARD if discard else Wanted.LIST
         patience = duration(wait).total_seconds()
         found = _on_hub(
-            kubeconfig,
-            context,
+            Hub(kubeconfig, context, federation),
             lambda hub: act(
                 hub,
                 name,
@@ -270,22 +293,22 @@ def recover(
         _say(f"# {len(found.entries)} copies on {name} are of another management cluster; ACTION is what {said}")
 
 
-def _stand(
-    command: str, name: str, spec: JsonObject, done: str, *, kubeconfig: str | None, context: str | None
-) -> None:
+def _stand(command: str, name: str, spec: JsonObject, done: str, *, hub: Hub) -> None:
     from multikueue.cli.cluster_lifecycle import set_standing
 
     with errors_of(f"cluster {command}"):
-        _on_hub(kubeconfig, context, lambda hub: set_standing(hub, name, spec))
+        _on_hub(hub, lambda client: set_standing(client, name, spec))
         print(done)
 
 
-def _on_hub(kubeconfig: str | None, context: str | None, call: Callable[[KubeClient], Awaitable[T]]) -> T:
+def _on_hub(hub: Hub, call: Callable[[KubeClient], Awaitable[T]]) -> T:
     async def run() -> T:
+        from multikueue.cli.reaching import hub_of
         from multikueue.kube import credentials
 
-        async with KubeClient(credentials.load(kubeconfig, context=context), user_agent="mkctl") as hub:
-            return await call(hub)
+        found = hub_of(kubeconfig=hub.kubeconfig, context=hub.context, federation=hub.federation)
+        async with KubeClient(credentials.load(found.kubeconfig, context=found.context), user_agent="mkctl") as client:
+            return await call(client)
 
     return anyio.run(run)
 

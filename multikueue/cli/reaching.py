@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How `mkctl explain` and `mkctl story` reach the clusters of a federation.
+"""How `mkctl explain`, `mkctl story` and `mkctl cluster` reach the clusters of a federation.
 
 Owns their options, and which kubeconfig is the hub's: the one that was named, else the federation that was named, else
 what kubectl would take, else the federation `default` that `mkctl up` left running. Where that is the hub of a
@@ -64,16 +64,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reach(options: argparse.Namespace) -> Reach:
     """What the options say. Raises `BadInput`."""
-    if options.kubeconfig or options.context:
-        return Reach(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
-    name = options.federation or _implied()
+    return hub_of(
+        kubeconfig=options.kubeconfig,
+        context=options.context,
+        federation=options.federation,
+        namespace=options.namespace,
+    )
+
+
+def hub_of(
+    *, kubeconfig: str | None, context: str | None, federation: str | None, namespace: str = DEFAULT_NAMESPACE
+) -> Reach:
+    """The hub that is meant by what was named, if anything was. Raises `BadInput`."""
+    if kubeconfig or context:
+        if federation:
+            raise BadInput("--federation says which hub already: give either that, or --kubeconfig and --context")
+        return Reach(kubeconfig=kubeconfig, context=context, namespace=namespace)
+    name = federation or _implied()
     if name is None:
-        return Reach(kubeconfig=None, namespace=options.namespace)
+        return Reach(kubeconfig=None, namespace=namespace)
     found = federations.existing(name)
     configuration = federations.folder_of(name) / "manager.yaml"
     return Reach(
         kubeconfig=found.cluster("hub").kubeconfig,
-        namespace=options.namespace,
+        namespace=namespace,
         configuration=configuration if configuration.exists() else None,
         workers={cluster.name: cluster.kubeconfig for cluster in found.clusters if cluster.role != "hub"},
     )

@@ -70,6 +70,13 @@ def test_a_federation_that_is_not_there_is_said_so() -> None:
         asked("--federation", "x")
 
 
+@pytest.mark.parametrize("other", ["--kubeconfig", "--context"])
+def test_a_hub_is_not_named_twice(home: Path, other: str) -> None:
+    federation(home, "two")
+    with pytest.raises(BadInput, match="says which hub already"):
+        asked("--federation", "two", other, "k")
+
+
 @pytest.mark.parametrize(
     ("words", "want"),
     [
