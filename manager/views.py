@@ -37,7 +37,7 @@ class View:
 
     def __init__(self, resource: Resource, *, clock: Clock, store: Store | None = None) -> None:
         self.resource = resource
-        self.store = store or Store()
+        self.store = Store() if store is None else store
         self._clock = clock
         self._own = self.store.like()
         self._own_until: dict[Key, float] = {}
