@@ -190,6 +190,23 @@ async def test_a_manager_that_begins_takes_nothing_away_before_the_workers_were_
         assert after["metadata"]["generation"] == before["metadata"]["generation"] + 1, "it was written once"
 
 
+@pytest.mark.carriers("pull")
+async def test_a_sum_that_the_server_refuses_is_told_and_a_later_one_is_taken(stage: Stage) -> None:
+    async with scene(stage, "quota-refused", configuration=GATE) as made:
+        await following(made)
+        resources = [{"name": "cpu", "nominalQuota": "7", "lendingLimit": "6"}]
+        groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": resources}]}]
+        spec = {"cohortName": made.name, "resourceGroups": groups}
+        await made.client.patch(CLUSTER_QUEUES, made.name, {"spec": spec})
+        await set_quota(made, made.w1, ("default", "1"))
+        queue = await says(made, "False", "UnsupportedConfiguration", part="lendingLimit")
+        assert cpu_of(queue) == "7"
+        await set_quota(made, made.w1, ("default", "5"))
+        await has(made, "8")
+        await says(made, "True", "QuotaAutomated")
+
+
+@pytest.mark.carriers("pull")
 async def test_a_queue_of_two_flavors_keeps_its_quota_and_says_why(stage: Stage) -> None:
     async with scene(stage, "quota-flavors", configuration=GATE) as made:
         await following(made)
