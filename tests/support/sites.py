@@ -16,6 +16,7 @@ from random import Random
 
 import anyio
 
+from multikueue.api.constants import MULTIKUEUE_PREEMPTION_GATE
 from multikueue.api.crds import manifests
 from multikueue.api.resource import (
     CLUSTER_QUEUES,
@@ -141,6 +142,24 @@ class Site(PushWorker):
             ("Admitted", "True", "Admitted", "admitted"),
         )
 
+    async def must_preempt(self, workload: str, *, message: str) -> None:
+        """There is room only where others run, and the copy's preemption gate is closed."""
+        await self._says(
+            workload,
+            ("QuotaReserved", "False", "AdmissionGated", message),
+            ("BlockedOnPreemptionGates", "True", "PreemptionGated", message),
+        )
+
+    async def may_preempt(self, workload: str) -> Object:
+        """Wait until the gate of the copy is open."""
+        found = await eventually(
+            lambda: self.clone(workload),
+            what=f"the preemption gate of {workload} is open on {self.name}",
+            until=lambda seen: gates_of(seen).get(MULTIKUEUE_PREEMPTION_GATE) == "Open",
+        )
+        assert found is not None
+        return found
+
     async def told_to_evict(self, workload: str) -> None:
         """Wait until the copy of the Workload is deactivated."""
         await eventually(
@@ -218,6 +237,15 @@ class Site(PushWorker):
             }
         body = {"status": {"conditions": list(entries.values())}}
         await self.client.patch(WORKLOADS, workload, body, namespace=self.namespace, subresource="status")
+
+
+def gates_of(workload: Object | None) -> dict[str, str]:
+    """The preemption gates of a Workload, each with its position; one that nothing is said of is closed."""
+    if workload is None:
+        return {}
+    stated = (workload.get("status") or {}).get("preemptionGates") or ()
+    positions = {entry["name"]: entry["position"] for entry in stated}
+    return {**{entry["name"]: "Closed" for entry in workload["spec"].get("preemptionGates") or ()}, **positions}
 
 
 @asynccontextmanager

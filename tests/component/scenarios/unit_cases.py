@@ -19,11 +19,11 @@ _CLUSTERS: Final = "component/scenarios/test_clusters.py::"
 _SENDERS: Final = "component/scenarios/test_dispatchers.py::"
 _PUSH: Final = "component/dispatch/test_push.py::"
 _MAILBOXES: Final = "component/dispatch/test_dispatch.py::"
+_GATES: Final = "unit/federation/test_preemption_gates.py::"
 _BATCH: Final = "unit/integrations/test_batch_job.py::"
 _STATUS: Final = "unit/integrations/test_job_status.py::"
 _OF_PLAN: Final = f"{_PLAN}test_rules_without_a_status_write"
 _ELASTIC: Final = "none: elastic jobs are not there yet"
-_GATES: Final = "none: orchestrated preemption is not there"
 _QUOTA: Final = "unit/federation/test_quota_automation.py::"
 
 CASES: Final = {
@@ -54,7 +54,10 @@ CASES: Final = {
     "Ready without cluster → Retry": f"{_PLAN}test_ready_without_a_cluster_is_retried",
     "reconnect after requeue deletes remotes": f"{_JOBS}test_j6_",
     "elastic: four cases": _ELASTIC,
-    "gates: five cases": _GATES,
+    "gates: create gated": "component/scenarios/test_preemption_gates.py::test_h5_q5_",
+    "gates: open first": f"{_GATES}test_the_oldest_signal_is_first_and_the_others_wait",
+    "gates: open second after timeout, not before": f"{_GATES}test_whose_gate_is_opened",
+    "gates: not if unneeded": f"{_GATES}test_nobody_preempts_when_one_has_quota_without",
     "orphan cleaned after reconnect": f"{_JOBS}test_j4_",
     "metric counted once, not on Retry/Rejected": f"{_JOBS}test_j9_",
     "deferred sync → short requeue": f"{_STATUS}test_a_running_status_waits_until_the_local_job_is_started",

@@ -396,6 +396,16 @@ def test_a_closed_preemption_gate_keeps_a_workload_from_preempting() -> None:
     assert decision.blocked_on_preemption_gates
 
 
+def test_a_workload_whose_preemption_gate_opens_is_tried_at_once() -> None:
+    bench = Bench(queue("q", group(default="2"), preemption=preemption("LowerPriority")))
+    gated = workload("w", "q", pods(cpu="2"), priority=1, preemption_gate_closed=True)
+    bench.add(held("low", "q", "2"), gated)
+    bench.cycle()
+    assert not bench.engine.has_heads(bench.now), "it is parked"
+    bench.add(replace(gated, preemption_gate_closed=False))
+    assert [victim.workload.name for victim in bench.decide("w").victims] == ["low"]
+
+
 def test_admission_waits_for_pods_to_be_ready() -> None:
     settings = Settings(pods_ready=PodsReady(block_admission=True))
     bench = Bench(queue("a", group(default="9")), queue("b", group(default="9")), settings=settings)
