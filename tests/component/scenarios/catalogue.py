@@ -24,11 +24,8 @@ _KINDS: Final = "its job kind has no integration yet: batch/v1 Job is the only o
 _TAS: Final = "topology-aware scheduling is not there yet"
 _ELASTIC: Final = "elastic jobs (workload slices) are not there yet"
 _DRA: Final = "dynamic resource allocation is not there yet"
-_POLICY: Final = "the manager clears the field itself (D3), so no MutatingAdmissionPolicy is shipped"
 WAITING: Final = {
-    "D6": _POLICY,
     "M1": "it is about state shared by managers in one Go process; here a manager is a process or holds its own state",
-    "P1": "a ProvisioningRequest is made by the worker's own Kueue, which tests play; what we owe it is P2",
     **dict.fromkeys(("A1", "A2", "Y1", "Y2", "Y3", "Y4"), _DRA),
     **dict.fromkeys(("E1", "E2", "E3"), _ELASTIC),
     **dict.fromkeys(("T1", "B15", "B16", "B17", "B18"), _TAS),

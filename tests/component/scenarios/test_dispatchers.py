@@ -15,6 +15,7 @@ INCREMENTAL = settings(
     dispatcherName="kueue.x-k8s.io/multikueue-dispatcher-incremental", incrementalDispatcherConfig="{stepSize: 1}"
 )
 EXTERNAL = settings(dispatcherName="example.com/own")
+SOME_TIME = "2026-01-01T00:00:00Z"
 
 
 async def nominated(made: Scene) -> list[str]:
@@ -99,6 +100,25 @@ async def test_d3_d4_d5_nominations_are_cleared_by_the_manager_itself_without_an
         await made.w1.evicts(workload, "j")
         found = await wait_condition(made.client, "j", "Evicted", namespace=made.namespace)
         assert not found["status"].get("nominatedClusterNames")
+
+
+async def test_d6_nominations_stay_as_they_are_while_nothing_is_chosen_and_nothing_evicted(stage: Stage) -> None:
+    async with scene(stage, "d6", configuration=EXTERNAL) as made:
+        workload = await made.submit()
+        await made.check("Pending")
+        chosen = [made.w2.name]
+        await made.say(lambda _: {"nominatedClusterNames": chosen})
+        await made.w2.asked(workload)
+        await made.w2.reserves(workload)
+        # Somebody's own condition makes the manager look at it again.
+        noted = {"type": "Noted", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": SOME_TIME}
+        await made.say(lambda status: {"conditions": [*status["conditions"], noted]})
+        found = await made.check("Pending")
+        assert (found["status"]["nominatedClusterNames"], found["status"].get("clusterName")) == (chosen, None)
+        assert await made.w1.clone(workload) is None
+        await made.w2.admits(workload)
+        await made.check("Ready", message=made.w2.name)
+        assert await nominated(made) == []
 
 
 async def test_d7_a_workload_that_was_made_before_this_manager_came_is_sent_to_all(stage: Stage) -> None:

@@ -116,6 +116,22 @@ async def test_g2_a_rejected_check_takes_the_copies_away(stage: Stage) -> None:
         )
 
 
+async def test_p1_a_worker_that_has_to_provision_first_gets_the_job_when_it_has(stage: Stage) -> None:
+    async with scene(stage, "p1", clusters=(1,)) as made:
+        workload = await made.submit()
+        await made.w1.asked(workload)
+        # Its own ProvisioningRequest is on the way: it has quota, and not all of its checks.
+        await made.w1.reserves(workload)
+        found = await made.check("Pending")
+        assert not found["status"].get("clusterName")
+        assert await get(made.w1.client, JOBS, "j", namespace=made.namespace) is None
+        await made.w1.admits(workload)
+        await made.check("Ready", message=made.w1.name)
+        await made.w1.starts("j")
+        await made.w1.ends("j")
+        await made.finished()
+
+
 async def test_p2_those_that_have_quota_only_are_kept_until_one_is_admitted(stage: Stage) -> None:
     async with scene(stage, "p2") as made:
         workload = await made.submit()
