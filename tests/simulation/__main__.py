@@ -43,6 +43,8 @@ def runner(*, dispatcher: str = "", mutant: str = "") -> Run:
         play(draw(seed), federation.build_servers(), dispatcher=DISPATCHERS["capacity"])
     servers = federation.build_servers()
     names = [DISPATCHERS[dispatcher]] if dispatcher else list(DISPATCHERS.values())
+    for name in names:
+        federation.settings(name)  # kept for the seeds
 
     def run(seed: int) -> Outcome:
         if mutant:

@@ -12,6 +12,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from random import Random
 from typing import Any, Final
 
@@ -70,6 +71,8 @@ def _servers() -> dict[str, ApiServer]:
         create(made["hub"], "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
     _create_queue(made["hub"])
     for number in range(1, MOST_WORKERS + 1):
+        for pushed in (False, True):
+            _cluster(f"w{number}", pushed=pushed)  # kept for the seeds
         worker = made[f"w{number}"] = _server()
         create(worker, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         _create_node(worker)
@@ -160,14 +163,26 @@ def create_clusters(hub: ApiServer, names: tuple[str, ...], *, pushed: Iterable[
 
 def create_cluster(hub: ApiServer, name: str, *, pushed: bool) -> None:
     """What an administrator makes for one cluster."""
+    secret, cluster = _cluster(name, pushed=pushed)
+    create(hub, SECRETS, secret)
+    create(hub, f"{GROUP}/multikueueclusters", cluster)
+
+
+@cache
+def _cluster(name: str, *, pushed: bool) -> list[Object]:
     secret, cluster = enrolment.manifests(name)
     if pushed:
         # A server of which nobody has to check a certificate: making the checks ready costs as much as the seed.
         plain = base64.b64decode(secret["data"]["kubeconfig"]).replace(b"https:", b"http:")
         secret["data"]["kubeconfig"] = base64.b64encode(plain).decode()
         cluster["metadata"]["annotations"][TRANSPORT_ANNOTATION] = Transport.PUSH.value
-    create(hub, SECRETS, secret)
-    create(hub, f"{GROUP}/multikueueclusters", cluster)
+    return [secret, cluster]
+
+
+@cache
+def settings(dispatcher: str) -> configuration.Configuration:
+    """What managers read, with that dispatcher."""
+    return configuration.load(_SETTINGS % dispatcher)
 
 
 def registration(name: str) -> Object:
@@ -251,8 +266,8 @@ def manager(
             webhooks=False, metrics_bind="0", health_bind="0", identity=f"{name}-{number}", leader_election=True
         )
         async with SimClient(hub, ADMIN, clock=clock, random=random) as client:
-            settings = configuration.load(_SETTINGS % dispatcher)
-            await Manager(settings, client, options=options, clock=clock, random=random, dispatch=dispatch).run()
+            made = Manager(settings(dispatcher), client, options=options, clock=clock, random=random, dispatch=dispatch)
+            await made.run()
 
     return Process(name, [hub, *pushes.values()], body)
 

@@ -69,7 +69,7 @@ class Watcher:
         """Follow a worker."""
         if collection != JOBS:
             return
-        job = (event.entry or event.old).parse()  # type: ignore[union-attr]
+        job = event.value()
         name = job["metadata"]["name"]
         if ORIGIN_LABEL not in (job["metadata"].get("labels") or {}):
             if event.old is not None:
@@ -107,7 +107,7 @@ class Watcher:
     def _workload(self, event: Event) -> None:
         if event.entry is None:
             return
-        workload = event.entry.parse()
+        workload = event.value()
         owner = workload["metadata"]["ownerReferences"][0]
         name: str = owner["name"]
         self.of_job[owner["uid"]] = workload["metadata"]["uid"]
@@ -126,7 +126,7 @@ class Watcher:
             record.cluster = cluster
             if cluster:
                 self._grant(name, record, status)
-        before = (event.old.parse().get("status") or {}) if event.old is not None else {}
+        before: Object = (event.old_value() or {}).get("status") or {}
         for kind in ("QuotaReserved", "Admitted", "Evicted", "Finished"):
             if _true(status, kind) != _true(before, kind):
                 self.tell(f"hub: {name} {kind} is {_true(status, kind)}: {_message(status, kind)}")
@@ -142,11 +142,11 @@ class Watcher:
     def _assignment(self, event: Event) -> None:
         if event.entry is None:
             return
-        assignment = event.entry.parse()
+        assignment = event.value()
         spec: Object = assignment["spec"]
         name: str = spec["job"]["name"]
         cluster = assignment["metadata"]["namespace"].removeprefix("mk-")
-        before = event.old.parse() if event.old is not None else None
+        before = event.old_value()
         if before is None:
             self.begun[assignment["metadata"]["uid"]] = spec["epoch"]
         word = assignment.get("status") or {}
@@ -175,7 +175,7 @@ class Watcher:
         if event.entry is None or event.old is None:
             return
         if _true(event.value().get("status") or {}, "Complete") and not _true(
-            event.old.parse().get("status") or {}, "Complete"
+            (event.old_value() or {}).get("status") or {}, "Complete"
         ):
             name = event.key.rpartition("/")[2]
             self.tell(f"hub: job {name} is complete")
@@ -206,5 +206,4 @@ def _message(status: Object, kind: str) -> str:
 
 def _evicted(event: Event) -> bool:
     """Whether the workload was being evicted before or is by this write."""
-    states = [entry.parse().get("status") or {} for entry in (event.old, event.entry) if entry is not None]
-    return any(_true(status, "Evicted") for status in states)
+    return any(_true((value or {}).get("status") or {}, "Evicted") for value in (event.old_value(), event.value()))

@@ -26,6 +26,7 @@ from multikueue.kube import transport
 from multikueue.kube.client import KubeClient
 from multikueue.kube.credentials import ClusterConfig
 from multikueue.kube.tls import TlsSource
+from tests.simulation.virtual_time import VirtualLoop
 
 _EVENTS: Final = "/apis/events.k8s.io/"  # taken and not kept: nobody here reads what is told to people
 _TCP_PATIENCE: Final = 30.0  # a connection whose link is cut for longer is gone when the link is back
@@ -55,9 +56,10 @@ class Server:
 class Link:
     """The way between one process and one server."""
 
-    def __init__(self, server: Server, random: Random) -> None:
+    def __init__(self, server: Server, random: Random, loop: VirtualLoop) -> None:
         self.server = server
         self.random = random
+        self.loop = loop
         self.slowest = 0.02
         self.loss = 0.0
         self.duplicates = 0.0
@@ -79,14 +81,14 @@ class Link:
     def partition(self) -> None:
         """Nothing passes any more, and nobody is told."""
         if self._cut_at is None:
-            self._cut_at = asyncio.get_running_loop().time()
+            self._cut_at = self.loop.time()
             self._healed.clear()
 
     def heal(self) -> None:
         """What TCP has kept is delivered; streams that waited too long are reset."""
         if self._cut_at is None:
             return
-        lost = asyncio.get_running_loop().time() - self._cut_at > _TCP_PATIENCE
+        lost = self.loop.time() - self._cut_at > _TCP_PATIENCE
         self._cut_at = None
         self._healed.set()
         for sink in list(self._streams):
@@ -101,12 +103,23 @@ class Link:
         """Seconds that one message takes."""
         return 0.001 + self.random.random() ** 3 * self.slowest
 
-    async def travel(self) -> None:
-        """Let one message take its time; one that is lost or cut off waits until TCP brings it through."""
-        await asyncio.sleep(self.delay())
+    async def travel(self, deadline: float = float("inf")) -> None:
+        """Let one message take its time; one that is lost or cut off waits until TCP brings it through.
+
+        Raises `TimeoutError` at the deadline.
+        """
+        await self.pause(self.delay(), deadline)
         while self.cut:
-            await self._healed.wait()
-            await asyncio.sleep(self.delay())
+            async with asyncio.timeout_at(deadline):
+                await self._healed.wait()
+            await self.pause(self.delay(), deadline)
+
+    async def pause(self, seconds: float, deadline: float) -> None:
+        """Let time pass. Raises `TimeoutError` at the deadline."""
+        end = self.loop.time() + seconds
+        await self.loop.until(min(end, deadline))
+        if end > deadline:
+            raise TimeoutError
 
     def open(self, sink: _Sink) -> None:
         """A stream begins."""
@@ -120,14 +133,14 @@ class Link:
 class _Sink:
     """The server's end and the client's end of one stream."""
 
-    def __init__(self, link: Link, feed: Feed) -> None:
+    def __init__(self, link: Link, feed: Feed, loop: VirtualLoop) -> None:
         self._link = link
         self._feed = feed
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._due = 0.0
         self._travelling: deque[bytes | None] = deque()
         self._arrived: deque[bytes | None] = deque()
-        self._wake = asyncio.Event()
+        self._waiting: asyncio.Future[bool] | None = None
         self.broken = False
         self.closed = False
         link.open(self)
@@ -157,13 +170,13 @@ class _Sink:
         self.broken = self.closed = True
         self._link.close(self)
         self._feed.stop()
-        self._wake.set()
+        self._wake()
 
     def flush(self) -> None:
         """Deliver what could not pass."""
         while self._travelling and not self._link.cut:
             self._arrived.append(self._travelling.popleft())
-            self._wake.set()
+            self._wake()
 
     def leave(self) -> None:
         """The reader goes away."""
@@ -177,13 +190,14 @@ class _Sink:
         while not self._arrived:
             if self.broken:
                 raise aiohttp.ClientPayloadError("the connection was reset")
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(idle):
-                    await self._wake.wait()
-            except TimeoutError as error:
-                raise aiohttp.SocketTimeoutError("nothing came for too long") from error
+            self._waiting = self._loop.create_future() if idle is None else self._loop.until(self._loop.time() + idle)
+            if await self._waiting:
+                raise aiohttp.SocketTimeoutError("nothing came for too long")
         return self._arrived.popleft()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(False)
 
     def _send(self, chunk: bytes | None) -> None:
         if self.broken:
@@ -196,7 +210,7 @@ class _Sink:
         if self._link.cut or self.broken or not self._travelling:
             return
         self._arrived.append(self._travelling.popleft())
-        self._wake.set()
+        self._wake()
 
 
 class _Content:
@@ -239,6 +253,7 @@ class _Session:
 
     def __init__(self, link: Link, user: User) -> None:
         self._link = link
+        self._loop = link.loop
         self._user = user
 
     async def request(
@@ -252,10 +267,10 @@ class _Session:
         **_: object,
     ) -> _Response:
         """As `aiohttp.ClientSession.request`, with its errors."""
-        total: float | None = transport.CALL_TIMEOUT
+        total = transport.CALL_TIMEOUT
         idle: float | None = None
         if isinstance(timeout, aiohttp.ClientTimeout):
-            total, idle = timeout.total, timeout.sock_read
+            total, idle = timeout.total or total, timeout.sock_read
         request = Request(
             method=verb,
             path=url.raw_path,
@@ -265,51 +280,51 @@ class _Session:
             certificate=self._user,
         )
         try:
-            async with asyncio.timeout(total if total is not None else transport.CALL_TIMEOUT):
-                return await self._exchange(request, idle)
+            return await self._exchange(request, idle, self._loop.time() + total)
         except TimeoutError as error:
             raise aiohttp.SocketTimeoutError("no answer in time") from error
 
     async def close(self) -> None:
         """Nothing is open."""
 
-    async def _exchange(self, request: Request, idle: float | None) -> _Response:
+    async def _exchange(self, request: Request, idle: float | None, deadline: float) -> _Response:
         link = self._link
         if link.dead:
-            await asyncio.Event().wait()
+            await link.pause(float("inf"), deadline)
         if not link.server.up:
-            await asyncio.sleep(link.delay())
+            await link.pause(link.delay(), deadline)
             raise _refused()
         if link.cut and link.random.random() < 0.5:
             # A new connection is needed and does not come about; else one that is open swallows the request.
-            await asyncio.sleep(transport.CONNECT_TIMEOUT)
+            await link.pause(transport.CONNECT_TIMEOUT, deadline)
             raise aiohttp.ConnectionTimeoutError("the connection was not made in time")
-        await link.travel()
+        await link.travel(deadline)
         if link.dead:
-            await asyncio.Event().wait()
+            await link.pause(float("inf"), deadline)
         if not link.server.up:
             raise aiohttp.ServerDisconnectedError("the server is gone")
         if link.duplicates and request.method in ("PUT", "PATCH", "DELETE") and link.random.random() < link.duplicates:
-            asyncio.get_running_loop().call_later(link.random.random() * link.latest, self._again, request)
+            self._loop.call_later(link.random.random() * link.latest, self._again, request)
         reply = Answer(201, request.body) if request.path.startswith(_EVENTS) else self._handle(request)
         if isinstance(reply, Coroutine):
-            reply = await reply
+            async with asyncio.timeout_at(deadline):
+                reply = await reply
         if reply is None:
             raise aiohttp.ServerDisconnectedError("the connection was dropped")
         if link.loss and link.random.random() < link.loss:
             raise aiohttp.ServerDisconnectedError("the answer was lost")
         if isinstance(reply, Stream):
-            return await self._stream(reply, idle)
+            return await self._stream(reply, idle, deadline)
         assert isinstance(reply, Answer)
-        await link.travel()
+        await link.travel(deadline)
         headers = {**reply.headers, "Content-Type": reply.content_type}
         return _Response(reply.status, headers, reply.body)
 
-    async def _stream(self, reply: Stream, idle: float | None) -> _Response:
-        sink = _Sink(self._link, reply.feed)
+    async def _stream(self, reply: Stream, idle: float | None, deadline: float) -> _Response:
+        sink = _Sink(self._link, reply.feed, self._loop)
         reply.feed.start(sink)
         try:
-            await self._link.travel()
+            await self._link.travel(deadline)
         except BaseException:
             sink.leave()
             raise

@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from manager import app
+from manager import app, caches
 from multikueue.api.constants import ORIGIN_LABEL, PRIORITY_CLASS_LABEL
 from multikueue.devcluster.apiserver.server import ApiServer
 from tests.simulation import federation
@@ -163,7 +163,7 @@ class Play:
         return SimClock(self.loop, offset=machine.offset, drift=machine.drift) if machine else SimClock(self.loop)
 
     def _link(self, process: str, server: str) -> Link:
-        link = self.links[process, server] = Link(self.servers[server], Random(self.random.getrandbits(64)))
+        link = self.links[process, server] = Link(self.servers[server], Random(self.random.getrandbits(64)), self.loop)
         return link
 
     def _process(self, name: str, dispatcher: str) -> Process:
@@ -350,9 +350,17 @@ class _Repeatable(Random):
         super().__init__(_SOURCE.getrandbits(64) if seed is None else seed)
 
 
+_PATCHED: Final[list[int]] = []
+"""How many modules there were when they were made repeatable: looking at all of them costs as much as ten requests."""
+
+
 def _repeat(seed: int) -> None:
     """Have the same drawn for the same seed, also by what would seed itself."""
     _SOURCE.seed(seed)
+    loaded = [len(sys.modules)]
+    if loaded == _PATCHED:
+        return
+    _PATCHED[:] = loaded
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("manager", "multikueue", "worker_agent") and vars(module).get("Random") is Random:
             module.Random = _Repeatable  # type: ignore[attr-defined]
@@ -366,6 +374,7 @@ def play(scenario: Scenario, apis: dict[str, ApiServer], *, dispatcher: str) -> 
     gc.disable()  # the process ends with the seed
     for name in ("collect", "freeze"):
         setattr(app.gc, name, lambda: 0)
+    setattr(caches, "packed", bytes)  # noqa: B010 (nobody here is short of memory)
     watcher = Watcher(now=loop.time, policy={work.name: work.policy for work in scenario.jobs}.__getitem__)
 
     def broke(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

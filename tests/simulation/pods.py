@@ -94,9 +94,7 @@ class Pods:
     def _on_write(self, collection: str, event: Event) -> None:
         if collection != JOBS:
             return
-        value = event.entry if event.entry is not None else event.old
-        assert value is not None
-        job = value.parse()
+        job = event.value()
         uid = job["metadata"]["uid"]
         copy = self.copies.get(uid)
         if copy is None:

@@ -11,12 +11,13 @@ import asyncio
 import selectors
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextvars import Context
+from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any, Final
 
 _TURN: Final = 1e-6
+_NOWHERE: Final = copy_context()
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -40,6 +41,33 @@ class _Selector(selectors.BaseSelector):
         return {}
 
 
+class _Call(asyncio.TimerHandle):
+    """A callback of virtual time: asyncio's own asks at each step whether it is debugged and who else compares it."""
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._scheduled = False
+
+    def cancel(self) -> None:
+        """Have it not called."""
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop; `time()` is seconds since the simulation began. What is due at one time runs in the order it was asked.
 
@@ -50,8 +78,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__(_Selector())
         self._now = 0.0
-        self._soon: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._soon: deque[_Call] = self._ready  # type: ignore[attr-defined]
+        self._timers: list[tuple[float, int, _Call]] = []
         self._asked = 0
 
     def time(self) -> float:
@@ -62,15 +90,21 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """In the next turn."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Call(0.0, callback, args, self, context)
         self._soon.append(handle)
         return handle
+
+    def until(self, when: float) -> asyncio.Future[bool]:
+        """Done with True when it is so late; may be made done with something else before."""
+        future: asyncio.Future[bool] = asyncio.Future(loop=self)
+        self.call_at(when, _ring, future, context=_NOWHERE)
+        return future
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """When it is so late."""
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = _Call(when, callback, args, self, context)
         self._asked += 1
         heappush(self._timers, (when, self._asked, timer))
         return timer
@@ -78,7 +112,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _run_once(self) -> None:
         """One turn: time passes, as far as the next timer if nothing else is to do, and what is due then runs."""
         soon, timers = self._soon, self._timers
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2]._cancelled:
             heappop(timers)
         # Every turn takes a moment, as in life: who waits for the rest of a rounding error would wait for ever.
         now = self._now + _TURN
@@ -91,8 +125,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             soon.append(heappop(timers)[2])
         for _ in range(len(soon)):
             handle = soon.popleft()
-            if not handle.cancelled():
-                handle._run()
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"message": "a callback broke", "exception": error, "handle": handle})
+
+
+def _ring(future: asyncio.Future[bool]) -> None:
+    if not future.done():
+        future.set_result(True)
 
 
 class SimClock:
@@ -100,13 +145,13 @@ class SimClock:
 
     def __init__(self, loop: VirtualLoop, *, offset: float = 0.0, drift: float = 0.0) -> None:
         self._loop = loop
-        self._offset = offset
-        self._drift = drift
+        self._began = EPOCH + timedelta(seconds=offset)
+        self._rate = 1.0 + drift
 
     def now(self) -> datetime:
         """What this machine believes the time to be."""
-        return EPOCH + timedelta(seconds=self.monotonic() + self._offset)
+        return self._began + timedelta(seconds=self._loop._now * self._rate)
 
     def monotonic(self) -> float:
         """Seconds at this machine's own rate."""
-        return self._loop.time() * (1.0 + self._drift)
+        return self._loop._now * self._rate
