@@ -175,7 +175,7 @@ class Executor:
                     intent = action.intent if isinstance(action, Assign) else Intent.RESERVE
                     dispatch = dispatch or self._dispatch(plan, gathered)
                     if dispatch is not None:
-                        gate, clones = _gate(plan, gathered, cluster), _clones(gathered, cluster)
+                        gate, clones = self._gate(plan, gathered, cluster), _clones(gathered, cluster)
                         body = assignment(dispatch, cluster, intent=intent, clones=clones, gate=gate)
                         calls.append(partial(self._carrier.assign, cluster, key, body))
                 case SetIntent(cluster, intent):
@@ -185,6 +185,13 @@ class Executor:
                 case MirrorStatus() | DeclareStopped():
                     continue
         return calls
+
+    def _gate(self, plan: Plan, gathered: Gathered, cluster: str) -> GatePosition | None:
+        facts, workload = gathered.facts, gathered.facts.workload
+        if workload is None:
+            return None
+        chosen, now = plan.cluster_name or workload.cluster_name, self._context.clock.now()
+        return position(facts, workload, cluster, now=now, opening=plan.gate_opening, chosen=chosen)
 
     def _dispatch(self, plan: Plan, gathered: Gathered) -> Dispatch | None:
         """What is sent; None while the job is not there, whose absence ends the Workload by itself."""
@@ -238,11 +245,6 @@ class Executor:
 def _queue(gathered: Gathered) -> str:
     admission = ((gathered.workload or {}).get("status") or {}).get("admission") or {}
     return str(admission.get("clusterQueue", ""))
-
-
-def _gate(plan: Plan, gathered: Gathered, cluster: str) -> GatePosition | None:
-    facts, workload = gathered.facts, gathered.facts.workload
-    return None if workload is None else position(facts, workload, cluster, opening=plan.gate_opening)
 
 
 def _clones(gathered: Gathered, cluster: str) -> bool:

@@ -57,7 +57,7 @@ def nominate(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan:
             continue
         if observation is None or not _stands(observation, workload):
             actions.append(Assign(name))
-        elif observation.gate is not preemption_gates.position(facts, workload, name, opening=turn.begins):
+        elif observation.gate is not preemption_gates.position(facts, workload, name, now=now, opening=turn.begins):
             actions.append(SetGate(name))
     # That a copy is not gone on with after all is known from the assignment that says so.
     kept = {*nomination.clusters, *((workload.adopts.cluster,) if workload.adopts is not None and refuses else ())}

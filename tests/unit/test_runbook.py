@@ -114,6 +114,8 @@ def test_every_message_of_the_check_is_there_word_for_word() -> None:
         messages.out_of_sync("CLUSTER"),
         messages.evicted_on_worker("CLUSTER", "REASON", "STATE"),  # type: ignore[arg-type]
         messages.refused("CLUSTER", "REASON", "MESSAGE"),
+        messages.stopped_without_check("CLUSTER", "REASON"),
+        messages.gate_opened("CLUSTER"),
         messages.drained("CLUSTER"),
         messages.waiting([Waiting("CLUSTER", "REASON")]),
         messages.LOST,

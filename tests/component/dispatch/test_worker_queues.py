@@ -13,7 +13,13 @@ from functools import partial
 import pytest
 
 from manager.dispatch.controller import DispatchController
-from multikueue.api.constants import ORIGIN_LABEL, PREBUILT_WORKLOAD_LABEL
+from multikueue.api.constants import (
+    DISPATCHER_ALL_AT_ONCE,
+    DISPATCHER_CAPACITY,
+    MULTIKUEUE_PREEMPTION_GATE,
+    ORIGIN_LABEL,
+    PREBUILT_WORKLOAD_LABEL,
+)
 from multikueue.api.crds import manifests
 from multikueue.api.resource import (
     CLUSTER_QUEUES,
@@ -23,6 +29,7 @@ from multikueue.api.resource import (
     NAMESPACES,
     NODES,
     SECRETS,
+    WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
     Resource,
 )
@@ -47,7 +54,8 @@ from tests.support.managers import (
     wait_condition,
     workload_of,
 )
-from tests.support.workers import SCALED_DOWN, check_of, make_check
+from tests.support.sites import gates_of
+from tests.support.workers import KUEUE, SCALED_DOWN, check_of, make_check
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("carriers")]
 
@@ -121,12 +129,12 @@ async def scene(
 
 
 @asynccontextmanager
-async def managed(hub: Cluster, worker: Cluster, scene: Scene) -> AsyncIterator[None]:
+async def managed(hub: Cluster, worker: Cluster, scene: Scene, *, settings: str = SCALED_DOWN) -> AsyncIterator[None]:
     """A manager on each of the two, and the worker connected."""
     dispatch = partial(DispatchController, push=QUICK_PUSH)
     async with (
         running_manager(worker, identity="engine"),
-        running_manager(hub, settings=SCALED_DOWN, dispatch=dispatch),
+        running_manager(hub, settings=settings, dispatch=dispatch),
     ):
         for resource in (MULTIKUEUE_CLUSTERS, CLUSTER_QUEUES):
             await active(scene.hub, resource, scene.name)
@@ -214,3 +222,39 @@ async def test_without_quota_there_it_waits_and_nothing_is_started(hub: Cluster,
             until=lambda seen: not seen.items,
         )
         assert not page.items
+
+
+@pytest.mark.parametrize(
+    "dispatcher",
+    [
+        pytest.param(DISPATCHER_ALL_AT_ONCE, id="its gate is opened when it asks"),
+        pytest.param(DISPATCHER_CAPACITY, id="its gate is open from the start, as it is sent nowhere else"),
+    ],
+)
+async def test_q5_the_workers_engine_preempts_when_the_hub_lets_it(
+    hub: Cluster, worker: Cluster, scene: Scene, dispatcher: str
+) -> None:
+    settings = (
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+        "featureGates: {MultiKueueOrchestratedPreemption: true}\n"
+        f"multiKueue: {{workerLostTimeout: 3s, gcInterval: 2s, dispatcherName: {dispatcher}}}\n"
+    )
+    async with managed(hub, worker, scene, settings=settings):
+        preempting = {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}}
+        await scene.there.patch(CLUSTER_QUEUES, scene.name, preempting)
+        await make_job(scene.there, "low", namespace=scene.namespace, queue=scene.name, cpu="2")
+        await wait_condition(scene.there, "low", "Admitted", namespace=scene.namespace)
+        kind = {"apiVersion": KUEUE, "kind": "WorkloadPriorityClass", "value": 10, "description": "test"}
+        await scene.hub.create(WORKLOAD_PRIORITY_CLASSES, {**kind, "metadata": {"name": scene.name}})
+        high = {"kueue.x-k8s.io/priority-class": scene.name}
+        await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name, cpu="2", labels=high)
+        await wait_condition(scene.there, "low", "Preempted", namespace=scene.namespace)
+        clone = await eventually(
+            scene.clone, what="the clone is admitted", until=lambda seen: is_true(seen, "Admitted")
+        )
+        assert gates_of(clone) == {MULTIKUEUE_PREEMPTION_GATE: "Open"}
+        if dispatcher == DISPATCHER_ALL_AT_ONCE:
+            blocked = condition(clone, "BlockedOnPreemptionGates")
+            assert (blocked["status"], blocked["reason"]) == ("False", "QuotaReserved")
+        await eventually(lambda: finish_pods(scene.there, "j", namespace=scene.namespace), what="its pod ends")
+        await wait_condition(scene.hub, "j", "Finished", namespace=scene.namespace, reason="Succeeded")

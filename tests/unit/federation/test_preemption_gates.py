@@ -141,13 +141,28 @@ def test_a_copy_that_is_brought_up_to_date_keeps_its_turn() -> None:
     given = situation(blocked("w1", minutes=9, gate=OPEN, fingerprint="before"), last=opened("w2", minutes=1))
     assert given.workload is not None
     assert Assign("w1") in plan(given, NOW).actions
-    assert position(given, given.workload, "w1") is OPEN
+    assert position(given, given.workload, "w1", now=NOW) is OPEN
 
 
 def test_a_copy_that_is_made_anew_after_its_turn_begins_closed() -> None:
     given = situation(blocked("w2", minutes=9, gate=OPEN), last=opened("w2", minutes=1))
     assert given.workload is not None
-    assert position(given, given.workload, "w1") is CLOSED
+    assert position(given, given.workload, "w1", now=NOW) is CLOSED
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        pytest.param(situation(), OPEN, id="nobody else has a copy"),
+        pytest.param(situation(last=opened("w2", minutes=4)), CLOSED, id="another one may have begun to preempt"),
+        pytest.param(situation(last=opened("w2", minutes=5)), OPEN, id="the turn of the other one is over"),
+        pytest.param(situation(seen("w1", gate=CLOSED)), CLOSED, id="it got quota without preempting, and was granted"),
+        pytest.param(situation(settings=Settings()), None, id="the feature is off"),
+    ],
+)
+def test_the_gate_of_a_copy_that_is_granted(given: Facts, want: GatePosition | None) -> None:
+    assert given.workload is not None
+    assert position(given, given.workload, "w1", now=NOW, chosen="w1") is want
 
 
 def test_a_new_epoch_begins_with_all_gates_closed() -> None:
@@ -156,7 +171,7 @@ def test_a_new_epoch_begins_with_all_gates_closed() -> None:
     copies = [blocked(name, minutes=9, gate=OPEN, epoch=1) for name in BOTH]
     given = facts(workload(epoch=2, nominated=BOTH), *copies, settings=ON)
     assert given.workload is not None
-    assert {position(given, given.workload, name) for name in BOTH} == {CLOSED}
+    assert {position(given, given.workload, name, now=NOW) for name in BOTH} == {CLOSED}
     assert plan(given, NOW).actions == (Assign("w1"), Assign("w2"))
 
 
