@@ -8,15 +8,17 @@ while one that is lost counts for nothing. Cohorts and borrowing are left out: o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import QuotaAutomationReason
 from multikueue.core.keys import Key
 from multikueue.core.quantity import Quantity
 
-_ZERO = Quantity.of(0)
+_ZERO: Final = Quantity.of(0)
+_NO_QUEUE: Final = "no active ClusterQueue behind LocalQueues of the same names"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +99,14 @@ def decide(facts: QueueFacts) -> Decision:
         )
     standing = {entry["name"]: Quantity.parse(entry["nominalQuota"]) for entry in flavors[0].get("resources") or ()}
     workers = asking[0].workers
-    unknown = [worker for worker in workers if worker.unknown]
-    wanted = {resource: _sum(resource, facts.local_queues, workers) for resource in standing}
-    if unknown:
+    counted = {worker.cluster: _counted(worker, facts.local_queues) for worker in workers}
+    queues = [queue for found in counted.values() for queue in found]
+    wanted = {resource: sum((it.nominal.get(resource, _ZERO) for it in queues), start=_ZERO) for resource in standing}
+    if any(worker.unknown for worker in workers):
         wanted = {resource: max(amount, standing[resource]) for resource, amount in wanted.items()}
+    message = _told(workers, {cluster for cluster, found in counted.items() if found})
     return Decision(
-        verdict=Verdict(reason=QuotaAutomationReason.QUOTA_AUTOMATED, message=_told(workers, unknown)),
+        verdict=Verdict(reason=QuotaAutomationReason.QUOTA_AUTOMATED, message=message),
         changes={resource: amount for resource, amount in wanted.items() if amount != standing[resource]},
     )
 
@@ -146,24 +150,23 @@ def worker_queues(told: JsonObject) -> tuple[WorkerQueue, ...]:
     )
 
 
-def _sum(resource: str, local_queues: frozenset[Key], workers: Iterable[WorkerQuotas]) -> Quantity:
-    total = _ZERO
-    for worker in workers:
-        for queue in worker.queues:
-            if queue.active and queue.local_queues & local_queues:
-                total += queue.nominal.get(resource, _ZERO)
-    return total
+def _counted(worker: WorkerQuotas, local_queues: frozenset[Key]) -> list[WorkerQueue]:
+    return [queue for queue in worker.queues if queue.active and queue.local_queues & local_queues]
 
 
-def _told(workers: Sequence[WorkerQuotas], unknown: Sequence[WorkerQuotas]) -> str:
-    counted = " ".join(worker.cluster for worker in workers if not worker.lost and not worker.unknown)
-    parts = [f"The quota is the sum over the worker clusters: [{counted}]"]
-    lost = [f"{worker.cluster} ({worker.lost})" for worker in workers if worker.lost]
-    if lost:
-        parts.append(f"without: {', '.join(lost)}")
-    if unknown:
-        waited = ", ".join(f"{worker.cluster} ({worker.unknown})" for worker in unknown)
-        parts.append(f"nothing is taken away until these have told theirs: {waited}")
+def _told(workers: Sequence[WorkerQuotas], counted: Collection[str]) -> str:
+    names = " ".join(worker.cluster for worker in workers if worker.cluster in counted)
+    parts = [f"The quota is the sum over the worker clusters: [{names}]"]
+    without = [
+        f"{worker.cluster} ({worker.lost or _NO_QUEUE})"
+        for worker in workers
+        if worker.cluster not in counted and not worker.unknown
+    ]
+    if without:
+        parts.append(f"without: {', '.join(without)}")
+    waited = [f"{worker.cluster} ({worker.unknown})" for worker in workers if worker.unknown]
+    if waited:
+        parts.append(f"nothing is taken away until these have told theirs: {', '.join(waited)}")
     return "; ".join(parts)
 
 

@@ -90,7 +90,9 @@ def test_queues_behind_other_local_queues_and_inactive_ones_are_left_out() -> No
         worker("w1", having(cpu="4"), having("other", at=(Key("else", "batch"), NIGHT), cpu="100")),
         worker("w2", having(cpu="8", active=False)),
     )
-    assert amounts(decide(facts)) == {"cpu": "4"}
+    decision = decide(facts)
+    assert amounts(decision) == {"cpu": "4"}
+    assert said(decision).endswith("[w1]; without: w2 (no active ClusterQueue behind LocalQueues of the same names)")
 
 
 def test_a_queue_behind_several_local_queues_counts_once_in_each_worker() -> None:
