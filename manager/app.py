@@ -32,6 +32,7 @@ from manager.reconcilers.jobs import JobReconciler
 from manager.reconcilers.queues import QueueReconcilers
 from manager.reconcilers.workloads import WorkloadReconciler
 from manager.scheduler import Scheduler
+from manager.set_aside import SetAside, Undecidable
 from manager.transitions import Transitions
 from manager.webhooks.certificates import Bundle
 from manager.webhooks.configurations import Reach
@@ -134,6 +135,7 @@ class Manager:
         self.recorder = EventRecorder(client, _COMPONENT, instance=self.identity, budget=budget, clock=clock)
         self.statuses.tell(Transitions(self.metrics, self.recorder, clock=clock).written)
         self.leading = False
+        self._aside = SetAside()
         self.metrics_port = 0
         self.health_port = 0
         self.webhook_port = 0
@@ -168,7 +170,7 @@ class Manager:
                         lambda: webhooks.shared.follow(webhooks.replace, current=webhooks.bundle),
                         name="webhook-certificate",
                     )
-                await self._compete(lambda: self._lead(context, webhooks))
+                await self._compete(lambda: self._lead_on(context, webhooks))
         finally:
             # A cancelled scope would interrupt the closing of connections at its first await.
             with anyio.CancelScope(shield=True):
@@ -192,6 +194,18 @@ class Manager:
                 random=self._random,
             )
             await elector.run(lead)
+
+    async def _lead_on(self, context: ManagerContext, webhooks: _Serving | None) -> None:
+        """Lead, and begin anew without a workload at which the engine broke."""
+        while True:
+            try:
+                await self._lead(context, webhooks)
+                return
+            except BaseExceptionGroup as group:
+                broken, rest = group.split(Undecidable)
+                if broken is None or rest is not None:
+                    raise
+                await self._aside.add(broken, context)
 
     async def _lead(self, context: ManagerContext, webhooks: _Serving | None) -> None:
         """Everything that only one manager may do; ends when cancelled, leaving no subscription behind."""
@@ -223,7 +237,7 @@ class Manager:
     async def _parts(self, context: ManagerContext) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
         """Engine, scheduler loop and reconcilers, attached to the caches in the order in which they must hear."""
         queues = QueueReconcilers(context, engine=lambda: scheduler.engine)
-        scheduler = Scheduler(context, settings=self._settings, touched=queues.touched)
+        scheduler = Scheduler(context, settings=self._settings, touched=queues.touched, aside=self._aside)
         workers = self._configuration.controller.group_kind_concurrency
         workloads = WorkloadReconciler(
             context,

@@ -20,6 +20,7 @@ import anyio.lowlevel
 from manager import admission_writes
 from manager.context import ManagerContext
 from manager.outbox import Outbox
+from manager.set_aside import SetAside, Undecidable
 from manager.transitions import queued_at, seconds_since
 from manager.workload_status import Status
 from multikueue.api.meta import JsonObject
@@ -60,9 +61,10 @@ Touched = Callable[[Resource, Key], None]
 class Scheduler:
     """One engine and the loop around it; lives as long as this process leads."""
 
-    def __init__(self, context: ManagerContext, *, settings: Settings, touched: Touched) -> None:
-        """`touched` is told which queue's figures may have changed."""
+    def __init__(self, context: ManagerContext, *, settings: Settings, touched: Touched, aside: SetAside) -> None:
+        """`touched` is told which queue's figures may have changed; workloads that are set aside count as absent."""
         self._context = context
+        self._aside = aside
         self._clock = context.clock
         self._touched = touched
         self.engine = Engine(settings)
@@ -153,7 +155,10 @@ class Scheduler:
         else:
             obj = self._context.caches.view(resource).parse(change.new)
             try:
-                upsert(obj, now)
+                if resource is WORKLOADS and self._aside.holds(obj):
+                    delete(change.key, now)
+                else:
+                    upsert(obj, now)
             except (BadInput, ValueError) as error:
                 # What cannot be read counts as absent: nobody is admitted by half of a queue.
                 _log.error("%s %s cannot be used: %s; correct the object", resource.kind, change.key, error)
@@ -252,7 +257,12 @@ class Scheduler:
 
     def _cycle(self, now: datetime) -> Cycle:
         started = self._clock.monotonic()
-        cycle = self.engine.cycle(now)
+        try:
+            cycle = self.engine.cycle(now)
+        except Exception as error:
+            if self.engine.deciding is None:
+                raise
+            raise Undecidable(self.engine.deciding, error) from error
         metrics = self._context.metrics
         result = "success" if cycle.success else "inadmissible"
         if cycle.decisions:

@@ -70,17 +70,19 @@ class _Gone:
 
 
 class CycleRunner:
-    """Runs cycles; keeps nothing between them."""
+    """Runs cycles; keeps nothing between them but whom it was deciding about, if a cycle broke."""
 
     def __init__(self, *, settings: Settings, nominator: Nominator) -> None:
         self._settings = settings
         self._nominator = nominator
+        self.deciding: Key | None = None
 
     def run(self, heads: Sequence[Head], *, number: int, waits_for_pods: bool) -> tuple[list[Verdict], bool]:
         """Verdicts in the order taken, rejections last; and whether admission waits for pods to be ready."""
         nominations = []
         rejections = []
         for head in heads:
+            self.deciding = head.pending.workload.key
             nomination = Nomination(head.live, head.pending)
             rejection = self._nominator.rejection(head.live, head.pending, active=head.active)
             if rejection is not None:
@@ -88,6 +90,7 @@ class CycleRunner:
                 continue
             self._nominator.nominate(nomination, cycle=number)
             nominations.append(nomination)
+        self.deciding = None
         order = fair_order.tournament if self._settings.fair_sharing else entry_order.classical
         usage = CycleUsage()
         gone = _Gone()
@@ -97,6 +100,7 @@ class CycleRunner:
             if blocked:
                 verdicts.append(_put_back(nomination))
                 continue
+            self.deciding = nomination.pending.workload.key
             verdict = self._process(nomination, usage, gone)
             if verdict.outcome is Outcome.RESERVED and waits_for_pods:
                 blocked = True
@@ -105,6 +109,7 @@ class CycleRunner:
                 self._occupy(nomination, usage, lasting=True)
                 waits_for_pods = waits_for_pods or self._would_wait(nomination)
             verdicts.append(verdict)
+            self.deciding = None
         usage.end()
         return [*verdicts, *rejections], blocked
 

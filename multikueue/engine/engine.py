@@ -55,6 +55,11 @@ class Engine(World):
 
     # Deciding.
 
+    @property
+    def deciding(self) -> Key | None:
+        """The workload at which the last cycle broke. What such an engine knows of quota is not to be relied on."""
+        return self._runner.deciding
+
     def has_heads(self, now: datetime) -> bool:
         """Whether a cycle would find something to look at."""
         self._catch_up(now)

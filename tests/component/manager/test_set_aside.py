@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mistake of ours about one workload: it is set aside and told so, and all others go on."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from manager.set_aside import Undecidable
+from multikueue.api.resource import JOBS, WORKLOADS
+from multikueue.engine.nomination import Nomination, Nominator
+from tests.support.hubs import running_hub
+from tests.support.managers import (
+    condition,
+    eventually,
+    job_manifest,
+    make_job,
+    make_namespace,
+    make_queue,
+    running_manager,
+    wait_condition,
+    workload_of,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("recovery")]
+
+TEAM = "team"
+WANTED = "sets it aside until it is changed: TypeError('a mistake of ours')"
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Jobs at whose Workloads the engine breaks."""
+    names: set[str] = set()
+    nominate = Nominator.nominate
+
+    def break_or_nominate(self: Nominator, nomination: Nomination, *, cycle: int) -> None:
+        if any(nomination.pending.workload.key.name.startswith(f"job-{name}-") for name in names):
+            raise TypeError("a mistake of ours")
+        nominate(self, nomination, cycle=cycle)
+
+    monkeypatch.setattr(Nominator, "nominate", break_or_nominate)
+    return names
+
+
+@pytest.mark.breaks_on_purpose
+async def test_a_workload_at_which_the_engine_breaks_holds_up_no_other(broken: set[str]) -> None:
+    broken.add("cursed")
+    async with running_hub() as hub, hub.client() as client:
+        await make_namespace(client, TEAM)
+        await make_queue(client, TEAM, namespace=TEAM, cpu="64")
+        async with running_manager(hub.as_cluster, webhooks=False):
+            for name, cpu in (("before", "1"), ("cursed", "3"), ("after", "2")):
+                manifest = job_manifest(name, namespace=TEAM, queue=TEAM, cpu=cpu, suspend=True)
+                await client.create(JOBS, manifest, namespace=TEAM)
+            for name in ("before", "after"):
+                await wait_condition(client, name, "Admitted", namespace=TEAM)
+            found = await eventually(
+                lambda: workload_of(client, "cursed", namespace=TEAM),
+                what="it is told",
+                until=lambda seen: WANTED in condition(seen, "QuotaReserved").get("message", ""),
+            )
+            assert condition(found, "QuotaReserved")["reason"] == "Misconfigured"
+            # The next one finds the engine whole: nobody holds quota twice, nor is any lost.
+            await make_job(client, "next", namespace=TEAM, queue=TEAM, cpu="61")
+            await wait_condition(client, "next", "Admitted", namespace=TEAM)
+            # Who changes it is given another chance.
+            broken.clear()
+            await client.delete(JOBS, "next", namespace=TEAM, propagation="Background")
+            await client.patch(WORKLOADS, found["metadata"]["name"], {"spec": {"priority": 5}}, namespace=TEAM)
+            await wait_condition(client, "cursed", "Admitted", namespace=TEAM)
+
+
+@pytest.mark.breaks_on_purpose
+async def test_where_the_engine_breaks_at_everything_the_manager_ends(broken: set[str]) -> None:
+    broken.update(f"j{number}" for number in range(20))
+    async with running_hub() as hub, hub.client() as client:
+        await make_namespace(client, TEAM)
+        await make_queue(client, TEAM, namespace=TEAM, cpu="64")
+        for name in sorted(broken):
+            manifest = job_manifest(name, namespace=TEAM, queue=TEAM, suspend=True)
+            await client.create(JOBS, manifest, namespace=TEAM)
+        with pytest.raises(BaseExceptionGroup) as ended:
+            async with running_manager(hub.as_cluster, webhooks=False):
+                await anyio.sleep(60)
+        assert ended.group_contains(Undecidable, match="the engine broke at workload team/job-j")
