@@ -34,7 +34,16 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-_MISTAKES = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError, ValueError)
+_MISTAKES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    TypeError,
+    ValueError,
+)
 """What our own code should never raise by itself; errors of servers, files and users are other classes."""
 
 
