@@ -8,7 +8,6 @@ that was wanted has to come about. `play` runs in a process of its own, with ser
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
 import traceback
 from dataclasses import dataclass
@@ -16,10 +15,9 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from manager import app, caches
 from multikueue.api.constants import ORIGIN_LABEL, PRIORITY_CLASS_LABEL
 from multikueue.devcluster.apiserver.server import ApiServer
-from tests.simulation import federation
+from tests.simulation import federation, shortcuts
 from tests.simulation.federation import GROUP, NAMESPACE, USER_JOBS, Process, call, create, job
 from tests.simulation.garbage import GarbageCollector
 from tests.simulation.invariants import Watcher
@@ -32,6 +30,7 @@ from tests.simulation.virtual_time import SimClock, VirtualLoop
 Object = dict[str, Any]
 
 _PATIENCE: Final = 900.0  # seconds after the healing in which everything has to end
+_LOOK_AT: Final = 20  # the seeds of which one is looked at for who writes to what all read
 _HURRY: Final = 10.0  # how long a job may run when nothing goes wrong any more
 _ORDINARY: Final = {"slowest": 0.02, "loss": 0.0, "duplicates": 0.0, "latest": 2.0}
 _BAD: Final[dict[Trouble, dict[str, float]]] = {
@@ -371,10 +370,7 @@ def play(scenario: Scenario, apis: dict[str, ApiServer], *, dispatcher: str) -> 
     _repeat(scenario.seed)
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
-    gc.disable()  # the process ends with the seed
-    for name in ("collect", "freeze"):
-        setattr(app.gc, name, lambda: 0)
-    setattr(caches, "packed", bytes)  # noqa: B010 (nobody here is short of memory)
+    shortcuts.take()
     watcher = Watcher(now=loop.time, policy={work.name: work.policy for work in scenario.jobs}.__getitem__)
 
     def broke(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -390,4 +386,6 @@ def play(scenario: Scenario, apis: dict[str, ApiServer], *, dispatcher: str) -> 
         loop.run_until_complete(course())
     except Exception as error:
         watcher.problem = watcher.problem or f"the simulation broke: {_root(error)}"
+    if scenario.seed % _LOOK_AT == 0 and not watcher.problem and (changed := shortcuts.changed()):
+        watcher.problem = f"somebody wrote to an object that others read: {changed}"
     return Outcome(scenario.seed, watcher.problem, tuple(watcher.story), loop.time())

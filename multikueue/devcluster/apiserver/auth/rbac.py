@@ -56,6 +56,7 @@ class Authorizer:
         self._grants: dict[tuple[str, str], list[Grant]] = {}
         self._users: dict[tuple[str, tuple[str, ...]], list[Grant]] = {}
         self._rules: dict[tuple[str, str], tuple[JsonObject, ...]] = {}
+        self._cluster_rules: dict[tuple[str, str], tuple[JsonObject, ...]] = {}
         self._seen: tuple[int, ...] = ()
         self.everything = False
         """Let everybody do everything; for tests of other things."""
@@ -156,8 +157,10 @@ class Authorizer:
         seen = tuple(store.collection(name).version for name in (_CLUSTER_ROLES, _ROLES, _CLUSTER_BINDINGS, _BINDINGS))
         if seen == self._seen:
             return
-        roles = {role["metadata"]["name"]: role for role in self._world.objects(_CLUSTER_ROLES)}
-        rules = {("", name): tuple(_rules(role, roles)) for name, role in roles.items()}
+        if seen[:1] != self._seen[:1]:  # seldom, and each that aggregates others looks at all of them
+            roles = {role["metadata"]["name"]: role for role in self._world.objects(_CLUSTER_ROLES)}
+            self._cluster_rules = {("", name): tuple(_rules(role, roles)) for name, role in roles.items()}
+        rules = dict(self._cluster_rules)
         for role in self._world.objects(_ROLES):
             metadata = role["metadata"]
             rules[metadata["namespace"], metadata["name"]] = tuple(role.get("rules") or ())
