@@ -88,12 +88,20 @@ class QuotaAutomation:
         )
         decision = quota_automation.decide(facts)
         verdict = decision.verdict
-        if decision.changes:
-            refusal = await self._write(queue, groups, decision)
-            if refusal is not None:
-                verdict, again = refusal, min(again or _REFUSED_SECONDS, _REFUSED_SECONDS)
-            queue = self._queues.object(key)
-        if verdict is not None and queue is not None:
+        try:
+            if decision.changes:
+                refusal = await self._set(queue, groups, decision)
+                if refusal is not None:
+                    verdict, again = refusal, min(again or _REFUSED_SECONDS, _REFUSED_SECONDS)
+            if verdict is not None:
+                await self._say(key, verdict)
+        except NotFound:
+            return None  # deleted meanwhile, and not seen in the cache yet
+        return None if again is None else Result(after=again)
+
+    async def _say(self, key: Key, verdict: Verdict) -> None:
+        queue = self._queues.object(key)  # anew: its amounts may just have been set
+        if queue is not None:
             await write_condition(
                 self._context,
                 CLUSTER_QUEUES,
@@ -103,9 +111,8 @@ class QuotaAutomation:
                 reason=verdict.reason,
                 message=verdict.message,
             )
-        return None if again is None else Result(after=again)
 
-    async def _write(self, queue: JsonObject, groups: list[JsonObject], decision: Decision) -> Verdict | None:
+    async def _set(self, queue: JsonObject, groups: list[JsonObject], decision: Decision) -> Verdict | None:
         """Set the amounts; gives what to say when they are refused. Raises `Conflict` for a queue that has changed."""
         name = queue["metadata"]["name"]
         body = {"spec": {"resourceGroups": quota_automation.changed(groups, decision.changes)}}
@@ -113,8 +120,6 @@ class QuotaAutomation:
             answer = await self._context.client.patch(
                 CLUSTER_QUEUES, name, body, resource_version=queue["metadata"]["resourceVersion"]
             )
-        except NotFound:
-            return None
         except (Invalid, Forbidden, BadRequest) as error:
             return quota_automation.refused(error.message)
         self._queues.observe(answer)
