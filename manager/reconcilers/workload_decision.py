@@ -25,6 +25,7 @@ from multikueue.api.reasons import (
     QuotaReservedReason,
     RequeuedReason,
     WorkloadCondition,
+    deactivated_due_to,
 )
 from multikueue.core.backoff import Backoff
 from multikueue.core.conditions import FALSE, TRUE
@@ -35,6 +36,7 @@ _BACKOFF_JITTER: Final = 0.0001  # upstream's: only keeps equal workloads from o
 _QUEUE_REASONS: Final = frozenset(
     {QuotaReservedReason.MISCONFIGURED, QuotaReservedReason.SUSPENDED, QuotaReservedReason.ADMISSION_GATED}
 )
+_DEACTIVATED_BY_KUEUE: Final = frozenset(map(deactivated_due_to, DeactivationCause))
 _OWN_PREFIXES: Final = ("LocalQueue ", "ClusterQueue ", "Admission is gated by: ")
 
 
@@ -54,6 +56,7 @@ class Decision:
     status: Status
     deactivate: bool = False
     delete: bool = False
+    delete_job: bool = False
     revisit: float | None = None
     notes: tuple[Note, ...] = ()
 
@@ -81,7 +84,7 @@ def decide(facts: WorkloadFacts, status: Status, *, now: datetime, random: Rando
         return Decision(status=status, deactivate=True)
     # 7. Deactivated.
     if not facts.active:
-        return _inactive(status, now)
+        return _inactive(facts, status, now)
     # 6. Waiting: back-off and the reasons that hold it back.
     revisit: float | None = None
     if not status.is_true(WorkloadCondition.QUOTA_RESERVED):
@@ -126,13 +129,19 @@ def _delay_for_retries(status: Status, now: datetime) -> Status:
     return replace(status, requeue_at=latest)
 
 
-def _inactive(status: Status, now: datetime) -> Decision:
+def _inactive(facts: WorkloadFacts, status: Status, now: datetime) -> Decision:
     status = workload_changes.deactivate(status, now=now)
     if not status.is_true(WorkloadCondition.QUOTA_RESERVED):
         status = _say(
             status, reason=QuotaReservedReason.DEACTIVATED, message=workload_changes.DEACTIVATED_MESSAGE, now=now
         )
-    return Decision(status=status)
+    evicted = status.condition(WorkloadCondition.EVICTED)
+    if evicted is None or evicted.status != TRUE or evicted.reason not in _DEACTIVATED_BY_KUEUE:
+        return Decision(status=status)  # by its user, or before it ever had quota
+    if facts.deactivated_retention_seconds is None or facts.deleting:
+        return Decision(status=status)
+    left = facts.deactivated_retention_seconds - (now - evicted.last_transition_time).total_seconds()
+    return Decision(status=status, delete_job=left <= 0, revisit=left if left > 0 else None)
 
 
 def _requeue(facts: WorkloadFacts, status: Status, now: datetime) -> tuple[Status, float | None]:

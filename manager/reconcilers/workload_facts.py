@@ -68,6 +68,9 @@ class WorkloadFacts:
     cluster_queue_name: str = ""
     pods_ready: PodsReady | None = None
     retention_seconds: float | None = None
+    """How long it is kept once it has finished; None for ever."""
+    deactivated_retention_seconds: float | None = None
+    """How long its job is kept once Kueue has deactivated it; None for ever."""
     bypassed: Bypassed | None = None
 
 

@@ -7,6 +7,7 @@ Owns which changes concern which Workload. The rules are `workload_decision`'s; 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 
 from manager.caches import CLUSTER_QUEUE_INDEX, OWNER_INDEX, PRIORITY_CLASS_INDEX, QUEUE_INDEX, owner_term
@@ -54,8 +55,9 @@ class WorkloadReconciler:
         self._workloads = context.caches.view(WORKLOADS)
         self._local_queues = context.caches.view(LOCAL_QUEUES)
         self._cluster_queues = context.caches.view(CLUSTER_QUEUES)
-        retention = context.configuration.object_retention_policies.workloads.after_finished
-        self._retention = None if retention is None else retention.total_seconds()
+        retention = context.configuration.object_retention_policies.workloads
+        self._retention = _seconds(retention.after_finished)
+        self._deactivated_retention = _seconds(retention.after_deactivated_by_kueue)
         self.controller: Controller[Key] = Controller(
             "workload", self.reconcile, workers=workers, clock=context.clock, metrics=context.metrics.controllers
         )
@@ -117,6 +119,8 @@ class WorkloadReconciler:
             await self._deactivate(written)
         if decision.delete:
             await self._delete(written)
+        if decision.delete_job:
+            await self._delete_job(written)
         return None if decision.revisit is None else Result(after=decision.revisit)
 
     def _facts(self, workload: JsonObject) -> WorkloadFacts:
@@ -147,6 +151,7 @@ class WorkloadReconciler:
             cluster_queue_name=cluster_name,
             pods_ready=self._pods_ready,
             retention_seconds=self._retention,
+            deactivated_retention_seconds=self._deactivated_retention,
             bypassed=self._engine().bypassed(key),
         )
 
@@ -207,6 +212,33 @@ class WorkloadReconciler:
             )
         except (NotFound, Conflict):  # gone, or another one of that name: either way this one is deleted
             return
+
+    async def _delete_job(self, workload: JsonObject) -> None:
+        """Remove the job, and the Workload with it; one that belongs to none goes by itself."""
+        metadata = workload["metadata"]
+        owner = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), None)
+        if owner is None:
+            await self._delete(workload)
+            return
+        integration = self._registry.for_kind(owner["apiVersion"], owner["kind"])
+        if integration is None:
+            return  # of a kind that somebody else takes care of
+        try:
+            await self._context.client.delete(
+                integration.resource,
+                owner["name"],
+                namespace=metadata["namespace"],
+                uid=owner["uid"],
+                propagation="Background",
+            )
+        except (NotFound, Conflict):
+            return
+        message = f"Deleted {owner['kind']} {owner['name']}, which was deactivated long enough ago"
+        self._context.recorder.event(Reference.of(workload), "Normal", "Deleted", message)
+
+
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration.total_seconds()
 
 
 def _counts_only(view: View, change: Change) -> bool:

@@ -336,6 +336,23 @@ def test_a_finished_workload(seconds: float, want_delete: bool, want_revisit: fl
     assert decision.status is old
 
 
+@pytest.mark.parametrize(
+    ("reason", "seconds", "want_delete", "want_revisit"),
+    [
+        pytest.param("DeactivatedDueToAdmissionCheck", 59, False, 1.0, id="is kept for a while"),
+        pytest.param("DeactivatedDueToAdmissionCheck", 60, True, None, id="loses its job then"),
+        pytest.param("Deactivated", 60, False, None, id="keeps its job when its user did it"),
+        pytest.param("Preempted", 60, False, None, id="keeps its job when it was evicted for something else"),
+    ],
+)
+def test_a_deactivated_workload(reason: str, seconds: float, want_delete: bool, want_revisit: float | None) -> None:
+    old = evicted(pending("Deactivated", "The workload is deactivated"), reason)
+    decision = look(facts(active=False, deactivated_retention_seconds=60), old, seconds=seconds)
+    assert (decision.delete_job, decision.revisit, decision.delete) == (want_delete, want_revisit, False)
+    kept = look(facts(active=False), old, seconds=seconds)
+    assert (kept.delete_job, kept.revisit) == (False, None)
+
+
 def test_a_workload_whose_job_is_gone_is_finished() -> None:
     decision = look(facts(owner_gone=True), admitted())
     found = decision.status.condition(WorkloadCondition.FINISHED)
