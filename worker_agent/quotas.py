@@ -10,7 +10,7 @@ a hub must not take what it was not told for quota that is not there. What the h
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Final
 
@@ -22,7 +22,8 @@ from multikueue.api.reasons import ACTIVE_CONDITION
 from multikueue.api.resource import CLUSTER_QUEUES
 from multikueue.core.clock import Clock
 from multikueue.core.conditions import TRUE
-from multikueue.core.quantity import Quantity
+from multikueue.core.errors import BadInput
+from multikueue.core.keys import Key
 from multikueue.federation.quota_automation import nominal_quotas
 from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import Forbidden, KubeError, NotFound
@@ -84,27 +85,22 @@ class Quotas:
             return {"quotas": {"clusterQueues": []}}
         if self._informer is None or not self._informer.synced.is_set():
             return {}
+        if isinstance(self._informer.last_error, Forbidden):
+            # The right was taken away, and what is known grows old.
+            return {"quotas": {"problem": _refused(self._informer.last_error)}}
         behind = self._queues.by_cluster_queue()
         if sum(map(len, behind.values())) > MAX_QUEUES:
             return {"quotas": {"problem": f"there are more than {MAX_QUEUES} LocalQueues"}}
-        told: list[JsonObject] = []
-        for row in sorted(self._informer.store.list(), key=lambda row: row.key):
-            names = behind.get(row.key.name)
-            if names:
-                active, nominal = _standing(row)
-                told.append(
-                    {
-                        "name": row.key.name,
-                        "active": active,
-                        "localQueues": [{"namespace": key.namespace, "name": key.name} for key in names],
-                        "resources": [{"name": name, "nominal": str(nominal[name])} for name in sorted(nominal)],
-                    }
-                )
+        rows = sorted(self._informer.store.list(), key=lambda row: row.key)
+        try:
+            told = [_told(row, behind[row.key.name]) for row in rows if row.key.name in behind]
+        except BadInput as error:
+            return {"quotas": {"problem": f"a quota cannot be read: {error}"[:_MAX_PROBLEM]}}
         return {"quotas": {"clusterQueues": told}}
 
     async def _follow(self) -> None:
         if self._queues.refused:
-            self._tell(problem=f"it may not read the queues: {self._queues.refused}")
+            self._tell(problem=f"it may not read the queues: {self._queues.refused}"[:_MAX_PROBLEM])
             return
         if not self._queues.present:
             self._tell(none=True)
@@ -118,7 +114,7 @@ class Quotas:
                 self._tell(none=True)
                 pause = _AGAIN_SECONDS
             except Forbidden as error:
-                self._tell(problem=f"it may not read the ClusterQueues: {error.message}")
+                self._tell(problem=_refused(error))
                 pause = _AGAIN_SECONDS
             except KubeError as error:
                 _log.debug("whether the ClusterQueues of this cluster can be read is not known yet: %s", error)
@@ -135,7 +131,7 @@ class Quotas:
     def _tell(self, *, informer: Informer | None = None, problem: str = "", none: bool = False) -> None:
         if problem and problem != self._problem:
             _log.warning("the quotas of this cluster are not told to the hub, which asks for them: %s", problem)
-        self._informer, self._problem, self._none = informer, problem[:_MAX_PROBLEM], none
+        self._informer, self._problem, self._none = informer, problem, none
         self._changed()
 
     def _on_queue(self, change: Change) -> None:
@@ -146,9 +142,25 @@ class Quotas:
             self._changed()
 
 
-def _standing(row: Row) -> tuple[bool, dict[str, Quantity]]:
-    """Whether the queue is active, and its nominal quotas."""
+def _refused(error: Forbidden) -> str:
+    return f"it may not read the ClusterQueues: {error.message}"[:_MAX_PROBLEM]
+
+
+def _told(row: Row, local_queues: Iterable[Key]) -> JsonObject:
+    """One queue as it is reported. Raises `BadInput` for an amount that is none."""
+    active, groups = _standing(row)
+    nominal = nominal_quotas(groups)
+    return {
+        "name": row.key.name,
+        "active": active,
+        "localQueues": [{"namespace": key.namespace, "name": key.name} for key in local_queues],
+        "resources": [{"name": name, "nominal": str(nominal[name])} for name in sorted(nominal)],
+    }
+
+
+def _standing(row: Row) -> tuple[bool, list[JsonObject]]:
+    """What matters of the queue: whether it is active, and its resource groups."""
     queue = row.object()
     entries: list[JsonObject] = (queue.get("status") or {}).get("conditions") or []
     active = any(entry["type"] == ACTIVE_CONDITION and entry["status"] == TRUE for entry in entries)
-    return active, nominal_quotas((queue.get("spec") or {}).get("resourceGroups") or ())
+    return active, (queue.get("spec") or {}).get("resourceGroups") or []

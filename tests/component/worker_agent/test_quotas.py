@@ -69,6 +69,7 @@ def rights(*, clusterqueues: bool) -> list[Object]:
 class Scene:
     """A worker with queues, and the mailbox that its agent writes into."""
 
+    api: ApiServer
     client: KubeClient
     worker: KubeClient
     mailbox: HostedMailbox
@@ -86,6 +87,14 @@ class Scene:
             return self.quotas
 
         await eventually(probe, what=f"the report tells {wanted}", until=lambda seen: seen == wanted)
+
+    async def says_problem(self, part: str) -> None:
+        """Wait until a report tells of that instead."""
+
+        async def probe() -> str:
+            return str((self.quotas or {}).get("problem", ""))
+
+        await eventually(probe, what=f"the report tells that {part}", until=lambda seen: part in seen)
 
     async def reported(self) -> int:
         """Wait for one more report."""
@@ -123,7 +132,7 @@ async def scene(*, clusterqueues: bool = True) -> AsyncIterator[Scene]:
         tasks = await stack.enter_async_context(anyio.create_task_group())
         tasks.start_soon(agent.run)
         stack.callback(tasks.cancel_scope.cancel)
-        yield Scene(client, worker, mailbox)
+        yield Scene(api, client, worker, mailbox)
 
 
 def queue(name: str, *local: str, cpu: str, active: bool = True) -> Object:
@@ -182,15 +191,36 @@ async def test_an_agent_that_may_not_read_them_says_so_and_tells_everything_else
         made.mailbox.ask(quotas=True)
         await make_queue(made.client, "batch", namespace=TEAM, cpu="4")
 
-        async def problem() -> str:
-            return str((made.quotas or {}).get("problem", ""))
-
-        said = await eventually(problem, what="the report says what is wrong")
-        assert said.startswith("it may not read the ClusterQueues: ")
+        await made.says_problem("it may not read the ClusterQueues: ")
         await made.reported()
         told = made.mailbox.report["status"]
         assert told["localQueues"] == [{"namespace": TEAM, "name": "batch", "active": True}]
         assert "clusterQueues" not in told["quotas"]
+
+
+async def test_a_right_that_is_taken_away_is_told_and_what_was_known_is_not_told_on() -> None:
+    async with scene() as made:
+        made.mailbox.ask(quotas=True)
+        await make_queue(made.client, "batch", namespace=TEAM, cpu="4")
+        await made.told({"clusterQueues": [queue("batch", cpu="4", active=False)]})
+        role, _ = rights(clusterqueues=False)
+        await made.client.patch(CLUSTER_ROLES, role["metadata"]["name"], {"rules": role["rules"]})
+        made.api.cut_watches()
+        await made.says_problem("it may not read the ClusterQueues: ")
+        role, _ = rights(clusterqueues=True)
+        await made.client.patch(CLUSTER_ROLES, role["metadata"]["name"], {"rules": role["rules"]})
+        await made.told({"clusterQueues": [queue("batch", cpu="4", active=False)]})
+
+
+async def test_an_amount_that_cannot_be_read_is_told_and_ends_nothing() -> None:
+    async with scene() as made:
+        made.mailbox.ask(quotas=True)
+        await make_queue(made.client, "batch", namespace=TEAM, cpu="1e99")
+        await made.says_problem("a quota cannot be read: ")
+        resources = [{"name": "cpu", "nominalQuota": "2"}]
+        groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": resources}]}]
+        await made.client.patch(CLUSTER_QUEUES, "batch", {"spec": {"resourceGroups": groups}})
+        await made.told({"clusterQueues": [queue("batch", cpu="2", active=False)]})
 
 
 def kind_of_local_queue() -> Object:
