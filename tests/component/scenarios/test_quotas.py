@@ -28,11 +28,15 @@ async def set_management(made: Scene, value: str) -> None:
     await made.client.patch(MULTIKUEUE_CONFIGS, made.name, {"spec": {"quotaManagement": value}})
 
 
+def of_cpu(*flavors: tuple[str, str]) -> list[Object]:
+    """Resource groups with those amounts of cpu, by flavor."""
+    entries = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": cpu}]} for name, cpu in flavors]
+    return [{"coveredResources": ["cpu"], "flavors": entries}]
+
+
 async def set_quota(made: Scene, site: Site, *flavors: tuple[str, str]) -> None:
     """Give the worker's queue those amounts of cpu, by flavor."""
-    entries = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": cpu}]} for name, cpu in flavors]
-    groups = [{"coveredResources": ["cpu"], "flavors": entries}]
-    await site.client.patch(CLUSTER_QUEUES, made.name, {"spec": {"resourceGroups": groups}})
+    await site.client.patch(CLUSTER_QUEUES, made.name, {"spec": {"resourceGroups": of_cpu(*flavors)}})
 
 
 async def set_active(made: Scene, site: Site, *, value: str = "True") -> None:
@@ -151,6 +155,8 @@ async def test_s9_it_follows_a_change_of_a_workers_queue_and_work_is_admitted_by
         await following(made)
         await set_quota(made, made.w2, ("default", "16"))
         await has(made, "20")
+        await made.client.patch(CLUSTER_QUEUES, made.name, {"spec": {"resourceGroups": of_cpu(("default", "1"))}})
+        await has(made, "20")
         workload = await made.submit(cpu="12")
         await made.w2.admits(workload)
         await set_active(made, made.w2, value="False")
@@ -194,8 +200,8 @@ async def test_a_manager_that_begins_takes_nothing_away_before_the_workers_were_
 async def test_a_sum_that_the_server_refuses_is_told_and_a_later_one_is_taken(stage: Stage) -> None:
     async with scene(stage, "quota-refused", configuration=GATE) as made:
         await following(made)
-        resources = [{"name": "cpu", "nominalQuota": "7", "lendingLimit": "6"}]
-        groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": resources}]}]
+        groups = of_cpu(("default", "7"))
+        groups[0]["flavors"][0]["resources"][0]["lendingLimit"] = "6"
         spec = {"cohortName": made.name, "resourceGroups": groups}
         await made.client.patch(CLUSTER_QUEUES, made.name, {"spec": spec})
         await set_quota(made, made.w1, ("default", "1"))
@@ -210,10 +216,7 @@ async def test_a_sum_that_the_server_refuses_is_told_and_a_later_one_is_taken(st
 async def test_a_queue_of_two_flavors_keeps_its_quota_and_says_why(stage: Stage) -> None:
     async with scene(stage, "quota-flavors", configuration=GATE) as made:
         await following(made)
-        entries = [
-            {"name": name, "resources": [{"name": "cpu", "nominalQuota": "2"}]} for name in ("default", "another")
-        ]
-        groups = [{"coveredResources": ["cpu"], "flavors": entries}]
+        groups = of_cpu(("default", "2"), ("another", "2"))
         await made.client.patch(CLUSTER_QUEUES, made.name, {"spec": {"resourceGroups": groups}})
         queue = await says(made, "False", "UnsupportedConfiguration", part="2 flavors")
         assert cpu_of(queue) == "2"
