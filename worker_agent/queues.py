@@ -74,6 +74,8 @@ class Standing:
     end: RemoteEnd | None = None
     blocked_since: datetime | None = None
     """Since when it waits for nothing but its preemption gate."""
+    stuck: bool = False
+    """Whether that gate is to be open and could not be opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +216,9 @@ class Queues:
         await self._set_priority(clone, wish)
         why = await self._open_gate(clone) if gates.is_to_open(clone, gate=wish.gate, spec=wish.spec) else ""
         standing = _standing(clone)
-        return replace(standing, shortage=f"{standing.shortage}; {why}") if why and standing.shortage else standing
+        if not why or not standing.shortage:
+            return standing
+        return replace(standing, shortage=f"{standing.shortage}; {why}", stuck=True)
 
     async def deactivate(self, wish: CloneWish) -> None:
         """Have the worker's engine stop it for good."""

@@ -160,6 +160,8 @@ class Reconciler:
                 await self._queues.deactivate(wish.clone)
             else:
                 await self._act(wish, job, taken)
+        if standing is not None and standing.stuck:
+            return Result(after=REFUSAL_SECONDS)
         return self._again(wish, taken)
 
     def _read(self, obj: JsonObject) -> _Wish:

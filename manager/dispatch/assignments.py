@@ -27,6 +27,7 @@ from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent, assignment_name, mailbox_namespace
 from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from multikueue.core.keys import Key
+from multikueue.federation.annotations import NOTES
 from multikueue.federation.facts import Adoption
 from multikueue.federation.wire import FINGERPRINT_ANNOTATION, cluster_label
 from multikueue.integrations.admission_infos import pod_set_infos
@@ -116,7 +117,8 @@ def assignment(
         # The gates of this side keep it from preempting here; nobody opens them there.
         body["workloadSpec"] = spec if gate is None else {**spec, "preemptionGates": [_GATE]}
         body["workloadLabels"] = labels | {ORIGIN_LABEL: dispatch.origin}
-        body["workloadAnnotations"] = metadata.get("annotations") or {}
+        annotations: dict[str, str] = metadata.get("annotations") or {}
+        body["workloadAnnotations"] = {name: text for name, text in annotations.items() if name not in NOTES}
     if gate is not None:
         body["preemptionGate"] = str(gate)
     if dispatch.adopts is not None and dispatch.adopts.cluster == cluster:

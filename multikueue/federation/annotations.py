@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 from multikueue.api.constants import (
     ADOPTS_ANNOTATION,
@@ -29,6 +30,8 @@ from multikueue.core.timestamps import format_micro_time, format_time, parse_tim
 from multikueue.federation.facts import Adoption, GateOpening, Placement, Preferences, Round
 
 MAX_WEIGHT = 1000.0
+NOTES: Final = frozenset({AVOIDED_ANNOTATION, GATE_OPENING_ANNOTATION, ROUND_ANNOTATION})
+"""What dispatch keeps for itself; of a copy it would be read by the hub that the worker may be."""
 
 
 def preferences_of(annotations: Mapping[str, str]) -> Preferences:

@@ -223,8 +223,7 @@ class Site(PushWorker):
         await self.gone(job, namespace=self.namespace)
 
     async def _says(self, workload: str, *said: tuple[str, str, str, str]) -> None:
-        found = await self.clone(workload)
-        assert found is not None
+        found = await self.client.get_object(WORKLOADS, workload, namespace=self.namespace)
         entries = {entry["type"]: entry for entry in (found.get("status") or {}).get("conditions") or ()}
         now = format_time(SystemClock().now())
         for kind, status, reason, message in said:

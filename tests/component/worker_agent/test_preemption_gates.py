@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The preemption gate of a clone: an agent opens it when it is told to, with the rights that it has."""
+
+from __future__ import annotations
+
+import pytest
+
+from multikueue.api.constants import MULTIKUEUE_PREEMPTION_GATE
+from multikueue.api.resource import CLUSTER_ROLES, REMOTE_ASSIGNMENTS, WORKLOADS
+from multikueue.cli import joining_instructions
+from multikueue.core.clock import SystemClock
+from multikueue.core.timestamps import format_time
+from tests.component.worker_agent.test_quotas import TEAM, Scene, rights, scene
+from tests.support.managers import Object, eventually, get, job_manifest, make_queue
+from tests.support.sites import gates_of
+from worker_agent.preemption_gates import FIELD_MANAGER
+
+pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("resync")]
+
+ENGINE_GATE = "example.com/of-the-worker"
+
+
+def wish(gate: str | None) -> Object:
+    """What the hub wants, with the gate at that position, or of a hub that knows of no gates."""
+    job = job_manifest("j", namespace=TEAM, queue="batch")
+    pod_sets = [{"name": "main", "count": 1, "template": job["spec"]["template"]}]
+    gated = {} if gate is None else {"preemptionGates": [{"name": MULTIKUEUE_PREEMPTION_GATE}]}
+    return {
+        "apiVersion": REMOTE_ASSIGNMENTS.api_version,
+        "kind": REMOTE_ASSIGNMENTS.kind,
+        "metadata": {"name": "a", "namespace": "mk-w"},
+        "spec": {
+            "workload": {"namespace": TEAM, "name": "wl", "uid": "u"},
+            "origin": "multikueue",
+            "managerUID": "m",
+            "epoch": 1,
+            "intent": "Reserve",
+            "queueName": "batch",
+            "workloadSpec": {"queueName": "batch", "podSets": pod_sets, **gated},
+            "job": {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "manifest": job},
+            **({} if gate is None else {"preemptionGate": gate}),
+        },
+    }
+
+
+async def clone(made: Scene) -> Object | None:
+    return await get(made.client, WORKLOADS, "wl", namespace=TEAM)
+
+
+async def opened(made: Scene) -> Object:
+    found = await eventually(
+        lambda: clone(made),
+        what="the gate is open",
+        until=lambda seen: gates_of(seen).get(MULTIKUEUE_PREEMPTION_GATE) == "Open",
+    )
+    assert found is not None
+    return found
+
+
+async def said(made: Scene) -> Object:
+    """The status of the assignment."""
+    found: Object = (made.mailbox.get("a") or {}).get("status") or {}
+    return found
+
+
+async def says(made: Scene, part: str) -> Object:
+    """That, once it has this in its message."""
+    return await eventually(
+        lambda: said(made), what=f"the agent says {part}", until=lambda seen: part in seen.get("message", "")
+    )
+
+
+async def blocked(made: Scene) -> None:
+    """A clone with the gate closed, which the worker's engine would have to preempt for."""
+    await make_queue(made.client, "batch", namespace=TEAM)
+    made.mailbox.put(wish("Closed"))
+    await eventually(lambda: clone(made), what="there is a clone")
+    now = format_time(SystemClock().now())
+    condition = {"status": "True", "reason": "PreemptionGated", "message": "full", "lastTransitionTime": now}
+    status = {
+        "conditions": [
+            {**condition, "type": "BlockedOnPreemptionGates"},
+            {**condition, "type": "QuotaReserved", "status": "False"},
+        ],
+        "preemptionGates": [{"name": ENGINE_GATE, "position": "Closed", "lastTransitionTime": now}],
+    }
+    await made.client.patch(WORKLOADS, "wl", {"status": status}, namespace=TEAM, subresource="status")
+    heard = await says(made, "full")
+    assert [(each["type"], each["lastTransitionTime"]) for each in heard["conditions"]] == [
+        ("BlockedOnPreemptionGates", now)
+    ]
+
+
+async def test_the_agent_opens_the_gate_that_it_is_told_to_open_and_no_other() -> None:
+    async with scene() as made:
+        await blocked(made)
+        made.mailbox.put(wish("Open"))
+        found = await opened(made)
+        assert gates_of(found) == {MULTIKUEUE_PREEMPTION_GATE: "Open", ENGINE_GATE: "Closed"}
+        owners = [entry for entry in found["metadata"]["managedFields"] if entry["manager"] == FIELD_MANAGER]
+        assert [(entry["operation"], entry["subresource"]) for entry in owners] == [("Apply", "status")]
+
+        await eventually(lambda: said(made), what="it asks no more", until=lambda seen: "conditions" not in seen)
+
+
+async def test_an_agent_that_may_not_open_it_says_so_and_opens_it_once_it_may() -> None:
+    async with scene() as made:
+        role, _ = rights(clusterqueues=True)
+        fewer = [rule for rule in role["rules"] if "workloads/status" not in rule["resources"]]
+        assert len(fewer) == len(role["rules"]) - 1
+        await made.client.patch(CLUSTER_ROLES, joining_instructions.AGENT, {"rules": fewer})
+        await blocked(made)
+        made.mailbox.put(wish("Open"))
+        await says(made, "its preemption gate cannot be opened: ")
+        assert gates_of(await clone(made))[MULTIKUEUE_PREEMPTION_GATE] == "Closed"
+        await made.client.patch(CLUSTER_ROLES, joining_instructions.AGENT, {"rules": role["rules"]})
+        # It would look again after a minute by itself, and does with any change.
+        await made.client.patch(WORKLOADS, "wl", {"metadata": {"labels": {"looked": "at"}}}, namespace=TEAM)
+        await opened(made)
+
+
+async def test_a_gate_that_no_hub_would_open_any_more_is_opened() -> None:
+    async with scene() as made:
+        await blocked(made)
+        made.mailbox.put(wish(None))
+        await opened(made)
