@@ -42,8 +42,13 @@ def judge(orphan: JsonObject, job: JsonObject | None, workload: JsonObject | Non
     """The verdict on an orphan, given the job of its name on the management cluster and that job's Workload."""
     if job is None:
         return Verdict(Fate.CREATE, "no job of that name is here")
+    status: JsonObject = (workload or {}).get("status") or {}
+    counts = (eviction.get("count", 0) for eviction in (status.get("schedulingStats") or {}).get("evictions") or ())
+    annotations = ((workload or {}).get("metadata") or {}).get("annotations") or {}
+    epoch = epoch_of(counts, annotations)
     noted = adoption_of(job["metadata"].get("annotations") or {})
-    if noted is not None and noted.job_uid == orphan["uid"]:
+    # A workload that was evicted before it was granted goes on in a later dispatch, for which the note does not count.
+    if noted is not None and noted.job_uid == orphan["uid"] and noted.epoch == epoch and of.finished(job) is None:
         return Verdict(Fate.WAIT, "is about to be taken over")
     if of.managed_by(job) != MULTIKUEUE_MANAGED_BY:
         return Verdict(Fate.LEAVE, "the job of that name here is not dispatched")
@@ -51,12 +56,9 @@ def judge(orphan: JsonObject, job: JsonObject | None, workload: JsonObject | Non
         return Verdict(Fate.LEAVE, "the job of that name here has ended")
     if not _same_work(of, job, orphan["manifest"]):
         return Verdict(Fate.LEAVE, "the job of that name here is another one: its pods differ")
-    status: JsonObject = (workload or {}).get("status") or {}
     if status.get("clusterName"):
         return Verdict(Fate.LEAVE, f"the job of that name here runs on {status['clusterName']}")
-    counts = (eviction.get("count", 0) for eviction in (status.get("schedulingStats") or {}).get("evictions") or ())
-    annotations = ((workload or {}).get("metadata") or {}).get("annotations") or {}
-    return Verdict(Fate.BIND, "a job of that name waits here", epoch=epoch_of(counts, annotations))
+    return Verdict(Fate.BIND, "a job of that name waits here", epoch=epoch)
 
 
 def recreated(orphan: JsonObject, *, cluster: str, of: JobIntegration) -> JsonObject:

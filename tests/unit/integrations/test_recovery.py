@@ -93,6 +93,20 @@ def noted(job: Object, **changes: Any) -> Object:
         pytest.param(
             submitted(), {"status": {"clusterName": "v"}}, Fate.LEAVE, "runs on v", id="runs elsewhere: left alone"
         ),
+        pytest.param(
+            noted(submitted()),
+            {"status": {"schedulingStats": {"evictions": [{"reason": "Preempted", "count": 1}]}}},
+            Fate.BIND,
+            "waits",
+            id="was evicted before it was granted: bound again",
+        ),
+        pytest.param(
+            noted(submitted(), status={"conditions": [{"type": "Complete", "status": "True"}]}),
+            {"status": {"clusterName": "v"}},
+            Fate.LEAVE,
+            "has ended",
+            id="was to be taken over and has ended elsewhere: left alone",
+        ),
         pytest.param(submitted(image="other"), None, Fate.LEAVE, "pods differ", id="another image is other work"),
         pytest.param(submitted(parallelism=1), None, Fate.LEAVE, "pods differ", id="fewer pods are other work"),
         pytest.param(
