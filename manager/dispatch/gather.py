@@ -157,11 +157,10 @@ class Gatherer:
             job=job,
         )
         waits = check is not None and check.state is CheckState.PENDING and not status.cluster_name
-        epoch = epoch_of((e.count for e in status.evictions), annotations)
         facts = WorkloadFacts(
             key=key,
             uid=workload["metadata"]["uid"],
-            epoch=epoch,
+            epoch=epoch_of((e.count for e in status.evictions), annotations),
             check=None if check is None else CheckFacts(name=check.name, state=check.state, message=check.message),
             owner=self._owner(owner, gathered, pending=check is not None and check.state is CheckState.PENDING),
             quota_reserved=status.is_true(WorkloadCondition.QUOTA_RESERVED),
@@ -179,7 +178,7 @@ class Gatherer:
             preferences=self._preferences(annotations, gathered) if waits else Preferences(),
             waits_since=_waits_since(status, check) if waits else None,
             round=round_of(annotations) if waits else None,
-            gate_opening=gate_opening_of(annotations, epoch=epoch),
+            gate_opening=gate_opening_of(annotations),
             adopts=self._adopts(annotations, status, gathered) if waits else None,
         )
         listed: tuple[str, ...] = ()

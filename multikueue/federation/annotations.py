@@ -75,13 +75,13 @@ def round_text(kept: Round) -> str:
     return f"{kept.epoch} {kept.clusters} {format_time(kept.began)}"
 
 
-def gate_opening_of(annotations: Mapping[str, str], *, epoch: int) -> GateOpening | None:
-    """The last opening of that epoch; None without one."""
+def gate_opening_of(annotations: Mapping[str, str]) -> GateOpening | None:
+    """The last opening, of this epoch or one before; None without one."""
     parts = annotations.get(GATE_OPENING_ANNOTATION, "").split(" ")
-    if len(parts) != 3 or parts[0] != str(epoch):
+    if len(parts) != 3 or not parts[0].isdigit():
         return None
     at = _time(parts[2])
-    return None if at is None else GateOpening(epoch, parts[1], at)
+    return None if at is None else GateOpening(int(parts[0]), parts[1], at)
 
 
 def gate_opening_text(opening: GateOpening) -> str:

@@ -158,7 +158,7 @@ class WorkloadFacts:
     """Since when nothing but a cluster is missing."""
     round: Round | None = None
     gate_opening: GateOpening | None = None
-    """The last one of this epoch."""
+    """The last one; of an epoch before, it counts for nothing."""
     adopts: Adoption | None = None
 
 

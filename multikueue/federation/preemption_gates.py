@@ -67,7 +67,7 @@ def position(
     """
     if not facts.settings.orchestrated_preemption:
         return None
-    turn = opening or workload.gate_opening
+    turn = opening or _last(workload)
     if turn is not None and turn.cluster == cluster:
         return GatePosition.OPEN
     seen = facts.observations.get(cluster)
@@ -79,8 +79,13 @@ def position(
 
 def _seconds_left(facts: Facts, workload: WorkloadFacts, now: datetime) -> float:
     """Of the turn that began last."""
-    last = workload.gate_opening
+    last = _last(workload)
     return 0.0 if last is None else (last.at + facts.settings.preemption_window - now).total_seconds()
+
+
+def _last(workload: WorkloadFacts) -> GateOpening | None:
+    last = workload.gate_opening
+    return last if last is not None and last.epoch == workload.epoch else None
 
 
 def _is_blocked(facts: Facts, workload: WorkloadFacts, seen: Observation, now: datetime) -> bool:

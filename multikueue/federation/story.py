@@ -25,7 +25,7 @@ from multikueue.api.constants import (
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import EvictedReason, WorkloadCondition, evicted_event
 from multikueue.core.timestamps import parse_time
-from multikueue.federation.annotations import avoided_of, round_of
+from multikueue.federation.annotations import avoided_of, gate_opening_of, round_of
 from multikueue.federation.epochs import epoch_of
 from multikueue.federation.wire import cluster_of
 
@@ -157,6 +157,10 @@ def _of_workload(workload: JsonObject) -> Iterator[Entry]:
     kept = round_of(annotations)
     if kept is not None:
         yield Entry(kept.began, HUB, f"round with {kept.clusters} clusters began", f"epoch {kept.epoch}")
+    opening = gate_opening_of(annotations)
+    if opening is not None:
+        why = f"its preemption gate was opened, epoch {opening.epoch}"
+        yield Entry(opening.at, HUB, f"{opening.cluster} may preempt from here", why)
     for cluster, until in avoided_of(annotations, _LONG_AGO).items():
         why = f"it failed this workload ({AVOIDED_ANNOTATION})"
         yield Entry(until, HUB, f"{cluster} is avoided until here", why)

@@ -166,13 +166,18 @@ def test_the_gate_of_a_copy_that_is_granted(given: Facts, want: GatePosition | N
 
 
 def test_a_new_epoch_begins_with_all_gates_closed() -> None:
-    text = {GATE_OPENING_ANNOTATION: gate_opening_text(opened("w1", minutes=1))}
-    assert gate_opening_of(text, epoch=2) is None
     copies = [blocked(name, minutes=9, gate=OPEN, epoch=1) for name in BOTH]
-    given = facts(workload(epoch=2, nominated=BOTH), *copies, settings=ON)
+    before = opened("w1", minutes=1, epoch=1)
+    given = facts(workload(epoch=2, nominated=BOTH, gate_opening=before), *copies, settings=ON)
     assert given.workload is not None
     assert {position(given, given.workload, name, now=NOW) for name in BOTH} == {CLOSED}
     assert plan(given, NOW).actions == (Assign("w1"), Assign("w2"))
+
+
+def test_and_another_one_may_be_the_first_in_it() -> None:
+    copies = (seen("w1", gate=CLOSED, epoch=2, status_epoch=2), blocked("w2", minutes=1, epoch=2, status_epoch=2))
+    waiting = workload(epoch=2, nominated=BOTH, gate_opening=opened("w1", minutes=1, epoch=1))
+    assert opens(plan(facts(waiting, *copies, settings=ON), NOW)) == "w2"
 
 
 def test_when_the_feature_is_turned_off_copies_lose_their_gates() -> None:
@@ -182,9 +187,9 @@ def test_when_the_feature_is_turned_off_copies_lose_their_gates() -> None:
 
 def test_what_is_kept_of_an_opening_is_read_back_to_the_fraction_of_a_second() -> None:
     opening = GateOpening(3, "w1", NOW + timedelta(microseconds=999_999))
-    assert gate_opening_of({GATE_OPENING_ANNOTATION: gate_opening_text(opening)}, epoch=3) == opening
+    assert gate_opening_of({GATE_OPENING_ANNOTATION: gate_opening_text(opening)}) == opening
 
 
 @pytest.mark.parametrize("text", ["", "1", "1 w1", "1 w1 yesterday", "x w1 2026-01-01T12:00:00Z"])
 def test_what_cannot_be_read_is_no_opening(text: str) -> None:
-    assert gate_opening_of({GATE_OPENING_ANNOTATION: text}, epoch=1) is None
+    assert gate_opening_of({GATE_OPENING_ANNOTATION: text}) is None

@@ -192,8 +192,12 @@ def test_events_of_an_earlier_job_of_that_name_are_left_out() -> None:
 
 def test_what_is_still_to_come_is_told_too() -> None:
     of = workload(requeueState={"count": 3, "requeueAt": at(50)})
-    of["metadata"]["annotations"] = {"multikueue.io/dispatch-round": f"1 6 {at(20)}"}
+    of["metadata"]["annotations"] = {
+        "multikueue.io/dispatch-round": f"1 6 {at(20)}",
+        "multikueue.io/preemption-gate-opened": f"1 w2 {at(30)}",
+    }
     assert told(of)[1:] == [
         ("hub", "round with 6 clusters began", "epoch 1"),
+        ("hub", "w2 may preempt from here", "its preemption gate was opened, epoch 1"),
         ("hub", "Workload may be queued again", "back-off after 3 requeues"),
     ]
