@@ -19,7 +19,7 @@ import sys
 from time import monotonic
 from typing import Final
 
-from tests.simulation import federation
+from tests.simulation import federation, letting_in
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.nominator import DISPATCHER
 from tests.simulation.play import Outcome, play
@@ -41,10 +41,11 @@ def runner(*, dispatcher: str = "", mutant: str = "") -> Run:
     for seed in _WARM_UP:
         # What is imported, compiled and cached on its first use is there for all seeds then.
         play(draw(seed), federation.build_servers(), dispatcher=DISPATCHERS["capacity"])
+    letting_in.signer()  # kept for the seeds, as are the settings
     servers = federation.build_servers()
     names = [DISPATCHERS[dispatcher]] if dispatcher else list(DISPATCHERS.values())
     for name in names:
-        federation.settings(name)  # kept for the seeds
+        federation.settings(name)
 
     def run(seed: int) -> Outcome:
         if mutant:

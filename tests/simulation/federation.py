@@ -42,6 +42,8 @@ Object = dict[str, Any]
 NAMESPACE: Final = "team"
 ADMIN: Final = User("admin", (MASTERS, "system:authenticated"))
 MOST_WORKERS: Final = 5
+SPARE: Final = "spare"
+"""The name of the server that comes in the place of a hub that is lost."""
 PRIORITIES: Final = {"low": -10, "high": 10}
 GROUP: Final = "/apis/kueue.x-k8s.io/v1beta2"
 SECRETS: Final = "/api/v1/namespaces/kueue-system/secrets"
@@ -55,7 +57,7 @@ leaderElection: {leaderElect: true, leaseDuration: 30s, renewDeadline: 20s, retr
 
 
 def build_servers() -> dict[str, ApiServer]:
-    """A hub and the most workers that a seed may have, with definitions and what administrators make."""
+    """A hub, another for when it is lost, and the most workers that a seed may have, with what administrators make."""
 
     async def build() -> dict[str, ApiServer]:
         made = _servers()
@@ -66,10 +68,11 @@ def build_servers() -> dict[str, ApiServer]:
 
 
 def _servers() -> dict[str, ApiServer]:
-    made = {"hub": _server()}
-    for definition in manifests():
-        create(made["hub"], "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-    _create_queue(made["hub"])
+    made = {name: _server() for name in ("hub", SPARE)}
+    for hub in made.values():
+        for definition in manifests():
+            create(hub, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        _create_queue(hub)
     for number in range(1, MOST_WORKERS + 1):
         for pushed in (False, True):
             _cluster(f"w{number}", pushed=pushed)  # kept for the seeds

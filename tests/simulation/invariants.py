@@ -44,6 +44,8 @@ class Watcher:
     pods: dict[str, Pods] = field(default_factory=dict)
     story: list[str] = field(default_factory=list)
     problem: str = ""
+    rebuilt: bool = False
+    """Whether the hub is another one by now: what runs for the first counts beside what the second starts."""
     records: dict[str, Record] = field(default_factory=dict)
     of_job: dict[str, str] = field(default_factory=dict)
     """The uid of the workload of a job, by the job's uid."""
@@ -73,7 +75,7 @@ class Watcher:
         name = job["metadata"]["name"]
         if ORIGIN_LABEL not in (job["metadata"].get("labels") or {}):
             if event.old is not None:
-                self._violated(f"{cluster}: somebody else's job {name} was touched")
+                self.violated(f"{cluster}: somebody else's job {name} was touched")
             return
         if event.old is None:
             epoch = int(job["metadata"]["annotations"][EPOCH_ANNOTATION])
@@ -81,10 +83,10 @@ class Watcher:
             uids = self.of_name.get(job["metadata"]["annotations"][PREBUILT_WORKLOAD_LABEL], [])
             grants = [record for record in map(self._record, uids) if record.granted.get(epoch) == cluster]
             if not grants:
-                self._violated(f"{cluster}: job {name} was made in epoch {epoch} without a grant")
+                self.violated(f"{cluster}: job {name} was made in epoch {epoch} without a grant")
             for record in grants[-1:]:
                 if epoch < record.started.get(cluster, 0):
-                    self._violated(f"{cluster}: an assignment of old epoch {epoch} made job {name}")
+                    self.violated(f"{cluster}: an assignment of old epoch {epoch} made job {name}")
                 record.started[cluster] = epoch
         elif event.entry is None:
             self.tell(f"{cluster}: job {name} is gone")
@@ -99,10 +101,10 @@ class Watcher:
             there
             for there, pods in self.pods.items()
             for other in pods.copies.values()
-            if other.live and other.workload == copy.workload
+            if other.live and (other.workload == copy.workload or (self.rebuilt and other.key == copy.key))
         ]
         if len(live) > 1:
-            self._violated(f"fenced {name} runs on {' and '.join(sorted(live))} at once")
+            self.violated(f"fenced {name} runs on {' and '.join(sorted(live))} at once")
 
     def _workload(self, event: Event) -> None:
         if event.entry is None:
@@ -120,9 +122,9 @@ class Watcher:
         if cluster != record.cluster:
             self.tell(f"hub: {name} has cluster {cluster or 'none'}, was {record.cluster or 'none'}")
             if cluster and record.cluster:
-                self._violated(f"{name} went from {record.cluster} to {cluster} without an eviction between")
+                self.violated(f"{name} went from {record.cluster} to {cluster} without an eviction between")
             if not cluster and not _evicted(event) and not _true(status, "Finished"):
-                self._violated(f"{name} lost its cluster {record.cluster} without an eviction")
+                self.violated(f"{name} lost its cluster {record.cluster} without an eviction")
             record.cluster = cluster
             if cluster:
                 self._grant(name, record, status)
@@ -135,9 +137,9 @@ class Watcher:
         """The API is what decides: whoever is written there has it, and nobody else in this epoch."""
         epoch = 1 + sum(each["count"] for each in (status.get("schedulingStats") or {}).get("evictions") or ())
         if record.granted.setdefault(epoch, record.cluster) != record.cluster:
-            self._violated(f"{name} is granted to {record.granted[epoch]} and to {record.cluster} in epoch {epoch}")
+            self.violated(f"{name} is granted to {record.granted[epoch]} and to {record.cluster} in epoch {epoch}")
         if not _true(status, "QuotaReserved"):
-            self._violated(f"{name} is granted to {record.cluster} without quota")
+            self.violated(f"{name} is granted to {record.cluster} without quota")
 
     def _assignment(self, event: Event) -> None:
         if event.entry is None:
@@ -155,8 +157,8 @@ class Watcher:
         if said != (old.get("epoch"), old.get("phase"), old.get("reason")):
             self.tell(f"hub: {cluster} says of {name}: epoch {said[0]} {said[1]} {said[2] or ''}".rstrip())
             began = self.begun[assignment["metadata"]["uid"]]
-            if word and said[0] < began:
-                self._violated(f"a word of {cluster} about epoch {said[0]} of {name} stands for epoch {began}")
+            if word and word["epoch"] < began:
+                self.violated(f"a word of {cluster} about epoch {said[0]} of {name} stands for epoch {began}")
         if before is not None and (before["spec"]["intent"], before["spec"]["epoch"]) == (
             spec["intent"],
             spec["epoch"],
@@ -164,12 +166,12 @@ class Watcher:
             return
         self.tell(f"hub: {cluster} is to {spec['intent']} {name}, epoch {spec['epoch']}")
         if before is not None and spec["epoch"] < before["spec"]["epoch"]:
-            self._violated(f"the epoch of {name} on {cluster} went back to {spec['epoch']}")
+            self.violated(f"the epoch of {name} on {cluster} went back to {spec['epoch']}")
         if spec["intent"] == "Run":
             record = self._record(spec["workload"]["uid"])
             granted = record.granted.get(spec["epoch"], "nobody")
             if granted != cluster:
-                self._violated(f"{name} is to run on {cluster}, and epoch {spec['epoch']} was granted to {granted}")
+                self.violated(f"{name} is to run on {cluster}, and epoch {spec['epoch']} was granted to {granted}")
 
     def _user_job(self, event: Event) -> None:
         if event.entry is None or event.old is None:
@@ -184,14 +186,15 @@ class Watcher:
             pods = self.pods.get(record.granted.get(epoch, ""))
             ends = [copy for copy in pods.copies.values() if copy.key == event.key] if pods is not None else []
             if not any(copy.state == "ended" and copy.epoch == epoch for copy in ends):
-                self._violated(
+                self.violated(
                     f"job {name} is complete on the hub, and its copy of epoch {epoch} did not run to its end"
                 )
 
     def _record(self, uid: str) -> Record:
         return self.records.setdefault(uid, Record())
 
-    def _violated(self, text: str) -> None:
+    def violated(self, text: str) -> None:
+        """An invariant does not hold."""
         self.tell(f"VIOLATED: {text}")
         self.problem = self.problem or text
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Mapping
+from datetime import datetime
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
@@ -29,6 +30,7 @@ from multikueue.kube.tls import TlsSource
 from tests.simulation.virtual_time import VirtualLoop
 
 _EVENTS: Final = "/apis/events.k8s.io/"  # taken and not kept: nobody here reads what is told to people
+_OVER: Final = b'{"kind":"Status","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}'
 _TCP_PATIENCE: Final = 30.0  # a connection whose link is cut for longer is gone when the link is back
 
 
@@ -39,6 +41,7 @@ class Server:
         self.name = name
         self.api = api
         self.up = True
+        self.lost = False
         self.links: list[Link] = []
 
     def crash(self) -> None:
@@ -47,8 +50,19 @@ class Server:
         for link in self.links:
             link.reset()
 
+    def lose(self) -> None:
+        """Go for good, with all that is stored; another one may come in its place."""
+        self.crash()
+        self.lost = True
+
+    def replace(self, api: ApiServer) -> None:
+        """Be another server, which does not answer yet."""
+        self.api, self.lost = api, False
+
     def restart(self) -> None:
-        """Answer again; watches that are too old are told so."""
+        """Answer again, unless it is lost; watches that are too old are told so."""
+        if self.lost:
+            return
         self.up = True
         self.api.compact()
 
@@ -251,10 +265,15 @@ class _Response:
 class _Session:
     """One process's connections to one server, as one user."""
 
-    def __init__(self, link: Link, user: User) -> None:
+    def __init__(self, link: Link, user: User | None) -> None:
         self._link = link
         self._loop = link.loop
         self._user = user
+        self._until: datetime | None = None
+
+    def be(self, user: User, *, until: datetime) -> None:
+        """Show another certificate, which is good until then."""
+        self._user, self._until = user, until
 
     async def request(
         self,
@@ -305,6 +324,8 @@ class _Session:
             raise aiohttp.ServerDisconnectedError("the server is gone")
         if link.duplicates and request.method in ("PUT", "PATCH", "DELETE") and link.random.random() < link.duplicates:
             self._loop.call_later(link.random.random() * link.latest, self._again, request)
+        if self._until is not None and link.server.api.world.now() > self._until:
+            return _Response(401, {"Content-Type": "application/json"}, _OVER)
         reply = Answer(201, request.body) if request.path.startswith(_EVENTS) else self._handle(request)
         if isinstance(reply, Coroutine):
             async with asyncio.timeout_at(deadline):
@@ -352,7 +373,8 @@ def _refused() -> aiohttp.ClientConnectorError:
 class SimClient(KubeClient):
     """The real client over a `Link`, as `user`."""
 
-    def __init__(self, link: Link, user: User, *, clock: Clock, random: Random) -> None:
+    def __init__(self, link: Link, user: User | None, *, clock: Clock, random: Random) -> None:
+        """Without a user it is who its token says."""
         config = ClusterConfig(name=link.server.name, server="http://sim", tls=TlsSource(clock=clock))
         super().__init__(config, clock=clock, random=random)
         self._session = _Session(link, user)

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from multikueue.api.constants import ORIGIN_LABEL, PRIORITY_CLASS_LABEL
 from multikueue.devcluster.apiserver.server import ApiServer
-from tests.simulation import federation, shortcuts
-from tests.simulation.federation import GROUP, NAMESPACE, USER_JOBS, Process, call, create, job
+from tests.simulation import federation, letting_in, rebuilding, shortcuts
+from tests.simulation.federation import ADMIN, GROUP, NAMESPACE, USER_JOBS, Process, call, create, job
 from tests.simulation.garbage import GarbageCollector
 from tests.simulation.invariants import Watcher
-from tests.simulation.network import Link, Server
+from tests.simulation.network import Link, Server, SimClient
 from tests.simulation.nominator import DISPATCHER, Nominator
 from tests.simulation.pods import JOBS, Pods
 from tests.simulation.scenario import Mishap, Scenario, Trouble, Work
@@ -67,16 +67,14 @@ class Play:
         self._out_of_config: list[str] = []
         self._removed: dict[str, float] = {}
         seconds = {work.name: work.seconds for work in scenario.jobs}
+        self._dispatcher = dispatcher
+        self._let_in: set[str] = set()
+        self._spare = apis[federation.SPARE]
         for name, server in self.servers.items():
+            self._settle(server)
             world = server.api.world
-            world.rng = Random(self.random.getrandbits(64))
-            world.clock = self._clock(name)
             if name == "hub":
-                federation.create_clusters(server.api, scenario.workers, pushed=scenario.pushed)
-                world.store.listen(self.watcher.on_hub_write)
-                world.store.listen(GarbageCollector(server, self.random).on_write)
-                if dispatcher == DISPATCHER:
-                    world.store.listen(Nominator(server, self.random, clusters=scenario.workers).on_write)
+                self._follow_hub(server)
             else:
                 world.store.listen(partial(self.watcher.on_worker_write, name))
                 self.watcher.pods[name] = Pods(
@@ -85,6 +83,26 @@ class Play:
         self.links: dict[tuple[str, str], Link] = {}
         self.processes = {name: self._process(name, dispatcher) for name in ("manager", "manager-2")}
         self.processes |= {name: self._agent(name) for name in scenario.workers if name not in scenario.pushed}
+        self._registrar = letting_in.Registrar(
+            Link(self.servers["hub"], Random(self.random.getrandbits(64)), loop), self._clock("hub"), self.random
+        )
+        if scenario.joining:
+            letting_in.prepare(self.random)
+
+    def _settle(self, server: Server) -> None:
+        """Have it live on this machine, in this seed."""
+        server.api.world.rng = Random(self.random.getrandbits(64))
+        server.api.world.clock = self._clock(server.name)
+
+    def _follow_hub(self, hub: Server) -> None:
+        federation.create_clusters(hub.api, self.scenario.workers, pushed=self.scenario.pushed)
+        listen = hub.api.world.store.listen
+        listen(self.watcher.on_hub_write)
+        listen(GarbageCollector(hub, self.random).on_write)
+        if self.scenario.joining:
+            listen(letting_in.Signer(hub, self.random, violated=self.watcher.violated).on_write)
+        if self._dispatcher == DISPATCHER:
+            listen(Nominator(hub, self.random, clusters=self.scenario.workers).on_write)
 
     async def run(self) -> None:
         """Play to the end; what went wrong is in the watcher."""
@@ -152,6 +170,7 @@ class Play:
                     left.append(f"{name} job {found['metadata']['name']}")
         wanted = {work.name for work in self.scenario.jobs} - self.deleted
         there = {found["metadata"]["name"] for found in hub.objects(JOBS, namespace=NAMESPACE)}
+        left += [f"{name} is not let in" for name in sorted(self.scenario.joining - self._let_in)]
         left += [f"hub job {name} is not there" for name in sorted(wanted - there)]
         return left
 
@@ -175,7 +194,15 @@ class Play:
 
     def _agent(self, name: str) -> Process:
         own = Random(self.random.getrandbits(64))
-        return federation.agent(name, self._link(name, "hub"), self._link(name, name), self._clock(name), own)
+        hub, worker = self._link(name, "hub"), self._link(name, name)
+        if name not in self.scenario.joining:
+            return federation.agent(name, hub, worker, self._clock(name), own)
+
+        def certified() -> None:
+            self._let_in.add(name)
+            self.watcher.tell(f"{name}: has a certificate")
+
+        return letting_in.agent(name, hub, worker, self._clock(name), own, certified=certified)
 
     # Doing
 
@@ -232,6 +259,19 @@ class Play:
                 self.processes["manager-2"].start()
                 await pause()
                 await self.processes["manager-2"].kill()
+            case Trouble.JOIN:
+                await self._registrar.see_to(whom[0])
+            case Trouble.LOSE_IDENTITY:
+                await self.processes[whom[0]].kill()
+                await pause()
+                while not self.servers[whom[0]].up:
+                    await asyncio.sleep(0.5)
+                call(self.servers[whom[0]].api, "DELETE", letting_in.HOME_PATH)
+                letting_in.forget(whom[0])
+                self._let_in.discard(whom[0])
+                self.processes[whom[0]].start()
+            case Trouble.REBUILD_HUB:
+                await self._rebuild(mishap)
             case Trouble.WATCH_CUT:
                 self.servers[whom[0]].api.cut_watches()
             case Trouble.HOLD_QUEUE | Trouble.LEAVE_CONFIG | Trouble.REMOVE_CLUSTER | Trouble.DRAIN:
@@ -239,6 +279,41 @@ class Play:
             case _:
                 await self._meddle(mishap)
         self.watcher.tell(f"over: {what} {' – '.join(whom)}".rstrip())
+
+    async def _rebuild(self, mishap: Mishap) -> None:
+        """The hub is gone with its managers and all it knew; another one comes and is filled again."""
+        hub = self.servers["hub"]
+        hub.lose()
+        known = [found["metadata"]["name"] for found in hub.api.world.objects(JOBS, namespace=NAMESPACE)]
+        await asyncio.sleep(mishap.seconds)
+        for name in ("manager", "manager-2"):
+            await self.processes[name].kill()
+        hub.replace(self._spare)
+        self.watcher.rebuilt = True
+        self._settle(hub)
+        self._follow_hub(hub)
+        rebuilding.hold(hub.api, held=True)
+        hub.restart()
+        self.processes["manager"].start()
+        works = [work for work in self.scenario.jobs if work.name in known]
+        early = [work for work in works if self.random.random() < 0.5]
+        for work in early:
+            await self._submit_again(work)
+        link = Link(hub, Random(self.random.getrandbits(64)), self.loop)
+        async with SimClient(link, ADMIN, clock=self._clock("hub"), random=self.random) as client:
+            administrator = rebuilding.Administrator(client, self.scenario.workers, tell=self.watcher.tell)
+            await administrator.adopt()
+            await self._hub_is_up()
+            rebuilding.hold(hub.api, held=False)
+            for work in works:
+                await self._submit_again(work)
+            await administrator.clear()
+
+    async def _submit_again(self, work: Work) -> None:
+        """Unless it is there again."""
+        await self._hub_is_up()
+        if call(self.servers["hub"].api, "GET", f"{USER_JOBS}/{work.name}")["kind"] != "Job":
+            await self._submit(work)
 
     def _between(self, whom: tuple[str, ...]) -> list[Link]:
         """The link; to a worker that managers reach themselves, those of both."""

@@ -98,9 +98,10 @@ class Pods:
         uid = job["metadata"]["uid"]
         copy = self.copies.get(uid)
         if copy is None:
-            marks = job["metadata"].get("annotations") or {}
-            workload, epoch = marks.get(PREBUILT_WORKLOAD_LABEL, ""), int(marks.get(EPOCH_ANNOTATION, 0))
-            copy = self.copies[uid] = Copy(event.key, uid, workload, epoch)
+            copy = self.copies[uid] = Copy(event.key, uid)
+        # A copy that another hub adopts goes on under the marks of that one.
+        marks = job["metadata"].get("annotations") or {}
+        copy.workload, copy.epoch = marks.get(PREBUILT_WORKLOAD_LABEL, ""), int(marks.get(EPOCH_ANNOTATION, 0))
         copy.wanted = (
             event.entry is not None and not job["spec"].get("suspend") and not job["metadata"].get("deletionTimestamp")
         )

@@ -49,6 +49,9 @@ class Trouble(StrEnum):
     LEAVE_CONFIG = "cluster taken out of the config"
     REMOVE_CLUSTER = "cluster removed"
     DRAIN = "cluster drained"
+    JOIN = "cluster registered"
+    LOSE_IDENTITY = "agent loses who it is"
+    REBUILD_HUB = "hub lost with all it knew, and rebuilt"
 
 
 class Theme(StrEnum):
@@ -60,6 +63,8 @@ class Theme(StrEnum):
     LEADERS = "two managers, and whichever leads is struck"
     FENCING = "clusters are away for longer than a lease while fenced jobs run"
     RETURN = "a queue is held while clusters are away, and they come back as it is released"
+    REBUILT = "the hub is lost while jobs run, and filled again from what the workers run"
+    JOINING = "clusters join by token while jobs come, one of them twice, and renew their certificates all the time"
     LATE_WORDS = "what agents say arrives twice, and late, while work is stopped and sent to the same cluster again"
 
 
@@ -109,6 +114,11 @@ class Scenario:
     machines: dict[str, Machine]
 
     @property
+    def joining(self) -> frozenset[str]:
+        """Whose agent is nobody at first."""
+        return frozenset(mishap.whom[0] for mishap in self.mishaps if mishap.what is Trouble.JOIN)
+
+    @property
     def healed(self) -> float:
         """When all is well again and all that is wanted was asked for."""
         return 1.0 + max(*(work.at for work in self.jobs), *(mishap.at + mishap.seconds for mishap in self.mishaps))
@@ -120,6 +130,8 @@ def draw(seed: int) -> Scenario:
     workers = tuple(f"w{number}" for number in range(1, random.choice((3, 3, 3, 4, 5)) + 1))
     theme = random.choice(tuple(Theme))
     pushed = frozenset(name for name in workers if random.random() < random.choice((0.0, 0.0, 0.5, 1.0)))
+    if theme is Theme.JOINING:
+        pushed -= set(workers[:2])
     favourite = "fenced" if theme is Theme.FENCING else random.choice(_POLICIES)
     jobs = tuple(
         Work(
@@ -127,13 +139,15 @@ def draw(seed: int) -> Scenario:
             at=round(random.uniform(1.0, 10.0 if theme is Theme.FENCING else 40.0), 3),
             seconds=round(_length(random, theme), 3),
             cpu=random.randint(1, 3),
-            policy=favourite if random.random() < 0.7 else random.choice(_POLICIES),
+            policy=_policy(random, theme, favourite),
             priority=random.choice(("", "", "low", "high")),
         )
         for number in range(1, random.randint(2, 5) + 1)
     )
     drawn = [_mishap(random, theme, workers, pushed, jobs) for _ in range(random.randint(2, 7))]
     drawn += _thematic(random, theme, workers, pushed)
+    if theme is Theme.JOINING:  # registering a cluster makes it, too
+        drawn = [mishap for mishap in drawn if mishap.what is not Trouble.REMOVE_CLUSTER]
     if random.random() < 0.2:
         late, until = random.choice(workers), random.uniform(5.0, 40.0)
         drawn.append(Mishap(0.0, until, Trouble.LEAVE_CONFIG, (late,)))
@@ -154,10 +168,18 @@ def draw(seed: int) -> Scenario:
     )
 
 
+def _policy(random: Random, theme: Theme, favourite: str) -> str:
+    """Nothing fenced where an agent may be nobody for longer than is promised."""
+    policy = favourite if random.random() < 0.7 else random.choice(_POLICIES)
+    return "keep" if theme is Theme.JOINING and policy == "fenced" else policy
+
+
 def _length(random: Random, theme: Theme) -> float:
     """How long a job runs; a second copy can only show while the first one still runs."""
     if theme is Theme.FENCING:
         return random.uniform(100, 300)
+    if theme is Theme.REBUILT:
+        return random.uniform(20, 120)
     return random.choice((random.uniform(1, 10), random.uniform(10, 80)))
 
 
@@ -186,6 +208,13 @@ def _thematic(random: Random, theme: Theme, workers: tuple[str, ...], pushed: fr
                 until = back + random.uniform(-3.0, 3.0)
                 found.append(Mishap(at, until - at, Trouble.PARTITION, _away(name, pushed)))
             return found
+        case Theme.REBUILT:
+            return [Mishap(random.uniform(20.0, 60.0), random.uniform(5.0, 60.0), Trouble.REBUILD_HUB, ("hub",))]
+        case Theme.JOINING:
+            agents = [name for name in workers if name not in pushed]
+            found = [Mishap(random.uniform(0.0, 15.0), 0.0, Trouble.JOIN, (name,)) for name in agents]
+            lost = Mishap(random.uniform(25.0, 60.0), random.uniform(0.0, 15.0), Trouble.LOSE_IDENTITY, (agents[0],))
+            return [*found, lost]
         case Theme.LATE_WORDS:
             found = [Mishap(1.0, _HORIZON, Trouble.REPEATING, _away(name, pushed)) for name in workers]
             for start in (12.0, 24.0, 36.0, 48.0, 60.0):
@@ -238,7 +267,7 @@ def _mishap(
         away,
         away if worker in pushed else (worker, worker),
     )
-    doing = random.random() < (0.75 if theme is Theme.PEOPLE else 0.3)
+    doing = random.random() < {Theme.PEOPLE: 0.75, Theme.REBUILT: 0.0}.get(theme, 0.3)
     what = random.choice(_DOINGS if doing else _FAULTS)
     match what:
         case Trouble.PARTITION | Trouble.SLOW | Trouble.LOSSY | Trouble.DUPLICATING:
@@ -274,7 +303,11 @@ def _as_promised(mishaps: list[Mishap], workers: tuple[str, ...], pushed: frozen
         worker = mishap.whom[0] if mishap.whom and mishap.whom[0] in workers else ""
         is_blind = mishap.what is Trouble.PARTITION and mishap.whom == (worker, worker)
         if worker and (mishap.what in (Trouble.CRASH, Trouble.SERVER_CRASH) or is_blind):
-            away = (Trouble.PARTITION, _away(worker, pushed)), (Trouble.SERVER_CRASH, ("hub",))
+            away = (
+                (Trouble.PARTITION, _away(worker, pushed)),
+                (Trouble.SERVER_CRASH, ("hub",)),
+                (Trouble.REBUILD_HUB, ("hub",)),
+            )
             cuts = [each for each in mishaps if (each.what, each.whom) in away and each.seconds > _LEASE]
             is_cut = any(each.at < mishap.at + mishap.seconds and mishap.at < each.at + each.seconds for each in cuts)
             bound = _BESIDE_ITSELF_AND_ALONE if is_cut else _BESIDE_ITSELF

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from manager import app, caches
+from manager import caches
 from multikueue.kube.store import Row
 
 _PARSED: Final[dict[bytes, dict[str, Any]]] = {}
@@ -22,7 +22,7 @@ def take() -> None:
     """Take them in this process, of which the caller promises that it ends soon."""
     gc.disable()
     for name in ("collect", "freeze"):
-        setattr(app.gc, name, lambda: 0)
+        setattr(gc, name, lambda: 0)
     setattr(caches, "packed", bytes)  # noqa: B010 (mypy would have it that modules are final)
     setattr(Row, "object", _shared)  # noqa: B010
     _PARSED.clear()
