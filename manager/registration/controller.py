@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import logging
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -177,8 +178,9 @@ class RegistrationController:
         registration = self._context.caches.view(CLUSTER_REGISTRATIONS).object(Key("", cluster))
         since = _approved_at(request) or now
         if registration is not None:
-            message = f"certificate issued, good until {format_time(life.ends)}"
-            await self._note(registration, TRUE, "Issued", message, expires=life.ends)
+            if newest_answered(self._requests.store.objects(), cluster) == request["metadata"]["uid"]:
+                message = f"certificate issued, good until {format_time(life.ends)}"
+                await self._note(registration, TRUE, "Issued", message, expires=life.ends)
             status: JsonObject = registration.get("status") or {}
             if status.get("usedBy") == request["metadata"]["uid"]:
                 if not self._in_use(cluster, since) and now < since + _UNUSED:
@@ -219,6 +221,19 @@ def _cluster_of(request: JsonObject) -> str:
     label = str((metadata.get("labels") or {}).get(CLUSTER_LABEL, ""))
     named = str((metadata.get("annotations") or {}).get(CLUSTER_LABEL, ""))
     return named if named and cluster_label(named) == label else label
+
+
+def newest_answered(requests: Iterable[JsonObject], cluster: str) -> str:
+    """The uid of the latest request of a cluster that has its certificate; empty when there is none.
+
+    Only that one is told of in the registration: two that write what they know in turn would never end.
+    """
+    found = [
+        (request["metadata"]["creationTimestamp"], request["metadata"]["name"], str(request["metadata"]["uid"]))
+        for request in requests
+        if _cluster_of(request) == cluster and (request.get("status") or {}).get("certificate")
+    ]
+    return max(found)[2] if found else ""
 
 
 def _approved_at(request: JsonObject) -> datetime | None:
