@@ -22,7 +22,7 @@ from typing import Final
 from tests.simulation import federation, letting_in
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.nominator import DISPATCHER
-from tests.simulation.play import Outcome, play
+from tests.simulation.play import Outcome, make_repeatable, play
 from tests.simulation.scenario import draw
 from tests.simulation.seeds import Run, outcomes
 
@@ -38,9 +38,11 @@ DISPATCHERS: Final = {
 
 def runner(*, dispatcher: str = "", mutant: str = "") -> Run:
     """What plays a seed; without a dispatcher the seeds take turns with all of them."""
+    make_repeatable()
     for seed in _WARM_UP:
         # What is imported, compiled and cached on its first use is there for all seeds then.
-        play(draw(seed), federation.build_servers(), dispatcher=DISPATCHERS["capacity"])
+        play(draw(seed), federation.build_servers(), dispatcher=DISPATCHERS["capacity"], goes_on=True)
+    make_repeatable()  # what the first seeds have loaded, too
     letting_in.signer()  # kept for the seeds, as are the settings
     servers = federation.build_servers()
     names = [DISPATCHERS[dispatcher]] if dispatcher else list(DISPATCHERS.values())

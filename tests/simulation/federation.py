@@ -36,6 +36,7 @@ from multikueue.kube.credentials import ClusterConfig
 from tests.simulation.network import Link, SimClient
 from tests.simulation.virtual_time import SimClock, VirtualLoop
 from worker_agent.app import Agent
+from worker_agent.heartbeat import Rhythm
 
 Object = dict[str, Any]
 
@@ -48,6 +49,8 @@ PRIORITIES: Final = {"low": -10, "high": 10}
 GROUP: Final = "/apis/kueue.x-k8s.io/v1beta2"
 SECRETS: Final = "/api/v1/namespaces/kueue-system/secrets"
 USER_JOBS: Final = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+RHYTHM: Final = Rhythm(report_seconds=20.0)
+"""Of agents: what changes is reported at once all the same, and what does not need not be told so often."""
 _SETTINGS: Final = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -285,7 +288,13 @@ def agent(name: str, hub: Link, worker: Link, clock: SimClock, random: Random) -
             SimClient(worker, ADMIN, clock=clock, random=random) as worker_client,
         ):
             made = Agent(
-                hub_client, worker_client, cluster=name, clock=clock, random=random, boot_id=f"{name}-{number}"
+                hub_client,
+                worker_client,
+                cluster=name,
+                rhythm=RHYTHM,
+                clock=clock,
+                random=random,
+                boot_id=f"{name}-{number}",
             )
             await made.run()
 

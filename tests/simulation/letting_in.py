@@ -37,7 +37,7 @@ from multikueue.federation.enrolment import bootstrap_user
 from multikueue.kube.client import KubeClient
 from multikueue.kube.credentials import ClusterConfig
 from multikueue.kube.errors import KubeError
-from tests.simulation.federation import Process
+from tests.simulation.federation import RHYTHM, Process
 from tests.simulation.network import Link, Server, SimClient
 from tests.simulation.virtual_time import SimClock
 from worker_agent import enrolment, joining
@@ -225,7 +225,13 @@ def agent(
                 )
                 tasks.start_soon(renewer.run, name="renewal")
                 made = Agent(
-                    hub_client, worker_client, cluster=name, clock=clock, random=random, boot_id=f"{name}-{number}"
+                    hub_client,
+                    worker_client,
+                    cluster=name,
+                    rhythm=RHYTHM,
+                    clock=clock,
+                    random=random,
+                    boot_id=f"{name}-{number}",
                 )
                 await made.run()
 

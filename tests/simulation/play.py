@@ -31,7 +31,7 @@ Object = dict[str, Any]
 
 _PATIENCE: Final = 900.0  # seconds after the healing in which everything has to end
 _LOOK_AT: Final = 20  # the seeds of which one is looked at for who writes to what all read
-_HURRY: Final = 10.0  # how long a job may run when nothing goes wrong any more
+_HURRY: Final = 3.0  # how long a job may run when nothing goes wrong any more
 _ORDINARY: Final = {"slowest": 0.02, "loss": 0.0, "duplicates": 0.0, "latest": 2.0}
 _BAD: Final[dict[Trouble, dict[str, float]]] = {
     Trouble.SLOW: {"slowest": 4.0},
@@ -121,8 +121,11 @@ class Play:
         finally:
             for task in tasks:
                 task.cancel()
-            for process in self.processes.values():
-                await process.kill()
+
+    async def stop(self) -> None:
+        """End the processes, for who goes on after this seed: some take their time."""
+        for process in self.processes.values():
+            await process.kill()
 
     async def _until_healed(self) -> None:
         while self.loop.time() < self.scenario.healed and not self._broken():
@@ -424,25 +427,16 @@ class _Repeatable(Random):
         super().__init__(_SOURCE.getrandbits(64) if seed is None else seed)
 
 
-_PATCHED: Final[list[int]] = []
-"""How many modules there were when they were made repeatable: looking at all of them costs as much as ten requests."""
-
-
-def _repeat(seed: int) -> None:
-    """Have the same drawn for the same seed, also by what would seed itself."""
-    _SOURCE.seed(seed)
-    loaded = [len(sys.modules)]
-    if loaded == _PATCHED:
-        return
-    _PATCHED[:] = loaded
+def make_repeatable() -> None:
+    """Have all that is loaded draw from the seed, also what would seed itself; once for all seeds of a process."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("manager", "multikueue", "worker_agent") and vars(module).get("Random") is Random:
             module.Random = _Repeatable  # type: ignore[attr-defined]
 
 
-def play(scenario: Scenario, apis: dict[str, ApiServer], *, dispatcher: str) -> Outcome:
-    """The outcome of one scenario. The servers are used up by it."""
-    _repeat(scenario.seed)
+def play(scenario: Scenario, apis: dict[str, ApiServer], *, dispatcher: str, goes_on: bool = False) -> Outcome:
+    """The outcome of one scenario, which uses the servers up. Without `goes_on` this process is to end with it."""
+    _SOURCE.seed(scenario.seed)
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     shortcuts.take()
@@ -455,7 +449,10 @@ def play(scenario: Scenario, apis: dict[str, ApiServer], *, dispatcher: str) -> 
     loop.set_exception_handler(broke)
 
     async def course() -> None:
-        await Play(scenario, apis, watcher, loop=loop, dispatcher=dispatcher).run()
+        played = Play(scenario, apis, watcher, loop=loop, dispatcher=dispatcher)
+        await played.run()
+        if goes_on:
+            await played.stop()
 
     try:
         loop.run_until_complete(course())
