@@ -30,6 +30,7 @@ from multikueue.core.conditions import TRUE
 from multikueue.core.keys import Key
 from multikueue.federation import messages
 from multikueue.federation.annotations import adoption_of, avoided_of, gate_opening_of, preferences_of, round_of
+from multikueue.federation.availability import agreed
 from multikueue.federation.epochs import epoch_of
 from multikueue.federation.facts import (
     Adoption,
@@ -217,11 +218,12 @@ class Gatherer:
     def _policy(
         self, workload: JsonObject, cluster_name: str, observations: Mapping[str, Observation]
     ) -> PartitionPolicy:
-        policy = _policy(workload)
-        if policy is PartitionPolicy.FENCED and not all(map(self._clusters.fences, {cluster_name, *observations})):
-            # Nobody beside that cluster would stop it when the link is cut, so it is never to run elsewhere meanwhile.
-            return PartitionPolicy.KEEP
-        return policy
+        granted = observations.get(cluster_name)
+        return agreed(
+            _policy(workload),
+            fences=all(map(self._clusters.fences, {cluster_name, *observations})),
+            told=None if granted is None else granted.policy,
+        )
 
     def _preferences(self, annotations: dict[str, str], gathered: Gathered) -> Preferences:
         """Of the Workload, or else of its job, where users write them."""

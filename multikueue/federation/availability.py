@@ -32,6 +32,17 @@ def gone_after(policy: PartitionPolicy, settings: Settings) -> timedelta | None:
             return max(settings.worker_lost_timeout, settings.lease + settings.fencing_grace)
 
 
+def agreed(policy: PartitionPolicy, *, fences: bool, told: PartitionPolicy | None) -> PartitionPolicy:
+    """The policy by which work is moved: what its user wants, as far as the other side of a cut link does its part.
+
+    `fences` is false where nobody beside the cluster would stop it. `told` is what the agent of the granted cluster was
+    told, which may have been before the last cluster that does not fence was out of the race.
+    """
+    if policy is PartitionPolicy.FENCED and not (fences and told in (None, PartitionPolicy.FENCED)):
+        return PartitionPolicy.KEEP
+    return policy
+
+
 def remaining_grace(
     since: datetime | None, *, policy: PartitionPolicy, settings: Settings, now: datetime
 ) -> timedelta | None:

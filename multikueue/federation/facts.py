@@ -223,6 +223,8 @@ class Observation:
     """Where the preemption gate of the copy was told to be; None for a copy that was sent without one."""
     blocked_since: datetime | None = None
     """Since when nothing but that gate keeps the copy from preempting others there, by the worker's clock."""
+    policy: PartitionPolicy | None = None
+    """What its agent was told to do behind a cut link; None where that is not known."""
 
     @property
     def answered(self) -> bool:

@@ -11,7 +11,7 @@ from datetime import datetime
 from sys import intern
 from typing import Final
 
-from multikueue.api.constants import CLUSTER_LABEL, MAILBOX_NAMESPACE_PREFIX, GatePosition
+from multikueue.api.constants import CLUSTER_LABEL, MAILBOX_NAMESPACE_PREFIX, GatePosition, PartitionPolicy
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import PREEMPTION_GATED_REASON, WorkloadCondition
 from multikueue.api.remoteassignment import Intent, Phase, mailbox_namespace
@@ -63,7 +63,13 @@ def observation_of(obj: JsonObject) -> Observation:
         end=said.end,
         gate=gate_of(obj),
         blocked_since=said.blocked_since,
+        policy=_policy_of(spec),
     )
+
+
+def _policy_of(spec: JsonObject) -> PartitionPolicy | None:
+    text = spec.get("partitionPolicy")
+    return PartitionPolicy(text) if text in set(PartitionPolicy) else None
 
 
 def gate_of(obj: JsonObject) -> GatePosition | None:

@@ -13,7 +13,7 @@ import pytest
 from multikueue.api.constants import CheckState, PartitionPolicy
 from multikueue.api.remoteassignment import Intent, Phase
 from multikueue.federation.actions import Action, Assign, CheckUpdate, DeclareStopped, Plan, Rule, SetIntent
-from multikueue.federation.availability import gone_after
+from multikueue.federation.availability import agreed, gone_after
 from multikueue.federation.facts import ClusterFacts, Facts, Observation, RemoteEnd, Settings, WorkloadFacts
 from multikueue.federation.mirror import LEASE_EXPIRED, AssignmentFacts, JobAction, JobFacts, Word, step
 from multikueue.federation.plan import plan
@@ -285,3 +285,20 @@ class TestGrantedWithoutAsking:
         assert (found.rule, found.avoid, found.avoid_for) == (Rule.REFUSED, "w1", timedelta(minutes=10))
         assert found.check is not None
         assert found.check.state is CheckState.RETRY
+
+
+@pytest.mark.parametrize(
+    ("fences", "told", "policy"),
+    [
+        pytest.param(True, None, PartitionPolicy.FENCED, id="nobody is granted yet"),
+        pytest.param(True, PartitionPolicy.FENCED, PartitionPolicy.FENCED, id="its agent stops it"),
+        pytest.param(False, None, PartitionPolicy.KEEP, id="a cluster in the race has no agent beside it"),
+        pytest.param(True, PartitionPolicy.KEEP, PartitionPolicy.KEEP, id="its agent was told while there was one"),
+        pytest.param(True, PartitionPolicy.FAILOVER, PartitionPolicy.KEEP, id="it was made fenced while it ran"),
+    ],
+)
+def test_fenced_work_is_moved_only_if_its_agent_was_told_to_stop_it(
+    fences: bool, told: PartitionPolicy | None, policy: PartitionPolicy
+) -> None:
+    assert agreed(PartitionPolicy.FENCED, fences=fences, told=told) is policy
+    assert agreed(PartitionPolicy.FAILOVER, fences=fences, told=told) is PartitionPolicy.FAILOVER
