@@ -76,6 +76,7 @@ def _servers() -> dict[str, ApiServer]:
         for definition in manifests():
             create(hub, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
         _create_queue(hub)
+        hub.authorizer.role_rules("", "view")  # has it read all roles, once for all seeds
     for number in range(1, MOST_WORKERS + 1):
         for pushed in (False, True):
             _cluster(f"w{number}", pushed=pushed)  # kept for the seeds

@@ -25,6 +25,11 @@ def take() -> None:
         setattr(gc, name, lambda: 0)
     setattr(caches, "packed", bytes)  # noqa: B010 (mypy would have it that modules are final)
     setattr(Row, "object", _shared)  # noqa: B010
+    forget()
+
+
+def forget() -> None:
+    """Drop what was parsed before: to free it costs a seed more than to begin with nothing."""
     _PARSED.clear()
 
 
