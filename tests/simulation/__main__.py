@@ -19,7 +19,7 @@ import sys
 from time import monotonic
 from typing import Final
 
-from tests.simulation import federation, letting_in, shortcuts
+from tests.simulation import federation, shortcuts
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.nominator import DISPATCHER
 from tests.simulation.play import Outcome, make_repeatable, play
@@ -44,11 +44,10 @@ def runner(*, dispatcher: str = "", mutant: str = "") -> Run:
         play(draw(seed), federation.build_servers(), dispatcher=DISPATCHERS["capacity"], goes_on=True)
     make_repeatable()  # what the first seeds have loaded, too
     shortcuts.forget()
-    letting_in.signer()  # kept for the seeds, as are the settings
     servers = federation.build_servers()
     names = [DISPATCHERS[dispatcher]] if dispatcher else list(DISPATCHERS.values())
     for name in names:
-        federation.settings(name)
+        federation.settings(name)  # kept for the seeds
 
     def run(seed: int) -> Outcome:
         if mutant:

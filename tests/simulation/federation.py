@@ -71,7 +71,7 @@ def build_servers() -> dict[str, ApiServer]:
 
 
 def _servers() -> dict[str, ApiServer]:
-    made = {name: _server() for name in ("hub", SPARE)}
+    made = {name: _server(name) for name in ("hub", SPARE)}
     for hub in made.values():
         for definition in manifests():
             create(hub, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
@@ -80,7 +80,7 @@ def _servers() -> dict[str, ApiServer]:
     for number in range(1, MOST_WORKERS + 1):
         for pushed in (False, True):
             _cluster(f"w{number}", pushed=pushed)  # kept for the seeds
-        worker = made[f"w{number}"] = _server()
+        worker = made[f"w{number}"] = _server(f"w{number}")
         create(worker, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         _create_node(worker)
         create(worker, f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", job("foreign", cpu=1))
@@ -122,10 +122,13 @@ def create(server: ApiServer, path: str, body: Object) -> None:
     call(server, "POST", path, body)
 
 
-def _server() -> ApiServer:
+def _server(name: str) -> ApiServer:
     key = ec.generate_private_key(ec.SECP256R1())
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return ApiServer(signing_key=pem)
+    # The same identities and times in each run: what is drawn and ordered by them is to come out alike.
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop), "servers are built in virtual time"
+    return ApiServer(signing_key=pem, clock=SimClock(loop), rng=Random(name))
 
 
 def _create_node(worker: ApiServer) -> None:

@@ -63,7 +63,11 @@ _WAYS: Final[dict[str, Callable[[ClusterConfig, Clock], KubeClient]]] = {}
 
 @cache
 def signer() -> RequestSigner:
-    """The hub's authority at work; made once for all seeds."""
+    """The hub's authority at work.
+
+    Made by the seed that needs it: certificates differ in length from run to run, and with them where everything lies
+    that is made after them, by which sets are ordered.
+    """
     return RequestSigner(Authority.create("hub").pair)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
+import uuid
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -429,6 +430,7 @@ class _Repeatable(Random):
 
 def make_repeatable() -> None:
     """Have all that is loaded draw from the seed, also what would seed itself; once for all seeds of a process."""
+    setattr(uuid, "uuid4", lambda: uuid.UUID(int=_SOURCE.getrandbits(128), version=4))  # noqa: B010
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("manager", "multikueue", "worker_agent") and vars(module).get("Random") is Random:
             module.Random = _Repeatable  # type: ignore[attr-defined]

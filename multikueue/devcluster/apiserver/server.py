@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from random import Random, SystemRandom
 from typing import Final
 
 from multikueue.core.clock import Clock, SystemClock
@@ -76,13 +77,14 @@ class ApiServer:
         signing_key: bytes,
         journal: Journal | None = None,
         clock: Clock | None = None,
+        rng: Random | None = None,
         static_tokens: Mapping[str, User] | None = None,
         services: Mapping[str, str] | None = None,
         audit: Audit | None = None,
         client_ca: Path | None = None,
         proxy: FrontProxy | None = None,
     ) -> None:
-        self.world = World(Store(journal), Registry(), clock or SystemClock())
+        self.world = World(Store(journal), Registry(), clock or SystemClock(), rng=rng or SystemRandom())
         world = self.world
         bootstrap.populate(world)
         self.hooks = Hooks(rng=world.rng, services=services)
