@@ -53,6 +53,7 @@ _RUNNERS: Final = 48  # more writes at once than one API server answers in a rou
 _SLICE_SECONDS: Final = 0.02  # how long cycles may hold the event loop before watches and writes get a turn
 _PACES: Final = (0.001, 0.002, 0.004, 0.008, 0.010)
 _MIN_SAMPLING_SECONDS: Final = 1.0  # a configured interval of nothing must not spin
+_GONE_PAUSE: Final = 1.0
 _INVALID_PAUSE: Final = 1.0  # a write that is refused will be refused again; once a second shows it without spinning
 
 Touched = Callable[[Resource, Key], None]
@@ -315,7 +316,9 @@ class Scheduler:
             return
         self._failures = 0
         if written is None:
-            # It is gone; the deletion comes as an event of its own, and until then its quota must not be held.
+            # It is gone, and the deletion comes as an event of its own. Where that is long in coming, as from a hub that
+            # was put back in time, it must not be reserved for again as fast as the server answers.
+            await anyio.sleep(_GONE_PAUSE)
             self._admission_failed(key)
         elif reserved:
             self.engine.admission_written(key, self._clock.now())

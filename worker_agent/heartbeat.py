@@ -56,7 +56,7 @@ class Heartbeat:
         flipped: Callable[[], None],
         continuity: Continuity,
     ) -> None:
-        """`flipped` hears when the lease ends or is valid again."""
+        """`flipped` hears when the lease, or a shorter time that was asked for, ends or is valid again."""
         self.problem = "the lease has not been renewed yet"
         self._hub = hub
         self._worker = worker
@@ -67,24 +67,30 @@ class Heartbeat:
         self._flipped = flipped
         self._continuity = continuity
         self._renewed: float | None = None
-        self._was_valid = False
         self._cannot_stop_since = ""
-        self._shortest: float = rhythm.lease_seconds
+        self._limits: set[float] = {rhythm.lease_seconds}
+        self._running: set[float] = set()
         self.tried = anyio.Event()
         """Set after the first attempt: until then nobody can say whether fenced work may run."""
 
     def valid(self, *, within: float = float("inf")) -> bool:
         """Whether the last renewal is younger than the lease is long, and than `within` seconds.
 
-        The end of the shortest such time that was ever asked for is told like that of the lease.
+        The end of each such time that was ever asked for is told like that of the lease: work that was sent under
+        another configuration of the hub has one of its own.
         """
-        self._shortest = min(self._shortest, within)
         limit = min(within, self._rhythm.lease_seconds)
-        return self._renewed is not None and self._clock.monotonic() - self._renewed < limit
+        runs = self._age() < limit
+        if limit not in self._limits:
+            self._limits.add(limit)
+            if runs:
+                self._running.add(limit)  # who asks knows that; its end is news
+        return runs
 
     async def run(self) -> None:
         """Renew until cancelled. After a failure it is tried again sooner."""
         while True:
+            self._tell_turns()  # an end that came in the pause is not to wait for another attempt
             began = self._clock.monotonic()
             try:
                 # No attempt lasts past the end of the lease: fenced work is to be stopped then, not after it.
@@ -103,18 +109,26 @@ class Heartbeat:
                 self._renewed = began
                 pause = self._rhythm.renew_seconds
             self.tried.set()
+            self._tell_turns()
             left = self._left()
-            if bool(left) != self._was_valid:
-                self._was_valid = not self._was_valid
-                self._flipped()
             pause = max(0.0, pause - (self._clock.monotonic() - began))
             await anyio.sleep(min(pause, left) if left else pause)
 
+    def _tell_turns(self) -> None:
+        age = self._age()
+        running = {limit for limit in self._limits if age < limit}
+        if running != self._running:
+            self._running = running
+            self._flipped()
+
+    def _age(self) -> float:
+        """The seconds since the last renewal was sent; infinite before the first."""
+        return float("inf") if self._renewed is None else self._clock.monotonic() - self._renewed
+
     def _left(self) -> float:
-        """The seconds until the lease ends; 0 when it has."""
-        if self._renewed is None:
-            return 0.0
-        return max(0.0, self._renewed + self._shortest - self._clock.monotonic())
+        """The seconds until the next of the limits is over; 0 when all are."""
+        age = self._age()
+        return min((limit - age for limit in self._limits if limit > age), default=0.0)
 
     async def admit(self) -> None:
         """Tell the hub while this cluster does not answer; until cancelled, for an agent that does not renew yet."""

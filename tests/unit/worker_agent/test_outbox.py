@@ -16,7 +16,7 @@ from aiohttp import web
 
 from multikueue.api.constants import CANNOT_STOP_ANNOTATION, MANAGER_UID_ANNOTATION
 from multikueue.api.remoteassignment import Phase
-from multikueue.core.clock import SystemClock
+from multikueue.core.clock import Clock, ManualClock, SystemClock
 from multikueue.federation.mirror import Word
 from tests.support.stub_api import StubApi, json_answer, listing, status_answer, stub_api
 from worker_agent.continuity import Continuity
@@ -193,7 +193,7 @@ class TestHeartbeat:
 
     @asynccontextmanager
     async def beating(
-        self, *, hub: Any, worker: Any, rhythm: Rhythm = RHYTHM
+        self, *, hub: Any, worker: Any, rhythm: Rhythm = RHYTHM, clock: Clock | None = None
     ) -> AsyncIterator[tuple[Heartbeat, StubApi, list[bool]]]:
         flips: list[bool] = []
         async with (
@@ -209,7 +209,7 @@ class TestHeartbeat:
                 namespace="mk-w",
                 holder="w/b",
                 rhythm=rhythm,
-                clock=SystemClock(),
+                clock=clock or SystemClock(),
                 continuity=Continuity("w"),
                 flipped=lambda: flips.append(heartbeat.valid()),
             )
@@ -225,6 +225,26 @@ class TestHeartbeat:
             assert flips == [True]
             spec = orjson.loads(hub.bodies[0])["spec"]
             assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("w/b", 1)
+
+    async def test_the_end_of_each_time_that_was_asked_for_is_told(self) -> None:
+        cut, clock = False, ManualClock()
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return status_answer(503, "ServiceUnavailable") if cut else json_answer({})
+
+        async with self.beating(hub=answer, worker=fine, clock=clock) as (heartbeat, _, flips):
+            await until(heartbeat.valid, what="renewed")
+            assert all(heartbeat.valid(within=seconds) for seconds in (0.2, 0.6))
+            cut = True
+            await until(lambda: heartbeat.problem != "", what="the hub is away")
+            # What has a longer lease must hear of its own end, too.
+            for told, seconds in enumerate((0.2, 0.4, 0.4), 2):
+                clock.advance(seconds)
+                await until(lambda told=told: len(flips) == told, what="the end is told")
+            assert flips == [True, True, True, False]
+            cut = False
+            await until(lambda: len(flips) == 5, what="it is valid again")
+            assert all(heartbeat.valid(within=seconds) for seconds in (0.2, 0.6))
 
     async def test_an_agent_that_cannot_reach_its_cluster_does_not_renew_and_says_that_it_cannot_stop_anything(
         self,
