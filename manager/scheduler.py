@@ -316,8 +316,8 @@ class Scheduler:
             return
         self._failures = 0
         if written is None:
-            # It is gone, and the deletion comes as an event of its own. Where that is long in coming, as from a hub that
-            # was put back in time, it must not be reserved for again as fast as the server answers.
+            # It is gone, and the deletion comes as an event of its own. Where that is long in coming, as from a hub
+            # that was put back in time, it must not be reserved for again as fast as the server answers.
             await anyio.sleep(_GONE_PAUSE)
             self._admission_failed(key)
         elif reserved:
