@@ -20,7 +20,7 @@ from manager.dispatch.assignments import fingerprint
 from manager.dispatch.controller import DispatchController
 from multikueue.api.constants import MULTIKUEUE_MANAGED_BY
 from multikueue.api.remoteassignment import assignment_name, mailbox_namespace
-from multikueue.api.resource import JOBS, LEASES
+from multikueue.api.resource import JOBS, LEASES, WORKLOADS
 from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_time
@@ -152,7 +152,8 @@ def _multiply(
 
 
 def _workload(database: sqlite3.Connection, name: str) -> dict[str, object]:
-    query = "SELECT value FROM objects WHERE collection LIKE '%workloads%' AND key = ?"
+    # Named whole, since only then the index is used: it is asked ten thousand times.
+    query = f"SELECT value FROM objects WHERE collection = '{WORKLOADS.qualified}' AND key = ?"
     (raw,) = database.execute(query, (f"{TEAM}/{name}",)).fetchone()
     found: dict[str, object] = orjson.loads(raw)
     return found
