@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from manager.context import ManagerContext
-from manager.dispatch.active_condition import write_active
 from manager.dispatch.clusters import Clusters
+from manager.dispatch.condition_writes import write_active
 from manager.views import View
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER, QuotaManagement
 from multikueue.api.meta import JsonObject

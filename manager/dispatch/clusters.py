@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from manager.context import ManagerContext
-from manager.dispatch.active_condition import active_condition, write_active
+from manager.dispatch.condition_writes import active_condition, write_active
 from manager.dispatch.kubeconfigs import KubeconfigReader
 from manager.dispatch.mailboxes import Mailboxes
 from manager.dispatch.push_clusters import PushClusters

@@ -15,9 +15,9 @@ from typing import Final
 
 from manager.caches import CLUSTER_QUEUE_INDEX
 from manager.context import ManagerContext
-from manager.dispatch.active_condition import write_condition
 from manager.dispatch.checks import Checks, CheckSource
 from manager.dispatch.clusters import Clusters
+from manager.dispatch.condition_writes import write_condition
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import QUOTA_AUTOMATION_CONDITION
 from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, MULTIKUEUE_CLUSTERS
