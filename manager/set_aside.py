@@ -68,6 +68,7 @@ class SetAside:
             workload = context.statuses.current(each.workload)
             if workload is None:
                 continue  # gone meanwhile
+            self._forget_gone(context)
             if len(self._entries) >= _MOST:
                 raise fault
             _log.error("%s; it is set aside until it is changed", each, exc_info=each.cause)
@@ -76,6 +77,13 @@ class SetAside:
             entry = _Entry(metadata["uid"], metadata.get("generation", 0), truncate_message(message, MAX_EVENT_MESSAGE))
             self._entries[each.workload] = entry
             await self._tell(each.workload, workload, entry, context)
+
+    def _forget_gone(self, context: ManagerContext) -> None:
+        """Those that were deleted or changed since are no sign of anything any more."""
+        for key in tuple(self._entries):
+            workload = context.statuses.current(key)
+            if workload is None or not self.holds(workload):
+                self._entries.pop(key, None)
 
     async def _tell(self, key: Key, workload: JsonObject, entry: _Entry, context: ManagerContext) -> None:
         reason = QuotaReservedReason.MISCONFIGURED
