@@ -17,8 +17,8 @@ from typing import Final
 import anyio
 
 from manager.caches import Caches
-from manager.dispatch.active_condition import active_condition
 from manager.dispatch.checks import CheckSource, source_of
+from manager.dispatch.condition_writes import active_condition
 from manager.dispatch.gather import Gathered, Gatherer
 from manager.views import View
 from multikueue.api.configuration import Configuration

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from manager.dispatch.active_condition import active_condition
+from manager.dispatch.condition_writes import active_condition
 from manager.workload_status import Check, Status
 from multikueue.api import configuration as configurations
 from multikueue.api.configuration import Configuration
