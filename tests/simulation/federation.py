@@ -282,6 +282,11 @@ def manager(
     return Process(name, [hub, *pushes.values()], body)
 
 
+def agent_of(hub: SimClient, worker: SimClient, name: str, *, number: int, clock: SimClock, random: Random) -> Agent:
+    """The real agent of a worker, in its process of that number."""
+    return Agent(hub, worker, cluster=name, rhythm=RHYTHM, clock=clock, random=random, boot_id=f"{name}-{number}")
+
+
 def agent(name: str, hub: Link, worker: Link, clock: SimClock, random: Random) -> Process:
     """The agent of a worker cluster, with the identity that it has on the hub."""
 
@@ -291,15 +296,6 @@ def agent(name: str, hub: Link, worker: Link, clock: SimClock, random: Random) -
             SimClient(hub, identity, clock=clock, random=random) as hub_client,
             SimClient(worker, ADMIN, clock=clock, random=random) as worker_client,
         ):
-            made = Agent(
-                hub_client,
-                worker_client,
-                cluster=name,
-                rhythm=RHYTHM,
-                clock=clock,
-                random=random,
-                boot_id=f"{name}-{number}",
-            )
-            await made.run()
+            await agent_of(hub_client, worker_client, name, number=number, clock=clock, random=random).run()
 
     return Process(name, [hub, worker], body)

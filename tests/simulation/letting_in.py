@@ -37,11 +37,10 @@ from multikueue.federation.enrolment import bootstrap_user
 from multikueue.kube.client import KubeClient
 from multikueue.kube.credentials import ClusterConfig
 from multikueue.kube.errors import KubeError
-from tests.simulation.federation import RHYTHM, Process
+from tests.simulation.federation import Process, agent_of
 from tests.simulation.network import Link, Server, SimClient
 from tests.simulation.virtual_time import SimClock
 from worker_agent import enrolment, joining
-from worker_agent.app import Agent
 from worker_agent.identity import SecretStore
 from worker_agent.options import Options, Renewal
 
@@ -207,7 +206,7 @@ def agent(
 ) -> Process:
     """The agent of a worker, which is nobody until it has joined; `certified` is called for each certificate."""
 
-    def reach(config: ClusterConfig, clock: Clock) -> KubeClient:
+    def reach(config: ClusterConfig, clock: Clock) -> AgentClient:
         return AgentClient(hub, config, clock=clock, random=random, certified=certified)
 
     _WAYS[_address(name)] = reach
@@ -228,16 +227,7 @@ def agent(
                     renewal=given.renewal,
                 )
                 tasks.start_soon(renewer.run, name="renewal")
-                made = Agent(
-                    hub_client,
-                    worker_client,
-                    cluster=name,
-                    rhythm=RHYTHM,
-                    clock=clock,
-                    random=random,
-                    boot_id=f"{name}-{number}",
-                )
-                await made.run()
+                await agent_of(hub_client, worker_client, name, number=number, clock=clock, random=random).run()
 
     return Process(name, [hub, worker], body)
 
