@@ -212,7 +212,12 @@ class Agent:
         return self.heartbeat.problem or None
 
     async def _fence(self) -> None:
-        await fence_unheard(self.jobs, lease_valid=self.heartbeat.valid, patience=self._rhythm.renew_seconds)
+        await fence_unheard(
+            self.jobs,
+            lease_valid=self.heartbeat.valid,
+            assignments_known=self._started.is_set,
+            patience=self._rhythm.renew_seconds,
+        )
 
     async def _reconcile(self, name: str) -> Result | None:
         return await self.reconciler.reconcile(name)

@@ -2,7 +2,8 @@
 """Fenced work that a former agent left running, while the management cluster cannot be asked about it.
 
 Owns the one thing that an agent does before it has read its mailbox. When the lease was last renewed is not known after
-a restart, so fenced jobs are stopped unless a renewal succeeds soon. Other work is left running, as its policy says.
+a restart, so fenced jobs are stopped unless a renewal succeeds soon; and a lease that was renewed and ends again before
+the mailbox is read is watched here, for nobody else knows yet what it was for. Other work runs on, as its policy says.
 While its own API server is away the agent says that it cannot stop anything (`worker_agent.heartbeat`); while no agent
 runs, nobody does (ADR 0011).
 """
@@ -22,19 +23,28 @@ from worker_agent.jobs import Jobs
 _log = logging.getLogger(__name__)
 
 
-async def fence_unheard(kinds: Iterable[Jobs], *, lease_valid: Callable[[], bool], patience: float) -> None:
-    """Stop what is fenced, first after `patience` seconds, until the lease is renewed."""
+async def fence_unheard(
+    kinds: Iterable[Jobs], *, lease_valid: Callable[[], bool], assignments_known: Callable[[], bool], patience: float
+) -> None:
+    """Stop what is fenced while there is no lease, first after `patience` seconds, until both are there."""
     kinds = tuple(kinds)
     await anyio.sleep(patience)
-    while not lease_valid():
-        for jobs in kinds:
-            for key, uid in _fenced(jobs):
-                _log.warning("%s is fenced and the hub does not answer: stopping it", key)
-                try:
-                    await jobs.suspend(key, uid)
-                except KubeError as error:
-                    _log.warning("%s is not stopped: %s; trying again", key, error)
+    while True:
+        if not lease_valid():
+            await _stop(kinds)
+        elif assignments_known():
+            return
         await anyio.sleep(patience / 5)
+
+
+async def _stop(kinds: Iterable[Jobs]) -> None:
+    for jobs in kinds:
+        for key, uid in _fenced(jobs):
+            _log.warning("%s is fenced and the hub does not answer: stopping it", key)
+            try:
+                await jobs.suspend(key, uid)
+            except KubeError as error:
+                _log.warning("%s is not stopped: %s; trying again", key, error)
 
 
 def _fenced(jobs: Jobs) -> Iterator[tuple[Key, str]]:

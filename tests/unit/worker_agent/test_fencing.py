@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fenced jobs of a former agent, as long as the mailbox has not been read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from multikueue.api.constants import PARTITION_POLICY_ANNOTATION
+from multikueue.core.keys import Key
+from multikueue.integrations.batch_job import BATCH_JOB
+from worker_agent.fencing import fence_unheard
+from worker_agent.jobs import Jobs
+
+pytestmark = pytest.mark.anyio
+
+KEY = Key("team", "j")
+
+
+class Running:
+    """One fenced job that runs."""
+
+    integration = BATCH_JOB
+
+    def __init__(self) -> None:
+        self.stopped = anyio.Event()
+
+    def assignments(self) -> Iterable[str]:
+        return ("a",)
+
+    def of_assignment(self, name: str) -> Iterable[Key]:
+        return (KEY,)
+
+    def get(self, key: Key) -> dict[str, Any]:
+        annotations = {PARTITION_POLICY_ANNOTATION: "fenced"}
+        metadata = {"namespace": key.namespace, "name": key.name, "uid": "u", "annotations": annotations}
+        return {"metadata": metadata, "spec": {"suspend": self.stopped.is_set()}}
+
+    async def suspend(self, key: Key, uid: str) -> None:
+        self.stopped.set()
+
+
+async def test_a_lease_that_ends_before_the_mailbox_is_read_stops_what_is_fenced() -> None:
+    lease, jobs = [True], Running()
+    async with anyio.create_task_group() as tasks:
+
+        async def fence() -> None:
+            await fence_unheard(
+                (cast(Jobs, jobs),), lease_valid=lambda: lease[0], assignments_known=lambda: False, patience=0.01
+            )
+
+        tasks.start_soon(fence)
+        await anyio.sleep(0.05)
+        assert not jobs.stopped.is_set()
+        lease[0] = False
+        with anyio.fail_after(60):
+            await jobs.stopped.wait()
+        tasks.cancel_scope.cancel()
+
+
+async def test_with_the_lease_renewed_and_the_mailbox_read_others_stop_it() -> None:
+    jobs = Running()
+    with anyio.fail_after(60):
+        await fence_unheard(
+            (cast(Jobs, jobs),), lease_valid=lambda: True, assignments_known=lambda: True, patience=0.01
+        )
+    assert not jobs.stopped.is_set()
