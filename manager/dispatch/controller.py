@@ -47,6 +47,7 @@ from multikueue.api.resource import (
     WORKLOADS,
     Resource,
 )
+from multikueue.core.errors import MultikueueError
 from multikueue.core.keys import Key
 from multikueue.federation.actions import Assign, Plan, Rule, SetIntent
 from multikueue.federation.occupancy import occupied
@@ -55,7 +56,6 @@ from multikueue.federation.phases import ENDED
 from multikueue.federation.plan import plan
 from multikueue.integrations.registry import Registry
 from multikueue.kube.controller import Controller, Result
-from multikueue.kube.errors import KubeError
 from multikueue.kube.informer import Change
 
 _log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class DispatchController:
         for key in self._keys(MULTIKUEUE_CLUSTERS):
             try:
                 await self._clusters.reconcile(key)
-            except KubeError as error:
+            except MultikueueError as error:
                 _log.warning("MultiKueueCluster %s: %s; it counts as absent until that works", key, error)
                 self._cluster_controller.enqueue(key)
 

@@ -9,14 +9,18 @@ and time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final
 
 from multikueue.api.meta import JsonObject
+from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.federation.ledger import Demand
-from multikueue.federation.standing_room import StandingRoom, report_of
+from multikueue.federation.standing_room import Report, StandingRoom, report_of
+
+_log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 16  # how many of those that wait are looked at for each end of another: few ends free more
 
@@ -29,6 +33,7 @@ class Rooms:
         self._now = now
         self._rooms: dict[str, StandingRoom] = {}
         self._versions: dict[str, tuple[str, datetime]] = {}
+        self._unreadable: dict[str, str] = {}
         self._where: dict[Key, frozenset[str]] = {}
         self._line: dict[Key, tuple[int, datetime]] = {}
 
@@ -41,7 +46,7 @@ class Rooms:
         known = self._versions.get(cluster)
         if known is not None and known[0] == version:
             return known[1]
-        report = report_of(status)
+        report = self._read(cluster, status)
         if report is None:
             self._versions.pop(cluster, None)
             self.of(cluster).replace(None)
@@ -78,6 +83,18 @@ class Rooms:
     def leave(self, workload: Key) -> None:
         """It waits no more."""
         self._line.pop(workload, None)
+
+    def _read(self, cluster: str, status: JsonObject) -> Report | None:
+        """The report. One that cannot be read is none: its agent must not keep the hub from judging its cluster."""
+        try:
+            report = report_of(status)
+        except BadInput as error:
+            if self._unreadable.get(cluster) != str(error):
+                _log.warning("cluster %s: its report cannot be read, and its room is not known: %s", cluster, error)
+            self._unreadable[cluster] = str(error)
+            return None
+        self._unreadable.pop(cluster, None)
+        return report
 
     def _offer(self) -> None:
         if not self._line:

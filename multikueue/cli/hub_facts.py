@@ -55,6 +55,7 @@ from multikueue.api.resource import (
 )
 from multikueue.core.clock import SystemClock
 from multikueue.core.conditions import TRUE
+from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import parse_time
 from multikueue.federation import wire
@@ -257,7 +258,10 @@ class _Clusters:
         mailbox = Key(mailbox_namespace(name), MAILBOX_OBJECT_NAME)
         report = self._objects.caches.view(CLUSTER_REPORTS).object(mailbox) or {}
         room = self.room(name)
-        room.replace(report_of(report.get("status") or {}))
+        try:
+            room.replace(report_of(report.get("status") or {}))
+        except BadInput:
+            room.replace(None)  # as the manager, which says in its log what is wrong with it
         since = parse_time(metadata["creationTimestamp"]) if active is None else active.last_transition_time
         if not available and active is not None and active.reason == ClusterReason.CLIENT_CONNECTION_FAILED:
             since = self._heard_last(mailbox) or since

@@ -73,7 +73,10 @@ class Report:
 
 
 def report_of(status: JsonObject) -> Report | None:
-    """The report; None while the agent has written none, or is too old to tell of groups."""
+    """The report; None while the agent has written none, or is too old to tell of groups.
+
+    Raises `BadInput` for an amount that is none: the API server's pattern lets some through, as `1e999`.
+    """
     if status.get("groups") is None:
         return None
     return Report(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the book of clusters makes of the Lease of an agent."""
+"""What the book of clusters makes of the Lease and the report of an agent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from manager.dispatch.rooms import Rooms
 from manager.views import View
 from multikueue.api import configuration
 from multikueue.api.constants import CANNOT_STOP_ANNOTATION
-from multikueue.api.resource import LEASES, MULTIKUEUE_CLUSTERS, SECRETS, Resource
+from multikueue.api.resource import CLUSTER_REPORTS, LEASES, MULTIKUEUE_CLUSTERS, SECRETS, Resource
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_micro_time
@@ -99,3 +99,19 @@ async def test_a_cluster_whose_agent_says_so_can_stop_nothing_until_the_lease_is
     hub.lease(annotations={})
     await hub.clusters.reconcile(Key("", "w1"))
     assert (hub.clusters.inside("w1").available, hub.clusters.inside("w1").cannot_stop) == (True, False)
+
+
+async def test_a_report_that_cannot_be_read_does_not_keep_its_cluster_from_being_judged() -> None:
+    hub = Hub()
+    hub.lease(annotations={})
+    # The pattern of quantities in a CRD takes any exponent.
+    group = {"nodes": 1, "capacity": [{"name": "cpu", "allocatable": "1e999", "free": "1"}]}
+    manifest = {"apiVersion": CLUSTER_REPORTS.api_version, "kind": CLUSTER_REPORTS.kind}
+    metadata = {"name": "agent", "namespace": "mk-w1"}
+    hub.put(CLUSTER_REPORTS, {**manifest, "metadata": metadata, "spec": {}, "status": {"groups": [group]}})
+    await hub.clusters.reconcile(Key("", "w1"))
+    assert hub.clusters.inside("w1").available
+    assert hub.clusters.inside("w1").reported_at is None
+    hub.clock.advance(41)
+    await hub.clusters.reconcile(Key("", "w1"))
+    assert not hub.clusters.inside("w1").available
