@@ -101,6 +101,23 @@ def register(
         _say(f"# {name} is registered. Run this beside it before {made.expires:%Y-%m-%dT%H:%M:%SZ}{then}")
 
 
+@app.command()
+def manifest(
+    name: Name,
+    image: Annotated[str, typer.Option(help="of the agent")] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    federation: Federation = None,
+) -> None:
+    """Print the agent of a registered worker anew, for an upgrade."""
+    from multikueue.cli import joining_instructions
+    from multikueue.cli.registering import registration_of
+
+    with errors_of("cluster manifest"):
+        _on_hub(Hub(kubeconfig, context, federation), lambda hub: registration_of(hub, name))
+        print(joining_instructions.newer_manifest(name, image=image), end="")
+
+
 @app.command("approve")
 def approve_command(
     name: Name,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is run beside a worker that was registered: a shell command, or objects for kubectl.
+"""What is run beside a worker that was registered: a shell command, or objects for kubectl, anew at each upgrade.
 
 Pure. The token is in a file of the worker and never an argument of a process, where everybody on the machine reads it.
 """
@@ -33,20 +33,34 @@ def command(made: Registration) -> str:
 
 
 def manifest(made: Registration, *, image: str = "") -> str:
-    """The agent as a Deployment with its rights on the worker, as YAML."""
-    documents = (
+    """The agent as a Deployment with its rights on the worker, and the token with which it joins, as YAML."""
+    namespace, *others = _agent(made.cluster, image)
+    token = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _metadata(_BOOTSTRAP),
+        "data": {"kubeconfig": base64.b64encode(_text(made)).decode()},
+    }
+    return _yaml(namespace, token, *others)
+
+
+def newer_manifest(cluster: str, *, image: str = "") -> str:
+    """The same for a worker that has joined: this version's Deployment and rights, and no token, as YAML."""
+    return _yaml(*_agent(cluster, image))
+
+
+def _yaml(*documents: JsonObject) -> str:
+    return "---\n".join(yaml.safe_dump(document, sort_keys=False) for document in documents)
+
+
+def _agent(cluster: str, image: str) -> tuple[JsonObject, ...]:
+    """Its namespace first."""
+    return (
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(AGENT)},
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": _metadata(_BOOTSTRAP),
-            "data": {"kubeconfig": base64.b64encode(_text(made)).decode()},
-        },
         *_rights(),
-        _deployment(made, image or f"multikueue/worker-agent:{__version__}"),
+        _deployment(cluster, image or f"multikueue/worker-agent:{__version__}"),
     )
-    return "---\n".join(yaml.safe_dump(document, sort_keys=False) for document in documents)
 
 
 def _text(made: Registration) -> bytes:
@@ -114,10 +128,10 @@ def _rights() -> tuple[JsonObject, ...]:
     )
 
 
-def _deployment(made: Registration, image: str) -> JsonObject:
+def _deployment(cluster: str, image: str) -> JsonObject:
     labels = {"app.kubernetes.io/name": AGENT}
     arguments = [
-        f"--cluster={made.cluster}",
+        f"--cluster={cluster}",
         f"--hub-secret={NAMESPACE}/{IDENTITY}",
         f"--bootstrap-kubeconfig={_MOUNT}/kubeconfig",
         "--health-bind=0.0.0.0:8081",

@@ -123,11 +123,17 @@ async def register(hub: KubeClient, wanted: Wanted, *, clock: Clock) -> Registra
     )
 
 
-async def approve(hub: KubeClient, cluster: str, *, wait_seconds: float) -> str:
-    """Accept the cluster and wait for its certificate; gives what became of it. Raises `BadInput`."""
+async def registration_of(hub: KubeClient, cluster: str) -> JsonObject:
+    """The ClusterRegistration of a cluster. Raises `BadInput` when it was never registered."""
     found = await _get(hub, CLUSTER_REGISTRATIONS, cluster)
     if found is None:
         raise BadInput(f"there is no ClusterRegistration {cluster}; make one with `mkctl cluster register {cluster}`")
+    return found
+
+
+async def approve(hub: KubeClient, cluster: str, *, wait_seconds: float) -> str:
+    """Accept the cluster and wait for its certificate; gives what became of it. Raises `BadInput`."""
+    await registration_of(hub, cluster)
     await hub.patch(CLUSTER_REGISTRATIONS, cluster, {"spec": {"accepted": True}})
     with anyio.move_on_after(wait_seconds):
         while True:

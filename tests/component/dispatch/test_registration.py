@@ -24,7 +24,7 @@ from multikueue.api.resource import (
     NAMESPACES,
 )
 from multikueue.cli import cluster_lifecycle, cluster_view, joining_instructions
-from multikueue.cli.registering import Registration, Wanted, approve, register
+from multikueue.cli.registering import Registration, Wanted, approve, register, registration_of
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import BadInput
 from multikueue.devcluster.cluster import Cluster
@@ -202,6 +202,13 @@ async def test_the_manifest_for_a_worker_is_taken_by_a_real_api_server(client: K
         if kind != "Namespace":
             answer = await client.request("POST", path, query={"dryRun": "All"}, body=document)
             assert answer.status == 201, kind
+
+
+async def test_only_a_cluster_that_was_registered_has_an_agent_to_print(client: KubeClient, name: str) -> None:
+    with pytest.raises(BadInput, match=f"there is no ClusterRegistration {name}; make one with"):
+        await registration_of(client, name)
+    await registered(client, name)
+    assert (await registration_of(client, name))["metadata"]["name"] == name
 
 
 @pytest.mark.parametrize("ttl", [timedelta(seconds=10), timedelta(hours=25)], ids=["too short", "too long"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from multikueue.cli.joining_instructions import command, manifest
+from multikueue.cli.joining_instructions import command, manifest, newer_manifest
 from multikueue.cli.registering import Registration
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import BadInput
@@ -122,3 +122,10 @@ def test_the_manifest_is_the_agent_with_its_rights_and_one_secret_it_may_read() 
     assert [rule["resourceNames"] for rule in readable] == [["multikueue-agent-identity"]]
     (cluster_role,) = [document for document in documents if document["kind"] == "ClusterRole"]
     assert not any("secrets" in rule["resources"] for rule in cluster_role["rules"])
+
+
+def test_the_manifest_for_an_upgrade_is_the_same_without_the_token() -> None:
+    first = list(yaml.safe_load_all(manifest(registration(), image="example.com/agent:2")))
+    newer = list(yaml.safe_load_all(newer_manifest("w", image="example.com/agent:2")))
+    assert newer == [document for document in first if document["kind"] != "Secret"]
+    assert newer[0]["kind"] == "Namespace", "applied first"
