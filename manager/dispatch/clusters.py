@@ -9,6 +9,7 @@ and that a cluster whose availability changes is told to those who asked.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -61,7 +62,8 @@ class Clusters:
         self._mailboxes = Mailboxes(context)
         self._facts: dict[str, ClusterFacts] = {}
         self._renewals: dict[str, tuple[str, datetime]] = {}
-        self._absent: dict[str, datetime] = {}
+        self._gone: dict[str, datetime] = {}
+        self._left: dict[tuple[str, str], datetime] = {}
         self._connecting: set[str] = set()
         self._told: dict[str, object] = {}
 
@@ -69,16 +71,30 @@ class Clusters:
         """What is known of the cluster; None when there is no MultiKueueCluster of that name."""
         return self._facts.get(name)
 
-    def outside(self, name: str, *, why: str) -> ClusterFacts:
-        """The facts of a cluster that is named somewhere but not in the config, or is not there at all.
+    def outside(self, name: str, *, check: str, why: str) -> ClusterFacts:
+        """The facts of a cluster that is named somewhere but not in the config of `check`.
 
-        The moment of its absence is when it was noticed here first: the API keeps no trace of it.
+        The moment when it left is when that was noticed here first: the API keeps no trace of it. It is one for each
+        check, as the config of another one may list the cluster still.
         """
         now = self._context.clock.now()
         known = self._facts.get(name)
+        since = self._left.setdefault((name, check), now if known is not None else self._gone.get(name, now))
         if known is not None and known.lost_since is not None:
+            return replace(known, lost_since=min(since, known.lost_since))
+        return self._absent(name, since, now=now, why=why)
+
+    def inside(self, name: str, *, check: str = "") -> ClusterFacts:
+        """The facts of a cluster that the config of `check` lists, whether it is there or not."""
+        self._left.pop((name, check), None)
+        known = self._facts.get(name)
+        if known is not None:
             return known
-        since = self._absent.setdefault(name, now)
+        now = self._context.clock.now()
+        return self._absent(name, self._gone.setdefault(name, now), now=now, why="the MultiKueueCluster does not exist")
+
+    def _absent(self, name: str, since: datetime, *, now: datetime, why: str) -> ClusterFacts:
+        known = self._facts.get(name)
         return ClusterFacts(
             name=name,
             lost_since=since,
@@ -88,14 +104,6 @@ class Clusters:
             message=why,
             takes_new_work=False,
         )
-
-    def inside(self, name: str) -> ClusterFacts:
-        """The facts of a cluster that the config lists, whether it is there or not."""
-        known = self._facts.get(name)
-        if known is None:
-            return self.outside(name, why="the MultiKueueCluster does not exist")
-        self._absent.pop(name, None)
-        return known
 
     def fences(self, name: str) -> bool:
         """Whether fenced work there is stopped by somebody who is on its side of a cut link."""
@@ -138,7 +146,7 @@ class Clusters:
             self._told.pop(key.name, None)
             self._heard.discard(key.name)
             if self._facts.pop(key.name, None) is not None:
-                self._absent[key.name] = now
+                self._gone[key.name] = now
                 self._changed(key.name)
             return Result(after=_LEAVING_SECONDS) if left else None
         agent = (cluster["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) == Transport.AGENT
@@ -233,6 +241,7 @@ class Clusters:
         name: str = cluster["metadata"]["name"]
         if health.active:
             self._heard.add(name)
+        self._gone.pop(name, None)
         registration = self._context.caches.view(CLUSTER_REGISTRATIONS).object(Key("", name))
         spec: JsonObject = (registration or {}).get("spec") or {}
         facts = self._facts[name] = ClusterFacts(
@@ -255,7 +264,6 @@ class Clusters:
         standing = self._is_active(facts), *_standing(facts), *_offers(self.report(name))
         if self._told.get(name) != standing:
             self._told[name] = standing
-            self._absent.pop(name, None)
             self._changed(name)
 
     def _reported_at(self, name: str, now: datetime) -> datetime | None:

@@ -76,11 +76,11 @@ class Hub(Protocol):
 class ClusterBook(Protocol):
     """What is known of the worker clusters."""
 
-    def inside(self, name: str) -> ClusterFacts:
-        """The facts of a cluster that the config lists, whether it is there or not."""
+    def inside(self, name: str, *, check: str) -> ClusterFacts:
+        """The facts of a cluster that the config of the check lists, whether it is there or not."""
 
-    def outside(self, name: str, *, why: str) -> ClusterFacts:
-        """The facts of a cluster that is named somewhere but not in the config, or is not there at all."""
+    def outside(self, name: str, *, check: str, why: str) -> ClusterFacts:
+        """The facts of a cluster that is named somewhere but not in the config of the check."""
 
     def fences(self, name: str) -> bool:
         """Whether fenced work there is stopped by somebody who is on its side of a cut link."""
@@ -140,7 +140,8 @@ class Gatherer:
     ) -> Gathered | None:
         """The facts about one workload, as it is or is about to be; None when it is none of dispatch's business."""
         if workload is None:
-            return Gathered(facts=self._facts(None, (), observations, {})) if observations else None
+            facts_of_nobody = Facts(workload=None, observations=observations, settings=self._settings)
+            return Gathered(facts=facts_of_nobody) if observations else None
         status = Status.of(workload) if status is None else status
         annotations: dict[str, str] = workload["metadata"].get("annotations") or {}
         avoided = avoided_of(annotations, now)
@@ -151,7 +152,7 @@ class Gatherer:
         integration = None if owner is None else self._registry.for_kind(owner["apiVersion"], owner["kind"])
         job = None if owner is None else Key(key.namespace, str(owner["name"]))
         gathered = Gathered(
-            facts=self._facts(None, (), observations, avoided),
+            facts=Facts(workload=None),
             workload=workload,
             status=status,
             integration=integration,
@@ -196,19 +197,20 @@ class Gatherer:
 
     def _facts(
         self,
-        workload: WorkloadFacts | None,
+        workload: WorkloadFacts,
         listed: tuple[str, ...],
         observations: Mapping[str, Observation],
         avoided: Mapping[str, datetime],
     ) -> Facts:
-        named = {*observations, *((workload.cluster_name,) if workload is not None and workload.cluster_name else ())}
+        named = {*observations, *((workload.cluster_name,) if workload.cluster_name else ())}
+        check = "" if workload.check is None else workload.check.name
         others: dict[str, ClusterFacts] = {
-            name: self._clusters.outside(name, why="the cluster is not in the config")
+            name: self._clusters.outside(name, check=check, why="the cluster is not in the config")
             for name in sorted(named.difference(listed))
         }
         return Facts(
             workload=workload,
-            clusters=tuple(self._clusters.inside(name) for name in listed),
+            clusters=tuple(self._clusters.inside(name, check=check) for name in listed),
             others=others,
             observations=observations,
             avoided=avoided,

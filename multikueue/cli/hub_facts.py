@@ -237,10 +237,11 @@ class _Clusters:
     def room(self, name: str) -> StandingRoom:
         return self._rooms.setdefault(name, StandingRoom())
 
-    def inside(self, name: str) -> ClusterFacts:
-        return self._known.get(name) or self.outside(name, why="the MultiKueueCluster does not exist")
+    def inside(self, name: str, *, check: str) -> ClusterFacts:
+        why = "the MultiKueueCluster does not exist"
+        return self._known.get(name) or self.outside(name, check=check, why=why)
 
-    def outside(self, name: str, *, why: str) -> ClusterFacts:
+    def outside(self, name: str, *, check: str, why: str) -> ClusterFacts:
         known = self._known.get(name)
         if known is not None and known.lost_since is not None:
             return known

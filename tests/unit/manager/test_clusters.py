@@ -95,7 +95,7 @@ async def test_a_cluster_whose_agent_says_so_can_stop_nothing_until_the_lease_is
     hub.clock.advance(41)
     await hub.clusters.reconcile(Key("", "w1"))
     assert (hub.clusters.inside("w1").available, hub.clusters.inside("w1").cannot_stop) == (False, True)
-    assert hub.clusters.outside("w1", why="it was taken out of the config").cannot_stop
+    assert hub.clusters.outside("w1", check="mk", why="it was taken out of the config").cannot_stop
     hub.lease(annotations={})
     await hub.clusters.reconcile(Key("", "w1"))
     assert (hub.clusters.inside("w1").available, hub.clusters.inside("w1").cannot_stop) == (True, False)
@@ -115,3 +115,31 @@ async def test_a_report_that_cannot_be_read_does_not_keep_its_cluster_from_being
     hub.clock.advance(41)
     await hub.clusters.reconcile(Key("", "w1"))
     assert not hub.clusters.inside("w1").available
+
+
+async def test_a_cluster_that_left_one_config_counts_as_lost_from_then_on_though_another_one_lists_it() -> None:
+    hub = Hub()
+    hub.lease(annotations={})
+    await hub.clusters.reconcile(Key("", "w1"))
+    left = hub.clusters.outside("w1", check="mk", why="it was taken out of the config").lost_since
+    assert left == NOW
+    hub.clock.advance(30)
+    assert hub.clusters.inside("w1", check="other").available
+    assert hub.clusters.outside("w1", check="mk", why="it was taken out of the config").lost_since == left
+    assert hub.clusters.inside("w1", check="mk").available, "it was put back"
+    hub.clock.advance(30)
+    again = hub.clusters.outside("w1", check="mk", why="it was taken out of the config").lost_since
+    assert again == hub.clock.now()
+
+
+async def test_what_a_cluster_offers_anew_does_not_put_off_the_moment_when_it_left_its_config() -> None:
+    hub = Hub()
+    hub.lease(annotations={})
+    await hub.clusters.reconcile(Key("", "w1"))
+    assert hub.clusters.outside("w1", check="mk", why="it was taken out of the config").lost_since == NOW
+    hub.clock.advance(30)
+    manifest = {"apiVersion": CLUSTER_REPORTS.api_version, "kind": CLUSTER_REPORTS.kind}
+    metadata = {"name": "agent", "namespace": "mk-w1"}
+    hub.put(CLUSTER_REPORTS, {**manifest, "metadata": metadata, "spec": {}, "status": {"namespaces": ["new"]}})
+    await hub.clusters.reconcile(Key("", "w1"))
+    assert hub.clusters.outside("w1", check="mk", why="it was taken out of the config").lost_since == NOW
