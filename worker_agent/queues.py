@@ -208,7 +208,7 @@ class Queues:
         if clone is None:
             obstacle = await self._create(wish)
             return Standing(shortage=WAITS_IN_QUEUE, obstacle=obstacle)
-        if self._assignment(clone) != wish.assignment or _manager(clone) != wish.manager_uid:
+        if not self._is_of(clone, wish):
             return Standing(obstacle=_conflict(wish))
         if _epoch(clone) != wish.epoch or clone["metadata"].get("deletionTimestamp"):
             await self._delete(clone)
@@ -220,11 +220,14 @@ class Queues:
             return standing
         return replace(standing, shortage=f"{standing.shortage}; {why}", stuck=True)
 
-    async def deactivate(self, wish: CloneWish) -> None:
-        """Have the worker's engine stop it for good."""
+    async def deactivate(self, wish: CloneWish) -> bool:
+        """Have the worker's engine stop it for good; whether there is a clone by which it can be told to."""
         clone = self._find(wish)
-        if clone is not None and (clone.get("spec") or {}).get("active") is not False:
+        if clone is None or not self._is_of(clone, wish):
+            return False
+        if (clone.get("spec") or {}).get("active") is not False:
             await self._patch(clone, {"spec": {"active": False}})
+        return True
 
     async def adopt(self, wish: CloneWish, clone: Key, *, manager_uid: str) -> None:
         """Give the clone that was made for that manager the marks of `wish`; a clone of anybody else is left alone."""
@@ -264,6 +267,9 @@ class Queues:
             metadata = {**metadata, "labels": labels}
         return {**manifest, "metadata": metadata, "spec": spec}
 
+    def _is_of(self, clone: JsonObject, wish: CloneWish) -> bool:
+        return self._assignment(clone) == wish.assignment and _manager(clone) == wish.manager_uid
+
     def _find(self, wish: CloneWish) -> JsonObject | None:
         """The clone of that name, or else one that was taken over and has the name that its former manager gave it."""
         return self._clones.store.object(wish.workload) or self.clone_of(wish.assignment)
@@ -281,11 +287,8 @@ class Queues:
         wanted = {field: wish.spec.get(field) for field in _PRIORITY_FIELDS}
         if wanted == {field: clone["spec"].get(field) for field in _PRIORITY_FIELDS}:
             return
-        body = {"metadata": {"uid": clone["metadata"]["uid"]}, "spec": wanted}
         try:
-            await self._client.patch(WORKLOADS, wish.workload.name, body, namespace=wish.workload.namespace)
-        except (NotFound, Conflict):
-            return
+            await self._patch(clone, {"spec": wanted})
         except (Invalid, Forbidden, BadRequest) as error:
             _log.warning("workload %s: its priority stays as it was: %s", wish.workload, error.message)
 

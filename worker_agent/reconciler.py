@@ -155,10 +155,9 @@ class Reconciler:
         self._outbox.put(name, wish.uid, taken.word, said=word_of(obj))
         if taken.action is not None and job is not None and wish.jobs is not None:
             engine_stops_it = self._queues.serves(wish.clone) and (standing is None or standing.end is None)
-            if taken.action is JobAction.SUSPEND and engine_stops_it:
-                # Its engine would only resume a job that is suspended beside it.
-                await self._queues.deactivate(wish.clone)
-            else:
+            # An engine would only resume a job that is suspended beside its clone; without a clone it does nothing.
+            told = taken.action is JobAction.SUSPEND and engine_stops_it and await self._queues.deactivate(wish.clone)
+            if not told:
                 await self._act(wish, job, taken)
         if standing is not None and standing.stuck:
             return Result(after=REFUSAL_SECONDS)
@@ -303,6 +302,9 @@ class Reconciler:
                 _log.info("job %s: told to stop", key)
                 await jobs.suspend(key, facts.uid)
             case JobAction.DELETE:
+                wished = wish.facts
+                if facts.epoch > wished.epoch and not await self._mailbox.stands(wished.name, wished.epoch):
+                    return  # what we follow is behind: another agent of this cluster made that copy
                 _log.info("job %s: removing the copy of epoch %d", key, facts.epoch)
                 await jobs.delete(key, facts.uid, ended=facts.end is not None)
             case JobAction.ADOPT:

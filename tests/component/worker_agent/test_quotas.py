@@ -96,6 +96,11 @@ class Scene:
 
         await eventually(probe, what=f"the report tells that {part}", until=lambda seen: part in seen)
 
+    async def local_queues(self) -> list[Object]:
+        """Those that the last report tells of."""
+        found: list[Object] = (self.mailbox.report.get("status") or {}).get("localQueues") or []
+        return found
+
     async def reported(self) -> int:
         """Wait for one more report."""
         before = self.mailbox.report.get("status", {}).get("sequence", 0)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clones of an agent in the queues of its cluster: which of them it writes to."""
+
+from __future__ import annotations
+
+import pytest
+
+from multikueue.api.constants import (
+    ASSIGNMENT_ANNOTATION,
+    CLUSTER_LABEL,
+    EPOCH_ANNOTATION,
+    MANAGER_UID_ANNOTATION,
+    ORIGIN_LABEL,
+)
+from multikueue.api.remoteassignment import Intent
+from multikueue.api.resource import JOBS, NAMESPACES, REMOTE_ASSIGNMENTS, WORKLOADS
+from tests.component.worker_agent.test_quotas import TEAM, Scene, scene
+from tests.support.managers import Object, eventually, get, job_manifest, make_queue
+
+pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("resync")]
+
+
+def marks(*, assignment: str, manager: str) -> Object:
+    """Of whom a copy is."""
+    annotations = {
+        ASSIGNMENT_ANNOTATION: assignment,
+        CLUSTER_LABEL: "w",
+        EPOCH_ANNOTATION: "1",
+        MANAGER_UID_ANNOTATION: manager,
+    }
+    return {"labels": {ORIGIN_LABEL: "multikueue"}, "annotations": annotations}
+
+
+def workload_spec(priority: int = 0) -> Object:
+    job = job_manifest("j", namespace=TEAM, queue="batch")
+    pod_sets = [{"name": "main", "count": 1, "template": job["spec"]["template"]}]
+    return {"queueName": "batch", "podSets": pod_sets, "priority": priority}
+
+
+def wish(*, priority: int = 0) -> Object:
+    """Room for the work `wl`, whose job is `j`."""
+    return {
+        "apiVersion": REMOTE_ASSIGNMENTS.api_version,
+        "kind": REMOTE_ASSIGNMENTS.kind,
+        "metadata": {"name": "a", "namespace": "mk-w"},
+        "spec": {
+            "workload": {"namespace": TEAM, "name": "wl", "uid": "u"},
+            "origin": "multikueue",
+            "managerUID": "m",
+            "epoch": 1,
+            "intent": str(Intent.RESERVE),
+            "queueName": "batch",
+            "workloadSpec": workload_spec(priority),
+            "job": {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": "j",
+                "manifest": job_manifest("j", namespace=TEAM, queue="batch"),
+            },
+        },
+    }
+
+
+async def asked(made: Scene) -> None:
+    """The wish, which the agent has answered, on a cluster without its LocalQueue yet."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}
+    await made.client.create(NAMESPACES, namespace)
+    made.mailbox.put(wish())
+    await says(made, "Pending")
+
+
+async def says(made: Scene, phase: str) -> None:
+    async def probe() -> str:
+        status: Object = (made.mailbox.get("a") or {}).get("status") or {}
+        return str(status.get("phase", ""))
+
+    await eventually(probe, what=f"the agent says {phase}", until=lambda seen: seen == phase)
+
+
+async def make_clone(made: Scene, name: str, *, assignment: str, manager: str) -> None:
+    metadata = {"name": name, "namespace": TEAM, **marks(assignment=assignment, manager=manager)}
+    body = {
+        "apiVersion": WORKLOADS.api_version,
+        "kind": WORKLOADS.kind,
+        "metadata": metadata,
+        "spec": {**workload_spec(), "active": True},
+    }
+    await made.client.create(WORKLOADS, body, namespace=TEAM)
+
+
+async def test_a_clone_that_was_taken_over_under_its_former_name_hears_of_a_new_priority() -> None:
+    async with scene() as made:
+        await asked(made)
+        await make_clone(made, "former", assignment="a", manager="m")
+        made.mailbox.put(wish(priority=7))
+        found = await eventually(
+            lambda: get(made.client, WORKLOADS, "former", namespace=TEAM),
+            what="it has the new priority",
+            until=lambda seen: seen is not None and seen["spec"].get("priority") == 7,
+        )
+        assert found is not None
+
+
+async def test_work_is_stopped_beside_a_clone_that_is_of_somebody_else() -> None:
+    async with scene() as made:
+        await asked(made)
+        job = job_manifest("j", namespace=TEAM, queue="batch")
+        job["metadata"] |= marks(assignment="a", manager="m")
+        job["spec"]["suspend"] = False
+        await made.client.create(JOBS, job, namespace=TEAM)
+        await says(made, "Running")
+        await make_clone(made, "wl", assignment="b", manager="another")
+        await make_queue(made.client, "batch", namespace=TEAM)
+        await eventually(made.local_queues, what="the agent has seen the queue")
+        made.mailbox.set_intent("a", Intent.EVICT)
+        await eventually(
+            lambda: get(made.client, JOBS, "j", namespace=TEAM),
+            what="the job is told to stop",
+            until=lambda seen: seen is not None and seen["spec"]["suspend"],
+        )
+        theirs = await get(made.client, WORKLOADS, "wl", namespace=TEAM)
+        assert theirs is not None
+        assert theirs["spec"]["active"]
