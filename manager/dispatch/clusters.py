@@ -273,8 +273,9 @@ class Clusters:
 
 
 def _standing(facts: ClusterFacts) -> tuple[object, ...]:
-    """What of a cluster every workload has to hear of."""
-    return facts.available, facts.takes_new_work, facts.draining, facts.drain_deadline
+    """What of a cluster every workload has to hear of; by its labels users choose it."""
+    labels = tuple(sorted(facts.labels.items()))
+    return facts.available, facts.takes_new_work, facts.draining, facts.drain_deadline, labels
 
 
 def _offers(report: JsonObject) -> tuple[object, ...]:

@@ -101,7 +101,8 @@ class DispatchController:
         self._pacer = Pacer(per_second=settings.evictions_per_second, burst=settings.eviction_burst)
         self._verdicts: dict[Key, tuple[str, ...]] = {}
         self._delivered: dict[Key, tuple[str, int]] = {}
-        self._deferred: dict[Key, Key] = {}
+        self._heeding: dict[Key, Key] = {}
+        self._heeded: dict[Key, Key] = {}
         self._granting: set[Key] = set()
         self._carrier: Carrier | None = None
         context.statuses.stands = self._stands
@@ -181,11 +182,9 @@ class DispatchController:
             self._granting.discard(key)
         if outcome.outdated:
             return Result(after=0.0)
-        if gathered.job is not None:
-            if outcome.deferred is None:
-                self._deferred.pop(gathered.job, None)
-            else:
-                self._deferred[gathered.job] = key
+        # A status that could not be shown yet waits for the local job to be started; and it is in their job that users
+        # change where they want what has no cluster yet.
+        self._heed(key, gathered.job if outcome.deferred is not None or decision.rule is Rule.NOMINATE else None)
         waits = [seconds for seconds in (decision.requeue_after, outcome.deferred) if seconds is not None]
         return Result(after=min(waits)) if waits else None
 
@@ -264,7 +263,15 @@ class DispatchController:
         self._pacer.leave(key)
         self._delivered.pop(key, None)
         self._verdicts.pop(key, None)
-        self._deferred = {job: waiting for job, waiting in self._deferred.items() if waiting != key}
+        self._heed(key, None)
+
+    def _heed(self, key: Key, job: Key | None) -> None:
+        """Have the workload looked at with each change of that job, or of none."""
+        before = self._heeding.pop(key, None)
+        if before is not None and self._heeded.get(before) == key:
+            del self._heeded[before]
+        if job is not None:
+            self._heeding[key], self._heeded[job] = job, key
 
     async def _collect_garbage(self) -> None:
         """Look again at every assignment, in case an event of its workload was missed."""
@@ -287,8 +294,7 @@ class DispatchController:
             self._workloads.enqueue(change.key)
 
     def _on_job(self, change: Change) -> None:
-        # A status that could not be shown yet waits for exactly this: that the local job is started.
-        workload = self._deferred.get(change.key)
+        workload = self._heeded.get(change.key)
         if workload is not None:
             self._workloads.enqueue(workload)
 

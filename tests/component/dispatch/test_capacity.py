@@ -6,13 +6,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import anyio
 import orjson
 import pytest
 
 from manager.dispatch.controller import DispatchController
-from multikueue.api.resource import CLUSTER_QUEUES, JOBS, REMOTE_ASSIGNMENTS, WORKLOADS
+from multikueue.api.resource import CLUSTER_QUEUES, JOBS, MULTIKUEUE_CLUSTERS, REMOTE_ASSIGNMENTS, WORKLOADS
 from multikueue.devcluster.cluster import Cluster
 from multikueue.kube.client import KubeClient
 from tests.support.managers import (
@@ -116,3 +117,29 @@ async def test_what_each_cluster_scored_stands_in_the_assignment(hub: Cluster, c
         assert verdicts.startswith(f"{workers[0].name}: score ")
         assert f"; {workers[1].name}: score " in verdicts
         await wait_condition(client, "j", "Finished", namespace=name, reason="Succeeded")
+
+
+async def test_a_wish_that_changes_and_a_cluster_that_comes_to_match_one_are_heard_of(
+    hub: Cluster, client: KubeClient, name: str
+) -> None:
+    wishes = {
+        "pinned": {"multikueue.io/clusters": "nowhere"},
+        "choosy": {"multikueue.io/cluster-selector": "tier=gold"},
+    }
+    async with served(hub, client, name, "2", "2") as workers:
+        for job, annotations in wishes.items():
+            body = job_manifest(job, namespace=name, queue=name)
+            body["metadata"]["annotations"] = annotations
+            await client.create(JOBS, body, namespace=name)
+        for job in wishes:
+            await eventually(
+                partial(workload_of, client, job, namespace=name),
+                what=f"the check says why {job} waits",
+                until=lambda seen: "Waiting for a worker cluster" in check_of(seen, name).get("message", ""),
+            )
+        pin = {"metadata": {"annotations": {"multikueue.io/clusters": workers[0].name}}}
+        await client.patch(JOBS, "pinned", pin, namespace=name)
+        await client.patch(MULTIKUEUE_CLUSTERS, workers[1].name, {"metadata": {"labels": {"tier": "gold"}}})
+        for job in wishes:
+            await wait_condition(client, job, "Finished", namespace=name, reason="Succeeded")
+    assert (workers[0].ran, workers[1].ran) == (["pinned"], ["choosy"])
