@@ -23,7 +23,6 @@ from multikueue.api.resource import NAMESPACES
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.keys import Key
-from multikueue.federation.wire import word_of
 from multikueue.integrations.registry import INTEGRATIONS, Registry
 from multikueue.kube.client import KubeClient
 from multikueue.kube.controller import Controller, Result
@@ -90,7 +89,8 @@ class Agent:
             hub.attach(wake, opening=lambda: restore_assignments(hub, self.jobs, self.queues, origin=origin))
         else:
             self.mailbox = Mailbox(hub, cluster, clock=clock, random=random, changed=wake)
-            self.mailbox.retell = self._retell
+            self.mailbox.retell = lambda obj: self.outbox.retell(obj)
+            self.mailbox.is_behind = lambda row: self.outbox.is_ahead_of(row)
             continuity = Continuity(cluster, followed=self.mailbox.followed, broken=self.mailbox.doubt)
         self.capacity = Capacity(
             worker,
@@ -276,9 +276,6 @@ class Agent:
         self._resynced = request
         self.quotas.ask(spec.get("quotas") is True)
         return self.orphans.asked(spec.get("recovery"))
-
-    def _retell(self, name: str, obj: JsonObject) -> None:
-        self.outbox.retell(name, obj["metadata"]["uid"], said=word_of(obj))
 
     async def _report(self) -> JsonObject:
         system = self.namespaces.store.get(_CLUSTER_UID_FROM)

@@ -140,6 +140,11 @@ class HostedMailbox:
         """The manager that hosts it."""
         return self.manager_uid
 
+    async def stands(self, name: str, epoch: int) -> bool:
+        """Whether the assignment is of that epoch."""
+        found = self._assignments.get(name)
+        return found is not None and int(found["spec"]["epoch"]) == epoch
+
     async def patch(
         self,
         resource: Resource,

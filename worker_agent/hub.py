@@ -67,3 +67,6 @@ class MailboxView(Protocol):
 
     async def owner(self) -> str:
         """The uid of the manager whose mailbox it is. Raises what the API server answers."""
+
+    async def stands(self, name: str, epoch: int) -> bool:
+        """Whether the assignment is of that epoch now, whatever was followed so far. Raises what the server answers."""

@@ -22,7 +22,9 @@ from multikueue.core.clock import Clock
 from multikueue.core.keys import Key
 from multikueue.federation.digests import Digests, within
 from multikueue.kube.client import KubeClient
+from multikueue.kube.errors import NotFound
 from multikueue.kube.informer import Change, Informer
+from multikueue.kube.store import Row
 from worker_agent.continuity import Followed
 from worker_agent.reconnect import RECONNECT
 
@@ -57,8 +59,10 @@ class Mailbox:
         self._owner = ""
         self._doubted: frozenset[int] = frozenset()
         self._digests = Digests()
-        self.retell: Callable[[str, JsonObject], None] = lambda name, obj: None
-        """Called for each assignment of which it was in doubt what the hub knows, with what the hub has."""
+        self.retell: Callable[[JsonObject], None] = lambda obj: None
+        """Called with each assignment of which it was in doubt what the hub knows, as the hub has it."""
+        self.is_behind: Callable[[Row], bool] = lambda row: False
+        """Whether what was listed is older than what a write of this agent made of it: the hub was put back in time."""
         self.informer.listed = self._on_list
         self.informer.put_back = self.doubt
         self.informer.add_handler(self._on_assignment)
@@ -103,11 +107,19 @@ class Mailbox:
                 self._verified = listed
             return self._owner
 
+    async def stands(self, name: str, epoch: int) -> bool:
+        """Whether the assignment is of that epoch on the server. Raises what the API server answers."""
+        try:
+            found = await self._client.get_object(REMOTE_ASSIGNMENTS, name, namespace=self.namespace)
+        except NotFound:
+            return False
+        return int(found["spec"]["epoch"]) == epoch
+
     def _on_list(self) -> None:
-        for name in within(self.names(), self._doubted):
-            obj = self.get(name)
-            if obj is not None:
-                self.retell(name, obj)
+        doubted = frozenset(within(self.names(), self._doubted))
+        for row in self.informer.store.list():
+            if row.key.name in doubted or self.is_behind(row):
+                self.retell(row.object())
         self._doubted = frozenset()
 
     def _on_assignment(self, change: Change) -> None:

@@ -26,6 +26,7 @@ from multikueue.federation.wire import status_of, word_of
 from multikueue.kube.client import PatchKind
 from multikueue.kube.controller import Controller, Result
 from multikueue.kube.errors import Invalid, NotFound
+from multikueue.kube.store import Row
 from multikueue.kube.workqueue import WorkQueue
 from worker_agent.hub import HubClient
 
@@ -83,14 +84,25 @@ class Outbox:
         else:
             self._controller.queue.add_after(name, self._pause(letter))
 
-    def retell(self, name: str, uid: str, *, said: Word) -> None:
-        """The hub was asked, and this is what it has been told: say the newest word again where that is another."""
-        letter = self._letters.get(name)
-        if letter is None or letter.uid != uid:
+    def is_ahead_of(self, row: Row) -> bool:
+        """Whether the last word gave the assignment a later version than this one."""
+        letter = self._letters.get(row.key.name)
+        return letter is not None and letter.uid == row.uid and int(row.resource_version or 0) < letter.version
+
+    def retell(self, obj: JsonObject) -> None:
+        """The hub was asked, and this is what it has: say the newest word again where it was told another."""
+        metadata: JsonObject = obj["metadata"]
+        letter = self._letters.get(metadata["name"])
+        if letter is None or letter.uid != metadata["uid"]:
             return
-        letter.sent = said
-        if letter.word != said:
-            self._controller.enqueue(name)
+        if letter.word.epoch > int(obj["spec"]["epoch"]):
+            # The hub has forgotten that epoch, and may give its number to another dispatch.
+            del self._letters[metadata["name"]]
+            return
+        letter.sent = word_of(obj)
+        letter.version = min(letter.version, _version(metadata))
+        if letter.word != letter.sent:
+            self._controller.enqueue(metadata["name"])
 
     def _pause(self, letter: _Letter) -> float:
         """How long progress waits for more: a little, as its end may follow at once, and longer the more there was."""

@@ -180,8 +180,9 @@ def _blocked(assignment: AssignmentFacts, job: JobFacts, said: Word) -> Step | N
         message = "A job of that name is there that does not belong to this assignment"
         return Step(_say(said, PhaseEvent.REFUSED, reason=NAME_CONFLICT, message=message))
     if job.epoch > assignment.epoch:
+        # The hub was put back in time and has forgotten this copy: its assignment is gone, though another stands here.
         message = f"The job there is of epoch {job.epoch}, newer than {assignment.epoch}"
-        return Step(_say(said, PhaseEvent.REFUSED, reason=NEWER_COPY, message=message))
+        return Step(_say(said, PhaseEvent.REFUSED, reason=NEWER_COPY, message=message), remove(job))
     if job.epoch < assignment.epoch:
         word = _say(said, PhaseEvent.NO_ROOM, reason=REMOVING_OLD_COPY, message=f"of epoch {job.epoch}")
         return Step(word, remove(job))

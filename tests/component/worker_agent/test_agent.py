@@ -214,6 +214,22 @@ async def test_an_older_copy_is_gone_before_a_newer_one_is_made(cluster: Cluster
         await mailbox.says("a", "Running")
 
 
+async def test_a_copy_that_a_restored_hub_has_forgotten_makes_room_for_what_the_hub_wants(
+    cluster: Cluster, mailbox: Mailbox
+) -> None:
+    async with running_agent(cluster, mailbox.cluster):
+        await mailbox.assign("a", intent="Run", epoch=3)
+        await mailbox.says("a", "Running")
+    await mailbox.remove("a")
+    await mailbox.assign("a", epoch=2)
+    async with running_agent(cluster, mailbox.cluster):
+        await eventually(
+            lambda: job(mailbox, "a"),
+            what="the copy of the forgotten epoch is being removed",
+            until=lambda seen: seen is None or "deletionTimestamp" in seen["metadata"],
+        )
+
+
 async def test_an_emptied_mailbox_of_another_manager_does_not_kill_work(
     cluster: Cluster, client: KubeClient, mailbox: Mailbox
 ) -> None:

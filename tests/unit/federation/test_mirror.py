@@ -139,8 +139,8 @@ def said(found: Step) -> tuple[Phase, str, JobAction | None]:
         ),
         pytest.param(
             step(wish(Intent.RUN), job(epoch=3), said=Word()),
-            (Phase.REFUSED, NEWER_COPY, None),
-            id="an older wish does not touch a newer copy",
+            (Phase.REFUSED, NEWER_COPY, JobAction.DELETE),
+            id="a hub that has forgotten a newer copy starts nothing beside it",
         ),
         pytest.param(
             step(wish(Intent.EVICT), job(), said=RUNNING), (Phase.RUNNING, "", JobAction.SUSPEND), id="told to stop"

@@ -18,6 +18,7 @@ from multikueue.api.constants import CANNOT_STOP_ANNOTATION, MANAGER_UID_ANNOTAT
 from multikueue.api.remoteassignment import Phase
 from multikueue.core.clock import Clock, ManualClock, SystemClock
 from multikueue.federation.mirror import Word
+from multikueue.federation.wire import status_of
 from tests.support.stub_api import StubApi, json_answer, listing, status_answer, stub_api
 from worker_agent.continuity import Continuity
 from worker_agent.heartbeat import Heartbeat, Rhythm
@@ -149,6 +150,38 @@ async def test_a_status_that_cannot_land_is_given_up(code: int, reason: str) -> 
         it.put("a", "u1", RESERVED, said=SAID)
         await until(lambda: len(stub.seen) == 1, what="tried")
         await anyio.sleep(0.2)
+        assert len(stub.seen) == 1
+
+
+def stored(*, version: str, epoch: int = 1, word: Word = SAID) -> dict[str, Any]:
+    """The assignment `a` as the hub has it."""
+    metadata = {"name": "a", "namespace": "mk-w", "uid": "u1", "resourceVersion": version}
+    status = status_of(word, sequence=1, boot_id="b", now=SystemClock().now())
+    return {"metadata": metadata, "spec": {"epoch": epoch, "intent": "Run"}, "status": status}
+
+
+async def test_a_hub_that_was_put_back_hears_again_what_it_was_told_since() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("/remoteassignments"):
+            return listing(stored(version="100"), version="1000")
+        return json_answer(stored(version="130"))
+
+    async with outbox(answer) as (it, stub), stub.client() as client:
+        it.put("a", "u1", RESERVED, said=SAID)
+        await until(lambda: it.unsent == 0, what="sent")
+        mailbox = Mailbox(client, "w", clock=SystemClock(), random=Random(1), changed=lambda name: None)
+        mailbox.retell, mailbox.is_behind = it.retell, it.is_ahead_of
+        await mailbox.informer.relist()  # as when a version that was followed is too old there
+        await until(lambda: len(statuses(stub)) == 2, what="it is said again")
+        assert [status["phase"] for status in statuses(stub)] == ["Reserved", "Reserved"]
+
+
+async def test_a_word_about_an_epoch_that_the_hub_has_forgotten_is_forgotten() -> None:
+    async with outbox(fine) as (it, stub):
+        it.put("a", "u1", Word(epoch=2, phase=Phase.EVICTED), said=SAID)
+        await until(lambda: it.unsent == 0, what="sent")
+        it.retell(stored(version="1", epoch=1))
+        assert it.latest("a", "u1") is None
         assert len(stub.seen) == 1
 
 
