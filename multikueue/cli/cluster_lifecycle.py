@@ -15,10 +15,18 @@ import anyio
 import orjson
 
 from multikueue.api.meta import JsonObject
-from multikueue.api.resource import CLUSTER_REGISTRATIONS, MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, WORKLOADS
+from multikueue.api.remoteassignment import assignment_name, mailbox_namespace
+from multikueue.api.resource import (
+    CLUSTER_REGISTRATIONS,
+    MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
+    REMOTE_ASSIGNMENTS,
+    WORKLOADS,
+)
 from multikueue.cli.registering import withdraw
 from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput
+from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_time
 from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import NotFound
@@ -52,16 +60,28 @@ async def drain(hub: KubeClient, cluster: str, *, deadline: timedelta | None, cl
 
 
 async def workloads_on(hub: KubeClient, cluster: str) -> list[str]:
-    """The Workloads that were granted to the cluster and have not ended."""
+    """The Workloads that were granted to the cluster and have not ended, and those that are to stop there."""
     found = []
+    assigned = await _assigned(hub, cluster)
     page = await hub.list_all(WORKLOADS)
     for raw in page.items:
         workload = orjson.loads(raw)
         status: JsonObject = workload.get("status") or {}
         ended = any(c["type"] == "Finished" and c["status"] == "True" for c in status.get("conditions") or ())
-        if status.get("clusterName") == cluster and not ended:
-            found.append(f"{workload['metadata']['namespace']}/{workload['metadata']['name']}")
+        key = Key(workload["metadata"]["namespace"], workload["metadata"]["name"])
+        # Eviction clears the name of the cluster before the pods there have ended.
+        if (status.get("clusterName") == cluster and not ended) or assignment_name(key) in assigned:
+            found.append(str(key))
     return found
+
+
+async def _assigned(hub: KubeClient, cluster: str) -> frozenset[str]:
+    """The names in the mailbox of the cluster; none for one that the manager reaches itself, and serves until then."""
+    try:
+        page = await hub.list_all(REMOTE_ASSIGNMENTS, namespace=mailbox_namespace(cluster), metadata_only=True)
+    except NotFound:
+        return frozenset()
+    return frozenset(orjson.loads(raw)["metadata"]["name"] for raw in page.items)
 
 
 async def wait_until_empty(

@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 import orjson
 
-from multikueue.api.constants import AGENT_USER_PREFIX, CLUSTER_LABEL
+from multikueue.api.constants import AGENT_USER_PREFIX, CLUSTER_LABEL, TRANSPORT_ANNOTATION, Transport
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import (
@@ -91,6 +91,16 @@ async def register(hub: KubeClient, wanted: Wanted, *, clock: Clock) -> Registra
     pinned = str(((known or {}).get("status") or {}).get("clusterUID") or "")
     if wanted.cluster_uid and pinned and pinned != wanted.cluster_uid and not wanted.replace:
         raise BadInput(f"{cluster} is pinned to the cluster {pinned}; pass --replace to give its name to another one")
+    stands = await _get(hub, MULTIKUEUE_CLUSTERS, cluster)
+    if (
+        stands is not None
+        and (stands["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) != Transport.AGENT
+    ):
+        # An agent beside it would find no assignment for what runs there, and remove it.
+        raise BadInput(
+            f"the manager reaches {cluster} by a kubeconfig; take it away first with `mkctl cluster remove {cluster}`,"
+            " which moves its work, or give the agent another name"
+        )
     await _ensure(hub, NAMESPACES, _namespace(wanted.namespace))
     secret, multikueue_cluster = devcluster_enrolment.manifests(cluster)
     secret["metadata"]["namespace"] = wanted.namespace
@@ -105,7 +115,8 @@ async def register(hub: KubeClient, wanted: Wanted, *, clock: Clock) -> Registra
     bound = await hub.create(SECRETS, _bound_secret(wanted, token_id), namespace=wanted.namespace)
     token, expires = await _token(hub, wanted, bound_secret=bootstrap_secret(cluster, token_id), stored=bound)
     expires = min(expires, clock.now() + wanted.ttl)
-    accepted = wanted.accept or bool(((known or {}).get("spec") or {}).get("accepted"))
+    # Who takes over the name is another one than who was accepted.
+    accepted = wanted.accept or (bool(((known or {}).get("spec") or {}).get("accepted")) and not wanted.replace)
     spec: JsonObject = {
         "accepted": accepted,
         "bootstrap": {"id": token_id, "expirationTime": format_time(expires)},

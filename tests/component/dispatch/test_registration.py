@@ -6,6 +6,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -211,6 +212,33 @@ async def test_only_a_cluster_that_was_registered_has_an_agent_to_print(client: 
     assert (await registration_of(client, name))["metadata"]["name"] == name
 
 
+async def test_a_cluster_that_the_manager_reaches_itself_is_not_given_to_an_agent(
+    client: KubeClient, name: str
+) -> None:
+    source = {"kubeConfig": {"location": name, "locationType": "Secret"}}
+    body = {
+        "apiVersion": MULTIKUEUE_CLUSTERS.api_version,
+        "kind": MULTIKUEUE_CLUSTERS.kind,
+        "metadata": {"name": name},
+        "spec": {"clusterSource": source},
+    }
+    await client.create(MULTIKUEUE_CLUSTERS, body)
+    with pytest.raises(BadInput, match=f"mkctl cluster remove {name}"):
+        await registered(client, name)
+    assert await get(client, CLUSTER_REGISTRATIONS, name) is None
+    await client.delete(MULTIKUEUE_CLUSTERS, name)
+
+
+async def test_who_takes_over_a_name_is_accepted_anew(client: KubeClient, name: str) -> None:
+    await registered(client, name)
+    await client.patch(CLUSTER_REGISTRATIONS, name, {"status": {"clusterUID": "former"}}, subresource="status")
+    wanted = Wanted(cluster=name, namespace="kueue-system", ttl=timedelta(hours=1), accept=False)
+    assert (await register(client, wanted, clock=CLOCK)).accepted, "it is the same cluster, by its uid"
+    assert not (await register(client, replace(wanted, replace=True), clock=CLOCK)).accepted
+    found = await registration_of(client, name)
+    assert (found["spec"]["accepted"], "clusterUID" in found["status"]) == (False, False)
+
+
 @pytest.mark.parametrize("ttl", [timedelta(seconds=10), timedelta(hours=25)], ids=["too short", "too long"])
 def test_a_token_is_good_for_ten_minutes_to_a_day(ttl: timedelta) -> None:
     with pytest.raises(BadInput, match="--ttl"):
@@ -226,6 +254,7 @@ async def test_a_drain_moves_what_runs_at_the_deadline_and_what_waits_at_once(sc
         await scene.w2.assigned(waiting)
         assert await scene.w1.assignment(waiting) is None
         await scene.w1.assigned(key, intent="Evict")
+        assert await cluster_lifecycle.workloads_on(scene.client, scene.w1.name) == [str(key)], "it stops there yet"
         await scene.w1.say(key, "Evicted", jobStatus={"active": 0}, jobUID="r")
         await scene.w2.assigned(key, epoch=2)
         left = await cluster_lifecycle.wait_until_empty(scene.client, scene.w1.name, timeout=timedelta(seconds=10))
