@@ -226,7 +226,7 @@ class Executor:
         self.report_grant(plan, gathered)
         queue, metrics = _queue(gathered), self._context.metrics
         for action in plan.actions:
-            if isinstance(action, Assign):
+            if isinstance(action, Assign) and not _has_copy(gathered, action.cluster):
                 metrics.dispatched.labels(queue, action.cluster, metrics.role).inc()
 
     def report_grant(self, plan: Plan, gathered: Gathered) -> None:
@@ -245,6 +245,12 @@ class Executor:
 def _queue(gathered: Gathered) -> str:
     admission = ((gathered.workload or {}).get("status") or {}).get("admission") or {}
     return str(admission.get("clusterQueue", ""))
+
+
+def _has_copy(gathered: Gathered, cluster: str) -> bool:
+    """Whether the cluster has been sent this very dispatch before, and is told of a change to it."""
+    workload, seen = gathered.facts.workload, gathered.facts.observations.get(cluster)
+    return workload is not None and seen is not None and seen.epoch == workload.epoch
 
 
 def _clones(gathered: Gathered, cluster: str) -> bool:
