@@ -139,9 +139,7 @@ class Reconciler:
             self._outbox.put(name, obj["metadata"]["uid"], word, said=word_of(obj))
             return None
         job = wish.jobs.get(wish.job) if wish.jobs is not None else None
-        # What is taken over has been admitted here once; to ask for it again would be to make a second clone.
-        adopting = job is not None and self._facts(wish, job).adoptable
-        standing = None if adopting else await self._ask(wish, said, has_job=job is not None)
+        standing = None if self._is_settled(wish, job) else await self._ask(wish, said, has_job=job is not None)
         taken = self._step(wish, job, said, standing)
         if taken.action is JobAction.CREATE and wish.jobs is not None:
             await self._create(wish, queued=standing is not None)
@@ -187,6 +185,15 @@ class Reconciler:
             clone=CloneWish.of(obj),
             adopts=_adopts(spec.get("adopts")),
         )
+
+    def _is_settled(self, wish: _Wish, job: JsonObject | None) -> bool:
+        """Whether the queues here are not to be asked, since the clone that is there is that of a job that runs.
+
+        What is taken over has been admitted here once; to ask for it again would be to make a second clone. And a wish
+        that is older than the job, as of a hub that was put back in time, must not put its clone in place of its clone.
+        """
+        facts = None if job is None else self._facts(wish, job)
+        return facts is not None and (facts.adoptable or (facts.ours and facts.epoch > wish.facts.epoch))
 
     async def _ask(self, wish: _Wish, said: Word, *, has_job: bool) -> Standing | None:
         """Where it stands in the queues of this cluster; None where the ledger admits."""

@@ -20,12 +20,12 @@ from tests.support.managers import Object, eventually, get, job_manifest, make_q
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("resync")]
 
 
-def marks(*, assignment: str, manager: str) -> Object:
+def marks(*, assignment: str, manager: str, epoch: int = 1) -> Object:
     """Of whom a copy is."""
     annotations = {
         ASSIGNMENT_ANNOTATION: assignment,
         CLUSTER_LABEL: "w",
-        EPOCH_ANNOTATION: "1",
+        EPOCH_ANNOTATION: str(epoch),
         MANAGER_UID_ANNOTATION: manager,
     }
     return {"labels": {ORIGIN_LABEL: "multikueue"}, "annotations": annotations}
@@ -77,8 +77,8 @@ async def says(made: Scene, phase: str) -> None:
     await eventually(probe, what=f"the agent says {phase}", until=lambda seen: seen == phase)
 
 
-async def make_clone(made: Scene, name: str, *, assignment: str, manager: str) -> None:
-    metadata = {"name": name, "namespace": TEAM, **marks(assignment=assignment, manager=manager)}
+async def make_clone(made: Scene, name: str, *, assignment: str, manager: str, epoch: int = 1) -> None:
+    metadata = {"name": name, "namespace": TEAM, **marks(assignment=assignment, manager=manager, epoch=epoch)}
     body = {
         "apiVersion": WORKLOADS.api_version,
         "kind": WORKLOADS.kind,
@@ -121,3 +121,22 @@ async def test_work_is_stopped_beside_a_clone_that_is_of_somebody_else() -> None
         theirs = await get(made.client, WORKLOADS, "wl", namespace=TEAM)
         assert theirs is not None
         assert theirs["spec"]["active"]
+
+
+async def test_a_wish_that_is_older_than_what_runs_leaves_its_clone_alone() -> None:
+    async with scene() as made:
+        await asked(made)
+        job = job_manifest("j", namespace=TEAM, queue="batch")
+        job["metadata"] |= marks(assignment="a", manager="m", epoch=2)
+        job["spec"]["suspend"] = False
+        await made.client.create(JOBS, job, namespace=TEAM)
+        await says(made, "Refused")
+        await make_clone(made, "wl", assignment="a", manager="m", epoch=2)
+        await make_queue(made.client, "batch", namespace=TEAM)
+        await eventually(made.local_queues, what="the agent has seen the queue")
+        made.mailbox.put(wish(priority=1))
+        await made.reported()
+        found = await get(made.client, WORKLOADS, "wl", namespace=TEAM)
+        assert found is not None
+        assert found["metadata"]["annotations"][EPOCH_ANNOTATION] == "2", "another one would stop what runs"
+        assert (made.mailbox.get("a") or {})["status"]["reason"] == "NewerCopy"
