@@ -97,6 +97,7 @@ class Clusters:
         known = self._facts.get(name)
         return ClusterFacts(
             name=name,
+            exists=known is not None,
             lost_since=since,
             silent_since=self._silent_since(name, now, otherwise=since),
             cannot_stop=known is not None and known.cannot_stop,

@@ -245,7 +245,14 @@ class _Clusters:
         known = self._known.get(name)
         if known is not None and known.lost_since is not None:
             return known
-        return ClusterFacts(name=name, lost_since=self._now, reason="NotInConfig", message=why, takes_new_work=False)
+        return ClusterFacts(
+            name=name,
+            exists=known is not None,
+            lost_since=self._now,
+            reason="NotInConfig",
+            message=why,
+            takes_new_work=False,
+        )
 
     def fences(self, name: str) -> bool:
         return name not in self.hosted

@@ -173,6 +173,8 @@ class ClusterFacts:
     """
 
     name: str
+    exists: bool = True
+    """Whether there is a MultiKueueCluster of that name."""
     lost_since: datetime | None = None
     silent_since: datetime | None = None
     cannot_stop: bool = False

@@ -165,7 +165,8 @@ def _chosen(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan | None
     losers = tuple(Remove(cluster) for cluster in facts.observations if cluster != name)
     observation = facts.observations.get(name)
     if observation is None and facts.delivered:
-        return _retry(Rule.NO_LONGER_THERE, messages.NO_LONGER_THERE, actions=losers)
+        went = _went_with_its_cluster(facts, workload, losers, now)
+        return went or _retry(Rule.NO_LONGER_THERE, messages.NO_LONGER_THERE, actions=losers)
     if observation is None or observation.epoch < workload.epoch:
         return _lost(facts, workload, losers, now) or _deliver(workload, losers)
     if observation.says(Phase.REFUSED) and observation.intent is Intent.RUN:
@@ -247,6 +248,21 @@ def _lost(facts: Facts, workload: WorkloadFacts, losers: tuple[Remove, ...], now
         avoid=(workload.cluster_name, facts.settings.avoid_lost_for),
         detail=f"{messages.LOST}: {detail}",
     )
+
+
+def _went_with_its_cluster(
+    facts: Facts, workload: WorkloadFacts, losers: tuple[Remove, ...], now: datetime
+) -> Plan | None:
+    """6a. The cluster was removed, and its mailbox with it: whoever runs the work there has not heard of that.
+
+    It is waited for as for a lost one. Who removes a cluster for good gives up what was to stay there, too.
+    """
+    cluster = facts.cluster(workload.cluster_name)
+    if cluster is None or cluster.exists:
+        return None
+    if workload.partition_policy is PartitionPolicy.KEEP:
+        workload = replace(workload, partition_policy=PartitionPolicy.FAILOVER)
+    return _lost(facts, workload, losers, now)
 
 
 def _cannot_be_fenced(workload: WorkloadFacts, cluster: ClusterFacts) -> bool:

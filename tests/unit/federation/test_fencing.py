@@ -141,6 +141,21 @@ class TestDelivery:
         assert found.check is not None
         assert found.check.state is CheckState.RETRY
 
+    @pytest.mark.parametrize("policy", list(PartitionPolicy))
+    def test_one_that_went_with_its_cluster_is_waited_for_like_a_lost_one(self, policy: PartitionPolicy) -> None:
+        of = running("w1", partition_policy=policy)
+        gone = cluster("w1", lost_minutes=1, exists=False)
+        found = plan(facts(of, clusters=(cluster("w2"),), others={"w1": gone}), NOW)
+        assert (found.rule, found.check) == (Rule.LOST, None), "whoever runs it has not heard of that"
+        assert found.requeue_after == 14 * 60
+        later = plan(facts(of, clusters=(cluster("w2"),), others={"w1": gone}), NOW + timedelta(minutes=14))
+        assert later.check is not None
+        assert later.check.state is CheckState.RETRY
+
+    def test_one_that_is_taken_away_by_hand_from_a_lost_cluster_goes_elsewhere_at_once(self) -> None:
+        found = plan(facts(running("w1"), clusters=(cluster("w1", lost_minutes=1), cluster("w2"))), NOW)
+        assert found.rule is Rule.NO_LONGER_THERE
+
     def test_to_a_cluster_that_was_lost_meanwhile_nothing_is_told(self) -> None:
         clusters = (cluster("w1", lost_minutes=1), cluster("w2"))
         found = plan(facts(running("w1"), clusters=clusters, delivered=False), NOW)
