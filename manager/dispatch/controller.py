@@ -290,6 +290,8 @@ class DispatchController:
                     self._workloads.enqueue(key)
 
     def _on_workload(self, change: Change) -> None:
+        if change.new is None:
+            self._gatherer.wanted.forget(change.row.uid)
         if self._checks.names:
             self._workloads.enqueue(change.key)
 

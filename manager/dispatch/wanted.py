@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container
+from typing import Final
 
 import orjson
 
@@ -19,6 +20,8 @@ from multikueue.federation.demands import demands
 from multikueue.federation.ledger import Demand
 from multikueue.integrations.admission_infos import pod_set_infos
 from multikueue.integrations.protocol import InjectionConflict, PodSetInfo
+
+_SPARE: Final = 64  # demands that nobody wants any more are looked for when there are that many of them, or more
 
 
 class Wanted:
@@ -45,9 +48,21 @@ class Wanted:
         self._known[uid] = (generation, admitted, wanted)
         return wanted
 
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def forget(self, uid: str) -> None:
+        """The workload is gone."""
+        self._known.pop(uid, None)
+        if len(self._shared) > 2 * len(self._known) + _SPARE:
+            self._forget_shared()
+
     def keep(self, uids: Container[str]) -> None:
         """Forget all workloads but these."""
         self._known = {uid: known for uid, known in self._known.items() if uid in uids}
+        self._forget_shared()
+
+    def _forget_shared(self) -> None:
         in_use = {id(wanted) for _, _, wanted in self._known.values()}
         self._shared = {text: wanted for text, wanted in self._shared.items() if id(wanted) in in_use}
 

@@ -53,3 +53,16 @@ def test_what_is_not_wanted_any_more_is_forgotten_and_what_is_stays_shared() -> 
 
 def test_without_quota_nothing_is_wanted() -> None:
     assert wanted().by({**workload("a"), "status": {}}) == ()
+
+
+def test_of_workloads_that_come_and_go_nothing_is_kept() -> None:
+    known = wanted()
+    for number in range(1000):
+        known.by(workload(f"w{number}", cpu=str(number + 1)))
+        known.forget(f"w{number}")
+    assert len(known) == 0
+    stays = known.by(workload("a"))
+    for number in range(1000):
+        known.by(workload(f"w{number}", cpu=str(number + 5)))
+        known.forget(f"w{number}")
+    assert known.by(workload("b")) is stays
