@@ -171,12 +171,24 @@ async def withdraw(hub: KubeClient, cluster: str, *, namespace: str) -> None:
         (CLUSTER_REGISTRATIONS, cluster, None),
         (MULTIKUEUE_CLUSTERS, cluster, None),
         (SECRETS, f"{cluster}-kubeconfig", namespace),
-        (NAMESPACES, mailbox_namespace(cluster), None),
     ):
         try:
             await hub.delete(resource, name, namespace=where)
         except NotFound:
             continue
+    await _delete_mailbox(hub, cluster)
+
+
+async def _delete_mailbox(hub: KubeClient, cluster: str) -> None:
+    """A cluster with a kubeconfig has none; a namespace of that name is somebody else's then."""
+    found = await _get(hub, NAMESPACES, mailbox_namespace(cluster))
+    metadata: JsonObject = (found or {}).get("metadata") or {}
+    if (metadata.get("annotations") or {}).get(CLUSTER_LABEL) != cluster:
+        return
+    try:
+        await hub.delete(NAMESPACES, metadata["name"], uid=metadata["uid"])
+    except NotFound:
+        return
 
 
 async def _token(hub: KubeClient, wanted: Wanted, *, bound_secret: str, stored: bytes) -> tuple[str, datetime]:

@@ -212,6 +212,16 @@ async def test_only_a_cluster_that_was_registered_has_an_agent_to_print(client: 
     assert (await registration_of(client, name))["metadata"]["name"] == name
 
 
+async def test_a_namespace_that_is_nobodys_mailbox_stays_when_a_cluster_of_such_a_name_is_removed(
+    client: KubeClient, name: str
+) -> None:
+    await make_namespace(client, f"mk-{name}")
+    await cluster_lifecycle.remove(client, name, namespace="kueue-system")
+    found = await get(client, NAMESPACES, f"mk-{name}")
+    assert found is not None
+    assert "deletionTimestamp" not in found["metadata"]
+
+
 async def test_a_cluster_that_the_manager_reaches_itself_is_not_given_to_an_agent(
     client: KubeClient, name: str
 ) -> None:
