@@ -22,11 +22,12 @@ A theme adds what chance would seldom bring together:
 | fencing | workers away for longer than lease and grace while fenced jobs run |
 | return | work is stopped while all workers are away, and sent out anew as they come back |
 | rebuilt | the hub is lost with its mailboxes while jobs run; another one is filled by `mkctl cluster recover` |
+| restored | the hub is put back to an older backup by docs/operations/restore.md; versions go back or leap ahead |
 | joining | clusters join by token, request and approval while jobs come, one of them twice; they renew all the time |
 | late words | what agents say comes twice, up to 15 s later, while work is stopped and sent again every few seconds |
 
-Not drawn: a worker with a Kueue of its own, and a hub that is restored from an older backup, which runs again what was
-sent since then. A worker is without its agent, or its agent without it, for a minute at most in all, and for half of it
-while the hub hears nothing from there: longer than that `fenced` takes a deadline on the node (docs/adr/0011). Where
-clusters join, an agent may be nobody for longer, and nothing is fenced.
+Not drawn: a worker with a Kueue of its own. A worker is without its agent, or its agent without it, for a minute at
+most in all, and for half of it while the hub hears nothing from there: longer than that `fenced` takes a deadline on
+the node (docs/adr/0011). Where clusters join, an agent may be nobody for longer, and nothing is fenced; nor is it where
+the manager is the agent and the hub is restored.
 """

@@ -31,6 +31,17 @@ class GarbageCollector:
             uid: str = event.old.parse()["metadata"]["uid"]
             asyncio.get_running_loop().call_later(self._random.uniform(0.05, 1.0), self._collect, uid)
 
+    def look_again(self) -> None:
+        """Find the Workloads whose Jobs were gone before anybody could hear of it."""
+        world = self._server.api.world
+        there = {found["metadata"]["uid"] for found in world.objects(JOBS)}
+        for found in world.objects(_WORKLOADS):
+            for reference in found["metadata"].get("ownerReferences") or ():
+                if reference["uid"] not in there:
+                    asyncio.get_running_loop().call_later(
+                        self._random.uniform(0.05, 1.0), self._collect, reference["uid"]
+                    )
+
     def _collect(self, owner: str) -> None:
         if not self._server.up:
             asyncio.get_running_loop().call_later(1.0, self._collect, owner)

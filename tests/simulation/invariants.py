@@ -8,6 +8,7 @@ API servers store and at the pods that truly run, never at what a process believ
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -46,7 +47,11 @@ class Watcher:
     problem: str = ""
     rebuilt: bool = False
     """Whether the hub is another one by now: what runs for the first counts beside what the second starts."""
+    anew: set[str] = field(default_factory=set)
+    """The jobs that their users have deleted and made anew: two of a name are two."""
     records: dict[str, Record] = field(default_factory=dict)
+    forgotten: dict[str, Record] = field(default_factory=dict)
+    """What a hub that was put back in time knew before, and an agent may still act upon."""
     of_job: dict[str, str] = field(default_factory=dict)
     """The uid of the workload of a job, by the job's uid."""
     begun: dict[str, int] = field(default_factory=dict)
@@ -57,6 +62,15 @@ class Watcher:
     def tell(self, line: str) -> None:
         """One line of the story."""
         self.story.append(f"{self.now():9.3f}  {line}")
+
+    def remember(self) -> dict[str, Record]:
+        """What is known now of all that is on the hub, for when it is put back to this moment."""
+        return deepcopy(self.records)
+
+    def put_back(self, known: dict[str, Record]) -> None:
+        """The hub knows no more than it did then: what it granted since, it may grant to another."""
+        self.rebuilt = True
+        self.forgotten, self.records = self.records, deepcopy(known)
 
     def on_hub_write(self, collection: str, event: Event) -> None:
         """Follow the management cluster."""
@@ -81,7 +95,8 @@ class Watcher:
             epoch = int(job["metadata"]["annotations"][EPOCH_ANNOTATION])
             self.tell(f"{cluster}: job {name} is made, epoch {epoch}")
             uids = self.of_name.get(job["metadata"]["annotations"][PREBUILT_WORKLOAD_LABEL], [])
-            grants = [record for record in map(self._record, uids) if record.granted.get(epoch) == cluster]
+            known = [found for uid in uids for found in (self.forgotten.get(uid), self._record(uid)) if found]
+            grants = [record for record in known if record.granted.get(epoch) == cluster]
             if not grants:
                 self.violated(f"{cluster}: job {name} was made in epoch {epoch} without a grant")
             for record in grants[-1:]:
@@ -101,7 +116,8 @@ class Watcher:
             there
             for there, pods in self.pods.items()
             for other in pods.copies.values()
-            if other.live and (other.workload == copy.workload or (self.rebuilt and other.key == copy.key))
+            if other.live
+            and (other.workload == copy.workload or (self.rebuilt and name not in self.anew and other.key == copy.key))
         ]
         if len(live) > 1:
             self.violated(f"fenced {name} runs on {' and '.join(sorted(live))} at once")
@@ -181,14 +197,22 @@ class Watcher:
         ):
             name = event.key.rpartition("/")[2]
             self.tell(f"hub: job {name} is complete")
-            record = self._record(self.of_job[event.value()["metadata"]["uid"]])
-            epoch = max(record.granted, default=0)
-            pods = self.pods.get(record.granted.get(epoch, ""))
-            ends = [copy for copy in pods.copies.values() if copy.key == event.key] if pods is not None else []
-            if not any(copy.state == "ended" and copy.epoch == epoch for copy in ends):
+            uid = self.of_job[event.value()["metadata"]["uid"]]
+            granted = self._record(uid).granted
+            epoch = max(granted, default=0)
+            # A copy that the hub has forgotten, and that ran to its end, has done what was wanted.
+            valid = {(granted.get(epoch, ""), epoch)}
+            if uid in self.forgotten:
+                valid |= {(cluster, number) for number, cluster in self.forgotten[uid].granted.items()}
+            if not any(self._ended(cluster, number, event.key) for cluster, number in valid):
                 self.violated(
                     f"job {name} is complete on the hub, and its copy of epoch {epoch} did not run to its end"
                 )
+
+    def _ended(self, cluster: str, epoch: int, key: str) -> bool:
+        """Whether the copy there, of that epoch, ran to its end."""
+        copies = self.pods[cluster].copies.values() if cluster in self.pods else ()
+        return any(copy.state == "ended" and (copy.key, copy.epoch) == (key, epoch) for copy in copies)
 
     def _record(self, uid: str) -> Record:
         return self.records.setdefault(uid, Record())

@@ -56,7 +56,7 @@ class Server:
         self.lost = True
 
     def replace(self, api: ApiServer) -> None:
-        """Be another server, which does not answer yet."""
+        """Be another server, or the same with other contents, which does not answer yet."""
         self.api, self.lost = api, False
 
     def restart(self) -> None:

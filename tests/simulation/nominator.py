@@ -34,9 +34,18 @@ class Nominator:
 
     def on_write(self, collection: str, event: Event) -> None:
         """Note that a Workload may be waiting."""
-        if collection == _WORKLOADS and event.entry is not None and event.key not in self._busy:
-            self._busy.add(event.key)
-            asyncio.get_running_loop().call_later(self._random.uniform(0.05, 2.0), self._nominate, event.key)
+        if collection == _WORKLOADS and event.entry is not None:
+            self._note(event.key)
+
+    def look_again(self) -> None:
+        """Note all that is there, of which nobody may have told."""
+        for entry in self._server.api.world.store.collection(_WORKLOADS).entries():
+            self._note(entry.key)
+
+    def _note(self, key: str) -> None:
+        if key not in self._busy:
+            self._busy.add(key)
+            asyncio.get_running_loop().call_later(self._random.uniform(0.05, 2.0), self._nominate, key)
 
     def _nominate(self, key: str) -> None:
         """Nominate some, and look again later, as long as it waits."""

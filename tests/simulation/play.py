@@ -11,6 +11,7 @@ import asyncio
 import sys
 import traceback
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -18,11 +19,11 @@ from typing import Any, Final
 
 from multikueue.api.constants import ORIGIN_LABEL, PRIORITY_CLASS_LABEL
 from multikueue.devcluster.apiserver.server import ApiServer
-from tests.simulation import federation, letting_in, rebuilding, shortcuts
-from tests.simulation.federation import ADMIN, GROUP, NAMESPACE, USER_JOBS, Process, call, create, job
+from tests.simulation import federation, letting_in, losing, shortcuts
+from tests.simulation.federation import GROUP, NAMESPACE, USER_JOBS, Process, call, create, job
 from tests.simulation.garbage import GarbageCollector
 from tests.simulation.invariants import Watcher
-from tests.simulation.network import Link, Server, SimClient
+from tests.simulation.network import Link, Server
 from tests.simulation.nominator import DISPATCHER, Nominator
 from tests.simulation.pods import JOBS, Pods
 from tests.simulation.scenario import Mishap, Scenario, Trouble, Work
@@ -70,12 +71,13 @@ class Play:
         seconds = {work.name: work.seconds for work in scenario.jobs}
         self._dispatcher = dispatcher
         self._let_in: set[str] = set()
-        self._spare = apis[federation.SPARE]
+        self._losing = losing.Losing(self, spare=apis[federation.SPARE])
+        self._look_again: list[Callable[[], None]] = []
         for name, server in self.servers.items():
-            self._settle(server)
+            self.settle(server)
             world = server.api.world
             if name == "hub":
-                self._follow_hub(server)
+                self.follow_hub(server)
             else:
                 world.store.listen(partial(self.watcher.on_worker_write, name))
                 self.watcher.pods[name] = Pods(
@@ -85,25 +87,35 @@ class Play:
         self.processes = {name: self._process(name, dispatcher) for name in ("manager", "manager-2")}
         self.processes |= {name: self._agent(name) for name in scenario.workers if name not in scenario.pushed}
         self._registrar = letting_in.Registrar(
-            Link(self.servers["hub"], Random(self.random.getrandbits(64)), loop), self._clock("hub"), self.random
+            Link(self.servers["hub"], Random(self.random.getrandbits(64)), loop), self.clock("hub"), self.random
         )
         if scenario.joining:
             letting_in.prepare(self.random)
 
-    def _settle(self, server: Server) -> None:
+    def settle(self, server: Server) -> None:
         """Have it live on this machine, in this seed."""
         server.api.world.rng = Random(self.random.getrandbits(64))
-        server.api.world.clock = self._clock(server.name)
+        server.api.world.clock = self.clock(server.name)
 
-    def _follow_hub(self, hub: Server) -> None:
+    def follow_hub(self, hub: Server) -> None:
+        """Make the clusters of this seed there, and have it followed by all who follow a hub."""
         federation.create_clusters(hub.api, self.scenario.workers, pushed=self.scenario.pushed)
         listen = hub.api.world.store.listen
         listen(self.watcher.on_hub_write)
-        listen(GarbageCollector(hub, self.random).on_write)
+        garbage = GarbageCollector(hub, self.random)
+        listen(garbage.on_write)
+        self._look_again = [garbage.look_again]
         if self.scenario.joining:
             listen(letting_in.Signer(hub, self.random, violated=self.watcher.violated).on_write)
         if self._dispatcher == DISPATCHER:
-            listen(Nominator(hub, self.random, clusters=self.scenario.workers).on_write)
+            nominator = Nominator(hub, self.random, clusters=self.scenario.workers)
+            listen(nominator.on_write)
+            self._look_again.append(nominator.look_again)
+
+    def look_again(self) -> None:
+        """The hub is not what those who follow it were told last."""
+        for look in self._look_again:
+            look()
 
     async def run(self) -> None:
         """Play to the end; what went wrong is in the watcher."""
@@ -180,7 +192,8 @@ class Play:
 
     # Making
 
-    def _clock(self, name: str) -> SimClock:
+    def clock(self, name: str) -> SimClock:
+        """That of the machine of a process or a server."""
         machine = self.scenario.machines.get(name)
         return SimClock(self.loop, offset=machine.offset, drift=machine.drift) if machine else SimClock(self.loop)
 
@@ -194,28 +207,29 @@ class Play:
             worker: self._link(name, worker) for worker in self.scenario.workers if worker in self.scenario.pushed
         }
         hub = self._link(name, "hub")
-        return federation.manager(name, hub, self._clock(name), own, dispatcher=dispatcher, pushes=pushes)
+        return federation.manager(name, hub, self.clock(name), own, dispatcher=dispatcher, pushes=pushes)
 
     def _agent(self, name: str) -> Process:
         own = Random(self.random.getrandbits(64))
         hub, worker = self._link(name, "hub"), self._link(name, name)
         if name not in self.scenario.joining:
-            return federation.agent(name, hub, worker, self._clock(name), own)
+            return federation.agent(name, hub, worker, self.clock(name), own)
 
         def certified() -> None:
             self._let_in.add(name)
             self.watcher.tell(f"{name}: has a certificate")
 
-        return letting_in.agent(name, hub, worker, self._clock(name), own, certified=certified)
+        return letting_in.agent(name, hub, worker, self.clock(name), own, certified=certified)
 
     # Doing
 
     async def _create(self, name: str) -> None:
         work = next(work for work in self.scenario.jobs if work.name == name)
         await asyncio.sleep(work.at)
-        await self._submit(work)
+        await self.submit(work)
 
-    async def _submit(self, work: Work) -> None:
+    async def submit(self, work: Work) -> None:
+        """As its user does, who waits for a hub that is away."""
         labels = {"kueue.x-k8s.io/queue-name": "queue"}
         if work.priority:
             labels[PRIORITY_CLASS_LABEL] = work.priority
@@ -223,12 +237,13 @@ class Play:
         made = job(work.name, cpu=work.cpu, labels=labels, annotations=policy)
         # Without the webhooks of a manager, what they would default.
         made["spec"] |= {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue"}
-        await self._hub_is_up()
+        await self.hub_is_up()
         what = f"{work.seconds:.1f} s, {work.cpu} cpu, {work.policy}, priority {work.priority or 'none'}"
         self.watcher.tell(f"user creates {work.name}: {what}")
         create(self.servers["hub"].api, USER_JOBS, made)
 
-    async def _hub_is_up(self) -> None:
+    async def hub_is_up(self) -> None:
+        """Wait for it."""
         while not self.servers["hub"].up:
             await asyncio.sleep(0.5)
 
@@ -275,7 +290,11 @@ class Play:
                 self._let_in.discard(whom[0])
                 self.processes[whom[0]].start()
             case Trouble.REBUILD_HUB:
-                await self._rebuild(mishap)
+                await self._losing.rebuild(mishap.seconds)
+            case Trouble.BACK_UP_HUB:
+                self._losing.back_up()
+            case Trouble.RESTORE_HUB:
+                await self._losing.restore(mishap.seconds)
             case Trouble.WATCH_CUT:
                 self.servers[whom[0]].api.cut_watches()
             case Trouble.HOLD_QUEUE | Trouble.LEAVE_CONFIG | Trouble.REMOVE_CLUSTER | Trouble.DRAIN:
@@ -283,41 +302,6 @@ class Play:
             case _:
                 await self._meddle(mishap)
         self.watcher.tell(f"over: {what} {' – '.join(whom)}".rstrip())
-
-    async def _rebuild(self, mishap: Mishap) -> None:
-        """The hub is gone with its managers and all it knew; another one comes and is filled again."""
-        hub = self.servers["hub"]
-        hub.lose()
-        known = [found["metadata"]["name"] for found in hub.api.world.objects(JOBS, namespace=NAMESPACE)]
-        await asyncio.sleep(mishap.seconds)
-        for name in ("manager", "manager-2"):
-            await self.processes[name].kill()
-        hub.replace(self._spare)
-        self.watcher.rebuilt = True
-        self._settle(hub)
-        self._follow_hub(hub)
-        rebuilding.hold(hub.api, held=True)
-        hub.restart()
-        self.processes["manager"].start()
-        works = [work for work in self.scenario.jobs if work.name in known]
-        early = [work for work in works if self.random.random() < 0.5]
-        for work in early:
-            await self._submit_again(work)
-        link = Link(hub, Random(self.random.getrandbits(64)), self.loop)
-        async with SimClient(link, ADMIN, clock=self._clock("hub"), random=self.random) as client:
-            administrator = rebuilding.Administrator(client, self.scenario.workers, tell=self.watcher.tell)
-            await administrator.adopt()
-            await self._hub_is_up()
-            rebuilding.hold(hub.api, held=False)
-            for work in works:
-                await self._submit_again(work)
-            await administrator.clear()
-
-    async def _submit_again(self, work: Work) -> None:
-        """Unless it is there again."""
-        await self._hub_is_up()
-        if call(self.servers["hub"].api, "GET", f"{USER_JOBS}/{work.name}")["kind"] != "Job":
-            await self._submit(work)
 
     def _between(self, whom: tuple[str, ...]) -> list[Link]:
         """The link; to a worker that managers reach themselves, those of both."""
@@ -327,7 +311,7 @@ class Play:
 
     async def _administrate(self, mishap: Mishap) -> None:
         """What the administrators of the hub do, and undo later."""
-        await self._hub_is_up()
+        await self.hub_is_up()
         hub, whom, pause = self.servers["hub"].api, mishap.whom, partial(asyncio.sleep, mishap.seconds)
         match mishap.what:
             case Trouble.HOLD_QUEUE:
@@ -338,10 +322,10 @@ class Play:
             case Trouble.LEAVE_CONFIG:
                 path = f"{GROUP}/multikueueconfigs/all"
                 self._out_of_config.append(whom[0])
-                call(hub, "PATCH", path, {"spec": {"clusters": self._configured()}})
+                call(hub, "PATCH", path, {"spec": {"clusters": self.configured()}})
                 await pause()
                 self._out_of_config.remove(whom[0])
-                call(hub, "PATCH", path, {"spec": {"clusters": self._configured()}})
+                call(hub, "PATCH", path, {"spec": {"clusters": self.configured()}})
             case Trouble.REMOVE_CLUSTER:
                 if self._removed.setdefault(whom[0], self.loop.time()) != self.loop.time():
                     return
@@ -357,14 +341,14 @@ class Play:
                 await pause()
                 call(hub, "PATCH", f"{path}/{whom[0]}", {"spec": {"cordoned": False, "drain": False}})
 
-    def _configured(self) -> list[str]:
-        """Never none at all, which the API does not take."""
+    def configured(self) -> list[str]:
+        """The clusters that are to be in the config: never none at all, which the API does not take."""
         stay = [name for name in self.scenario.workers if name not in self._out_of_config]
         return stay or list(self.scenario.workers)
 
     async def _meddle(self, mishap: Mishap) -> None:
         """What users do."""
-        await self._hub_is_up()
+        await self.hub_is_up()
         hub, name, pause = self.servers["hub"].api, mishap.whom[-1], partial(asyncio.sleep, mishap.seconds)
         match mishap.what:
             case Trouble.DELETE_JOB:
@@ -373,11 +357,12 @@ class Play:
             case Trouble.RECREATE_JOB:
                 if call(hub, "GET", f"{USER_JOBS}/{name}")["kind"] != "Job":
                     return
+                self.watcher.anew.add(name)
                 call(hub, "DELETE", f"{USER_JOBS}/{name}", {"propagationPolicy": "Background"})
                 while call(hub, "GET", f"{USER_JOBS}/{name}")["kind"] == "Job":
                     await asyncio.sleep(0.1)
                 if name not in self.deleted:
-                    await self._submit(next(work for work in self.scenario.jobs if work.name == name))
+                    await self.submit(next(work for work in self.scenario.jobs if work.name == name))
             case Trouble.EDIT_PRIORITY:
                 priority = self.random.choice(tuple(federation.PRIORITIES))
                 call(hub, "PATCH", f"{USER_JOBS}/{name}", {"metadata": {"labels": {PRIORITY_CLASS_LABEL: priority}}})

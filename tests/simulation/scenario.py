@@ -24,6 +24,8 @@ _BESIDE_ITSELF_AND_ALONE: Final = 30.0
 The agent has the grace of 60 s to stop its work, of which a pause between two attempts (13 s), a request that waits in
 vain (10 s), pods that take their time (3 s) and clocks that run 4 % apart need half.
 """
+_FENCED_BY_THEN: Final = 100.0
+"""How long a hub with fenced work is kept away before it is put back: a lease and the grace to stop in."""
 _POLICIES: Final = ("keep", "failover", "fenced")
 
 
@@ -52,6 +54,8 @@ class Trouble(StrEnum):
     JOIN = "cluster registered"
     LOSE_IDENTITY = "agent loses who it is"
     REBUILD_HUB = "hub lost with all it knew, and rebuilt"
+    BACK_UP_HUB = "hub backed up"
+    RESTORE_HUB = "hub lost, and restored from the backup"
 
 
 class Theme(StrEnum):
@@ -64,11 +68,12 @@ class Theme(StrEnum):
     FENCING = "clusters are away for longer than a lease while fenced jobs run"
     RETURN = "a queue is held while clusters are away, and they come back as it is released"
     REBUILT = "the hub is lost while jobs run, and filled again from what the workers run"
+    RESTORED = "the hub is put back to what it was some seconds or a minute before"
     JOINING = "clusters join by token while jobs come, one of them twice, and renew their certificates all the time"
     LATE_WORDS = "what agents say arrives twice, and late, while work is stopped and sent to the same cluster again"
 
 
-_LONG: Final = frozenset({Theme.FENCING, Theme.RETURN})
+_LONG: Final = frozenset({Theme.FENCING, Theme.RETURN, Theme.RESTORED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +138,21 @@ def draw(seed: int) -> Scenario:
     if theme is Theme.JOINING:
         pushed -= set(workers[:2])
     favourite = "fenced" if theme is Theme.FENCING else random.choice(_POLICIES)
+    if theme is Theme.RESTORED and random.random() < 0.4:
+        favourite, pushed = "fenced", frozenset()
     jobs = tuple(
         Work(
             name=f"job-{number}",
             at=round(random.uniform(1.0, 10.0 if theme is Theme.FENCING else 40.0), 3),
             seconds=round(_length(random, theme), 3),
             cpu=random.randint(1, 3),
-            policy=_policy(random, theme, favourite),
+            policy=_policy(random, theme, favourite, pushed),
             priority=random.choice(("", "", "low", "high")),
         )
         for number in range(1, random.randint(2, 5) + 1)
     )
     drawn = [_mishap(random, theme, workers, pushed, jobs) for _ in range(random.randint(2, 7))]
-    drawn += _thematic(random, theme, workers, pushed)
+    drawn += _thematic(random, theme, workers, pushed, jobs)
     if theme is Theme.JOINING:  # registering a cluster makes it, too
         drawn = [mishap for mishap in drawn if mishap.what is not Trouble.REMOVE_CLUSTER]
     if random.random() < 0.2:
@@ -168,10 +175,11 @@ def draw(seed: int) -> Scenario:
     )
 
 
-def _policy(random: Random, theme: Theme, favourite: str) -> str:
-    """Nothing fenced where an agent may be nobody for longer than is promised."""
+def _policy(random: Random, theme: Theme, favourite: str, pushed: frozenset[str]) -> str:
+    """Nothing fenced where an agent may be nobody for too long, or nobody stops what a hub has forgotten."""
     policy = favourite if random.random() < 0.7 else random.choice(_POLICIES)
-    return "keep" if theme is Theme.JOINING and policy == "fenced" else policy
+    unfenced = theme is Theme.JOINING or (theme is Theme.RESTORED and pushed)
+    return "keep" if unfenced and policy == "fenced" else policy
 
 
 def _length(random: Random, theme: Theme) -> float:
@@ -180,10 +188,14 @@ def _length(random: Random, theme: Theme) -> float:
         return random.uniform(100, 300)
     if theme is Theme.REBUILT:
         return random.uniform(20, 120)
+    if theme is Theme.RESTORED:  # some end between the backup and the loss
+        return random.choice((random.uniform(3, 30), random.uniform(30, 200)))
     return random.choice((random.uniform(1, 10), random.uniform(10, 80)))
 
 
-def _thematic(random: Random, theme: Theme, workers: tuple[str, ...], pushed: frozenset[str]) -> list[Mishap]:
+def _thematic(
+    random: Random, theme: Theme, workers: tuple[str, ...], pushed: frozenset[str], jobs: tuple[Work, ...]
+) -> list[Mishap]:
     """What a theme adds to the ordinary mishaps."""
     match theme:
         case Theme.LEADERS:
@@ -210,6 +222,8 @@ def _thematic(random: Random, theme: Theme, workers: tuple[str, ...], pushed: fr
             return found
         case Theme.REBUILT:
             return [Mishap(random.uniform(20.0, 60.0), random.uniform(5.0, 60.0), Trouble.REBUILD_HUB, ("hub",))]
+        case Theme.RESTORED:
+            return _restored(random, workers, pushed, fenced=any(work.policy == "fenced" for work in jobs))
         case Theme.JOINING:
             agents = [name for name in workers if name not in pushed]
             found = [Mishap(random.uniform(0.0, 15.0), 0.0, Trouble.JOIN, (name,)) for name in agents]
@@ -222,6 +236,26 @@ def _thematic(random: Random, theme: Theme, workers: tuple[str, ...], pushed: fr
                 found.append(Mishap(at, random.uniform(0.2, 4.0), Trouble.HOLD_QUEUE, ()))
             return found
     return []
+
+
+def _restored(random: Random, workers: tuple[str, ...], pushed: frozenset[str], *, fenced: bool) -> list[Mishap]:
+    """A backup, the loss some time later, and links that fail as the hub comes back."""
+    backup = random.uniform(5.0, 40.0)
+    lost = backup + random.choice((random.uniform(2, 10), random.uniform(10, 60)))
+    away = _FENCED_BY_THEN + random.uniform(0, 10) if fenced else random.uniform(2, 45)
+    found = [
+        Mishap(backup, 0.0, Trouble.BACK_UP_HUB, ("hub",)),
+        Mishap(lost, away, Trouble.RESTORE_HUB, ("hub",)),
+    ]
+    if random.random() < 0.4:  # what agents say meanwhile is in the backup, or lost, and nobody has acted upon it
+        down = backup - random.uniform(0, 15)
+        found.append(Mishap(max(1.0, down), lost - down, Trouble.CRASH, ("manager",)))
+    for name in random.sample(workers, random.randint(0, 2)):
+        what = random.choice((Trouble.PARTITION, Trouble.PARTITION, Trouble.SLOW, Trouble.LOSSY))
+        at = random.choice((lost + random.uniform(-10, 0), lost + away + random.uniform(-10, 5)))
+        seconds = random.choice((random.uniform(1, 30), random.uniform(30, 70)))
+        found.append(Mishap(at, seconds, what, _away(name, pushed)))
+    return found
 
 
 def _away(worker: str, pushed: frozenset[str]) -> tuple[str, str]:
@@ -239,13 +273,16 @@ _FAULTS: Final = (
     Trouble.SECOND_MANAGER,
     Trouble.WATCH_CUT,
 )
-_DOINGS: Final = (
+_NEVER_UNDONE: Final = (
     Trouble.DELETE_JOB,
     Trouble.RECREATE_JOB,
     Trouble.EDIT_PRIORITY,
-    Trouble.DEACTIVATE,
     Trouble.DELETE_WORKLOAD,
     Trouble.STRANGER_DELETES,
+)
+_DOINGS: Final = (
+    *_NEVER_UNDONE,
+    Trouble.DEACTIVATE,
     Trouble.HOLD_QUEUE,
     Trouble.LEAVE_CONFIG,
     Trouble.REMOVE_CLUSTER,
@@ -268,7 +305,9 @@ def _mishap(
         away if worker in pushed else (worker, worker),
     )
     doing = random.random() < {Theme.PEOPLE: 0.75, Theme.REBUILT: 0.0}.get(theme, 0.3)
-    what = random.choice(_DOINGS if doing else _FAULTS)
+    # What is undone later would be there again on a hub that is put back, and undone no more.
+    doings = _NEVER_UNDONE if theme is Theme.RESTORED else _DOINGS
+    what = random.choice(doings if doing else _FAULTS)
     match what:
         case Trouble.PARTITION | Trouble.SLOW | Trouble.LOSSY | Trouble.DUPLICATING:
             whom = random.choice(links)
@@ -307,6 +346,7 @@ def _as_promised(mishaps: list[Mishap], workers: tuple[str, ...], pushed: frozen
                 (Trouble.PARTITION, _away(worker, pushed)),
                 (Trouble.SERVER_CRASH, ("hub",)),
                 (Trouble.REBUILD_HUB, ("hub",)),
+                (Trouble.RESTORE_HUB, ("hub",)),
             )
             cuts = [each for each in mishaps if (each.what, each.whom) in away and each.seconds > _LEASE]
             is_cut = any(each.at < mishap.at + mishap.seconds and mishap.at < each.at + each.seconds for each in cuts)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to a seed whose hub is lost: it is rebuilt, or restored from a backup.
+
+Owns the order of things by docs/operations/recover.md and restore.md: the managers end, another hub comes or the same
+is put back to what it was, its administrator sees to it, and users submit again what is not there any more. What a
+rebuilt hub is filled with is `rebuilding`'s, what a backup holds `restoring`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from multikueue.devcluster.apiserver.server import ApiServer
+from tests.simulation import rebuilding
+from tests.simulation.federation import ADMIN, GROUP, NAMESPACE, USER_JOBS, call
+from tests.simulation.invariants import Record
+from tests.simulation.network import Link, SimClient
+from tests.simulation.pods import JOBS
+from tests.simulation.restoring import Backup
+from tests.simulation.scenario import Work
+
+if TYPE_CHECKING:
+    from tests.simulation.play import Play
+
+_LEADER: Final = "/apis/coordination.k8s.io/v1/namespaces/kueue-system/leases/c1f6bfd2.kueue.x-k8s.io"
+
+
+class Losing:
+    """What is done about the hub of one seed."""
+
+    def __init__(self, play: Play, *, spare: ApiServer) -> None:
+        self._play = play
+        self._hub = play.servers["hub"]
+        self._spare = spare
+        self._backup: tuple[Backup, dict[str, Record]] | None = None
+
+    async def rebuild(self, seconds: float) -> None:
+        """The hub is gone with its managers and all it knew; another one comes and is filled again."""
+        play, hub = self._play, self._hub
+        works = await self._lose(seconds)
+        hub.replace(self._spare)
+        play.watcher.rebuilt = True
+        play.settle(hub)
+        play.follow_hub(hub)
+        rebuilding.hold(hub.api, held=True)
+        hub.restart()
+        play.processes["manager"].start()
+        early = [work for work in works if play.random.random() < 0.5]
+        for work in early:
+            await self._submit_again(work)
+        link = Link(hub, Random(play.random.getrandbits(64)), play.loop)
+        async with SimClient(link, ADMIN, clock=play.clock("hub"), random=play.random) as client:
+            administrator = rebuilding.Administrator(client, play.scenario.workers, tell=play.watcher.tell)
+            await administrator.adopt()
+            await play.hub_is_up()
+            rebuilding.hold(hub.api, held=False)
+            for work in works:
+                await self._submit_again(work)
+            await administrator.clear()
+
+    def back_up(self) -> None:
+        """Keep what the hub holds now."""
+        self._backup = Backup(self._hub.api.world.store), self._play.watcher.remember()
+
+    async def restore(self, seconds: float) -> None:
+        """The hub is put back to its backup; its managers begin anew, and what is lost is made and submitted again."""
+        assert self._backup is not None, "it was backed up before it was lost"
+        play, hub = self._play, self._hub
+        works = await self._lose(seconds)
+        backup, known = self._backup
+        bump = play.random.random() < 0.5
+        backup.put_back(hub.api.world.store, bump=bump)
+        play.watcher.tell(f"the hub is what it was, its versions {'far beyond' if bump else 'as they were'}")
+        play.watcher.put_back(known)
+        hub.replace(hub.api)
+        play.look_again()
+        hub.restart()
+        call(hub.api, "PATCH", f"{GROUP}/multikueueconfigs/all", {"spec": {"clusters": play.configured()}})
+        if play.random.random() < 0.5:  # somebody who does not wait until the lease of a manager of then is over
+            call(hub.api, "DELETE", _LEADER)
+        play.processes["manager"].start()
+        for work in works:
+            await asyncio.sleep(play.random.uniform(0.0, 5.0))
+            if work.name not in play.deleted:
+                await self._submit_again(work)
+
+    async def _lose(self, seconds: float) -> list[Work]:
+        """Until another hub may come; gives the works that were there."""
+        play, hub = self._play, self._hub
+        hub.lose()
+        known = [found["metadata"]["name"] for found in hub.api.world.objects(JOBS, namespace=NAMESPACE)]
+        await asyncio.sleep(seconds)
+        for name in ("manager", "manager-2"):
+            await play.processes[name].kill()
+        return [work for work in play.scenario.jobs if work.name in known]
+
+    async def _submit_again(self, work: Work) -> None:
+        """Unless it is there again."""
+        await self._play.hub_is_up()
+        if call(self._hub.api, "GET", f"{USER_JOBS}/{work.name}")["kind"] != "Job":
+            await self._play.submit(work)
