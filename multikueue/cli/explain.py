@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         "explain", "Show why a workload stands where it stands: of a hub, or with -f of manifests.", files=False
     )
     made.add_argument(
-        "target", metavar="WORKLOAD", nargs="+", help="workload NAMESPACE/NAME, or job NAMESPACE/NAME on a hub"
+        "target", metavar="WORKLOAD", nargs="+", help="workload NAME or NAMESPACE/NAME, or on a hub job …"
     )
     add_options(made)
     made.add_argument(
@@ -62,7 +62,7 @@ def _live(options: argparse.Namespace) -> int:
 
     if options.cycles:
         raise BadInput("--cycles needs manifests, see -f: a hub runs its cycles itself")
-    asked, given, now = target(options.target), reach(options), moment(options.now)
+    asked, given, now = target(options.target, namespace=options.namespace), reach(options), moment(options.now)
 
     async def run() -> live_explanation.LiveExplanation:
         return await live_explanation.explain(given, asked, config=options.config, now=now)
@@ -77,7 +77,7 @@ def _live(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> Explanation:
-    asked = target(options.target)
+    asked = target(options.target, namespace=options.namespace).within("default")
     if asked.kind != "workload":
         raise BadInput("among manifests a Job is named by its Workload, as `mkctl simulate` prints it")
     key = asked.key

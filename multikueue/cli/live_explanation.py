@@ -62,7 +62,9 @@ class LiveExplanation:
 
 async def explain(given: Reach, asked: Target, *, config: Path | None, now: datetime) -> LiveExplanation:
     """Read the hub and explain. Raises `BadInput` and `KubeError`."""
-    async with KubeClient(credentials.load(given.kubeconfig, context=given.context), user_agent="mkctl") as hub:
+    found = credentials.load(given.kubeconfig, context=given.context)
+    asked = asked.within(found.namespace)
+    async with KubeClient(found, user_agent="mkctl") as hub:
         file = config or given.configuration
         text = "" if file is not None else await configuration_text(hub, given.namespace)
         configuration = configurations.load(file if file is not None else text, namespace=given.namespace)

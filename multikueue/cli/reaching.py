@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -43,19 +43,26 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What was asked about: a Workload, or the Workload of a Job."""
+    """What was asked about: a Workload, or the Workload of a Job; without a namespace, in that of the context."""
 
     kind: str
     key: Key
 
+    def within(self, namespace: str) -> Target:
+        """The same, in that namespace if none was named."""
+        return self if self.key.namespace else replace(self, key=Key(namespace, self.key.name))
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that say which hub."""
+    """The options that say which hub, and in which of its namespaces to look."""
+    parser.add_argument(
+        "-n", "--namespace", metavar="NAME", default="", help="of the workload; default: that of the context"
+    )
     parser.add_argument("--kubeconfig", metavar="FILE", help="the hub; default: as kubectl finds it")
     parser.add_argument("--context", metavar="NAME", help="the context of that kubeconfig")
     parser.add_argument("--federation", metavar="NAME", help="a federation of `mkctl up`, by its name")
     parser.add_argument(
-        "--namespace",
+        "--manager-namespace",
         metavar="NAME",
         default=DEFAULT_NAMESPACE,
         help=f"the manager's own; default: {DEFAULT_NAMESPACE}",
@@ -68,7 +75,7 @@ def reach(options: argparse.Namespace) -> Reach:
         kubeconfig=options.kubeconfig,
         context=options.context,
         federation=options.federation,
-        namespace=options.namespace,
+        namespace=options.manager_namespace,
     )
 
 
@@ -93,16 +100,21 @@ def hub_of(
     )
 
 
-def target(words: list[str], *, kind: str = "") -> Target:
-    """`workload NS/NAME`, `workload/NS/NAME`, `job/NS/NAME`, or `NS/NAME` where `kind` says which is meant.
+def target(words: list[str], *, kind: str = "", namespace: str = "") -> Target:
+    """The workload that is named by `KIND NAME`, `KIND/NAME`, `KIND NS/NAME`, `KIND/NS/NAME`.
 
-    Raises `BadInput`.
+    Where `kind` says what is meant without being told, `NAME` and `NS/NAME` name it, too; `KIND/NAME` does then only
+    beside a `namespace`, since it may be a namespace that is called so. Raises `BadInput`.
     """
     parts = "/".join(words).split("/")
-    kind = kind if len(parts) == 2 else _KINDS.get(parts[0], "")
-    if not kind or len(parts) not in (2, 3) or not all(parts):
-        raise BadInput(f"{' '.join(words)!r} does not name a workload; write workload/NAMESPACE/NAME, or job/…")
-    return Target(kind, Key(parts[-2], parts[-1]))
+    if kind and (len(parts) == 1 or (len(parts) == 2 and not (namespace and parts[0] in _KINDS))):
+        parts = [kind, *parts]
+    found, named = _KINDS.get(parts[0], ""), parts[1:]
+    if not found or len(named) not in (1, 2) or not all(named):
+        raise BadInput(f"{' '.join(words)!r} does not name a workload; write workload NAMESPACE/NAME, or job …")
+    if len(named) == 2 and namespace not in ("", named[0]):
+        raise BadInput(f"{' '.join(words)!r} is not in the namespace {namespace} of --namespace")
+    return Target(found, Key(named[0] if len(named) == 2 else namespace, named[-1]))
 
 
 def _implied() -> str | None:

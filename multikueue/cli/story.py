@@ -14,7 +14,7 @@ from datetime import datetime
 
 from multikueue.api.objects import JsonObject
 from multikueue.cli.manifest_options import BAD_INPUT, Output, add_output, show
-from multikueue.cli.reaching import Reach, add_options, reach, target
+from multikueue.cli.reaching import Reach, Target, add_options, reach, target
 from multikueue.cli.story_reading import Unheard, read
 from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.core.timestamps import format_micro_time, format_time
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
 
     options = _parser().parse_args(arguments)
     try:
-        asked, given = target([options.target], kind="workload"), _reach(options)
+        asked, given = _target(options), _reach(options)
 
         async def run() -> tuple[Tale, tuple[Unheard, ...]]:
             return await read(given, asked)
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="mkctl story", description="Show the timeline of a workload across hub and workers.", allow_abbrev=False
     )
-    made.add_argument("target", metavar="NAMESPACE/NAME", help="the Workload; or job/NAMESPACE/NAME")
+    made.add_argument("target", metavar="WORKLOAD", nargs="+", help="NAME or NAMESPACE/NAME; or job …")
     add_options(made)
     made.add_argument(
         "--worker",
@@ -63,6 +63,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_output(made)
     return made
+
+
+def _target(options: argparse.Namespace) -> Target:
+    return target(options.target, kind="workload", namespace=options.namespace)
 
 
 def _reach(options: argparse.Namespace) -> Reach:

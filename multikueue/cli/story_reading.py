@@ -53,7 +53,9 @@ class Unheard:
 
 async def read(given: Reach, asked: Target) -> tuple[Tale, tuple[Unheard, ...]]:
     """The tale, and who could not be asked. Raises `BadInput` and `KubeError` for trouble with the hub."""
-    async with KubeClient(credentials.load(given.kubeconfig, context=given.context), user_agent="mkctl") as hub:
+    config = credentials.load(given.kubeconfig, context=given.context)
+    asked = asked.within(config.namespace)
+    async with KubeClient(config, user_agent="mkctl") as hub:
         workload = find(await _objects(hub, WORKLOADS, namespace=asked.key.namespace), asked)
         metadata: JsonObject = workload["metadata"]
         key = Key(metadata["namespace"], metadata["name"])

@@ -42,7 +42,7 @@ def asked(*arguments: str) -> Reach:
 
 def test_a_kubeconfig_that_is_named_is_the_hub(home: Path) -> None:
     federation(home, "default")
-    found = asked("--kubeconfig", "k", "--context", "c", "--namespace", "n")
+    found = asked("--kubeconfig", "k", "--context", "c", "--manager-namespace", "n")
     assert found == Reach(kubeconfig="k", context="c", namespace="n")
 
 
@@ -83,14 +83,40 @@ def test_a_hub_is_not_named_twice(home: Path, other: str) -> None:
         (["workload", "a/b"], Target("workload", Key("a", "b"))),
         (["wl/a/b"], Target("workload", Key("a", "b"))),
         (["job/a/b"], Target("job", Key("a", "b"))),
+        (["job", "b"], Target("job", Key("", "b"))),
+        (["job/b"], Target("job", Key("", "b"))),
     ],
 )
 def test_a_workload_is_named_as_kubectl_would(words: list[str], want: Target) -> None:
     assert target(words) == want
-    assert target(["a/b"], kind="job") == Target("job", Key("a", "b"))
 
 
-@pytest.mark.parametrize("words", [["a/b"], ["pod/a/b"], ["workload/a"], ["workload", "a//b"], ["job", "a", "b", "c"]])
+@pytest.mark.parametrize(
+    ("words", "namespace", "want"),
+    [
+        pytest.param(["b"], "", Target("workload", Key("", "b")), id="a name alone"),
+        pytest.param(["b"], "a", Target("workload", Key("a", "b")), id="a name in the namespace"),
+        pytest.param(["a/b"], "", Target("workload", Key("a", "b")), id="a namespace and a name"),
+        pytest.param(["jobs/b"], "", Target("workload", Key("jobs", "b")), id="a namespace that is called like a kind"),
+        pytest.param(["jobs/b"], "a", Target("job", Key("a", "b")), id="a kind, as the namespace is told"),
+        pytest.param(["job/a/b"], "a", Target("job", Key("a", "b")), id="the namespace told twice"),
+    ],
+)
+def test_where_workloads_are_meant_the_kind_need_not_be_named(words: list[str], namespace: str, want: Target) -> None:
+    assert target(words, kind="workload", namespace=namespace) == want
+
+
+def test_what_is_named_without_a_namespace_is_in_that_of_the_context() -> None:
+    assert target(["job", "b"]).within("team").key == Key("team", "b")
+    assert target(["job", "a/b"]).within("team").key == Key("a", "b")
+
+
+@pytest.mark.parametrize("words", [["a/b"], ["b"], ["pod/a/b"], ["workload", "a//b"], ["job", "a", "b", "c"], ["job/"]])
 def test_what_names_no_workload_is_refused(words: list[str]) -> None:
     with pytest.raises(BadInput, match="does not name a workload"):
         target(words)
+
+
+def test_a_workload_in_two_namespaces_is_refused() -> None:
+    with pytest.raises(BadInput, match="not in the namespace c"):
+        target(["workload", "a/b"], namespace="c")
