@@ -258,6 +258,9 @@ def _server(access: Access) -> object:
     """What of a kubeconfig says which server it is, and not who we are there."""
     kubeconfig = access.kubeconfig
     chosen = kubeconfig.get("current-context")
-    context: JsonObject = next((entry["context"] for entry in kubeconfig["contexts"] if entry["name"] == chosen), {})
-    cluster = context.get("cluster")
-    return next((entry["cluster"] for entry in kubeconfig["clusters"] if entry["name"] == cluster), None)
+    context: JsonObject = _named(kubeconfig["contexts"], chosen).get("context") or {}
+    return _named(kubeconfig["clusters"], context.get("cluster")).get("cluster")
+
+
+def _named(entries: list[JsonObject], name: object) -> JsonObject:
+    return next((entry for entry in entries if entry.get("name") == name), {})

@@ -128,7 +128,7 @@ def from_dict(
         namespace=str(links.get("namespace") or "default"),
         server_name=cluster.get("tls-server-name"),
         proxy=cluster.get("proxy-url") or _proxy_of_environment(scheme, host),
-        impersonate=Impersonation(user["as"], tuple(user.get("as-groups") or ())) if user.get("as") else None,
+        impersonate=_impersonation(user, source),
         headers=_basic(user),
     )
 
@@ -239,6 +239,13 @@ def _pem(entry: Mapping[str, Any], name: str, source: str) -> Pem:
         except (binascii.Error, ValueError, TypeError) as error:
             raise BadInput(f"{source}: {name}-data is not base64") from error
     return Pem(path=Path(str(entry[name]))) if entry.get(name) else Pem()
+
+
+def _impersonation(user: Mapping[str, Any], source: str) -> Impersonation | None:
+    groups = user.get("as-groups") or []
+    if not isinstance(groups, list):
+        raise BadInput(f"{source}: as-groups must be a list, found {type(groups).__name__}")
+    return Impersonation(str(user["as"]), tuple(map(str, groups))) if user.get("as") else None
 
 
 def _basic(user: Mapping[str, Any]) -> dict[str, str]:

@@ -51,6 +51,9 @@ def test_a_kubeconfig_gives_server_namespace_and_identity() -> None:
         ),
         pytest.param(kubeconfig(server="https://host:99999"), "no usable server URL", id="a port out of range"),
         pytest.param(kubeconfig(server="https://[::1"), "no usable server URL", id="brackets that do not close"),
+        pytest.param(
+            kubeconfig({"as": "alice", "as-groups": 5}), "as-groups must be a list", id="groups that are none"
+        ),
         pytest.param(kubeconfig() | {"users": {}}, "users has no entry 'u'", id="an empty mapping of users"),
         pytest.param(kubeconfig() | {"users": "x"}, "users must be a list, found str", id="users are text"),
         pytest.param(
