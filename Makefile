@@ -22,12 +22,12 @@ demo: $(RUNS) ## bring a federation up, run 20 Jobs through it, show them, take 
 
 test: $(STAMP) ## all tests: unit and component, then whole federations
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) -n $(JOBS) --dist loadgroup -m "not e2e and not bench and not conformance and not faults" tests
-	@$(PYTEST) -n $(JOBS) --dist loadgroup -m e2e tests/e2e
+	@$(PYTEST) -n $(JOBS) --dist worksteal -m "not e2e and not bench and not conformance and not faults" tests
+	@$(PYTEST) -n $(JOBS) --dist worksteal -m e2e tests/e2e
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) -n $(JOBS) --dist loadgroup -m conformance tests
+	@$(PYTEST) -n $(JOBS) --dist worksteal -m conformance tests
 
 faults: $(STAMP) ## 300 Jobs in flight while each process is killed, frozen or cut off; twenty minutes, MK_FAULTS_JOBS=40 for fewer
 	@$(BIN)/mkctl binaries --optional
