@@ -130,7 +130,9 @@ def _stopping(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan | No
                 actions.append(SetIntent(observation.cluster, Intent.EVICT))
             actions.append(MirrorStatus(observation.cluster))
     if not granted:
-        actions.append(DeclareStopped())
+        requeue_after = _left_of_what_went(facts, workload, now)
+        if requeue_after is None:
+            actions.append(DeclareStopped())
     return Plan(rule=Rule.STOPPING, actions=tuple(actions), requeue_after=requeue_after)
 
 
@@ -146,6 +148,16 @@ def _silence(facts: Facts, workload: WorkloadFacts, name: str, now: datetime) ->
         return None
     grace = remaining_grace(cluster.silent_since, policy=workload.partition_policy, settings=facts.settings, now=now)
     return None if grace is None else grace.total_seconds()
+
+
+def _left_of_what_went(facts: Facts, workload: WorkloadFacts, now: datetime) -> float | None:
+    """The seconds for which work whose cluster was removed, its mailbox with it, may go on there; None when over."""
+    cluster = facts.cluster(workload.cluster_name)
+    if cluster is None or cluster.exists:
+        return None
+    policy = _given_up(workload).partition_policy
+    grace = remaining_grace(cluster.lost_since, policy=policy, settings=facts.settings, now=now)
+    return grace.total_seconds() if grace is not None and grace.total_seconds() > 0 else None
 
 
 def _waits_for_eviction(facts: Facts, workload: WorkloadFacts, now: datetime) -> Plan | None:
@@ -253,16 +265,16 @@ def _lost(facts: Facts, workload: WorkloadFacts, losers: tuple[Remove, ...], now
 def _went_with_its_cluster(
     facts: Facts, workload: WorkloadFacts, losers: tuple[Remove, ...], now: datetime
 ) -> Plan | None:
-    """6a. The cluster was removed, and its mailbox with it: whoever runs the work there has not heard of that.
-
-    It is waited for as for a lost one. Who removes a cluster for good gives up what was to stay there, too.
-    """
+    """6a. The cluster was removed, and its mailbox with it: whoever runs the work there has not heard of that."""
     cluster = facts.cluster(workload.cluster_name)
-    if cluster is None or cluster.exists:
-        return None
-    if workload.partition_policy is PartitionPolicy.KEEP:
-        workload = replace(workload, partition_policy=PartitionPolicy.FAILOVER)
-    return _lost(facts, workload, losers, now)
+    return None if cluster is None or cluster.exists else _lost(facts, _given_up(workload), losers, now)
+
+
+def _given_up(workload: WorkloadFacts) -> WorkloadFacts:
+    """Who removes a cluster for good gives up what was to stay there, too: it is waited for like any other."""
+    if workload.partition_policy is not PartitionPolicy.KEEP:
+        return workload
+    return replace(workload, partition_policy=PartitionPolicy.FAILOVER)
 
 
 def _cannot_be_fenced(workload: WorkloadFacts, cluster: ClusterFacts) -> bool:

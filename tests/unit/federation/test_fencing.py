@@ -21,6 +21,7 @@ from tests.unit.federation.builders import NOW, RUNNING_STATUS, cluster, facts, 
 from tests.unit.federation.test_dispatchers import offering, wanting
 
 NAMES = ("w1", "w2", "w3")
+GONE = cluster("w1", lost_minutes=1, exists=False)
 DISPATCHERS = (
     "multikueue.io/dispatcher-capacity",
     "kueue.x-k8s.io/multikueue-dispatcher-all-at-once",
@@ -144,13 +145,17 @@ class TestDelivery:
     @pytest.mark.parametrize("policy", list(PartitionPolicy))
     def test_one_that_went_with_its_cluster_is_waited_for_like_a_lost_one(self, policy: PartitionPolicy) -> None:
         of = running("w1", partition_policy=policy)
-        gone = cluster("w1", lost_minutes=1, exists=False)
-        found = plan(facts(of, clusters=(cluster("w2"),), others={"w1": gone}), NOW)
+        found = plan(facts(of, clusters=(cluster("w2"),), others={"w1": GONE}), NOW)
         assert (found.rule, found.check) == (Rule.LOST, None), "whoever runs it has not heard of that"
         assert found.requeue_after == 14 * 60
-        later = plan(facts(of, clusters=(cluster("w2"),), others={"w1": gone}), NOW + timedelta(minutes=14))
+        later = plan(facts(of, clusters=(cluster("w2"),), others={"w1": GONE}), NOW + timedelta(minutes=14))
         assert later.check is not None
         assert later.check.state is CheckState.RETRY
+
+    def test_nor_is_it_stopped_for_sure_before_that(self) -> None:
+        of = facts(running("w1", stopping=True), clusters=(cluster("w2"),), others={"w1": GONE})
+        assert (plan(of, NOW).actions, plan(of, NOW).requeue_after) == ((), 14 * 60)
+        assert plan(of, NOW + timedelta(minutes=14)).actions == (DeclareStopped(),)
 
     def test_one_that_is_taken_away_by_hand_from_a_lost_cluster_goes_elsewhere_at_once(self) -> None:
         found = plan(facts(running("w1"), clusters=(cluster("w1", lost_minutes=1), cluster("w2"))), NOW)
