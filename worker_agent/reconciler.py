@@ -189,8 +189,8 @@ class Reconciler:
     def _is_settled(self, wish: _Wish, job: JsonObject | None) -> bool:
         """Whether the queues here are not to be asked, since the clone that is there is that of a job that runs.
 
-        What is taken over has been admitted here once; to ask for it again would be to make a second clone. And a wish
-        that is older than the job, as of a hub that was put back in time, must not put its clone in place of its clone.
+        What is taken over has been admitted here once; to ask for it again would be to make a second clone. And a job
+        that a hub which was put back in time has forgotten has its room until it is removed: its clone goes after it.
         """
         facts = None if job is None else self._facts(wish, job)
         return facts is not None and (facts.adoptable or (facts.ours and facts.epoch > wish.facts.epoch))

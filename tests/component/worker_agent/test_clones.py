@@ -123,11 +123,12 @@ async def test_work_is_stopped_beside_a_clone_that_is_of_somebody_else() -> None
         assert theirs["spec"]["active"]
 
 
-async def test_a_wish_that_is_older_than_what_runs_leaves_its_clone_alone() -> None:
+async def test_the_clone_of_a_newer_copy_stays_as_long_as_that_copy_is_there() -> None:
     async with scene() as made:
         await asked(made)
         job = job_manifest("j", namespace=TEAM, queue="batch")
-        job["metadata"] |= marks(assignment="a", manager="m", epoch=2)
+        # The finalizer stands for pods that take their time to end.
+        job["metadata"] |= {**marks(assignment="a", manager="m", epoch=2), "finalizers": ["example.com/pods"]}
         job["spec"]["suspend"] = False
         await made.client.create(JOBS, job, namespace=TEAM)
         await says(made, "Refused")
@@ -138,5 +139,5 @@ async def test_a_wish_that_is_older_than_what_runs_leaves_its_clone_alone() -> N
         await made.reported()
         found = await get(made.client, WORKLOADS, "wl", namespace=TEAM)
         assert found is not None
-        assert found["metadata"]["annotations"][EPOCH_ANNOTATION] == "2", "another one would stop what runs"
+        assert found["metadata"]["annotations"][EPOCH_ANNOTATION] == "2", "its pods are in that room"
         assert (made.mailbox.get("a") or {})["status"]["reason"] == "NewerCopy"
