@@ -23,7 +23,7 @@ demo: $(RUNS) ## bring a federation up, run 20 Jobs through it, show them, take 
 test: $(STAMP) ## all tests: unit and component, then whole federations
 	@$(BIN)/mkctl binaries --optional
 	@$(PYTEST) -n $(JOBS) --dist worksteal -m "not e2e and not bench and not conformance and not faults" tests
-	@$(PYTEST) -n $(JOBS) --dist worksteal -m e2e tests/e2e
+	@$(PYTEST) -n $(JOBS) --maxschedchunk 1 -m e2e tests/e2e
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
