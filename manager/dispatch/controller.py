@@ -306,8 +306,8 @@ class DispatchController:
                 self._cluster_controller.enqueue(key)
 
     def _on_check(self, change: Change) -> None:
-        obj = change.row.object()
-        if obj["spec"].get("controllerName") == MULTIKUEUE_CONTROLLER or change.key.name in self._checks.names:
+        spec: JsonObject = change.row.object().get("spec") or {}  # its schema lets one leave it out
+        if spec.get("controllerName") == MULTIKUEUE_CONTROLLER or change.key.name in self._checks.names:
             self._check_controller.enqueue(change.key)
 
     def _cluster_changed(self, name: str) -> None:

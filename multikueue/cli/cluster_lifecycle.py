@@ -104,7 +104,7 @@ async def remove(hub: KubeClient, cluster: str, *, namespace: str) -> list[str]:
     """
     page = await hub.list_all(MULTIKUEUE_CONFIGS)
     configs = [orjson.loads(raw) for raw in page.items]
-    listing = [config for config in configs if cluster in config["spec"].get("clusters", ())]
+    listing = [config for config in configs if cluster in ((config.get("spec") or {}).get("clusters") or ())]
     for config in listing:
         if len(config["spec"]["clusters"]) == 1:
             name = config["metadata"]["name"]

@@ -46,7 +46,7 @@ async def clusters(hub: KubeClient) -> list[JsonObject]:
             cluster,
             registration=registrations.get(name, {}),
             report=reports.get(mailbox_namespace(name), {}),
-            configs=[key for key, config in configs.items() if name in config["spec"].get("clusters", ())],
+            configs=[key for key, config in configs.items() if name in _listed(config)],
             workloads=running[name],
         )
         for name, cluster in sorted(found.items())
@@ -105,6 +105,11 @@ def standing(document: Mapping[str, object]) -> str:
     if document["drain"]:
         return "draining" if document["workloads"] else "drained"
     return "cordoned" if document["cordoned"] else "schedulable"
+
+
+def _listed(config: JsonObject) -> list[str]:
+    found: list[str] = (config.get("spec") or {}).get("clusters") or []
+    return found
 
 
 def _condition(obj: JsonObject, kind: str) -> JsonObject:

@@ -88,7 +88,7 @@ async def _workers(
     for cluster in clusters:
         name: str = cluster["metadata"]["name"]
         annotations: JsonObject = cluster["metadata"].get("annotations") or {}
-        source: JsonObject = (cluster["spec"].get("clusterSource") or {}).get("kubeConfig") or {}
+        source: JsonObject = ((cluster.get("spec") or {}).get("clusterSource") or {}).get("kubeConfig") or {}
         try:
             if name in given.workers:
                 found[name] = credentials.load(given.workers[name])

@@ -216,7 +216,11 @@ async def test_a_namespace_that_is_nobodys_mailbox_stays_when_a_cluster_of_such_
     client: KubeClient, name: str
 ) -> None:
     await make_namespace(client, f"mk-{name}")
+    # Beside a config that has no spec, as its schema allows.
+    bare = {"apiVersion": MULTIKUEUE_CONFIGS.api_version, "kind": MULTIKUEUE_CONFIGS.kind, "metadata": {"name": name}}
+    await client.create(MULTIKUEUE_CONFIGS, bare)
     await cluster_lifecycle.remove(client, name, namespace="kueue-system")
+    await client.delete(MULTIKUEUE_CONFIGS, name)
     found = await get(client, NAMESPACES, f"mk-{name}")
     assert found is not None
     assert "deletionTimestamp" not in found["metadata"]
