@@ -30,6 +30,8 @@ def judge(
     """
     if clusters is None:
         return CheckHealth(False, AdmissionCheckReason.BAD_CONFIG, problem)
+    if not clusters:
+        return CheckHealth(False, AdmissionCheckReason.NO_USABLE_CLUSTERS, messages.NO_CLUSTERS)
     missing = [name for name in clusters if name not in active]
     inactive = [name for name in clusters if active.get(name) is False]
     if not missing and not inactive:

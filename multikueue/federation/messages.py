@@ -15,6 +15,7 @@ READY_WITHOUT_CLUSTER: Final = "The check is Ready, but no cluster is set: this 
 CONNECTED: Final = "Connected"
 CONNECTING: Final = "Connecting"
 CHECK_ACTIVE: Final = "The admission check is active"
+NO_CLUSTERS: Final = "The MultiKueueConfig lists no clusters"
 WAITING: Final = "Waiting for a worker cluster: "
 CANNOT_STOP: Final = "its agent cannot reach its own API server and cannot stop it, so that fenced work stays there"
 RUNS_THERE: Final = "runs it since before this management cluster was recovered, and is waited for"

@@ -96,6 +96,12 @@ def test_what_an_agents_clock_is_believed_when_nothing_else_is_known(
             (False, AdmissionCheckReason.NO_USABLE_CLUSTERS, "Missing clusters: [a], Inactive clusters: [b]"),
             id="none active",
         ),
+        pytest.param(
+            [],
+            {"a": True},
+            (False, AdmissionCheckReason.NO_USABLE_CLUSTERS, "The MultiKueueConfig lists no clusters"),
+            id="none listed",
+        ),
         pytest.param(None, {}, (False, AdmissionCheckReason.BAD_CONFIG, "why"), id="no config"),
     ],
 )
