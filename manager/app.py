@@ -45,14 +45,14 @@ from multikueue.api.configuration import Configuration
 from multikueue.api.resource import CLUSTER_PROFILES, NAMESPACES, WORKLOADS, Resource
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock
-from multikueue.core.errors import BadInput
+from multikueue.core.errors import BadInput, PutBack
 from multikueue.engine import intake
 from multikueue.engine.settings import Settings
 from multikueue.integrations.registry import Registry
 from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import KubeError
 from multikueue.kube.events import EventRecorder
-from multikueue.kube.leader import LeaderElector
+from multikueue.kube.leader import LeaderElector, Lineage
 from multikueue.kube.limiter import Limiter
 from multikueue.kube.serve import ServingCertificate, add_metrics, add_probes, serving
 
@@ -164,6 +164,7 @@ class Manager:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.caches.run, name="caches")
                 tasks.start_soon(self.recorder.run, name="events")
+                tasks.start_soon(self._end_when_put_back, name="put-back")
                 tasks.start_soon(self._tell_of_slow_caches, name="cache-patience")
                 if webhooks is not None:
                     tasks.start_soon(
@@ -176,11 +177,19 @@ class Manager:
             with anyio.CancelScope(shield=True):
                 await servers.aclose()
 
+    async def _end_when_put_back(self) -> None:
+        """Nothing that was decided, sent or counted since the backup is so any more: another process begins anew."""
+        await self.caches.put_back.wait()
+        raise PutBack(
+            "the management cluster was restored from a backup, or made anew: ending, to begin with what it knows now"
+        )
+
     async def _compete(self, lead: Callable[[], Awaitable[None]]) -> None:
         if not self._elects:
             await lead()
             return
         election = self._configuration.leader_election
+        lineage = Lineage(put_back=self.caches.put_back.set)
         while True:
             elector = LeaderElector(
                 self._client,
@@ -192,6 +201,7 @@ class Manager:
                 retry_seconds=election.retry_period.total_seconds(),
                 clock=self._clock,
                 random=self._random,
+                lineage=lineage,
             )
             await elector.run(lead)
 

@@ -221,6 +221,8 @@ class Caches:
         self._kinds = tuple(kinds)
         self._views = {kind.resource: View(kind.resource, clock=clock) for kind in self._kinds}
         self._informers: dict[Resource, Informer] = {}
+        self.put_back = anyio.Event()
+        """Set when the management cluster turns out to have been restored from a backup."""
         self._settled: dict[Resource, anyio.Event] = {kind.resource: anyio.Event() for kind in self._kinds}
 
     def view(self, resource: Resource) -> View:
@@ -295,6 +297,7 @@ class Caches:
             clock=self._clock,
             random=self._random,
         )
+        informer.was_put_back = self.put_back.set
         self._informers[resource] = informer
         self._views[resource].follow(informer)
         async with anyio.create_task_group() as tasks:

@@ -16,6 +16,10 @@ class BadInput(MultikueueError, ValueError):
     """Something a person wrote is wrong; the message says where it stands and what would be right."""
 
 
+class PutBack(MultikueueError):
+    """The management cluster is what it was some time ago: all that was read of it since is void."""
+
+
 class InvalidTransition(MultikueueError):
     """A state machine was handed an event that its table has no row for."""
 

@@ -99,7 +99,11 @@ class Informer:
         self._failures = 0
         self._expired = False
         self._doubted = False
+        self._newest = 0
+        self._went_back = False
         self._scope = anyio.CancelScope()
+        self.was_put_back: Callable[[], None] = lambda: None
+        """Called after a list that shows that the server has forgotten what it told: it was restored from a backup."""
         self.put_back: Callable[[], None] = self.restart
         """Called when the server has yet to reach what was followed: it is of the past, or a replica that lags."""
 
@@ -179,6 +183,11 @@ class Informer:
         for key in set(self.store.keys()) - present:
             self._drop(key, None)
         self._version = page.resource_version
+        newest = _number(page.resource_version)
+        went_back = self._went_back or newest < self._newest
+        self._went_back, self._newest = False, newest
+        if went_back:
+            self.was_put_back()
         self.synced.set()
 
     async def follow(self) -> None:
@@ -228,6 +237,7 @@ class Informer:
             self._version = row.resource_version
         else:
             self._version = self._take(event.raw).resource_version
+        self._newest = max(self._newest, _number(self._version or ""))
 
     def _take(self, raw: bytes) -> Row:
         if self.store.indexed:
@@ -246,6 +256,8 @@ class Informer:
             self._tell(Change(watch.DELETED, row.key, old, None))
             self._tell(Change(watch.ADDED, row.key, None, row))
         elif old.resource_version != row.resource_version:
+            # Versions of one resource are ordered, and a list is never older than what was told before.
+            self._went_back |= _number(row.resource_version) < _number(old.resource_version)
             self._tell(Change(watch.MODIFIED, row.key, old, row))
         return row
 
@@ -270,3 +282,7 @@ class Informer:
         self.last_error = error
         log = logger.warning if self._failures == 1 else logger.debug
         log("%s; trying again", error)
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isdigit() else 0

@@ -4,7 +4,8 @@
 Owns who may act. Promises that at most one holder's work runs at a time, as long as clocks run at about the same rate:
 the holder stops its work when it could not renew for `renew_seconds` by its own monotonic clock, which is before
 anybody may take the lease (`lease_seconds` after they saw it change, by their own monotonic clock). Wall clocks are
-written for people and never compared, so that a clock that jumps or is hours off changes nothing.
+written for people and never compared, so that a clock that jumps or is hours off changes nothing. The lease also gives
+a server away that was restored from a backup (`Lineage`): whoever competes looks at it all the time.
 """
 
 from __future__ import annotations
@@ -36,6 +37,25 @@ class _Seen:
     at: float
 
 
+class Lineage:
+    """The newest version of the lease that was seen; to be kept from one elector to the next."""
+
+    def __init__(self, *, put_back: Callable[[], None] = lambda: None) -> None:
+        """`put_back` hears that the server shows an older one, another or none, as after a restore from a backup."""
+        self._put_back = put_back
+        self._uid = ""
+        self._version = 0
+
+    def look(self, lease: dict[str, Any]) -> None:
+        """Take in the lease as the server has it now; an empty one is gone."""
+        metadata = lease.get("metadata") or {}
+        uid, version = str(metadata.get("uid") or ""), int(metadata.get("resourceVersion") or 0)
+        # Nobody removes a lease in ordinary life, and to begin anew does no harm where somebody has.
+        if self._version and (uid != self._uid or version < self._version):
+            self._put_back()
+        self._uid, self._version = uid, version
+
+
 class LeaderElector:
     """Competes for one Lease; `identity` must differ between processes."""
 
@@ -51,6 +71,7 @@ class LeaderElector:
         retry_seconds: float = 2.0,
         clock: Clock | None = None,
         random: Random | None = None,
+        lineage: Lineage | None = None,
     ) -> None:
         if not retry_seconds < renew_seconds < lease_seconds:
             raise ValueError(
@@ -67,6 +88,7 @@ class LeaderElector:
         self._retry_seconds = retry_seconds
         self._clock = clock or SystemClock()
         self._random = random or Random()
+        self._lineage = lineage or Lineage()
         self._seen: _Seen | None = None
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -143,9 +165,11 @@ class LeaderElector:
         try:
             lease = await self._client.get_object(LEASES, self._name, namespace=self._namespace)
         except errors.NotFound:
+            self._lineage.look({})
             await self._client.create(LEASES, self._body({}), namespace=self._namespace)
             self.holder = self._identity
             return True
+        self._lineage.look(lease)
         spec: dict[str, Any] = lease.get("spec") or {}
         self.holder = spec.get("holderIdentity") or ""
         record = (self.holder, spec.get("renewTime"), spec.get("leaseTransitions"), spec.get("acquireTime"))

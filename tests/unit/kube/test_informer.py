@@ -123,6 +123,28 @@ async def test_a_server_that_was_put_back_in_time_is_read_anew() -> None:
         assert len(api.seen) >= 3
 
 
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        pytest.param(lambda: listing(version="19"), True, id="a list of before says so"),
+        pytest.param(lambda: listing(thing("a", "7"), version="1000"), True, id="an object of before says so"),
+        pytest.param(lambda: listing(thing("a", "30"), version="40"), False, id="a list of later does not"),
+        pytest.param(lambda: listing(thing("a", "7", uid="b"), version="40"), False, id="another object does not"),
+    ],
+)
+async def test_that_a_server_has_forgotten_what_it_told_is_told(
+    second: Callable[[], web.Response], expected: bool
+) -> None:
+    script = Script(lists=[lambda: listing(thing("a", "12"), version="20"), second], watches=[])
+    told: list[bool] = []
+    async with stub_api(script) as api, api.client() as client:
+        informer = Informer(client, JOBS, backoff=FAST)
+        informer.was_put_back = lambda: told.append(True)
+        await informer.relist()
+        await informer.relist()
+        assert bool(told) is expected
+
+
 async def test_an_object_that_was_made_again_meanwhile_is_two_objects() -> None:
     script = Script(
         lists=[lambda: listing(thing("a", "1", uid="one"))], watches=[[event("ADDED", thing("a", "9", uid="two"))]]

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from multikueue.kube.leader import LeaderElector
+from multikueue.kube.leader import LeaderElector, Lineage
 from tests.support.stub_api import StubApi, json_answer, status_answer, stub_api
 
 
@@ -50,7 +50,7 @@ class LeaseServer:
         return str(self.lease["spec"]["holderIdentity"]) if self.lease else ""
 
 
-def elector(client: Any, identity: str) -> LeaderElector:
+def elector(client: Any, identity: str, *, lineage: Lineage | None = None) -> LeaderElector:
     return LeaderElector(
         client,
         namespace="kueue-system",
@@ -60,6 +60,7 @@ def elector(client: Any, identity: str) -> LeaderElector:
         renew_seconds=0.3,
         retry_seconds=0.03,
         random=Random(1),
+        lineage=lineage,
     )
 
 
@@ -98,6 +99,30 @@ async def test_one_of_two_leads_and_the_other_takes_over_when_it_leaves() -> Non
             await second.started.wait()
         assert first.ended
         assert server.holder == "two"
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "backup",
+    [
+        pytest.param({"metadata": {"resourceVersion": "1"}, "spec": {"holderIdentity": "one"}}, id="an older one"),
+        pytest.param({"metadata": {"resourceVersion": "99", "uid": "b"}, "spec": {}}, id="another one"),
+        pytest.param(None, id="none"),
+    ],
+)
+async def test_a_lease_of_before_tells_that_the_server_was_put_back(backup: dict[str, Any] | None) -> None:
+    server, told = LeaseServer(), anyio.Event()
+    lineage = Lineage(put_back=told.set)
+    async with stub_api(server) as api, api.client() as client, anyio.create_task_group() as tasks:
+        work = Work()
+        tasks.start_soon(elector(client, "one", lineage=lineage).run, work)
+        with anyio.fail_after(30):
+            while server.version < 4:
+                await anyio.sleep(0.005)
+            assert not told.is_set()
+            server.lease = backup
+            server.version = int(backup["metadata"]["resourceVersion"]) if backup else 0
+            await told.wait()
         tasks.cancel_scope.cancel()
 
 
