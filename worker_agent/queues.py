@@ -31,6 +31,7 @@ from multikueue.api.constants import (
     MANAGER_UID_ANNOTATION,
     ORIGIN_LABEL,
     PREBUILT_WORKLOAD_LABEL,
+    RESOURCE_IN_USE_FINALIZER,
     WORKER_WORKLOAD_POD_LABEL,
     GatePosition,
 )
@@ -344,15 +345,24 @@ class Queues:
         return None if self._assignment(orjson.loads(raw)) == wish.assignment else _conflict(wish)
 
     async def _delete(self, clone: JsonObject) -> None:
-        metadata = clone["metadata"]
-        name, namespace, uid = metadata["name"], metadata["namespace"], metadata["uid"]
+        """Delete it. What conflicts is done again when the change that it conflicts with is seen."""
+        name, namespace = clone["metadata"]["name"], clone["metadata"]["namespace"]
         try:
-            if not metadata.get("deletionTimestamp"):
-                await self._client.delete(WORKLOADS, name, namespace=namespace, uid=uid)
-            if metadata.get("finalizers"):
-                # The engine's own finalizer waits for a job that may never have been made.
+            if not clone["metadata"].get("deletionTimestamp"):
+                clone = orjson.loads(
+                    await self._client.delete(WORKLOADS, name, namespace=namespace, uid=clone["metadata"]["uid"])
+                )
+            metadata = clone["metadata"]
+            finalizers: list[str] = metadata.get("finalizers") or []
+            if RESOURCE_IN_USE_FINALIZER in finalizers:
+                # The engine's own waits for a job that may never have been made; what others wait for is theirs.
+                left = [each for each in finalizers if each != RESOURCE_IN_USE_FINALIZER]
                 await self._client.patch(
-                    WORKLOADS, name, {"metadata": {"uid": uid, "finalizers": None}}, namespace=namespace
+                    WORKLOADS,
+                    name,
+                    {"metadata": {"uid": metadata["uid"], "finalizers": left}},
+                    namespace=namespace,
+                    resource_version=metadata["resourceVersion"],
                 )
         except (NotFound, Conflict):
             return

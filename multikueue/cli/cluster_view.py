@@ -20,6 +20,7 @@ from multikueue.api.resource import (
     LEASES,
     MULTIKUEUE_CLUSTERS,
     MULTIKUEUE_CONFIGS,
+    REMOTE_ASSIGNMENTS,
     WORKLOADS,
     Resource,
 )
@@ -40,6 +41,9 @@ async def clusters(hub: KubeClient) -> list[JsonObject]:
         ended = any(c["type"] == "Finished" and c["status"] == "True" for c in status.get("conditions") or ())
         if status.get("clusterName") and not ended:
             running[status["clusterName"]] += 1
+    # Eviction clears the name of the cluster before the pods there have ended; the mailbox knows longer.
+    page = await hub.list_all(REMOTE_ASSIGNMENTS, metadata_only=True)
+    copies = Counter(str(orjson.loads(raw)["metadata"]["namespace"]) for raw in page.items)
     found = await _by_name(hub, MULTIKUEUE_CLUSTERS)
     return [
         _document(
@@ -48,6 +52,7 @@ async def clusters(hub: KubeClient) -> list[JsonObject]:
             report=reports.get(mailbox_namespace(name), {}),
             configs=[key for key, config in configs.items() if name in _listed(config)],
             workloads=running[name],
+            copies=copies[mailbox_namespace(name)],
         )
         for name, cluster in sorted(found.items())
     ]
@@ -67,7 +72,13 @@ async def cluster(hub: KubeClient, name: str) -> JsonObject:
 
 
 def _document(
-    cluster: JsonObject, *, registration: JsonObject, report: JsonObject, configs: list[str], workloads: int
+    cluster: JsonObject,
+    *,
+    registration: JsonObject,
+    report: JsonObject,
+    configs: list[str],
+    workloads: int,
+    copies: int,
 ) -> JsonObject:
     metadata: JsonObject = cluster["metadata"]
     active = _condition(cluster, "Active")
@@ -92,6 +103,7 @@ def _document(
         "certificateExpirationTime": status.get("certificateExpirationTime"),
         "configs": configs,
         "workloads": workloads,
+        "copies": copies,
         "agentVersion": said.get("agentVersion"),
         "kubernetesVersion": said.get("kubernetesVersion"),
         "nodes": said.get("nodes"),
@@ -103,7 +115,7 @@ def _document(
 def standing(document: Mapping[str, object]) -> str:
     """Whether it takes work, in a word or two."""
     if document["drain"]:
-        return "draining" if document["workloads"] else "drained"
+        return "draining" if document["workloads"] or document["copies"] else "drained"
     return "cordoned" if document["cordoned"] else "schedulable"
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from multikueue.api.constants import (
@@ -11,6 +13,7 @@ from multikueue.api.constants import (
     EPOCH_ANNOTATION,
     MANAGER_UID_ANNOTATION,
     ORIGIN_LABEL,
+    RESOURCE_IN_USE_FINALIZER,
 )
 from multikueue.api.remoteassignment import Intent
 from multikueue.api.resource import JOBS, NAMESPACES, REMOTE_ASSIGNMENTS, WORKLOADS
@@ -77,8 +80,11 @@ async def says(made: Scene, phase: str) -> None:
     await eventually(probe, what=f"the agent says {phase}", until=lambda seen: seen == phase)
 
 
-async def make_clone(made: Scene, name: str, *, assignment: str, manager: str, epoch: int = 1) -> None:
+async def make_clone(
+    made: Scene, name: str, *, assignment: str, manager: str, epoch: int = 1, finalizers: Sequence[str] = ()
+) -> None:
     metadata = {"name": name, "namespace": TEAM, **marks(assignment=assignment, manager=manager, epoch=epoch)}
+    metadata["finalizers"] = list(finalizers)
     body = {
         "apiVersion": WORKLOADS.api_version,
         "kind": WORKLOADS.kind,
@@ -141,3 +147,18 @@ async def test_the_clone_of_a_newer_copy_stays_as_long_as_that_copy_is_there() -
         assert found is not None
         assert found["metadata"]["annotations"][EPOCH_ANNOTATION] == "2", "its pods are in that room"
         assert (made.mailbox.get("a") or {})["status"]["reason"] == "NewerCopy"
+
+
+async def test_a_clone_is_deleted_and_whoever_else_holds_it_lets_go_himself() -> None:
+    async with scene() as made:
+        await asked(made)
+        held = (RESOURCE_IN_USE_FINALIZER, "example.com/x")
+        await make_clone(made, "wl", assignment="a", manager="m", finalizers=held)
+        made.mailbox.remove("a")
+        found = await eventually(
+            lambda: get(made.client, WORKLOADS, "wl", namespace=TEAM),
+            what="the engine's finalizer is gone",
+            until=lambda seen: (seen or {}).get("metadata", {}).get("finalizers") == ["example.com/x"],
+        )
+        assert found is not None
+        assert found["metadata"]["deletionTimestamp"]
