@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.mutants import MUTANTS
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("simulation")]
+pytestmark = pytest.mark.timeout(600)
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 60

@@ -32,7 +32,7 @@ from multikueue.devcluster.provider import ClusterSpec
 from multikueue.kube.client import KubeClient, PatchKind
 from multikueue.kube.errors import ApiError, Invalid
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = pytest.mark.binaries
 
 ROOT = Path(__file__).resolve().parents[3]
 TIME = "2026-01-01T00:00:00Z"

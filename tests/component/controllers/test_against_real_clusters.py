@@ -9,8 +9,6 @@ from tests.component.controllers.cluster_cases import CASES
 from tests.component.controllers.job_scenarios import SCENARIOS
 from tests.component.controllers.playing import Outcomes, recorded
 
-pytestmark = pytest.mark.xdist_group("binaries")
-
 jobs = pytest.mark.parametrize("title", [scenario.title for scenario in SCENARIOS])
 cases = pytest.mark.parametrize("title", [case.title for case in CASES])
 

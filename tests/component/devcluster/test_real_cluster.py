@@ -16,7 +16,7 @@ from multikueue.kube import credentials
 from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import Forbidden
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = pytest.mark.binaries
 
 KEPT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}, "data": {"a": "1"}}
 

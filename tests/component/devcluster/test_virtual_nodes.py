@@ -19,7 +19,7 @@ from multikueue.devcluster.nodes.virtual_nodes import LogServing, VirtualNodes
 from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import NotFound
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = pytest.mark.binaries
 
 
 @asynccontextmanager

@@ -47,7 +47,7 @@ from tests.support.workers import (
     make_check,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 
 @dataclass(frozen=True)

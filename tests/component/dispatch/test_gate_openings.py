@@ -23,7 +23,7 @@ from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import Conflict
 from tests.support.managers import Object, job_manifest, make_namespace
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("carriers")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 NAMESPACE = "openings"
 KEY = Key(NAMESPACE, "w")

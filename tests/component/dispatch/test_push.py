@@ -39,7 +39,7 @@ from tests.support.push_workers import PushWorker, push_worker
 from tests.support.workers import SCALED_DOWN, FakeWorker, make_check
 from worker_agent.app import Agent
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("carriers")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 QUICK_PUSH = PushSettings(rhythm=QUICK, backoff=Backoff(base=0.2, cap=1.0), first_read_seconds=10.0)
 

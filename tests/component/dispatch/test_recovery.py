@@ -32,7 +32,7 @@ from tests.support.pull_workers import PullWorker
 from tests.support.workers import SCALED_DOWN, FakeWorker, make_check
 from worker_agent.mailbox import Mailbox
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("recovery")]
+pytestmark = pytest.mark.anyio
 
 TEAM = "team"
 CLUSTERS = ("one", "two")

@@ -41,7 +41,7 @@ from worker_agent.options import Renewal
 
 __all__ = ["scene"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("carriers")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 CLOCK = SystemClock()
 

@@ -20,7 +20,7 @@ from tests.support.workers import KUEUE, SCALED_DOWN
 
 __all__ = ["scene"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 
 def dispatched_by(name: str, **more: Any) -> str:

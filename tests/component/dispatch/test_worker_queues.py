@@ -57,7 +57,7 @@ from tests.support.managers import (
 from tests.support.sites import gates_of
 from tests.support.workers import KUEUE, SCALED_DOWN, check_of, make_check
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("carriers")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ from tests.support.managers import (
 from tests.support.pull_workers import pull_worker
 from tests.support.workers import SCALED_DOWN, make_check
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 JOB_COUNT = 8
 NAMESPACE = "writes"

@@ -23,7 +23,7 @@ from multikueue.devcluster.processes.process import Process
 from multikueue.devcluster.provider import ClusterSpec
 from multikueue.kube.client import KubeClient
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("embedded")]
+pytestmark = pytest.mark.binaries
 
 _DEADLINE = 60.0
 

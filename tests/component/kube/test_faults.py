@@ -30,8 +30,6 @@ from multikueue.kube.tokens import FileToken
 from tests.support.faulty_proxy import http_proxy, tcp_proxy
 from tests.support.stub_api import status_answer
 
-pytestmark = pytest.mark.xdist_group("api-server")
-
 FAST = Backoff(base=0.05, cap=0.5)
 
 

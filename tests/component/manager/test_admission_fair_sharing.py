@@ -10,7 +10,7 @@ from multikueue.devcluster.cluster import Cluster
 from multikueue.kube.client import KubeClient
 from tests.support.managers import Object, eventually, get, make_job, make_queue, running_manager, wait_condition
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 NAMESPACE = "team-usage"
 SETTINGS = """

@@ -35,7 +35,7 @@ from tests.support.managers import (
     wait_condition,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 
 async def notes_about(client: KubeClient, name: str, *, namespace: str) -> list[str]:

@@ -20,7 +20,7 @@ from tests.support.managers import (
     workload_of,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 _COLLECTOR = "controller-manager"
 

@@ -14,7 +14,7 @@ from multikueue.core.keys import Key
 from tests.support.hubs import running_hub
 from tests.support.managers import job_manifest, make_namespace, make_queue, running_manager, wait_condition
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("recovery")]
+pytestmark = pytest.mark.anyio
 
 TEAM = "team"
 

@@ -19,7 +19,7 @@ from tests.support.managers import (
     wait_condition,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 
 async def test_a_job_is_admitted_runs_and_finishes_and_its_quota_comes_back(hub: Cluster, client: KubeClient) -> None:

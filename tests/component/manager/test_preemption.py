@@ -21,7 +21,7 @@ from tests.support.managers import (
     workload_of,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 NAMESPACE = "team-preempt"
 

@@ -17,7 +17,7 @@ import pytest
 from multikueue.devcluster.cluster import Cluster
 from tests.support.managers import free_port
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 LISTEN = ("--metrics-bind=127.0.0.1:0", "--no-webhooks", "--no-leader-elect")
 

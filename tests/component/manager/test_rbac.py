@@ -32,7 +32,7 @@ from tests.support.managers import (
     wait_condition,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 RBAC = Path(__file__).parents[3] / "deploy" / "rbac"
 RESOURCES = {

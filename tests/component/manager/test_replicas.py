@@ -19,7 +19,7 @@ from tests.support.managers import (
     wait_condition,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 
 async def test_a_second_manager_waits_with_one_line_and_takes_over_when_the_first_ends(

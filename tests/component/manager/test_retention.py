@@ -20,7 +20,7 @@ from tests.support.managers import (
     wait_condition,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("recovery")]
+pytestmark = pytest.mark.anyio
 
 TEAM = "team"
 SHORT: Final = """

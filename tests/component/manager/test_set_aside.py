@@ -22,7 +22,7 @@ from tests.support.managers import (
     workload_of,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("recovery")]
+pytestmark = pytest.mark.anyio
 
 TEAM = "team"
 WANTED = "sets it aside until it is changed: TypeError('a mistake of ours')"

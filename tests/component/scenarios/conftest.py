@@ -32,10 +32,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _stages(carriers: tuple[Carrier, ...], on_binaries: bool) -> Iterator[object]:
     for carrier in carriers:
-        group = pytest.mark.xdist_group(f"scenarios-{carrier}")
-        yield pytest.param(("embedded", carrier), id=f"{carrier}-embedded", marks=[group])
+        yield pytest.param(("embedded", carrier), id=f"{carrier}-embedded")
         if on_binaries:
-            marks = [group, pytest.mark.binaries, pytest.mark.conformance]
+            marks = [pytest.mark.binaries, pytest.mark.conformance]
             yield pytest.param(("binaries", carrier), id=f"{carrier}-binaries", marks=marks)
 
 

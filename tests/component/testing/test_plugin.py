@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("processes")]
+pytestmark = pytest.mark.timeout(180)
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "testing.md"
 

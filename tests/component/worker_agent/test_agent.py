@@ -17,7 +17,7 @@ from multikueue.kube.client import KubeClient
 from tests.support.agents import Mailbox, make_mailbox, make_node, running_agent
 from tests.support.managers import Object, eventually, finish_pods, get, job_manifest, make_namespace
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 
 @pytest.fixture

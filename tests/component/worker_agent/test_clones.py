@@ -20,7 +20,7 @@ from multikueue.api.resource import JOBS, NAMESPACES, REMOTE_ASSIGNMENTS, WORKLO
 from tests.component.worker_agent.test_quotas import TEAM, Scene, scene
 from tests.support.managers import Object, eventually, get, job_manifest, make_queue
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("resync")]
+pytestmark = pytest.mark.anyio
 
 
 def marks(*, assignment: str, manager: str, epoch: int = 1) -> Object:

@@ -21,7 +21,7 @@ from tests.support.managers import Object, eventually, get, running_manager
 from tests.support.pull_workers import PullWorker
 from tests.support.workers import SCALED_DOWN, FakeWorker, make_check
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("resync")]
+pytestmark = pytest.mark.anyio
 
 NAME = "w"
 TEAM = "team"

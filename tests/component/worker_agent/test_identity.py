@@ -38,7 +38,7 @@ from multikueue.kube.errors import Forbidden
 from tests.support.agents import agent_client, assignment_manifest, make_mailbox
 from tests.support.managers import connections_closed
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 OWN, OTHER = "mk-thief", "mk-victim"
 SPEC: Final = {"spec": {"intent": "Run"}}

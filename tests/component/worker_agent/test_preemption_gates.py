@@ -15,7 +15,7 @@ from tests.support.managers import Object, eventually, get, job_manifest, make_q
 from tests.support.sites import gates_of
 from worker_agent.preemption_gates import FIELD_MANAGER
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("resync")]
+pytestmark = pytest.mark.anyio
 
 ENGINE_GATE = "example.com/of-the-worker"
 

@@ -23,7 +23,7 @@ from multikueue.kube.client import KubeClient
 from tests.support.agents import make_mailbox
 from tests.support.managers import eventually, free_port
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("binaries")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 NAME = "process"
 

@@ -37,7 +37,7 @@ from tests.support.push_workers import kubeconfigs_of
 from worker_agent.app import Agent
 from worker_agent.hosting import HostedMailbox
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("resync")]
+pytestmark = pytest.mark.anyio
 
 TEAM = "team"
 AGENT = "agent"

@@ -22,7 +22,7 @@ from tests.support.jobs import finish_job
 from tests.support.managers import eventually
 from tests.support.pull_workers import PullWorker
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("resync")]
+pytestmark = pytest.mark.anyio
 
 NAME = "w"
 TEAM = "team"

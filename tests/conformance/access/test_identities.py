@@ -13,7 +13,7 @@ from tests.conformance.access.conftest import WHO
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Answer, Case, Cases, Exchange, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("identities")
 ACCOUNTS: Final = "/api/v1/namespaces/{ns}/serviceaccounts"

@@ -26,7 +26,7 @@ from tests.conformance.access.actors import (
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases, Exchange, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("rbac")
 AS: Final = acting()

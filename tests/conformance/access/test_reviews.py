@@ -11,7 +11,7 @@ from tests.conformance.access.actors import MAPS, REVIEWS, USER, acting, grant, 
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases, Exchange, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("reviews")
 WHOAMI: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -11,7 +11,7 @@ from tests.conformance.api.applying import SUBJECTS, story
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 _COUNTS: Final = {
     "widget": 110,

@@ -10,7 +10,7 @@ from tests.conformance.api.widgets import GADGETS, WIDGETS, widget
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases, Exchange
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("bodies")
 

@@ -12,7 +12,7 @@ from tests.conformance.api.widgets import GADGETS, WIDGETS, gadget, widget
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases, Exchange, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("crud")
 

@@ -11,7 +11,7 @@ from tests.conformance.api.widgets import GADGETS, WIDGETS, gadget, widget
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases, Exchange, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("delete")
 MAPS: Final = "/api/v1/namespaces/{ns}/configmaps"

@@ -13,7 +13,7 @@ from tests.conformance.api.widgets import GROUP
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases, Exchange, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance"), pytest.mark.usefixtures("widgets")]
+pytestmark = [pytest.mark.binaries, pytest.mark.usefixtures("widgets")]
 
 CASES = Cases("openapi")
 _DOCUMENT: Final = f"/openapi/v3/apis/{GROUP}/v1"

@@ -19,7 +19,7 @@ from tests.conformance.api.widgets import WIDGETS
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("patch")
 

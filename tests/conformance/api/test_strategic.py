@@ -20,7 +20,7 @@ from tests.conformance.api.patched import (
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("strategic")
 

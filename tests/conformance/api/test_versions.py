@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases, Exchange, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("versions")
 EVENTS: Final = "/api/v1/namespaces/{ns}/events"

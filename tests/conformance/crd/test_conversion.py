@@ -14,7 +14,7 @@ from tests.conformance.crd.installed import DEFINITIONS
 from tests.conformance.harness import Both, Case, Cases, Exchange, Server, Side
 from tests.conformance.webhooks.hookserver import HookServer, serving
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("conversion")
 _GROUP: Final = "/apis/kueue.x-k8s.io"

@@ -12,7 +12,7 @@ from tests.conformance.crd.installed import DEFINITIONS
 from tests.conformance.crd.test_definitions import definition, version
 from tests.conformance.harness import Case, Cases, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("costs")
 Schema = dict[str, Any]

@@ -13,7 +13,7 @@ from tests.conformance.conftest import Judge
 from tests.conformance.crd.installed import DEFINITIONS
 from tests.conformance.harness import Answer, Case, Cases, Exchange, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("definitions")
 GROUP: Final = "{id}.conformance.test"

@@ -12,7 +12,7 @@ from tests.conformance.crd.installed import install
 from tests.conformance.definitions import definition
 from tests.conformance.harness import Both, Case, Cases, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("expressions")
 GROUP: Final = "rules.conformance.test"

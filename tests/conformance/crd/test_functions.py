@@ -12,7 +12,7 @@ from tests.conformance.crd.installed import install
 from tests.conformance.definitions import definition
 from tests.conformance.harness import Both, Case, Cases, Exchange, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("functions")
 GROUP: Final = "functions.conformance.test"

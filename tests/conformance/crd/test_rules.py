@@ -71,7 +71,6 @@ def test_no_rule_of_the_manifests_is_without_stories() -> None:
 
 
 @pytest.mark.binaries
-@pytest.mark.xdist_group("conformance")
 @pytest.mark.parametrize("case", CASES.params())
 async def test_a_rule_is_judged_as_a_real_server_judges(judge: Judge, our_definitions: None, case: Case) -> None:
     """Both stories of every rule."""

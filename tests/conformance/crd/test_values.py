@@ -11,7 +11,7 @@ from tests.conformance.conftest import Judge
 from tests.conformance.crd.things import THINGS, thing
 from tests.conformance.harness import Case, Cases, Exchange, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("values")
 _OBJECT: Final = {"a": 1}

@@ -17,7 +17,7 @@ from multikueue.devcluster.pki import Authority
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("certificates")
 REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"

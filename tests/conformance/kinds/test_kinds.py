@@ -11,7 +11,7 @@ import pytest
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases, Exchange, Side
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 CASES = Cases("kinds")
 Document = dict[str, Any]

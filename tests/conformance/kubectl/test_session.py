@@ -15,7 +15,7 @@ from tests.conformance.harness import Case, Side
 from tests.conformance.kubectl.playing import Player
 from tests.conformance.kubectl.script import Chapter, read
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 _SESSION: Final = Path(__file__).with_name("session")
 CHAPTERS: Final = [chapter for path in sorted(_SESSION.glob("*.txt")) for chapter in read(path)]

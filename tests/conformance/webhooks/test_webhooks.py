@@ -26,7 +26,7 @@ from tests.conformance.webhooks.hookserver import (
     rule,
 )
 
-pytestmark = [pytest.mark.binaries, pytest.mark.xdist_group("conformance")]
+pytestmark = pytest.mark.binaries
 
 MAPS: Final = "/api/v1/namespaces/{ns}/configmaps"
 Scene = Callable[[HookServer, Side], Awaitable[None]]

@@ -34,7 +34,7 @@ from multikueue.kube.errors import ApiError, Forbidden, Unauthorized
 from tests.e2e.security.conftest import NAMESPACE, Joined, agent_process, described, mkctl
 from tests.support.managers import Object, condition, eventually, get, make_job, workload_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.xdist_group("security")]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 Attempt = Callable[[KubeClient], Awaitable[object]]
 STATUS: list[Object] = [{"op": "add", "path": "/status", "value": {"epoch": 1, "phase": "Finished"}}]
