@@ -28,7 +28,6 @@ from manager.options import Options
 from multikueue.api import configuration
 from multikueue.api.constants import AGENT_GROUP, TRANSPORT_ANNOTATION, Transport
 from multikueue.api.crds import manifests
-from multikueue.core.errors import PutBack
 from multikueue.devcluster import enrolment
 from multikueue.devcluster.apiserver.requests import LOOPBACK, MASTERS, Answer, Request, User
 from multikueue.devcluster.apiserver.server import ApiServer
@@ -257,10 +256,7 @@ class Process:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, BaseExceptionGroup) and error.split(PutBack)[1] is None:
-            self.start()  # as its Deployment does
-        elif not task.cancelled():
+        if not task.cancelled():
             self.failure = task.exception() or RuntimeError(f"{self.name} ended by itself")
 
 

@@ -69,8 +69,7 @@ class Losing:
         assert self._backup is not None, "it was backed up before it was lost"
         play, hub = self._play, self._hub
         bump = play.random.random() < 0.5
-        # Some forget to stop the managers, which have to find out by themselves, and surely do by versions far beyond.
-        works = await self._lose(seconds, stop=not bump or play.random.random() < 0.5)
+        works = await self._lose(seconds)
         backup, known = self._backup
         backup.put_back(hub.api.world.store, bump=bump)
         play.watcher.tell(f"the hub is what it was, its versions {'far beyond' if bump else 'as they were'}")
@@ -87,13 +86,13 @@ class Losing:
             if work.name not in play.deleted:
                 await self._submit_again(work)
 
-    async def _lose(self, seconds: float, *, stop: bool = True) -> list[Work]:
-        """Until another hub may come; gives the works that were there. The managers go with it, unless told not to."""
+    async def _lose(self, seconds: float) -> list[Work]:
+        """Until another hub may come; gives the works that were there. The managers go with it."""
         play, hub = self._play, self._hub
         hub.lose()
         known = [found["metadata"]["name"] for found in hub.api.world.objects(JOBS, namespace=NAMESPACE)]
         await asyncio.sleep(seconds)
-        for name in ("manager", "manager-2") if stop else ():
+        for name in ("manager", "manager-2"):
             await play.processes[name].kill()
         return [work for work in play.scenario.jobs if work.name in known]
 
