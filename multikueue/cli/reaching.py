@@ -111,7 +111,7 @@ def target(words: list[str], *, kind: str = "", namespace: str = "") -> Target:
         parts = [kind, *parts]
     found, named = _KINDS.get(parts[0], ""), parts[1:]
     if not found or len(named) not in (1, 2) or not all(named):
-        raise BadInput(f"{' '.join(words)!r} does not name a workload; write workload NAMESPACE/NAME, or job …")
+        raise BadInput(f"{' '.join(words)!r} does not name a workload; write workload/NAMESPACE/NAME, or job/…")
     if len(named) == 2 and namespace not in ("", named[0]):
         raise BadInput(f"{' '.join(words)!r} is not in the namespace {namespace} of --namespace")
     return Target(found, Key(named[0] if len(named) == 2 else namespace, named[-1]))
