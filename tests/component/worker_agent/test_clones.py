@@ -16,9 +16,10 @@ from multikueue.api.constants import (
     RESOURCE_IN_USE_FINALIZER,
 )
 from multikueue.api.remoteassignment import Intent
-from multikueue.api.resource import JOBS, NAMESPACES, REMOTE_ASSIGNMENTS, WORKLOADS
+from multikueue.api.resource import JOBS, NAMESPACES, WORKLOADS
 from tests.component.worker_agent.test_quotas import TEAM, Scene, scene
 from tests.support.managers import Object, eventually, get, job_manifest, make_queue
+from tests.support.wishes import reservation, workload_spec
 
 pytestmark = pytest.mark.anyio
 
@@ -34,34 +35,8 @@ def marks(*, assignment: str, manager: str, epoch: int = 1) -> Object:
     return {"labels": {ORIGIN_LABEL: "multikueue"}, "annotations": annotations}
 
 
-def workload_spec(priority: int = 0) -> Object:
-    job = job_manifest("j", namespace=TEAM, queue="batch")
-    pod_sets = [{"name": "main", "count": 1, "template": job["spec"]["template"]}]
-    return {"queueName": "batch", "podSets": pod_sets, "priority": priority}
-
-
 def wish(*, priority: int = 0) -> Object:
-    """Room for the work `wl`, whose job is `j`."""
-    return {
-        "apiVersion": REMOTE_ASSIGNMENTS.api_version,
-        "kind": REMOTE_ASSIGNMENTS.kind,
-        "metadata": {"name": "a", "namespace": "mk-w"},
-        "spec": {
-            "workload": {"namespace": TEAM, "name": "wl", "uid": "u"},
-            "origin": "multikueue",
-            "managerUID": "m",
-            "epoch": 1,
-            "intent": str(Intent.RESERVE),
-            "queueName": "batch",
-            "workloadSpec": workload_spec(priority),
-            "job": {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "name": "j",
-                "manifest": job_manifest("j", namespace=TEAM, queue="batch"),
-            },
-        },
-    }
+    return reservation(TEAM, workload=workload_spec(TEAM, priority=priority))
 
 
 async def asked(made: Scene) -> None:
@@ -89,7 +64,7 @@ async def make_clone(
         "apiVersion": WORKLOADS.api_version,
         "kind": WORKLOADS.kind,
         "metadata": metadata,
-        "spec": {**workload_spec(), "active": True},
+        "spec": workload_spec(TEAM, priority=0, active=True),
     }
     await made.client.create(WORKLOADS, body, namespace=TEAM)
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import pytest
 
 from multikueue.api.constants import MULTIKUEUE_PREEMPTION_GATE
-from multikueue.api.resource import CLUSTER_ROLES, REMOTE_ASSIGNMENTS, WORKLOADS
+from multikueue.api.resource import CLUSTER_ROLES, WORKLOADS
 from multikueue.cli import joining_instructions
 from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import format_time
 from tests.component.worker_agent.test_quotas import TEAM, Scene, rights, scene
-from tests.support.managers import Object, eventually, get, job_manifest, make_queue
+from tests.support.managers import Object, eventually, get, make_queue
 from tests.support.sites import gates_of
+from tests.support.wishes import reservation, workload_spec
 from worker_agent.preemption_gates import FIELD_MANAGER
 
 pytestmark = pytest.mark.anyio
@@ -22,25 +23,10 @@ ENGINE_GATE = "example.com/of-the-worker"
 
 def wish(gate: str | None) -> Object:
     """What the hub wants, with the gate at that position, or of a hub that knows of no gates."""
-    job = job_manifest("j", namespace=TEAM, queue="batch")
-    pod_sets = [{"name": "main", "count": 1, "template": job["spec"]["template"]}]
-    gated = {} if gate is None else {"preemptionGates": [{"name": MULTIKUEUE_PREEMPTION_GATE}]}
-    return {
-        "apiVersion": REMOTE_ASSIGNMENTS.api_version,
-        "kind": REMOTE_ASSIGNMENTS.kind,
-        "metadata": {"name": "a", "namespace": "mk-w"},
-        "spec": {
-            "workload": {"namespace": TEAM, "name": "wl", "uid": "u"},
-            "origin": "multikueue",
-            "managerUID": "m",
-            "epoch": 1,
-            "intent": "Reserve",
-            "queueName": "batch",
-            "workloadSpec": {"queueName": "batch", "podSets": pod_sets, **gated},
-            "job": {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "manifest": job},
-            **({} if gate is None else {"preemptionGate": gate}),
-        },
-    }
+    if gate is None:
+        return reservation(TEAM, workload=workload_spec(TEAM))
+    gated = workload_spec(TEAM, preemptionGates=[{"name": MULTIKUEUE_PREEMPTION_GATE}])
+    return reservation(TEAM, workload=gated, preemptionGate=gate)
 
 
 async def clone(made: Scene) -> Object | None:
