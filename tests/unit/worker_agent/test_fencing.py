@@ -44,21 +44,24 @@ class Running:
 
 
 async def test_a_lease_that_ends_before_the_mailbox_is_read_stops_what_is_fenced() -> None:
-    lease, jobs = [True], Running()
+    jobs, stopped_at = Running(), list[bool]()
+
+    def lease_valid() -> bool:
+        stopped_at.append(jobs.stopped.is_set())
+        return len(stopped_at) < 3  # it is renewed, and ends again at the third look
+
     async with anyio.create_task_group() as tasks:
 
         async def fence() -> None:
             await fence_unheard(
-                (cast(Jobs, jobs),), lease_valid=lambda: lease[0], assignments_known=lambda: False, patience=0.01
+                (cast(Jobs, jobs),), lease_valid=lease_valid, assignments_known=lambda: False, patience=0.01
             )
 
         tasks.start_soon(fence)
-        await anyio.sleep(0.05)
-        assert not jobs.stopped.is_set()
-        lease[0] = False
         with anyio.fail_after(60):
             await jobs.stopped.wait()
         tasks.cancel_scope.cancel()
+    assert stopped_at[:3] == [False, False, False], "it ran as long as there was a lease"
 
 
 async def test_with_the_lease_renewed_and_the_mailbox_read_others_stop_it() -> None:
