@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The floor everything stands on: values of the standard library only, no I/O, no other package of ours."""
+"""Values that need only the standard library: no I/O, no import of our other packages."""

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exponential back-off as a value.
-
-Owns the arithmetic only: who counts the attempts and who waits is the caller's business, and so is the source of
-randomness.
-"""
+"""Exponential back-off as a value; the caller counts attempts, waits and supplies randomness."""
 
 from __future__ import annotations
 

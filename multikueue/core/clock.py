@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time as a value that is handed in.
+"""Clocks that are passed to whatever needs the time.
 
-Owns the `Clock` protocol, the real clock and a clock that tests turn by hand. Promises: `now()` is aware UTC,
-`monotonic()` never goes back and is the only source for durations. Leaves sleeping to the event loop.
+`now()` is aware UTC. `monotonic()` never goes back and is the only source for durations.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a component takes the time from."""
+    """Where a component gets the time from."""
 
     def now(self) -> datetime:
         """Wall-clock time, aware, in UTC."""
@@ -32,12 +31,12 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds since boot, more or less."""
+        """Seconds from an arbitrary start."""
         return time.monotonic()
 
 
 class ManualClock:
-    """A clock that stands still until it is told otherwise."""
+    """A clock that only moves when a test moves it."""
 
     __slots__ = ("_monotonic", "_now")
 
@@ -56,12 +55,12 @@ class ManualClock:
         return self._monotonic
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` pass on both clocks; negative durations are refused."""
+        """Advance both clocks by `seconds`, which must not be negative."""
         if seconds < 0:
             raise ValueError(f"time does not run backwards: advance({seconds})")
         self._now += timedelta(seconds=seconds)
         self._monotonic += seconds
 
     def set(self, now: datetime) -> None:
-        """Make the wall clock jump, in either direction; the monotonic clock does not notice."""
+        """Set the wall clock, forwards or backwards; the monotonic clock does not change."""
         self._now = now.astimezone(UTC)

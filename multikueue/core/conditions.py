@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions as values, with the rules of `docs/spec/engine.md §0.3`.
+"""Conditions as values and in statuses, with the rules of `docs/spec/engine.md §0.3`.
 
-Owns when `lastTransitionTime` moves and how long a message may get. Writing conditions to an API server is not its
-business.
+Owns when `lastTransitionTime` moves and how long a message may be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 TRUE = "True"
 FALSE = "False"
@@ -50,6 +50,20 @@ def is_true(conditions: Iterable[Condition], kind: str) -> bool:
     """Whether a condition of that type exists and is True."""
     found = find(conditions, kind)
     return found is not None and found.status == TRUE
+
+
+def find_in(status: Mapping[str, Any] | None, kind: str) -> dict[str, Any] | None:
+    """The condition of that type in a `status` as JSON; entries of another shape are skipped."""
+    for entry in (status or {}).get("conditions") or ():
+        if isinstance(entry, dict) and entry.get("type") == kind:
+            return entry
+    return None
+
+
+def is_true_in(status: Mapping[str, Any] | None, kind: str) -> bool:
+    """Whether a `status` as JSON has a condition of that type that is True."""
+    found = find_in(status, kind)
+    return found is not None and found.get("status") == TRUE
 
 
 def set_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[Condition, ...]:

@@ -1,31 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The root of our error tree.
+"""The errors that more than one layer raises.
 
-Owns the classes that more than one layer raises. A message names the object, the cluster, what was expected and
-what was found. Errors of one layer (an answer of the API server, say) live in that layer and derive from these.
+A message names the object, the cluster, what was expected and what was found. Errors of one layer, such as responses of
+the API server, live in that layer and derive from these.
 """
 
 from __future__ import annotations
 
 
 class MultikueueError(Exception):
-    """Anything this project raises on purpose."""
+    """Base class of all errors that this project raises."""
 
 
 class BadInput(MultikueueError, ValueError):
-    """Something a person wrote is wrong; the message says where it stands and what would be right."""
+    """Invalid input from a user or another system; the message says where and what would be valid."""
 
 
-class PutBack(MultikueueError):
-    """The management cluster is what it was some time ago: all that was read of it since is void."""
+class HubRestored(MultikueueError):
+    """The management cluster was restored from a backup; state read from it before is invalid."""
 
 
 class InvalidTransition(MultikueueError):
-    """A state machine was handed an event that its table has no row for."""
+    """A state machine got an event that is not in its table."""
 
-    def __init__(self, *, machine: str, state: str, event: str, story: str = "") -> None:
-        text = f"{machine}: no transition from {state} on {event}"
-        super().__init__(f"{text}; story: {story}" if story else text)
+    def __init__(self, *, machine: str, state: str, event: str) -> None:
+        super().__init__(f"{machine}: no transition from {state} on {event}")
         self.machine = machine
         self.state = state
         self.event = event

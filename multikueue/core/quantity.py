@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kubernetes quantities with exact arithmetic.
 
-Owns parsing of every suffix and exponent, comparison by value, rounding up, and the canonical text. Promises that
-no value ever passes through a float. Amounts finer than a nano-unit are rounded up on parsing, as the API server
-does. Leaves saturation and Unlimited to the engine (`docs/spec/engine.md §0.2`).
+Owns parsing of every suffix and exponent, comparison by value, rounding up, and the canonical text. No value passes
+through a float. Amounts finer than a nano-unit are rounded up on parsing, as the API server does. Saturation and
+Unlimited are the engine's (`docs/spec/engine.md §0.2`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from functools import lru_cache, total_ordering
 from typing import Final, Self
 
 from multikueue.core.errors import BadInput
+from multikueue.core.printable import excerpt
 
 _NANO: Final = 10**9
 _BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _PATTERN: Final = re.compile(
-    r"(?P<sign>[+-]?)(?P<number>\d+(?:\.\d*)?|\.\d+)(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?\d+))?"
+    r"(?P<sign>[+-]?)(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]+))?"
 )
+_MAX_LENGTH: Final = 128  # far past what any amount needs
 _MAX_EXPONENT: Final = 60  # far past int64; keeps "1e999999999" from filling the memory
 
 
@@ -50,6 +52,8 @@ class Quantity:
     @classmethod
     def parse(cls, text: str | int | float) -> Self:
         """The quantity that a manifest wrote. Raises `QuantityError`."""
+        if isinstance(text, int) and not isinstance(text, bool) and text.bit_length() > 256:
+            raise QuantityError(f"{excerpt(text)} is not a quantity such as 500m, 2, 1.5Gi or 1e3")
         return cls(*_parse(str(text)))
 
     @classmethod
@@ -118,9 +122,9 @@ class Quantity:
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> tuple[int, Format]:
-    match = _PATTERN.fullmatch(text)
+    match = _PATTERN.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
-        raise QuantityError(f"{text!r} is not a quantity such as 500m, 2, 1.5Gi or 1e3")
+        raise QuantityError(f"{excerpt(text)} is not a quantity such as 500m, 2, 1.5Gi or 1e3")
     suffix, exponent = match["suffix"] or "", match["exponent"]
     amount = Fraction(match["number"]) * _NANO
     if suffix in _BINARY:
@@ -128,7 +132,7 @@ def _parse(text: str) -> tuple[int, Format]:
         format = Format.BINARY_SI
     elif exponent is not None:
         if abs(int(exponent)) > _MAX_EXPONENT:
-            raise QuantityError(f"{text!r} has an exponent beyond {_MAX_EXPONENT}")
+            raise QuantityError(f"{excerpt(text)} has an exponent beyond {_MAX_EXPONENT}")
         amount *= Fraction(10) ** int(exponent)
         format = Format.DECIMAL_EXPONENT
     else:

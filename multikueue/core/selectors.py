@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Label selectors and node selector terms.
 
-Owns matching and the text form that `-l` and the list API take. Values only; a selector that cannot be right is
-refused when it is made, with `BadInput`.
+Owns matching and the text form that `-l` and the list API accept. An invalid selector is rejected with `BadInput` when
+it is created.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from multikueue.core.errors import BadInput
+from multikueue.core.parsing import parse_signed
 
 _SET_OPERATORS = frozenset({"In", "NotIn"})
 _PRESENCE_OPERATORS = frozenset({"Exists", "DoesNotExist"})
@@ -20,7 +21,7 @@ _NUMERIC_OPERATORS = frozenset({"Gt", "Lt"})
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One expression over one key: In, NotIn, Exists, DoesNotExist, and for nodes Gt and Lt."""
+    """One expression on one key: In, NotIn, Exists, DoesNotExist, and for nodes Gt and Lt."""
 
     key: str
     operator: str
@@ -40,7 +41,7 @@ class Requirement:
             raise BadInput(f"{self.key}: unknown operator {self.operator!r}")
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether `labels` fulfil the expression; a missing key fulfils NotIn and DoesNotExist."""
+        """Whether `labels` satisfy the expression; a missing key satisfies NotIn and DoesNotExist."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -56,8 +57,8 @@ class Requirement:
 
     def _compare(self, value: str) -> bool:
         try:
-            actual, wanted = int(value), int(self.values[0])
-        except ValueError:
+            actual, wanted = parse_signed(value, field=self.key), parse_signed(self.values[0], field=self.key)
+        except BadInput:
             return False
         return actual > wanted if self.operator == "Gt" else actual < wanted
 
@@ -133,7 +134,7 @@ class NodeSelectorTerm:
     fields: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
-        """Whether a node with `labels` and `fields` (`metadata.name`) fulfils the term."""
+        """Whether a node with `labels` and `fields` (`metadata.name`) matches the term."""
         if not self.expressions and not self.fields:
             return False
         return all(r.matches(labels) for r in self.expressions) and all(r.matches(fields) for r in self.fields)

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taints and tolerations.
-
-Owns whether a toleration tolerates a taint, by Kubernetes' rules including the numeric operators. Which effects
-count is the caller's decision.
-"""
+"""Taints and tolerations, by Kubernetes' rules including the numeric operators."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from multikueue.core.errors import BadInput
+from multikueue.core.parsing import parse_signed
+
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A mark on a node that keeps pods away; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+    """A taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str
     value: str = ""
@@ -22,7 +21,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """What a pod puts up with; an empty key with Exists is everything, an empty effect is every effect."""
+    """A toleration; an empty key with Exists tolerates everything, an empty effect every effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -30,7 +29,7 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether this toleration covers `taint`."""
+        """Whether this toleration tolerates `taint`."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -48,13 +47,13 @@ class Toleration:
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Whether any of `tolerations` covers `taint`."""
+    """Whether any of `tolerations` tolerates `taint`."""
     return any(toleration.tolerates(taint) for toleration in tolerations)
 
 
 def _compare(actual: str, operator: str, wanted: str) -> bool:
     try:
-        left, right = int(actual), int(wanted)
-    except ValueError:
+        left, right = parse_signed(actual, field="taint"), parse_signed(wanted, field="toleration")
+    except BadInput:
         return False
     return left < right if operator == "Lt" else left > right

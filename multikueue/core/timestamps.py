@@ -1,30 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times as the Kubernetes API writes them.
+"""Times as the Kubernetes API writes them: RFC 3339 `Time` (whole seconds) and `MicroTime`.
 
-Owns parsing and printing of RFC 3339 `Time` (whole seconds) and `MicroTime`. Everything in between is an aware
-`datetime` in UTC.
+Values are aware `datetime` in UTC, far enough from the limits of the calendar that a duration can be added or
+subtracted.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
 
 from multikueue.core.errors import BadInput
+from multikueue.core.printable import excerpt
+
+_MAX_LENGTH: Final = 64
+_YEARS: Final = range(1900, 3000)
 
 
 def parse_time(text: str) -> datetime:
-    """An aware UTC time from RFC 3339 text; a time without a zone is refused. Raises `BadInput`."""
+    """An aware UTC time of the years 1900 to 2999 from RFC 3339 text. Raises `BadInput`, also without a time zone."""
     try:
+        if not isinstance(text, str) or len(text) > _MAX_LENGTH:
+            raise ValueError("not a time")
         parsed = datetime.fromisoformat(text)
     except ValueError as error:
-        raise BadInput(f"{text!r} is not an RFC 3339 time such as 2026-01-31T08:00:00Z") from error
+        raise BadInput(f"{excerpt(text)} is not an RFC 3339 time such as 2026-01-31T08:00:00Z") from error
     if parsed.tzinfo is None:
-        raise BadInput(f"{text!r} has no time zone; write 2026-01-31T08:00:00Z")
+        raise BadInput(f"{excerpt(text)} has no time zone; write 2026-01-31T08:00:00Z")
+    if parsed.year not in _YEARS:
+        raise BadInput(f"{excerpt(text)} is not a time of the years {_YEARS.start} to {_YEARS.stop - 1}")
     return parsed.astimezone(UTC)
 
 
 def format_time(moment: datetime) -> str:
-    """`metav1.Time`: whole seconds, cut and not rounded, as the API server does."""
+    """`metav1.Time`: whole seconds, truncated as by the API server."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
