@@ -11,7 +11,7 @@ from multikueue.api.schema import DNS_LABEL, DNS_SUBDOMAIN, IMMUTABLE, KIND_NAME
 
 
 class ParametersReference(WireModel):
-    """The object that tells the check's controller more."""
+    """The object with the parameters of the check's controller."""
 
     api_group: Annotated[str, Schema(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
     kind: Annotated[str, Schema(min_length=1, max_length=63, pattern=KIND_NAME)]
@@ -19,20 +19,20 @@ class ParametersReference(WireModel):
 
 
 class AdmissionCheckSpec(WireModel):
-    """Who does the check, and with what."""
+    """The controller of the check, and its parameters."""
 
     controller_name: Annotated[str, Schema(min_length=1, max_length=253, rules=(IMMUTABLE,), required=True)] = ""
     parameters: ParametersReference | None = None
 
 
 class AdmissionCheckStatus(WireModel):
-    """Whether the check can be relied on."""
+    """Whether the check can be used."""
 
     conditions: Conditions = ()
 
 
 class AdmissionCheck(KubeObject):
-    """A check that a controller makes before a workload is admitted."""
+    """A check that a controller performs before a workload is admitted."""
 
     RESOURCE = ADMISSION_CHECKS
 

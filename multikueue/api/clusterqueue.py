@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ClusterQueue: quota and the policies by which it is given out (`docs/spec/kueue-api.md §1.2`)."""
+"""ClusterQueue: quota and the policies of its use (`docs/spec/kueue-api.md §1.2`)."""
 
 from typing import Annotated
 
@@ -26,7 +26,7 @@ from multikueue.api.meta import (
 )
 from multikueue.api.quota import FlavorUsages, ResourceGroups
 from multikueue.api.resource import CLUSTER_QUEUES
-from multikueue.api.schema import Column, Rule, Schema
+from multikueue.api.schema import CelRule, Column, Schema
 
 
 class FlavorFungibility(WireModel):
@@ -34,7 +34,7 @@ class FlavorFungibility(WireModel):
 
     SCHEMA = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "!has(self.preference) || (self.whenCanBorrow == 'TryNextFlavor'"
                 " && self.whenCanPreempt == 'TryNextFlavor')",
                 "preference can only be set when both whenCanBorrow and whenCanPreempt are TryNextFlavor",
@@ -57,11 +57,11 @@ class BorrowWithinCohort(WireModel):
 
 
 class Preemption(WireModel):
-    """Whom the workloads of this queue may preempt."""
+    """Which workloads those of this queue may preempt."""
 
     SCHEMA = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "!(self.reclaimWithinCohort == 'Never' && has(self.borrowWithinCohort) && "
                 " self.borrowWithinCohort.policy != 'Never')",
                 "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
@@ -90,7 +90,7 @@ class Preemption(WireModel):
 
 
 class AdmissionCheckRule(WireModel):
-    """A check that is asked for; without flavors it is asked for on every one."""
+    """A check; without flavors it is needed for every flavor."""
 
     name: CheckName
     on_flavors: Annotated[tuple[ObjectName, ...], Schema(max_items=64, list_type="set")] = ()
@@ -134,7 +134,7 @@ class ClusterQueueSpec(WireModel):
 
     SCHEMA = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "!has(self.cohortName) && has(self.resourceGroups) ? self.resourceGroups.all(rg, rg.flavors.all(f,"
                 " f.resources.all(r, !has(r.borrowingLimit)))) : true",
                 "borrowingLimit must be nil when cohort is empty",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ClusterRegistration: whether an agent that asked to join is let in, and whether its cluster takes work.
+"""ClusterRegistration: whether the agent of a worker cluster may join, and whether the cluster takes work.
 
-Cluster-scoped and named as the worker cluster. An admin owns the spec, the manager the status; the agent has no
-right to either.
+Cluster-scoped and named like the worker cluster. An administrator owns the spec, the manager the status; the agent has
+no right to either.
 """
 
 from typing import Annotated
@@ -15,16 +15,16 @@ from multikueue.api.schema import AGE, Column, Schema
 
 
 class Bootstrap(WireModel):
-    """The one token by which an agent may ask for its first certificate, and until when."""
+    """The token by which the agent may request its first certificate, and its expiry."""
 
     id: Annotated[str, Schema(min_length=1, max_length=64)]
     expiration_time: Time
 
 
 class ClusterRegistrationSpec(WireModel):
-    """What the admin decided: let in, no new work, move the running work away, by when.
+    """The decision of the administrator: accept, cordon, drain, and the deadline of the drain.
 
-    `clusterUID` is the one cluster that may come; empty, whichever comes first.
+    `clusterUID` is the only cluster that may join; empty for the first that does.
     """
 
     accepted: Annotated[bool, Schema(defaulted=True)] = False
@@ -36,9 +36,9 @@ class ClusterRegistrationSpec(WireModel):
 
 
 class ClusterRegistrationStatus(WireModel):
-    """What the manager made of it; another uid under the same name is another cluster.
+    """The state of the registration; another uid under the same name is another cluster.
 
-    `usedBootstrap` is the token that was redeemed last and `usedBy` the request that redeemed it.
+    `usedBootstrap` is the last redeemed token and `usedBy` the certificate request that redeemed it.
     """
 
     cluster_uid: Annotated[str, Schema(max_length=64)] = Field("", alias="clusterUID")
@@ -49,7 +49,7 @@ class ClusterRegistrationStatus(WireModel):
 
 
 class ClusterRegistration(KubeObject):
-    """A worker cluster's place in the federation."""
+    """The registration of a worker cluster in the federation."""
 
     RESOURCE = CLUSTER_REGISTRATIONS
     COLUMNS = (

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ClusterReport: what a worker cluster can do and has room for, as its agent tells it.
+"""ClusterReport: capabilities and capacity of a worker cluster, as reported by its agent.
 
-One object named `agent` in the mailbox of the cluster; the agent writes its status on a change and each few
-seconds. It says nothing of single workloads: those are in the RemoteAssignments. What runs without an assignment of
-this management cluster is told page by page to who asks for it in `spec.recovery` (ADR 0010); the agent reads the spec
-in the answer to its own report, and needs no right beside that. The quotas of the worker's own queues are told to a hub
-that asks in `spec.quotas`, and to no other.
+One object named `agent` in the mailbox of the cluster; the agent writes its status on a change and every few seconds.
+Single workloads are in the RemoteAssignments. Remote jobs without an assignment of this management cluster are reported
+page by page on request in `spec.recovery` (ADR 0010); the agent reads the spec in the answer to its report, and needs
+no other right. `status.clusterQueues` has what dispatch needs of the worker's queues (ADR 0014); their nominal quotas
+are reported on request in `spec.quotas`, for the quota automation.
 """
 
 from enum import StrEnum
@@ -19,7 +19,11 @@ from multikueue.api.schema import AGE, Column, Schema
 from multikueue.core.quantity import Quantity
 
 MAX_QUEUES: Final = 4096
-"""LocalQueues that a report has room for."""
+"""The most LocalQueues in a report."""
+MAX_CLUSTER_QUEUES: Final = 1024
+"""The most ClusterQueues whose quota is in a report."""
+MAX_QUOTA_ENTRIES: Final = 2048
+"""The most quotas of a resource of a flavor in a report: with more the object would be too large."""
 
 
 class ServedKind(WireModel):
@@ -30,17 +34,56 @@ class ServedKind(WireModel):
 
 
 class ReportedQueue(WireModel):
-    """A LocalQueue of an engine on the worker."""
+    """A LocalQueue of the worker; `reason` is why it is not active."""
 
     namespace: Annotated[str, Schema(min_length=1, max_length=63)]
     name: Annotated[str, Schema(min_length=1, max_length=253)]
     active: bool = True
+    reason: Annotated[str, Schema(max_length=256)] = ""
+    cluster_queue: Annotated[str, Schema(max_length=253)] = ""
+
+
+class ReportedResourceQuota(WireModel):
+    """One resource of a flavor of a ClusterQueue on the worker.
+
+    `free` is the quota that can be used now without preemption, `borrowable` the part of it that is borrowed. Of
+    `used`, `reserved` is used by assignments. `capacity` is the most that it could have.
+    """
+
+    name: str
+    nominal: Amount = Quantity.of(0)
+    used: Amount = Quantity.of(0)
+    free: Amount = Quantity.of(0)
+    borrowable: Amount = Quantity.of(0)
+    reserved: Amount = Quantity.of(0)
+    capacity: Amount = Quantity.of(0)
+
+
+class ReportedFlavorQuota(WireModel):
+    """The quota of one flavor."""
+
+    name: Annotated[str, Schema(min_length=1, max_length=253)]
+    resources: Annotated[tuple[ReportedResourceQuota, ...], Schema(max_items=64, map_keys=("name",))] = ()
+
+
+class ReportedQueueQuota(WireModel):
+    """The quota of a ClusterQueue of the worker that has LocalQueues.
+
+    `cohort` is the root cohort: queues with the same one borrow from each other. `preempts`: it may preempt.
+    `admissionChecks`: it has admission checks, so that free quota alone does not admit.
+    """
+
+    name: Annotated[str, Schema(min_length=1, max_length=253)]
+    cohort: Annotated[str, Schema(max_length=253)] = ""
+    preempts: bool = False
+    admission_checks: bool = False
+    flavors: Annotated[tuple[ReportedFlavorQuota, ...], Schema(max_items=1024, list_type="atomic")] = ()
 
 
 class ResourceCapacity(WireModel):
-    """Room for one resource: in all, not yet promised, and on the emptiest node.
+    """The capacity of one resource: in total, free, and free on the node with the most.
 
-    `reserved` is what assignments hold of what is not free; `largest` is what the largest node has when it is empty.
+    `reserved` is the part of what is not free that assignments use; `largest` is the capacity of the largest node.
     """
 
     name: str
@@ -52,7 +95,7 @@ class ResourceCapacity(WireModel):
 
 
 class NodeGroup(WireModel):
-    """Ready nodes with the same labels and taints, and the room on them together."""
+    """Ready nodes with the same labels and taints, and their capacity together."""
 
     labels: Labels = Field(default_factory=dict)
     taints: Annotated[tuple[Taint, ...], Schema(list_type="atomic")] = ()
@@ -68,12 +111,12 @@ class NodeCount(WireModel):
 
 
 MAX_ORPHANS: Final = 100
-"""In one page; with their manifests they have to fit into an object."""
+"""The most orphans in one page; with their manifests they must fit into an object."""
 BUCKETS: Final = 16
 
 
 class OrphanPhase(StrEnum):
-    """How far a copy is that has no assignment here."""
+    """The state of an orphan."""
 
     RUNNING = "Running"
     SUSPENDED = "Suspended"
@@ -81,7 +124,7 @@ class OrphanPhase(StrEnum):
 
 
 class Orphan(WireModel):
-    """A copy that another management cluster had made, such as the one that this one replaces."""
+    """A remote job that another management cluster created, such as the one that this one replaces."""
 
     api_version: Annotated[str, Schema(min_length=1, max_length=317)]
     kind: Annotated[str, Schema(min_length=1, max_length=63)]
@@ -92,29 +135,37 @@ class Orphan(WireModel):
     epoch: Annotated[Int64, Schema(minimum=0)] = 0
     phase: Annotated[str, Schema(enum=OrphanPhase)]
     manifest: Annotated[JsonObject, Schema(preserve_unknown=True, map_type="atomic")] = Field(default_factory=dict)
-    """Labels, annotations and spec, as they are there."""
+    """Its labels, annotations and spec."""
 
 
-class Orphans(WireModel):
-    """How many such copies there are, and the page that was asked for last."""
+class RefusedRemoval(WireModel):
+    """An orphan whose requested removal failed, with the answer of the worker's API server."""
+
+    uid: Annotated[str, Schema(min_length=1, max_length=64)]
+    message: Annotated[str, Schema(max_length=1024)] = ""
+
+
+class OrphanCount(WireModel):
+    """The number of orphans, and the page that was requested last."""
 
     total: Annotated[Int32, Schema(minimum=0)] = 0
     request: Annotated[str, Schema(max_length=64)] = ""
     next: Annotated[str, Schema(max_length=512)] = ""
-    """Where the next page begins; empty after the last one."""
+    """The start of the next page; empty after the last one."""
     items: Annotated[tuple[Orphan, ...], Schema(max_items=MAX_ORPHANS, list_type="atomic")] = ()
+    refused: Annotated[tuple[RefusedRemoval, ...], Schema(max_items=MAX_ORPHANS, list_type="atomic")] = ()
 
 
 class Recovery(WireModel):
-    """Asks for the page of orphans behind `after`, and has those with the uids of `discard` removed before."""
+    """Requests the page of orphans behind `after`, and first removes those with the uids in `discard`."""
 
     request: Annotated[str, Schema(min_length=1, max_length=64)]
     after: Annotated[str, Schema(max_length=512)] = ""
     discard: Annotated[tuple[str, ...], Schema(max_items=MAX_ORPHANS, list_type="atomic")] = ()
 
 
-class Resync(WireModel):
-    """Asks the agent to read its mailbox anew, and to say again what differs in these buckets."""
+class ResyncRequest(WireModel):
+    """Requests that the agent lists its mailbox again and resends what differs in these buckets."""
 
     request: Annotated[str, Schema(min_length=1, max_length=64)]
     buckets: Annotated[tuple[Int32, ...], Schema(max_items=BUCKETS, list_type="atomic")] = ()
@@ -135,7 +186,7 @@ class NominalQuota(WireModel):
 
 
 class ReportedClusterQueue(WireModel):
-    """A ClusterQueue of an engine on the worker, and the LocalQueues that stand before it."""
+    """A ClusterQueue of the worker, and its LocalQueues."""
 
     name: Annotated[str, Schema(min_length=1, max_length=253)]
     active: bool = False
@@ -144,19 +195,35 @@ class ReportedClusterQueue(WireModel):
 
 
 class ReportedQuotas(WireModel):
-    """All ClusterQueues that LocalQueues stand before, or why they cannot be told."""
+    """All ClusterQueues that have LocalQueues, or why they are not reported."""
 
     problem: Annotated[str, Schema(max_length=1024)] = ""
     cluster_queues: Annotated[tuple[ReportedClusterQueue, ...], Schema(max_items=MAX_QUEUES, list_type="atomic")] = ()
 
 
 class ClusterReportSpec(WireModel):
-    """What is asked of the agent: `recovery` by an administrator, `resync` and `quotas` by the manager."""
+    """Requests to the agent: `recovery` by an administrator, `resync` and `quotas` by the manager."""
 
     recovery: Recovery | None = None
-    resync: Resync | None = None
+    resync: ResyncRequest | None = None
     quotas: bool = False
-    """Whether to follow the ClusterQueues of the worker, and to tell of their quotas."""
+    """Whether the agent reports the nominal quotas of the ClusterQueues."""
+
+
+class MissingRight(WireModel):
+    """A right on the worker cluster that its agent uses and does not have."""
+
+    verb: Annotated[str, Schema(min_length=1, max_length=32)]
+    resource: Annotated[str, Schema(min_length=1, max_length=253)]
+    """`plural.group`, `plural.group/subresource`, or a path of the API server."""
+    required: bool = False
+    """Whether no Job can be dispatched to the cluster without it."""
+
+
+class ReportedProvisioning(WireModel):
+    """Whether the agent can provision capacity for an assignment (ADR 0018); `problem` is why not."""
+
+    problem: Annotated[str, Schema(max_length=1024)] = ""
 
 
 class ClusterReportStatus(WireModel):
@@ -169,28 +236,37 @@ class ClusterReportStatus(WireModel):
     kubernetes_version: Annotated[str, Schema(max_length=256)] = ""
     kinds: Annotated[tuple[ServedKind, ...], Schema(max_items=64, map_keys=("apiVersion", "kind"))] = ()
     local_queues: Annotated[tuple[ReportedQueue, ...], Schema(max_items=MAX_QUEUES, list_type="atomic")] = ()
+    cluster_queues: Annotated[
+        tuple[ReportedQueueQuota, ...], Schema(max_items=MAX_CLUSTER_QUEUES, list_type="atomic")
+    ] = ()
+    """The ClusterQueues of the LocalQueues, as far as they could be read, within the limit of a report."""
     capacity: Annotated[tuple[ResourceCapacity, ...], Schema(max_items=64, map_keys=("name",))] = ()
     namespaces: Annotated[tuple[str, ...], Schema(max_items=512, list_type="atomic")] = ()
-    """All namespaces of the cluster; none are told of a cluster that has more than this can hold."""
+    """All namespaces of the cluster; empty for a cluster with more than the limit."""
     groups: Annotated[tuple[NodeGroup, ...], Schema(max_items=64, list_type="atomic")] = ()
     varying: Annotated[tuple[str, ...], Schema(max_items=1024, list_type="atomic")] = ()
-    """Labels that the groups do not tell, since they differ too much between nodes."""
+    """Labels that the groups leave out, since they differ too much between nodes."""
     nodes: NodeCount = Field(default_factory=NodeCount)
     pending: Annotated[Int32, Schema(minimum=0)] = 0
-    """How many assignments wait for room."""
+    """How many assignments wait for capacity."""
     engine: Annotated[str, Schema(max_length=256)] = ""
-    """Which queueing engine admits on the worker; empty when the agent's own ledger does."""
+    """The engine that admits on the worker; empty if the ledger of the agent does."""
     quotas: ReportedQuotas | None = None
-    """None while nobody has asked, and until the ClusterQueues were read."""
-    orphans: Orphans | None = None
-    """Copies of our origin that another management cluster had made; none are told of while there are none."""
+    """None unless requested, and until the ClusterQueues were read."""
+    provisioning: ReportedProvisioning | None = None
+    """None from an agent that does not know of it."""
+    dependency_kinds: Annotated[tuple[str, ...], Schema(max_items=8, list_type="atomic")] = ()
+    """The kinds of the objects that the agent looks for before it creates a job whose pods need them."""
+    orphans: OrphanCount | None = None
+    """Remote jobs with our origin that another management cluster created; None if there are none."""
     digests: Annotated[tuple[str, ...], Schema(max_items=BUCKETS, list_type="atomic")] = ()
-    """Of the assignments as the agent sees them, by bucket of their names."""
+    """Checksums of the assignments as the agent sees them, by bucket of their names."""
+    missing_rights: Annotated[tuple[MissingRight, ...], Schema(max_items=64, map_keys=("verb", "resource"))] = ()
     time: Time | None = None
 
 
 class ClusterReport(KubeObject):
-    """What a worker cluster has to offer."""
+    """The capabilities and capacity of a worker cluster."""
 
     RESOURCE = CLUSTER_REPORTS
     COLUMNS = (

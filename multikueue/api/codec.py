@@ -42,7 +42,7 @@ MODELS: Final[Mapping[tuple[str, str, str], str]] = {
     },
     **{
         (OWN_GROUP, OWN_VERSION, kind): f"multikueue.api.{kind.lower()}"
-        for kind in ("RemoteAssignment", "ClusterReport", "ClusterRegistration")
+        for kind in ("RemoteAssignment", "ClusterReport", "ClusterRegistration", "JobLogRequest")
     },
     ("batch", "v1", "Job"): "multikueue.api.job",
 }
@@ -71,7 +71,7 @@ def load(data: bytes | str | JsonObject) -> KubeObject:
 
 
 def load_as(model: type[Model], data: bytes | str | JsonObject) -> Model:
-    """The object read as `model`, whatever it says it is; items of a list say nothing. Raises `BadInput`."""
+    """The object parsed as `model`, whatever its kind; items of a list have none. Raises `BadInput`."""
     obj = data if isinstance(data, dict) else _parse(data)
     return _validate(model, _current(obj))
 
@@ -158,7 +158,7 @@ def _validate(model: type[Model], obj: JsonObject) -> Model:
     try:
         return model.model_validate(obj)
     except ValidationError as first:
-        # A manifest may say `conditions: null`, which means absent; looking for that first would slow every read.
+        # In a manifest `conditions: null` means absent; checking that first would slow every read down.
         stripped = without_nulls(obj)
         if stripped == obj:
             raise _bad(first, obj) from first

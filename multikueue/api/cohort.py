@@ -3,7 +3,7 @@
 
 from pydantic import Field
 
-from multikueue.api.meta import FairSharing, FairSharingStatus, KubeObject, ObjectName, WireModel
+from multikueue.api.meta import Conditions, FairSharing, FairSharingStatus, KubeObject, ObjectName, WireModel
 from multikueue.api.quota import ResourceGroups
 from multikueue.api.resource import COHORTS
 
@@ -17,8 +17,9 @@ class CohortSpec(WireModel):
 
 
 class CohortStatus(WireModel):
-    """Its share."""
+    """Its share, and whether it belongs to its tree; `conditions` is not upstream's."""
 
+    conditions: Conditions = ()
     fair_sharing: FairSharingStatus | None = None
 
 

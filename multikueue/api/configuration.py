@@ -1,31 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Configuration file of the manager (`docs/spec/kueue-api.md §6`, defaults also `docs/spec/engine.md §0.5`).
 
-Owns one model, in the words of config.kueue.x-k8s.io/v1beta2, into which both versions are read. Promises that a
-field nobody knows is an error with its path, and that every other mistake is named the same way, all at once. What
-a setting does is told where it is used.
+One model with the fields of config.kueue.x-k8s.io/v1beta2, into which both versions are read. An unknown field is an
+error with its path, like every other mistake, and all are reported at once. What a setting does is documented where it
+is used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
+from typing import TypeAlias
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from multikueue.api import configuration_rules, configuration_v1beta1, featuregates
-from multikueue.api.codec import problem_lines, without_nulls
+from multikueue.api import featuregates
 from multikueue.api.constants import (
     BATCH_JOB_FRAMEWORK,
-    CONFIG_GROUP,
     DEFAULT_NAMESPACE,
     DEFAULT_ORIGIN,
     DISPATCHER_CAPACITY,
     NAMESPACE_NAME_LABEL,
+    OwnerTrust,
+    PodSecurityLevel,
 )
 from multikueue.api.duration import Duration
 from multikueue.api.meta import Amount, JsonObject, LabelSelector, LabelSelectorRequirement, WireModel
-from multikueue.core.errors import BadInput
 
 _MINUTE = timedelta(minutes=1)
 PREEMPTION_STRATEGIES = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
@@ -62,16 +62,22 @@ class CustomLabel(WireModel):
 
 
 class LocalQueueMetrics(WireModel):
-    """Which LocalQueues have metrics of their own."""
+    """Which LocalQueues have metrics."""
 
     enable: bool = True
     local_queue_selector: LabelSelector | None = None
 
 
-class Metrics(WireModel):
+class MetricsSettings(WireModel):
     """What is measured, and where it is served."""
 
     bind_address: str = ":8443"
+    secure_serving: bool = False
+    """Serve over TLS; not in Kueue, like the next two."""
+    cert_dir: str = ""
+    """Holds `tls.crt` and `tls.key`; empty for the certificate of the webhooks."""
+    authorization: bool = False
+    """Serve only users who may `get` /metrics, by TokenReview and SubjectAccessReview."""
     enable_cluster_queue_resources: bool = False
     custom_labels: tuple[CustomLabel, ...] = ()
     local_queue_metrics: LocalQueueMetrics = Field(default_factory=LocalQueueMetrics)
@@ -97,7 +103,7 @@ def _concurrency() -> dict[str, int]:
     }
 
 
-class Controller(WireModel):
+class ControllerSettings(WireModel):
     """How many objects of a kind are reconciled at once."""
 
     group_kind_concurrency: dict[str, int] = Field(default_factory=_concurrency)
@@ -105,7 +111,7 @@ class Controller(WireModel):
 
 
 class Tls(WireModel):
-    """What our servers accept."""
+    """The TLS settings of our servers."""
 
     min_version: str = ""
     cipher_suites: tuple[str, ...] = ()
@@ -113,7 +119,7 @@ class Tls(WireModel):
 
 
 class InternalCertManagement(WireModel):
-    """Whether the manager makes its own serving certificate."""
+    """Whether the manager creates its serving certificate."""
 
     enable: bool = True
     webhook_service_name: str = "kueue-webhook-service"
@@ -121,7 +127,7 @@ class InternalCertManagement(WireModel):
 
 
 class RequeuingStrategy(WireModel):
-    """How a workload comes back after its pods did not get ready; no limit is for ever."""
+    """How a workload is requeued after its pods were not ready in time; without a limit for ever."""
 
     timestamp: str = "Eviction"
     backoff_limit_count: int | None = None
@@ -145,10 +151,20 @@ class WaitForPodsReady(WireModel):
 
 
 class ClientConnection(WireModel):
-    """How fast the API server may be asked."""
+    """The rate limit of requests to the API server."""
 
     qps: float = 300
     burst: int = 500
+
+
+class OwnerReferenceSettings(WireModel):
+    """Whose owner references leave an object to the quota of its owner. Not in Kueue, which trusts everyone.
+
+    Patterns of users have the wildcards `*` and `?`.
+    """
+
+    trust: str = OwnerTrust.AUTHORIZED
+    trusted_users: tuple[str, ...] = ()
 
 
 class Integrations(WireModel):
@@ -157,6 +173,13 @@ class Integrations(WireModel):
     frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK,)
     external_frameworks: tuple[str, ...] = ()
     label_keys_to_copy: tuple[str, ...] = ()
+    declarations: tuple[JsonObject, ...] = ()
+    """Declarations of job kinds (docs/jobs/your-own-kind.md); not in Kueue."""
+    owner_references: OwnerReferenceSettings = Field(default_factory=OwnerReferenceSettings)
+
+
+FrameworkRule: TypeAlias = Callable[[Integrations], tuple[tuple[str, str], ...]]
+"""The problems of the frameworks and declarations, each with its path."""
 
 
 class IncrementalDispatcher(WireModel):
@@ -169,6 +192,8 @@ class ExternalFramework(WireModel):
     """A job kind that the generic adapter dispatches, as Kind.version.group."""
 
     name: str
+    plural: str = ""
+    """The plural of its CustomResourceDefinition, if it is not the usual one. Not in Kueue."""
 
 
 class ExecConfig(WireModel):
@@ -184,7 +209,7 @@ class ExecConfig(WireModel):
 
 
 class AccessProvider(WireModel):
-    """How credentials for a ClusterProfile are had."""
+    """How the credentials of a ClusterProfile are obtained."""
 
     name: str
     exec_config: ExecConfig = Field(default_factory=ExecConfig)
@@ -197,16 +222,35 @@ class ClusterProfile(WireModel):
     credentials_providers: tuple[AccessProvider, ...] = ()
 
 
+class DispatchPolicySettings(WireModel):
+    """What may be sent to any worker cluster; a missing list allows everything, or denies nothing.
+
+    Names are patterns with the wildcards `*` and `?`. Each MultiKueueCluster may restrict it further.
+    """
+
+    allowed_namespaces: tuple[str, ...] | None = None
+    denied_namespaces: tuple[str, ...] | None = None
+    service_accounts: tuple[str, ...] | None = None
+    pod_security: str = PodSecurityLevel.PRIVILEGED
+
+
 class MultiKueue(WireModel):
     """Dispatch to worker clusters."""
 
     gc_interval: Duration = _MINUTE
     origin: str = DEFAULT_ORIGIN
     worker_lost_timeout: Duration = 15 * _MINUTE
+    pods_start_timeout: Duration = 5 * _MINUTE
+    """How long a cluster may fail to start any pod of a workload; 0 leaves it there. Not in Kueue."""
+    keep_failed_jobs: Duration = 10 * _MINUTE
+    """For how long the remote Job of a failed workload is kept after its end; 0 removes it at once."""
+    provisioning_clusters: int = 1
+    """How many clusters the capacity dispatcher asks at a time to provision capacity for a workload. Not in Kueue."""
     dispatcher_name: str = DISPATCHER_CAPACITY
     incremental_dispatcher_config: IncrementalDispatcher | None = None
     external_frameworks: tuple[ExternalFramework, ...] = ()
     cluster_profile: ClusterProfile | None = None
+    dispatch_policy: DispatchPolicySettings = Field(default_factory=DispatchPolicySettings)
 
     @property
     def step_size(self) -> int:
@@ -214,7 +258,7 @@ class MultiKueue(WireModel):
         return (self.incremental_dispatcher_config or IncrementalDispatcher()).step_size
 
 
-class FairSharing(WireModel):
+class FairSharingSettings(WireModel):
     """Its presence turns fair sharing on."""
 
     preemption_strategies: tuple[str, ...] = ()
@@ -225,7 +269,7 @@ class FairSharing(WireModel):
         return self.preemption_strategies or PREEMPTION_STRATEGIES
 
 
-class AdmissionFairSharing(WireModel):
+class AdmissionFairSharingSettings(WireModel):
     """Order among LocalQueues by what they have used; a half-life of 0 has no memory."""
 
     usage_half_life_time: Duration
@@ -287,6 +331,17 @@ class ObjectRetentionPolicies(WireModel):
     workloads: WorkloadRetention = Field(default_factory=WorkloadRetention)
 
 
+class PendingReasons(WireModel):
+    """The rate limit of writes of why Workloads are pending."""
+
+    writes_per_second: float = 10.0
+    """Over long; 0 for no limit."""
+    burst: int = 100
+    """Writes at once before that holds."""
+    figures_interval: Duration = _MINUTE
+    """How long a condition keeps old amounts while its reason stays."""
+
+
 class VisibilityServer(WireModel):
     """Where pending workloads are shown."""
 
@@ -295,21 +350,21 @@ class VisibilityServer(WireModel):
 
 
 def managed_jobs_selector(namespace: str) -> LabelSelector:
-    """The default: every namespace but the system's and our own."""
+    """The default: all namespaces but kube-system and that of the manager."""
     system = LabelSelectorRequirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=("kube-system", namespace))
     return LabelSelector(match_expressions=(system,))
 
 
 class Configuration(WireModel):
-    """Everything that is set for a manager."""
+    """All settings of a manager."""
 
     namespace: str = DEFAULT_NAMESPACE
     webhook: Webhook = Field(default_factory=Webhook)
     leader_election: LeaderElection = Field(default_factory=LeaderElection)
-    metrics: Metrics = Field(default_factory=Metrics)
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     health: Health = Field(default_factory=Health)
     pprof_bind_address: str = ""
-    controller: Controller = Field(default_factory=Controller)
+    controller: ControllerSettings = Field(default_factory=ControllerSettings)
     tls: Tls | None = None
     manage_jobs_without_queue_name: bool = False
     managed_jobs_namespace_selector: LabelSelector = Field(
@@ -320,72 +375,16 @@ class Configuration(WireModel):
     client_connection: ClientConnection = Field(default_factory=ClientConnection)
     integrations: Integrations = Field(default_factory=Integrations)
     multikueue: MultiKueue = Field(default_factory=MultiKueue, alias="multiKueue")
-    fair_sharing: FairSharing | None = None
-    admission_fair_sharing: AdmissionFairSharing | None = None
+    fair_sharing: FairSharingSettings | None = None
+    admission_fair_sharing: AdmissionFairSharingSettings | None = None
     resources: Resources = Field(default_factory=Resources)
     feature_gates: dict[str, bool] = Field(default_factory=dict)
     object_retention_policies: ObjectRetentionPolicies = Field(default_factory=ObjectRetentionPolicies)
+    pending_reasons: PendingReasons = Field(default_factory=PendingReasons)
+    preemption_delay: Duration = timedelta(milliseconds=100)
+    """How long after its decision an eviction is written, if the preemptor still waits then."""
     visibility_server: VisibilityServer = Field(default_factory=VisibilityServer)
 
     def gate(self, name: str) -> bool:
         """Whether a feature gate is on. Raises `KeyError` where there is no such gate."""
         return featuregates.enabled(self.feature_gates, name)
-
-
-def load(source: Path | str, *, namespace: str = DEFAULT_NAMESPACE) -> Configuration:
-    """The configuration in a file (a `Path`) or in YAML text; empty text is all defaults.
-
-    `namespace` is ours where the file does not say. Raises `BadInput` naming file, path and problem.
-    """
-    if isinstance(source, Path):
-        try:
-            text = source.read_text(encoding="utf-8")
-        except OSError as error:
-            raise BadInput(f"configuration {source}: cannot read it: {error.strerror or error}") from error
-        return _read(text, origin=f"configuration {source}", namespace=namespace)
-    return _read(source, origin="configuration", namespace=namespace)
-
-
-def _read(text: str, *, origin: str, namespace: str) -> Configuration:
-    import yaml
-
-    try:
-        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise BadInput(f"{origin}: not YAML: {error}") from error
-    if document is None:
-        document = {}
-    if not isinstance(document, dict):
-        raise BadInput(f"{origin}: expected a mapping of settings, got {type(document).__name__}")
-    settings = _current(without_nulls(document), origin)
-    settings.setdefault("namespace", namespace)
-    try:
-        configuration = Configuration.model_validate(settings)
-    except ValidationError as error:
-        raise BadInput("; ".join(f"{origin}: {line}" for line in problem_lines(error))) from error
-    found = [*configuration_rules.unknown_fields(configuration), *configuration_rules.problems(configuration)]
-    if found:
-        raise BadInput("; ".join(f"{origin}: {path}: {problem}" for path, problem in found))
-    return _completed(configuration)
-
-
-def _current(document: JsonObject, origin: str) -> JsonObject:
-    settings = dict(document)
-    api_version = settings.pop("apiVersion", f"{CONFIG_GROUP}/v1beta2")
-    kind = settings.pop("kind", "Configuration")
-    if kind != "Configuration":
-        raise BadInput(f"{origin}: kind: expected Configuration, got {kind!r}")
-    if api_version == f"{CONFIG_GROUP}/v1beta1":
-        return configuration_v1beta1.upgrade(settings)
-    if api_version != f"{CONFIG_GROUP}/v1beta2":
-        raise BadInput(f"{origin}: apiVersion: expected {CONFIG_GROUP}/v1beta2 or v1beta1, got {api_version!r}")
-    return settings
-
-
-def _completed(configuration: Configuration) -> Configuration:
-    changes: dict[str, object] = {}
-    if "managed_jobs_namespace_selector" not in configuration.model_fields_set:
-        changes["managed_jobs_namespace_selector"] = managed_jobs_selector(configuration.namespace)
-    if configuration.gate("DisableWaitForPodsReady"):
-        changes["wait_for_pods_ready"] = None
-    return configuration.model_copy(update=changes) if changes else configuration

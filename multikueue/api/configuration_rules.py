@@ -1,28 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Configuration may not say (`docs/spec/kueue-api.md §6.1`).
+"""Validation of a Configuration (`docs/spec/kueue-api.md §6.1`).
 
-Owns the rules between and within settings; pydantic has checked the types before. Each problem is a path and a
-sentence, and all of them are found in one go.
+The rules within and between settings; pydantic has checked the types before. Each problem is a path and a sentence, and
+all of them are reported at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from multikueue.api import featuregates, names
-from multikueue.api.constants import DISPATCHER_ALL_AT_ONCE, DISPATCHER_INCREMENTAL, NAMESPACE_NAME_LABEL
-from multikueue.api.meta import WireModel
+from multikueue.api.constants import (
+    DISPATCHER_ALL_AT_ONCE,
+    DISPATCHER_INCREMENTAL,
+    NAMESPACE_NAME_LABEL,
+    OwnerTrust,
+    PodSecurityLevel,
+)
+from multikueue.api.meta import JsonObject, WireModel
 from multikueue.api.selector import core_selector
 from multikueue.core.errors import BadInput
 
 if TYPE_CHECKING:
     from multikueue.api.configuration import (
-        AdmissionFairSharing,
+        AdmissionFairSharingSettings,
         Configuration,
-        Metrics,
+        DispatchPolicySettings,
+        ExternalFramework,
+        MetricsSettings,
         MultiKueue,
+        PendingReasons,
         Resources,
         WaitForPodsReady,
     )
@@ -55,11 +65,17 @@ _STRATEGIES: Final = (
     ("LessThanInitialShare",),
     ("LessThanOrEqualToFinalShare", "LessThanInitialShare"),
 )
+_MOST_KEPT: Final = timedelta(hours=24)
+_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+_VERSION: Final = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
+_PLURAL: Final = re.compile(r"[a-z][a-z0-9]{0,62}")
+_NOT_JOBS: Final = (".k8s.io", "kueue.x-k8s.io", "multikueue.io")
+"""The groups of Kubernetes, of Kueue and of this project, by their ends: an agent must not create their objects."""
 _SOURCE_KINDS: Final = ("ClusterQueue", "LocalQueue", "Cohort", "Workload")
 
 
 def unknown_fields(model: WireModel, path: str = "") -> Problems:
-    """Every field that the models do not know, with the name that was probably meant."""
+    """All unknown fields, each with the name that was probably meant."""
     known = [info.alias or name for name, info in type(model).model_fields.items()]
     for name in model.model_extra or ():
         yield f"{path}{name}", f"unknown field{_meant(name, known)}"
@@ -102,6 +118,8 @@ def problems(configuration: Configuration) -> Problems:
     yield from _not_negative(
         "objectRetentionPolicies.workloads.afterDeactivatedByKueue", retention.after_deactivated_by_kueue
     )
+    yield from _pending_reasons(configuration.pending_reasons)
+    yield from _not_negative("preemptionDelay", configuration.preemption_delay)
     for name, problem in featuregates.problems(configuration.feature_gates):
         yield f"featureGates.{name}", problem
     for kind, workers in configuration.controller.group_kind_concurrency.items():
@@ -127,7 +145,7 @@ def _one_of(path: str, value: str, allowed: tuple[str, ...]) -> Problems:
 
 def _namespace_selector(configuration: Configuration) -> Problems:
     path = "managedJobsNamespaceSelector"
-    # The default is made later, from the namespace, and excludes both.
+    # The default is set later, from the namespace, and excludes both.
     if "managed_jobs_namespace_selector" not in configuration.model_fields_set:
         return
     try:
@@ -142,9 +160,10 @@ def _namespace_selector(configuration: Configuration) -> Problems:
 
 def _integrations(configuration: Configuration) -> Problems:
     integrations = configuration.integrations
+    declared = tuple(_declared_name(each) for each in integrations.declarations)
     for index, framework in enumerate(integrations.frameworks):
         path = f"integrations.frameworks[{index}]"
-        yield from _one_of(path, framework, FRAMEWORKS)
+        yield from _one_of(path, framework, (*FRAMEWORKS, *declared))
         if framework in integrations.frameworks[:index]:
             yield path, f"{framework} is named twice"
     for index, name in enumerate(integrations.external_frameworks):
@@ -154,6 +173,18 @@ def _integrations(configuration: Configuration) -> Problems:
     for index, key in enumerate(integrations.label_keys_to_copy):
         for problem in names.label_key(key):
             yield f"integrations.labelKeysToCopy[{index}]", problem
+    owners = integrations.owner_references
+    yield from _one_of("integrations.ownerReferences.trust", owners.trust, tuple(OwnerTrust))
+    for index, pattern in enumerate(owners.trusted_users):
+        if not pattern or pattern.startswith("*"):
+            path = f"integrations.ownerReferences.trustedUsers[{index}]"
+            yield path, f"expected a user or a pattern that begins with more than a wildcard, got {pattern!r}"
+
+
+def _declared_name(declaration: JsonObject) -> str:
+    """The framework that a declaration is of; the rest of it is read with the job kinds."""
+    metadata = declaration.get("metadata")
+    return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
 
 
 def _external(path: str, name: str, earlier: tuple[str, ...]) -> Problems:
@@ -166,9 +197,47 @@ def _external(path: str, name: str, earlier: tuple[str, ...]) -> Problems:
         yield path, f"{name} is named twice"
 
 
+def external_problems(frameworks: Sequence[ExternalFramework]) -> Problems:
+    """The problems of `multiKueue.externalFrameworks`, each with its path below that."""
+    external = tuple(framework.name for framework in frameworks)
+    kinds: dict[tuple[str, str], str] = {}
+    for index, framework in enumerate(frameworks):
+        path, name = f"[{index}].name", framework.name
+        problems = tuple(_external(path, name, external[:index])) or tuple(_kind_name(path, name))
+        yield from problems
+        if framework.plural and not _PLURAL.fullmatch(framework.plural):
+            yield f"[{index}].plural", f"expected lower case letters and digits, got {framework.plural!r}"
+        if problems:
+            continue
+        kind, _, group = name.split(".", 2)
+        other = kinds.setdefault((group, kind), name)
+        if other != name:
+            yield path, f"{name} is the kind of {other} in another version; name one of the two"
+
+
+def _kind_name(path: str, name: str) -> Problems:
+    """The problems of a Kind.version.group whose jobs are sent to workers."""
+    kind, version, group = name.split(".", 2)
+    if not _KIND.fullmatch(kind):
+        yield path, f"expected a kind in upper camel case before the first dot, got {kind!r}"
+    if not _VERSION.fullmatch(version):
+        yield path, f"expected a version such as v1 or v1beta1 after the kind, got {version!r}"
+    problem = next(names.dns_subdomain(group), "")
+    if problem:
+        yield path, f"group {group!r}: {problem}"
+    elif "." not in group or group.endswith(_NOT_JOBS):
+        yield path, f"objects of the group {group} are no jobs with spec.managedBy; expected a kind of another project"
+
+
 def _multikueue(settings: MultiKueue) -> Problems:
     yield from _not_negative("multiKueue.gcInterval", settings.gc_interval)
     yield from _not_negative("multiKueue.workerLostTimeout", settings.worker_lost_timeout)
+    yield from _not_negative("multiKueue.podsStartTimeout", settings.pods_start_timeout)
+    if settings.provisioning_clusters < 1:
+        yield "multiKueue.provisioningClusters", f"must be at least 1, got {settings.provisioning_clusters}"
+    yield from _not_negative("multiKueue.keepFailedJobs", settings.keep_failed_jobs)
+    if settings.keep_failed_jobs > _MOST_KEPT:
+        yield "multiKueue.keepFailedJobs", f"must be at most 24h, got {settings.keep_failed_jobs}"
     for problem in names.label_value(settings.origin):
         yield "multiKueue.origin", problem
     if not settings.origin:
@@ -183,15 +252,46 @@ def _multikueue(settings: MultiKueue) -> Problems:
             yield path, f"may be set only with the dispatcher {DISPATCHER_INCREMENTAL}"
         if settings.step_size < 1:
             yield f"{path}.stepSize", f"must be at least 1, got {settings.step_size}"
-    external = tuple(framework.name for framework in settings.external_frameworks)
-    for index, name in enumerate(external):
-        yield from _external(f"multiKueue.externalFrameworks[{index}].name", name, external[:index])
+    yield from (
+        (f"multiKueue.externalFrameworks{path}", text) for path, text in external_problems(settings.external_frameworks)
+    )
     profile = settings.cluster_profile
     if profile is not None and profile.access_providers and profile.credentials_providers:
         yield "multiKueue.clusterProfile", "accessProviders and credentialsProviders exclude each other"
+    yield from _dispatch_policy(settings.dispatch_policy)
 
 
-def _metrics(metrics: Metrics) -> Problems:
+def _pending_reasons(budget: PendingReasons) -> Problems:
+    if not 0 <= budget.writes_per_second < float("inf"):
+        yield "pendingReasons.writesPerSecond", f"must be a number from 0, got {budget.writes_per_second}"
+    if budget.burst < 1:
+        yield "pendingReasons.burst", f"must be at least 1, got {budget.burst}"
+    yield from _not_negative("pendingReasons.figuresInterval", budget.figures_interval)
+
+
+def _dispatch_policy(policy: DispatchPolicySettings) -> Problems:
+    path = "multiKueue.dispatchPolicy"
+    for field, patterns in (
+        ("allowedNamespaces", policy.allowed_namespaces),
+        ("deniedNamespaces", policy.denied_namespaces),
+        ("serviceAccounts", policy.service_accounts),
+    ):
+        if patterns is None:
+            continue
+        if not 1 <= len(patterns) <= names.MAX_PATTERNS:
+            # An empty list would be ambiguous: everything or nothing.
+            yield f"{path}.{field}", f"expected 1 to {names.MAX_PATTERNS} patterns, got {len(patterns)}"
+        for index, pattern in enumerate(patterns):
+            for problem in names.name_pattern(pattern):
+                yield f"{path}.{field}[{index}]", problem
+    yield from _one_of(f"{path}.podSecurity", policy.pod_security, tuple(PodSecurityLevel))
+
+
+def _metrics(metrics: MetricsSettings) -> Problems:
+    if metrics.authorization and not metrics.secure_serving:
+        yield "metrics.authorization", "needs secureServing: tokens would be sent in the clear"
+    if metrics.cert_dir and not metrics.secure_serving:
+        yield "metrics.certDir", "needs secureServing"
     if len(metrics.custom_labels) > 20:
         yield "metrics.customLabels", f"at most 20 labels, got {len(metrics.custom_labels)}"
     for index, label in enumerate(metrics.custom_labels):
@@ -248,7 +348,7 @@ def _wait_for_pods_ready(waiting: WaitForPodsReady) -> Problems:
             yield f"{path}.{name}", f"must not be negative, got {value}"
 
 
-def _admission_fair_sharing(sharing: AdmissionFairSharing) -> Problems:
+def _admission_fair_sharing(sharing: AdmissionFairSharingSettings) -> Problems:
     yield from _not_negative("admissionFairSharing.usageHalfLifeTime", sharing.usage_half_life_time)
     if sharing.usage_sampling_interval <= timedelta():
         yield "admissionFairSharing.usageSamplingInterval", "must be positive"

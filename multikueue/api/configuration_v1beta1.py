@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""config.kueue.x-k8s.io/v1beta1, told as v1beta2 (`docs/spec/kueue-api.md §6.1`).
+"""Conversion of config.kueue.x-k8s.io/v1beta1 to v1beta2 (`docs/spec/kueue-api.md §6.1`).
 
 In v1beta1 a switch `enable` turns fair sharing and waiting for pods on; in v1beta2 it is their presence. Settings
 that no longer do anything are dropped here, so that they are not taken for unknown ones.
@@ -11,7 +11,7 @@ from multikueue.api.meta import JsonObject
 
 
 def upgrade(settings: JsonObject) -> JsonObject:
-    """`settings` as v1beta2 says them; the argument is left alone."""
+    """`settings` in v1beta2; the argument is not changed."""
     current = dict(settings)
     current.pop("queueVisibility", None)
     _integrations(current)
@@ -26,7 +26,7 @@ def _integrations(settings: JsonObject) -> None:
         return
     options = integrations["podOptions"]
     settings["integrations"] = {key: value for key, value in integrations.items() if key != "podOptions"}
-    # The one selector of v1beta2 says for every kind what podOptions said for pods.
+    # The selector of v1beta2 is for all kinds what podOptions was for pods.
     selector = options.get("namespaceSelector") if isinstance(options, dict) else None
     if selector is not None:
         settings.setdefault("managedJobsNamespaceSelector", selector)
@@ -47,7 +47,7 @@ def _fair_sharing(settings: JsonObject) -> None:
 def _wait_for_pods_ready(settings: JsonObject) -> None:
     waiting = settings.get("waitForPodsReady")
     if not isinstance(waiting, dict) or not waiting.get("enable", False):
-        # Off must be said: v1beta2 waits where nothing is said.
+        # Off has to be explicit: v1beta2 waits by default.
         settings["waitForPodsReady"] = None
         return
     rest = {key: value for key, value in waiting.items() if key != "enable"}

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every string that passes between us, the users and other Kueue clients, in one place.
+"""The strings of the API: labels, annotations, finalizers, gates, controller names, field managers, enum values.
 
-Owns labels, annotations, finalizers, gates, controller names, field managers, condition types and reasons, and the
-names of events (`docs/spec/kueue-api.md §2`), and ours. Promises that they are exactly Kueue's where they are
-Kueue's. Leaves out texts for people: those stand with the code that decides them.
+Those of Kueue are exactly Kueue's (`docs/spec/kueue-api.md §2`). Messages are with the code that writes them.
 """
 
 from __future__ import annotations
@@ -30,6 +28,8 @@ MANAGED_LABEL_VALUE: Final = "true"
 POD_SET_LABEL: Final = "kueue.x-k8s.io/podset"
 CLUSTER_QUEUE_LABEL: Final = "kueue.x-k8s.io/cluster-queue-name"
 LOCAL_QUEUE_LABEL: Final = "kueue.x-k8s.io/local-queue-name"
+DEFAULT_QUEUE_LABEL: Final = "kueue.x-k8s.io/default-queue"
+"""On a namespace: the LocalQueue of its jobs that name none."""
 POD_GROUP_NAME_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 POD_GROUP_POD_INDEX_LABEL: Final = "kueue.x-k8s.io/pod-group-pod-index"
 ORIGIN_LABEL: Final = "kueue.x-k8s.io/multikueue-origin"
@@ -62,6 +62,7 @@ POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION: Final = (
     "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 )
 POD_SET_SLICE_SIZE_ANNOTATION: Final = "kueue.x-k8s.io/podset-slice-size"
+MAX_TOPOLOGY_CONSTRAINTS_LENGTH: Final = 4096
 PRIORITY_BOOST_ANNOTATION: Final = "kueue.x-k8s.io/priority-boost"
 RAY_CLUSTER_GENERATION_ANNOTATION: Final = "kueue.x-k8s.io/raycluster-generation"
 RAY_CLUSTER_REPLICA_SIZES_ANNOTATION: Final = "kueue.x-k8s.io/raycluster-podset-replica-sizes"
@@ -87,6 +88,8 @@ RESOURCE_IN_USE_FINALIZER: Final = "kueue.x-k8s.io/resource-in-use"
 POD_FINALIZER: Final = "kueue.x-k8s.io/managed"
 MULTIKUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 PROVISIONING_CONTROLLER: Final = "kueue.x-k8s.io/provisioning-request"
+FORMER_PROVISIONING_CONTROLLER: Final = "kueue.x-k8s.io/provisioning"
+PROVISIONING_CONTROLLERS: Final = frozenset({PROVISIONING_CONTROLLER, FORMER_PROVISIONING_CONTROLLER})
 MULTIKUEUE_MANAGED_BY: Final = "kueue.x-k8s.io/multikueue"
 JOB_CONTROLLER_MANAGED_BY: Final = "kubernetes.io/job-controller"
 DISPATCHER_ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
@@ -104,10 +107,15 @@ DEFAULT_LOCAL_QUEUE: Final = "default"
 DEFAULT_PRIORITY_CLASS: Final = "default"
 DEFAULT_POD_SET: Final = "main"
 BATCH_JOB_FRAMEWORK: Final = "batch/job"
+POD_FRAMEWORK: Final = "pod"
+DEPLOYMENT_FRAMEWORK: Final = "deployment"
+STATEFUL_SET_FRAMEWORK: Final = "statefulset"
 UNTRACKED_METRIC_VALUE: Final = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 DEFAULT_NAMESPACE: Final = "kueue-system"
+AGENT_NAMESPACE: Final = "multikueue-system"
+"""The default namespace of an agent and its identity on a worker cluster."""
 PODS_RESOURCE: Final = "pods"
 
 # Priority classes: v1beta2 names a group and a kind, v1beta1 a source.
@@ -126,16 +134,20 @@ LEGACY_CONTROLLER_UID_LABEL: Final = "controller-uid"
 
 # Ours: contracts of multikueue.io.
 CLUSTER_LABEL: Final = "multikueue.io/cluster"
+FAILED_JOB_LABEL: Final = "multikueue.io/failed-job"
+"""On the ConfigMap with the exit codes and last lines of a failed job: the name of the job."""
 EPOCH_ANNOTATION: Final = "multikueue.io/epoch"
 MANAGER_UID_ANNOTATION: Final = "multikueue.io/manager-uid"
 CLUSTER_UID_ANNOTATION: Final = "multikueue.io/cluster-uid"
 ASSIGNMENT_ANNOTATION: Final = "multikueue.io/assignment"
+REMOTE_POD_LABEL: Final = "multikueue.io/remote-pods"  # a digest of the assignment
+WORKLOAD_NAME_ANNOTATION: Final = "multikueue.io/workload-name"
 CANNOT_STOP_ANNOTATION: Final = "multikueue.io/cannot-stop-since"
-"""Of the Lease of an agent that cannot reach its own API server: it is heard, and can stop nothing there."""
+"""On the Lease of an agent that cannot reach the worker's API server: it runs, and cannot stop Jobs there."""
 TRANSPORT_ANNOTATION: Final = "multikueue.io/transport"
 PARTITION_POLICY_ANNOTATION: Final = "multikueue.io/partition-policy"
 CLUSTERS_ANNOTATION: Final = "multikueue.io/clusters"
-"""On a job or Workload: the only clusters that may run it, with commas between."""
+"""On a job or Workload: the only clusters that may run it, comma-separated."""
 CLUSTER_SELECTOR_ANNOTATION: Final = "multikueue.io/cluster-selector"
 """On a job or Workload: a label selector that a MultiKueueCluster must match."""
 PREFERRED_CLUSTERS_ANNOTATION: Final = "multikueue.io/preferred-clusters"
@@ -143,22 +155,40 @@ PREFERRED_CLUSTERS_ANNOTATION: Final = "multikueue.io/preferred-clusters"
 PLACEMENT_ANNOTATION: Final = "multikueue.io/placement"
 """On a job or Workload: spread or pack."""
 WEIGHT_ANNOTATION: Final = "multikueue.io/weight"
-"""On a MultiKueueCluster: how much it is preferred; 1 when it says nothing."""
+"""On a MultiKueueCluster: how much it is preferred; 1 by default."""
 VERDICTS_ANNOTATION: Final = "multikueue.io/verdicts"
-"""On an assignment: what each filter and score said of each cluster when it was made."""
+"""On an assignment: the result of each filter and score for each cluster when it was created."""
 ROUND_ANNOTATION: Final = "multikueue.io/dispatch-round"
 """On a Workload: the round of the incremental dispatcher, as epoch, clusters nominated, and when it began."""
 AVOIDED_ANNOTATION: Final = "multikueue.io/avoided-clusters"
-"""On a Workload: clusters that failed it, each with the time until which it is passed over."""
+"""On a Workload: clusters on which it failed, each with the time until which it is avoided."""
 GATE_OPENING_ANNOTATION: Final = "multikueue.io/preemption-gate-opened"
-"""On a Workload: whose copy was allowed to preempt last, as epoch, cluster, and since when."""
+"""On a Workload: the last opened preemption gate, as epoch, cluster and time."""
 ADOPTS_ANNOTATION: Final = "multikueue.io/adopts"
-"""On a job, by `mkctl cluster recover`: the copy that runs already, as cluster, manager uid, job uid and epoch."""
+"""On a job, by `mkctl cluster recover`: the remote job to adopt, as cluster, manager uid, job uid and epoch."""
+ADOPT_VERB: Final = "adopt"
+"""On MultiKueueClusters: the RBAC verb for a job to adopt a remote job that runs there."""
+ADOPTS_SEAL_ANNOTATION: Final = "multikueue.io/adopts-seal"
+"""With `ADOPTS_ANNOTATION`: the manager's confirmation that its writer has the right."""
+LOG_REQUEST_SEAL_ANNOTATION: Final = "multikueue.io/log-request-seal"
+"""On a JobLogRequest: proof that the user who created it may read the logs."""
+MAILBOX_SEAL_ANNOTATION: Final = "multikueue.io/mailbox-seal"
+"""On a mailbox namespace: the manager's confirmation that it created the namespace, or was given it."""
+MAILBOX_NAMESPACE_UID_ANNOTATION: Final = "multikueue.io/mailbox-namespace-uid"
+"""On a MultiKueueCluster: the uid of a namespace that an administrator gives it as its mailbox."""
 RUN_FOR_ANNOTATION: Final = "multikueue.io/run-for"
 EXIT_CODE_ANNOTATION: Final = "multikueue.io/exit-code"
 FAIL_ONCE_ANNOTATION: Final = "multikueue.io/fail-once"
 NEVER_READY_ANNOTATION: Final = "multikueue.io/never-ready"
 READY_AFTER_ANNOTATION: Final = "multikueue.io/ready-after"
+ALLOWED_NAMESPACES_ANNOTATION: Final = "multikueue.io/allowed-namespaces"
+"""On a MultiKueueCluster: comma-separated patterns of namespaces whose work may be sent there."""
+DENIED_NAMESPACES_ANNOTATION: Final = "multikueue.io/denied-namespaces"
+"""On a MultiKueueCluster: patterns of namespaces whose work is not sent there, even if allowed."""
+ALLOWED_SERVICE_ACCOUNTS_ANNOTATION: Final = "multikueue.io/allowed-service-accounts"
+"""On a MultiKueueCluster: patterns of the service accounts that work sent there may run as."""
+POD_SECURITY_ANNOTATION: Final = "multikueue.io/pod-security"
+"""On a MultiKueueCluster: the Pod Security level that work sent there must meet."""
 MAILBOX_NAMESPACE_PREFIX: Final = "mk-"
 MAILBOX_OBJECT_NAME: Final = "agent"
 """The name of both the Lease and the ClusterReport in a mailbox."""
@@ -167,22 +197,37 @@ AGENT_GROUP: Final = "system:mk:agents"
 
 
 class Transport(StrEnum):
-    """How assignments reach a worker cluster."""
+    """The transport of assignments to a worker cluster."""
 
     AGENT = "agent"
     PUSH = "push"
 
 
 class PartitionPolicy(StrEnum):
-    """What becomes of running work when its worker cluster cannot be reached."""
+    """What happens to running work while its worker cluster is unreachable."""
 
     KEEP = "keep"
     FAILOVER = "failover"
     FENCED = "fenced"
 
 
+class PodSecurityLevel(StrEnum):
+    """A level of the Kubernetes Pod Security Standards, the most permissive first."""
+
+    PRIVILEGED = "privileged"
+    BASELINE = "baseline"
+    RESTRICTED = "restricted"
+
+
+class OwnerTrust(StrEnum):
+    """Who may write an owner reference that leaves an object to the quota of its owner."""
+
+    AUTHORIZED = "Authorized"
+    EVERYONE = "Everyone"
+
+
 class StopPolicy(StrEnum):
-    """Whether a queue takes and keeps work, kueue-api.md §9.10."""
+    """Whether a queue admits and keeps work, kueue-api.md §9.10."""
 
     NONE = "None"
     HOLD = "Hold"
@@ -190,7 +235,7 @@ class StopPolicy(StrEnum):
 
 
 class QueueingStrategy(StrEnum):
-    """What a ClusterQueue does when its head does not fit."""
+    """What a ClusterQueue does if its head does not fit."""
 
     STRICT_FIFO = "StrictFIFO"
     BEST_EFFORT_FIFO = "BestEffortFIFO"
@@ -204,14 +249,14 @@ class FungibilityPolicy(StrEnum):
 
 
 class FungibilityPreference(StrEnum):
-    """Which flavor is better when one needs borrowing and the other preemption."""
+    """The preferred flavor if one needs borrowing and the other preemption."""
 
     BORROWING_OVER_PREEMPTION = "BorrowingOverPreemption"
     PREEMPTION_OVER_BORROWING = "PreemptionOverBorrowing"
 
 
 class PreemptionPolicy(StrEnum):
-    """Whom a workload may preempt; which values are legal depends on the field."""
+    """Which workloads may be preempted; the valid values depend on the field."""
 
     NEVER = "Never"
     ANY = "Any"
@@ -243,14 +288,14 @@ class GatePosition(StrEnum):
 
 
 class DelayedTopology(StrEnum):
-    """Whether a topology assignment that was put off has been made."""
+    """Whether a delayed topology assignment was made."""
 
     PENDING = "Pending"
     READY = "Ready"
 
 
 class KubeConfigLocation(StrEnum):
-    """Where a MultiKueueCluster's kubeconfig lies."""
+    """Where the kubeconfig of a MultiKueueCluster is."""
 
     SECRET = "Secret"
     PATH = "Path"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Between v1beta1 and v1beta2 of Kueue's kinds (`docs/spec/kueue-api.md §1.13`).
 
-Owns every field that is named, shaped or valued differently. Promises to leave its argument alone, to keep what both
-versions can say, and that up and down again is the same object; what only one version can say is dropped, as Kueue
-drops it. Works on plain objects: the API server calls it for every read in the older version.
+Converts every field with another name, shape or value. Promises not to change its argument, to keep what both versions
+can express, and that a conversion up and down again gives the same object; what only one version can express is
+dropped, as in Kueue. Works on plain objects: the API server calls it for every read in the older version.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def convert(obj: JsonObject, to_version: str) -> JsonObject:
         except BadInput as error:
             raise BadInput(f"{describe(obj)}: {error}") from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            # The API server has checked the shape before it asks; a file that somebody wrote has not been checked.
+            # The API server has validated the object before; a manifest in a file was not.
             raise BadInput(f"{describe(obj)}: not the shape of {given}: {error!r}") from error
     return converted
 
 
 def _part(obj: JsonObject, name: str) -> JsonObject:
-    # An absent part is changed in a dict that nobody keeps.
+    # An absent part is changed in a dict that is discarded.
     part = obj.get(name)
     return part if isinstance(part, dict) else {}
 
@@ -102,7 +102,7 @@ def _cluster_queue_up(spec: JsonObject, status: JsonObject) -> None:
     _move(spec, "cohort", "cohortName")
     checks = [dict(check) for check in (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()]
     known = {check.get("name") for check in checks}
-    # Where both forms are given no check that somebody asked for may be lost.
+    # If both forms are given, no check may be lost.
     checks += [{"name": name} for name in spec.pop("admissionChecks", None) or () if name not in known]
     spec.pop("admissionChecksStrategy", None)
     if checks:
@@ -139,7 +139,7 @@ def _local_queue_down(_: JsonObject, status: JsonObject) -> None:
 def _workload_up(spec: JsonObject, status: JsonObject) -> None:
     name, source = spec.pop("priorityClassName", None), spec.pop("priorityClassSource", None)
     reference = _REFERENCES.get(source or "")
-    # A name without a source says nothing about which kind of class it names; the priority itself is kept.
+    # A name without a source could be of either kind of class; the priority itself is kept.
     if name and reference is not None:
         spec["priorityClassRef"] = {"group": reference[0], "kind": reference[1], "name": name}
     _move(status, "accumulatedPastExexcutionTimeSeconds", "accumulatedPastExecutionTimeSeconds")
@@ -174,7 +174,7 @@ def _assignment(change: Callable[[JsonObject], JsonObject]) -> Callable[[JsonObj
 
 def _multikueue_cluster_up(spec: JsonObject, _: JsonObject) -> None:
     kube_config, profile = spec.pop("kubeConfig", None), spec.pop("clusterProfileRef", None)
-    # v1beta1 demands a kubeConfig even beside a profile: an empty location is what says that there is none.
+    # v1beta1 requires a kubeConfig even with a profile: an empty location means that there is none.
     if profile is not None and not (kube_config or {}).get("location"):
         spec["clusterSource"] = {"clusterProfileRef": profile}
     elif kube_config is not None:

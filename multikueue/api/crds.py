@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CustomResourceDefinitions of every kind we serve.
 
-Owns names, versions, columns, subresources and conversion; schemas come from the models. Promises that the output
-depends on the models alone: `crds/` holds it, and `hack/gen_crds.py --check` says whether it still does. For kinds
-whose versions differ in shape the conversion is a webhook from the start: a bare API server then takes v1beta2, and
-refuses v1beta1 until the manager runs, where the strategy None would drop `cohort` without a word.
+Names, versions, columns, subresources and conversion are here; schemas come from the models. `crds/` has the output,
+which `hack/gen_crds.py --check` compares. Kinds whose versions differ in shape use a conversion webhook from the start:
+an API server without the manager accepts v1beta2 and refuses v1beta1, where the strategy None would drop `cohort`
+without an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SILENT_KINDS: Final = frozenset({"MultiKueueConfig"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionWebhook:
-    """Where the API server sends objects to be converted: a Service of the cluster, or a URL."""
+    """The conversion webhook: a Service of the cluster, or a URL."""
 
     namespace: str = DEFAULT_NAMESPACE
     service: str = WEBHOOK_SERVICE
@@ -50,7 +50,7 @@ class ConversionWebhook:
 
 
 def manifests(*, webhook: ConversionWebhook | None = None) -> list[JsonObject]:
-    """Every definition, Kueue's kinds first; `webhook` says where conversion is served."""
+    """All definitions, Kueue's kinds first; `webhook` is the conversion webhook."""
     return [definition(resource, webhook=webhook) for resource in (*KUEUE_RESOURCES, *OWN_RESOURCES)]
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What v1beta1 of Kueue's kinds looks like, told as changes to v1beta2.
+"""The v1beta1 schemas of Kueue's kinds, as changes to v1beta2.
 
-Owns the differences of `docs/spec/kueue-api.md §1.13` and the looser limits of the older version. Nothing inside
-reads v1beta1 objects: `api.conversion` turns them into v1beta2 first, so the older shapes need no models.
+They have the differences of `docs/spec/kueue-api.md §1.13` and the looser limits of the older version. v1beta1 needs no
+models, since `api.conversion` converts objects to v1beta2 first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from multikueue.api.meta import JsonObject
-from multikueue.api.schema import DNS_SUBDOMAIN, IMMUTABLE, QUANTITY, UNIQUE, Column, Rule
+from multikueue.api.schema import DNS_SUBDOMAIN, IMMUTABLE, QUANTITY, UNIQUE, CelRule, Column
 from multikueue.api.topology import HOSTNAME_LOWEST
 from multikueue.api.workload_rules import WORKLOAD_RULES_V1BETA1
 
@@ -74,7 +74,7 @@ class _Schema:
     def set(self, path: str, keyword: str, value: Any) -> None:
         self.at(path)[keyword] = value
 
-    def rules(self, path: str, *rules: Rule) -> None:
+    def rules(self, path: str, *rules: CelRule) -> None:
         node = self.at(path) if path else self.root
         node["x-kubernetes-validations"] = [{"rule": rule.rule, "message": rule.message} for rule in rules]
 
@@ -214,7 +214,7 @@ def _workload_spec(schema: _Schema) -> None:
     schema.set("spec", "required", ["podSets"])
     schema.rules(
         "spec",
-        Rule(
+        CelRule(
             "has(self.priorityClassName) ? has(self.priority) : true",
             "priority should not be nil when priorityClassName is set",
         ),
@@ -235,7 +235,7 @@ def _workload_spec(schema: _Schema) -> None:
 
 
 def _workload_status(schema: _Schema) -> None:
-    # The misspelt name is v1beta1's own.
+    # v1beta1 has the misspelt name.
     schema.move("status.accumulatedPastExecutionTimeSeconds", "status.accumulatedPastExexcutionTimeSeconds")
     schema.remove("status.preemptionGates")
     schema.set("status.admission", "required", ["clusterQueue", "podSetAssignments"])

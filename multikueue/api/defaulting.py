@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the mutating webhooks fill in (`docs/spec/kueue-api.md §3`), beyond the defaults of the schema.
 
-Pure: an object goes in, a changed copy comes out, or the same object when there is nothing to change. What has to
-be looked up (is there a default queue?) the caller says.
+Pure: returns a changed copy of an object, or the same object if nothing changes. What has to be looked up, such as
+whether there is a default queue, the caller passes in.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from multikueue.api import constants, featuregates
@@ -20,12 +21,14 @@ class JobSurroundings:
 
     namespace_managed: bool = True
     """The namespace matches `managedJobsNamespaceSelector`."""
+    namespace_queue: str = ""
+    """The LocalQueue in the label `kueue.x-k8s.io/default-queue` of the namespace."""
     default_queue: bool = False
     """The namespace has a LocalQueue named `default`."""
     default_priority_class: bool = False
     """There is a WorkloadPriorityClass named `default`."""
     owner_managed: bool = False
-    """The job's controller is itself managed by Kueue."""
+    """An owner of the job is queued, and the job with it."""
     manage_unqueued: bool = False
     """`manageJobsWithoutQueueName` is set."""
     multikueue: bool = False
@@ -53,34 +56,103 @@ def default_workload(obj: JsonObject, *, gate: Gate = featuregates.default) -> J
 
 
 def queue_of_job(obj: JsonObject, surroundings: JobSurroundings) -> str:
-    """The LocalQueue that the job ends up in after defaulting; empty for none."""
+    """The LocalQueue of the job after defaulting; empty for none.
+
+    Its own label comes first, then the label of the namespace, then the LocalQueue named `default`.
+    """
     labels = (obj.get("metadata") or {}).get("labels") or {}
-    queue = labels.get(constants.QUEUE_NAME_LABEL, "")
-    defaults = surroundings.default_queue and surroundings.namespace_managed and not surroundings.owner_managed
-    return queue or (constants.DEFAULT_LOCAL_QUEUE if defaults else "")
+    queue = str(labels.get(constants.QUEUE_NAME_LABEL) or "")
+    if queue or not surroundings.namespace_managed or surroundings.owner_managed:
+        return queue
+    return surroundings.namespace_queue or (constants.DEFAULT_LOCAL_QUEUE if surroundings.default_queue else "")
 
 
-def default_job(obj: JsonObject, surroundings: JobSurroundings, *, gate: Gate = featuregates.default) -> JsonObject:
-    """A batch/v1 Job as it is to be created: queue, priority class, suspended, managed by MultiKueue."""
+def is_queued(obj: JsonObject, surroundings: JobSurroundings) -> bool:
+    """Whether the job is queued by itself; one of a managed owner runs with its owner."""
+    if not surroundings.namespace_managed or surroundings.owner_managed:
+        return False
+    return bool(queue_of_job(obj, surroundings)) or surroundings.manage_unqueued
+
+
+def default_labels(obj: JsonObject, surroundings: JobSurroundings, *, gate: Gate = featuregates.default) -> JsonObject:
+    """A job that is queued, of any kind, with its queue and its priority class."""
     metadata = dict(obj.get("metadata") or {})
-    spec = dict(obj.get("spec") or {})
     labels = dict(metadata.get("labels") or {})
     queue = queue_of_job(obj, surroundings)
     if queue:
         labels[constants.QUEUE_NAME_LABEL] = queue
-    # What a managed owner makes is suspended with its owner, unless it asks for a queue itself.
-    unqueued = surroundings.manage_unqueued and not surroundings.owner_managed
-    if not surroundings.namespace_managed or not (queue or unqueued):
-        return obj
     if surroundings.default_priority_class and gate("WorkloadPriorityClassDefaulting"):
         labels.setdefault(constants.PRIORITY_CLASS_LABEL, constants.DEFAULT_PRIORITY_CLASS)
     if labels:
         metadata["labels"] = labels
-    spec["suspend"] = True
-    if surroundings.multikueue and spec.get("managedBy") in (None, "", constants.JOB_CONTROLLER_MANAGED_BY):
-        spec["managedBy"] = constants.MULTIKUEUE_MANAGED_BY
-    changed = obj | {"metadata": metadata, "spec": spec}
+    return obj | {"metadata": metadata}
+
+
+def default_job(
+    obj: JsonObject,
+    surroundings: JobSurroundings,
+    *,
+    suspend: Sequence[str] = ("spec", "suspend"),
+    suspended: bool = True,
+    managed_by: Sequence[str] = ("spec", "managedBy"),
+    own_controller: str = constants.JOB_CONTROLLER_MANAGED_BY,
+    gate: Gate = featuregates.default,
+) -> JsonObject:
+    """A job as it is to be created: queue, priority class, suspended, managed by MultiKueue.
+
+    `suspend` and `managed_by` are the paths of these fields in its kind, the defaults those of a batch/v1 Job; a kind
+    without one has an empty path. `suspended` is the value of the first one that holds a job, `own_controller` the one
+    of the second that may be replaced.
+    """
+    if not is_queued(obj, surroundings):
+        return obj
+    changed = default_labels(obj, surroundings, gate=gate)
+    if suspend:
+        changed = _with(changed, suspend, suspended)
+    if managed_by and surroundings.multikueue and _at(obj, managed_by) in (None, "", own_controller):
+        changed = _with(changed, managed_by, constants.MULTIKUEUE_MANAGED_BY)
     return obj if changed == obj else changed
+
+
+def default_gated(obj: JsonObject, surroundings: JobSurroundings, *, gate: Gate = featuregates.default) -> JsonObject:
+    """A pod as it is to be created: queue, priority class, and the gate, label and finalizer that hold it."""
+    if not is_queued(obj, surroundings):
+        return obj
+    labelled = default_labels(obj, surroundings, gate=gate)
+    metadata, spec = dict(labelled["metadata"]), dict(obj.get("spec") or {})
+    metadata["labels"] = {**(metadata.get("labels") or {}), constants.MANAGED_LABEL: constants.MANAGED_LABEL_VALUE}
+    finalizers = metadata.get("finalizers") or []
+    if constants.POD_FINALIZER not in finalizers:
+        metadata["finalizers"] = [*finalizers, constants.POD_FINALIZER]
+    gates = spec.get("schedulingGates") or []
+    if all(each.get("name") != constants.ADMISSION_SCHEDULING_GATE for each in gates):
+        spec["schedulingGates"] = [*gates, {"name": constants.ADMISSION_SCHEDULING_GATE}]
+    changed = labelled | {"metadata": metadata, "spec": spec}
+    return obj if changed == obj else changed
+
+
+def default_held(obj: JsonObject) -> JsonObject:
+    """A pod whose owner is queued and starts it: with the gate and the label, and no queue of its own."""
+    metadata, spec = dict(obj.get("metadata") or {}), dict(obj.get("spec") or {})
+    metadata["labels"] = {**(metadata.get("labels") or {}), constants.MANAGED_LABEL: constants.MANAGED_LABEL_VALUE}
+    gates = spec.get("schedulingGates") or []
+    if all(each.get("name") != constants.ADMISSION_SCHEDULING_GATE for each in gates):
+        spec["schedulingGates"] = [*gates, {"name": constants.ADMISSION_SCHEDULING_GATE}]
+    return obj | {"metadata": metadata, "spec": spec}
+
+
+def _at(obj: JsonObject, path: Sequence[str]) -> object:
+    value: object = obj
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _with(obj: JsonObject, path: Sequence[str], value: object) -> JsonObject:
+    """A copy with the field at that path set."""
+    name, *rest = path
+    inner = _with(obj.get(name) or {}, rest, value) if rest else value
+    return obj | {name: inner}
 
 
 def _with_finalizer(obj: JsonObject) -> JsonObject:

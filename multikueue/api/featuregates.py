@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kueue's feature gates: which there are, what they start as, and which need another (`docs/spec/kueue-api.md §6.2`).
 
-Owns the table and its checks. Whether a gate changes anything here is for the code that asks.
+Has the table and its checks; whether a gate has an effect is up to the code that reads it. Defaults are upstream's
+except ElasticJobsViaWorkloadSlices, which is off: Jobs are not sliced yet.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Final, TypeAlias
 
 _ON: Final = """
 AdmissionFairSharing AdmissionGatedBy AssignQueueLabelsForPods CleanupProvisioningRequestsOnEviction
-DeferRayServiceFinalizationForRedisCleanup ElasticJobsViaWorkloadSlices FairSharingPreemptWithinNominal
-FairSharingPrioritizeNonBorrowing FinishOrphanedWorkloads FlavorFungibility FlavorFungibilityPreserveScanProgress
+DeferRayServiceFinalizationForRedisCleanup FairSharingPreemptWithinNominal FairSharingPrioritizeNonBorrowing
+FinishOrphanedWorkloads FlavorFungibility FlavorFungibilityPreserveScanProgress
 KueueDRAIntegration KueueDRAIntegrationExtendedResource KueueDRAIntegrationPartitionableDevices
 KueueDRARejectWorkloadsWhenDRADisabled LocalQueueMetrics LWSImmutableGroupSize MetricForWorkloadCreationLatency
 MetricsForCohorts MultiKueue MultiKueueAdaptersForCustomJobs MultiKueueIncrementalDispatcherConfig
@@ -29,13 +30,14 @@ WorkloadValidateResourcesAreNonNegative WorkloadValidationForPodSetMetadata
 """
 _OFF: Final = """
 UnadmittedWorkloadsExplicitStatus TASReplaceNodeDueToNotReadyOverFixedTime ConcurrentAdmission CustomMetricLabels
-DisableWaitForPodsReady ElasticJobsViaWorkloadSlicesWithTAS FailureRecoveryPolicy FastQuotaReleaseInPodIntegration
-KueueDRAIntegrationConsumableCapacity MultiKueueClusterProfile MultiKueueManagerQuotaAutomation
-MultiKueueOrchestratedPreemption PrioritizePreemptorWorkloads PriorityBoost RejectUpdatesToCQWithInvalidOnFlavors
-SchedulerLibraryIntegration ShortWorkloadNames SparkApplicationIntegration TASBalancedPlacement
-TASRespectNodeAffinityPreferred WorkloadRequestUseMergePatch
+DisableWaitForPodsReady ElasticJobsViaWorkloadSlices ElasticJobsViaWorkloadSlicesWithTAS FailureRecoveryPolicy
+FastQuotaReleaseInPodIntegration KueueDRAIntegrationConsumableCapacity MultiKueueClusterProfile
+MultiKueueManagerQuotaAutomation MultiKueueOrchestratedPreemption PrioritizePreemptorWorkloads PriorityBoost
+RejectUpdatesToCQWithInvalidOnFlavors SchedulerLibraryIntegration ShortWorkloadNames SparkApplicationIntegration
+TASBalancedPlacement TASRespectNodeAffinityPreferred WorkloadRequestUseMergePatch
 """
 LOCKED_ON: Final = frozenset({"ManagedJobsNamespaceSelectorAlwaysRespected", "TLSOptions"})
+ELASTIC_JOBS: Final = "ElasticJobsViaWorkloadSlices"
 DEFAULTS: Final[Mapping[str, bool]] = {
     **dict.fromkeys(_ON.split(), True),
     **dict.fromkeys(_OFF.split(), False),
@@ -51,7 +53,7 @@ SkipFinalizersForPodsSuspendedByParent
 
 
 Gate: TypeAlias = Callable[[str], bool]
-"""Answers whether a gate is on; `Configuration.gate` is one, `default` another."""
+"""Whether a gate is on; `Configuration.gate` is one, `default` another."""
 
 
 def default(name: str) -> bool:
@@ -68,7 +70,7 @@ def problems(gates: Mapping[str, bool]) -> Iterator[tuple[str, str]]:
     """Gate and what is wrong with its setting."""
     for name, value in gates.items():
         if name in _GRADUATED.split():
-            yield name, "this gate has graduated and is gone: what it switched is always on; remove the line"
+            yield name, "this gate has graduated: the feature is always on; remove the line"
         elif name not in DEFAULTS:
             yield name, "there is no such feature gate"
         elif name in LOCKED_ON and not value:
@@ -83,7 +85,7 @@ def _parents(name: str) -> Iterator[str]:
     if name.startswith("TAS"):
         yield "TopologyAwareScheduling"
     if name == "ElasticJobsViaWorkloadSlicesWithTAS":
-        yield "ElasticJobsViaWorkloadSlices"
+        yield ELASTIC_JOBS
         yield "TopologyAwareScheduling"
     if name.startswith("MultiKueue") and name != "MultiKueue":
         yield "MultiKueue"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""batch/v1 Job, as far as queueing, mirroring and capacity look into it.
+"""batch/v1 Job, as far as queueing, status synchronization and capacity read it.
 
-The kind belongs to Kubernetes: there is no schema of it here, and fields nobody here reads are carried along.
+The kind belongs to Kubernetes: there is no schema of it here, and other fields are kept.
 """
 
 from pydantic import Field
@@ -12,7 +12,7 @@ from multikueue.api.resource import JOBS
 
 
 class JobSpec(WireModel):
-    """What is to be run; defaults are those of the API server."""
+    """The spec of the Job; defaults are those of the API server."""
 
     parallelism: int = 1
     completions: int | None = None
@@ -46,7 +46,7 @@ class UncountedTerminatedPods(WireModel):
 
 
 class JobStatus(WireModel):
-    """How far the Job is."""
+    """The status of the Job."""
 
     conditions: tuple[JobCondition, ...] = ()
     start_time: Time | None = None

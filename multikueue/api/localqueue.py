@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LocalQueue: where the users of a namespace submit to (`docs/spec/kueue-api.md §1.4`)."""
+"""LocalQueue: the queue to which users of a namespace submit work (`docs/spec/kueue-api.md §1.4`)."""
 
 from typing import Annotated
 

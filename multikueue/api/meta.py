@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ground that every wire model stands on, and the parts of Kubernetes' own API that many kinds share.
+"""The base of all wire models, and the types of Kubernetes that many kinds share.
 
-Owns `WireModel`, `KubeObject`, object metadata, conditions, selectors, taints and tolerations, and the field types
-for quantities and times. Promises that fields nobody here knows survive a round trip, that models are values (an
-update makes a new one), and that a module of models imports fast: validators are built on first use.
+Owns `WireModel`, `KubeObject`, object metadata, conditions, selectors, taints and tolerations, and the field types for
+quantities and times. Promises that unknown fields survive a round trip, that models are immutable values, and that a
+module of models imports fast: validators are built on first use.
 """
 
 from datetime import datetime
@@ -18,8 +18,8 @@ from multikueue.api.schema import (
     DNS_LABEL,
     DNS_SUBDOMAIN,
     LABEL_KEY,
+    CelRule,
     Column,
-    Rule,
     Schema,
 )
 from multikueue.core import conditions
@@ -72,13 +72,13 @@ Resources: TypeAlias = dict[str, Amount]
 
 
 def _camel(name: str) -> str:
-    # pydantic's own generator runs three regular expressions a field, which shows in the time to import all kinds.
+    # pydantic's generator runs three regular expressions per field, which slows the import of all kinds down.
     head, *rest = name.split("_")
     return head + "".join([part.capitalize() for part in rest])
 
 
 class WireModel(BaseModel):
-    """A JSON object with fields we know and, kept beside them, fields we do not."""
+    """A JSON object; fields without a definition are kept."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -93,7 +93,7 @@ class WireModel(BaseModel):
 
 
 class OwnerReference(WireModel):
-    """Who an object belongs to."""
+    """The owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -104,7 +104,7 @@ class OwnerReference(WireModel):
 
 
 class ObjectMeta(WireModel):
-    """Metadata of an object; `managedFields` and the like are kept as they came."""
+    """Metadata of an object; fields without a definition, such as `managedFields`, are kept."""
 
     name: str = ""
     generate_name: str = ""
@@ -121,7 +121,7 @@ class ObjectMeta(WireModel):
 
 
 class KubeObject(WireModel):
-    """An object with a name of its own; a kind sets RESOURCE, and what kubectl shows of it."""
+    """A named object; each kind sets RESOURCE and the columns of kubectl."""
 
     RESOURCE: ClassVar[Resource]
     COLUMNS: ClassVar[tuple[Column, ...]] = ()
@@ -148,7 +148,7 @@ class Condition(WireModel):
     observed_generation: Annotated[Int64 | None, Schema(minimum=0)] = None
 
     def value(self) -> conditions.Condition:
-        """The condition as the engine and the planners take it."""
+        """The condition as a value of the engine and the planners."""
         return conditions.Condition(
             type=self.type,
             status=self.status,
@@ -194,7 +194,7 @@ class LabelSelector(WireModel):
 
 
 class Taint(WireModel):
-    """A mark on a node that keeps pods away."""
+    """A taint of a node."""
 
     key: str
     value: str = ""
@@ -203,7 +203,7 @@ class Taint(WireModel):
 
 
 class Toleration(WireModel):
-    """What a pod puts up with."""
+    """A toleration of a pod."""
 
     key: str = ""
     operator: str = ""
@@ -214,35 +214,35 @@ class Toleration(WireModel):
 
 _EFFECTS = "['NoSchedule', 'PreferNoSchedule', 'NoExecute']"
 _EFFECTS_MESSAGE = "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'"
-TAINT_RULES = (Rule(f"self.all(x, x.effect in {_EFFECTS})", _EFFECTS_MESSAGE),)
+TAINT_RULES = (CelRule(f"self.all(x, x.effect in {_EFFECTS})", _EFFECTS_MESSAGE),)
 TOLERATION_RULES = (
-    Rule(
+    CelRule(
         "self.all(x, !has(x.key) ? x.operator == 'Exists' : true)",
         "operator must be Exists when 'key' is empty, which means 'match all values and all keys'",
     ),
-    Rule(
+    CelRule(
         "self.all(x, has(x.tolerationSeconds) ? x.effect == 'NoExecute' : true)",
         "effect must be 'NoExecute' when 'tolerationSeconds' is set",
     ),
-    Rule(
+    CelRule(
         "self.all(x, !has(x.operator) || x.operator in ['Equal', 'Exists'])",
         "supported toleration values: 'Equal'(default), 'Exists'",
     ),
-    Rule(
+    CelRule(
         "self.all(x, has(x.operator) && x.operator == 'Exists' ? !has(x.value) : true)",
         "a value must be empty when 'operator' is 'Exists'",
     ),
-    Rule(f"self.all(x, !has(x.effect) || x.effect in {_EFFECTS})", _EFFECTS_MESSAGE),
+    CelRule(f"self.all(x, !has(x.effect) || x.effect in {_EFFECTS})", _EFFECTS_MESSAGE),
 )
 
 
 class FairSharing(WireModel):
-    """How much a queue or cohort counts in fair sharing."""
+    """The weight of a queue or cohort in fair sharing."""
 
     weight: Annotated[Amount, Schema(defaulted=True)] = Quantity.of(1)
 
 
 class FairSharingStatus(WireModel):
-    """The share that a node of the quota tree holds; the largest int64 stands for borrowing at weight 0."""
+    """The share of a queue or cohort; the largest int64 if it borrows with weight 0."""
 
     weighted_share: Int64

@@ -8,11 +8,11 @@ from pydantic import Field
 from multikueue.api.constants import KubeConfigLocation
 from multikueue.api.meta import Conditions, KubeObject, WireModel
 from multikueue.api.resource import MULTIKUEUE_CLUSTERS
-from multikueue.api.schema import AGE, Column, Rule, Schema
+from multikueue.api.schema import AGE, CelRule, Column, Schema
 
 
 class KubeConfig(WireModel):
-    """Where a kubeconfig lies."""
+    """The location of a kubeconfig."""
 
     location: Annotated[str, Schema(min_length=1, max_length=256)]
     location_type: Annotated[str, Schema(enum=KubeConfigLocation, defaulted=True)] = KubeConfigLocation.SECRET
@@ -29,7 +29,7 @@ class ClusterSource(WireModel):
 
     SCHEMA = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "[has(self.kubeConfig),has(self.clusterProfileRef)].filter(x,x==true).size() == 1",
                 "exactly one of the fields in [kubeConfig clusterProfileRef] must be set",
             ),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which names Kubernetes takes: objects, labels, resources.
+"""Validation of names: objects, labels, resources.
 
-Each function yields what is wrong with a name, in the words kubectl users know; nothing when it is right.
+Each function yields the problems of a name, with the messages of Kubernetes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from typing import Final
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_PATTERN: Final = re.compile(r"[-a-z0-9.*?]+")
 METRIC_LABEL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 MAX_LABEL: Final = 63
 MAX_SUBDOMAIN: Final = 253
+MAX_PATTERNS: Final = 256
+"""How many patterns one list of them may have."""
 
 
 def dns_label(name: str) -> Iterator[str]:
@@ -64,3 +67,11 @@ def label_value(value: str) -> Iterator[str]:
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.',"
             " and must start and end with an alphanumeric character"
         )
+
+
+def name_pattern(pattern: str) -> Iterator[str]:
+    """A pattern of object names with the wildcards `*` for any characters and `?` for one."""
+    if len(pattern) > MAX_SUBDOMAIN:
+        yield f"must be no more than {MAX_SUBDOMAIN} characters"
+    if not _PATTERN.fullmatch(pattern):
+        yield "a pattern must consist of lower case alphanumeric characters, '-', '.', '*' or '?'"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain decoded objects.
+"""Decoded JSON objects: their type, and their names in messages.
 
-Owns their type and how messages name them. Imports nothing: what works on plain objects only starts without the models.
+Imports nothing, so that code which works on plain objects starts without the models.
 """
 
 from __future__ import annotations
@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A decoded JSON object whose shape is not ours to know."""
+"""A decoded JSON object of any shape."""
+
+
+def controller_of(obj: JsonObject) -> JsonObject | None:
+    """The owner reference of the object's controller."""
+    owners: list[JsonObject] = obj["metadata"].get("ownerReferences") or []
+    return next((owner for owner in owners if owner.get("controller")), None)
 
 
 def describe(obj: JsonObject) -> str:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pod templates, as far as admission looks into them.
+"""Pod templates, as far as admission reads them: requests, node selection, tolerations and class names.
 
-Owns requests, node selection, tolerations and the names of classes. Everything else of a pod is carried along
-untouched. The full upstream schema of a template lies beside this module as data, for the CRDs.
+All other fields of a pod are kept. The full upstream schema of a template is next to this module as data, for the CRDs.
 """
 
 from pydantic import Field
@@ -12,7 +11,7 @@ from multikueue.api.schema import Schema
 
 
 class ResourceRequirements(WireModel):
-    """What a container, or a whole pod, asks for; claims of devices are kept as they came."""
+    """The resource requests of a container or pod; device claims are kept."""
 
     requests: Resources = Field(default_factory=dict)
     limits: Resources = Field(default_factory=dict)
@@ -50,21 +49,21 @@ class NodeSelector(WireModel):
 
 
 class PreferredSchedulingTerm(WireModel):
-    """A term that is better fulfilled than not."""
+    """A preferred term."""
 
     weight: int = 1
     preference: NodeSelectorTerm = Field(default_factory=NodeSelectorTerm)
 
 
 class NodeAffinity(WireModel):
-    """Which nodes a pod needs, and which it likes."""
+    """The nodes that a pod requires, and those that it prefers."""
 
     required: NodeSelector | None = Field(None, alias="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: tuple[PreferredSchedulingTerm, ...] = Field((), alias="preferredDuringSchedulingIgnoredDuringExecution")
 
 
 class Affinity(WireModel):
-    """Affinity of a pod; what concerns other pods is kept as it came."""
+    """Affinity of a pod; affinity to other pods is kept."""
 
     node_affinity: NodeAffinity | None = None
 
@@ -93,14 +92,14 @@ class PodSpec(WireModel):
 
 
 class TemplateMeta(WireModel):
-    """The metadata of a template; labels and annotations are all that is looked at."""
+    """The metadata of a template, of which labels and annotations are read."""
 
     labels: Labels = Field(default_factory=dict)
     annotations: Labels = Field(default_factory=dict)
 
 
 class PodTemplateSpec(WireModel):
-    """What the pods of a set look like."""
+    """The pods of a pod set."""
 
     SCHEMA = Schema(reference="PodTemplateSpec")
 

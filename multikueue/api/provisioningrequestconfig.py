@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ProvisioningRequestConfig: how capacity is asked of an autoscaler (`docs/spec/kueue-api.md §1.9`)."""
+"""ProvisioningRequestConfig: how capacity is requested from an autoscaler (`docs/spec/kueue-api.md §1.9`)."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from multikueue.api.schema import LABEL_KEY, Schema
 
 
 class RetryStrategy(WireModel):
-    """How often, and how late, a failed request is made again; a limit of 0 is never."""
+    """How often, and after which pauses, a failed request is retried; never with a limit of 0."""
 
     backoff_limit_count: Annotated[Int32, Schema(defaulted=True)] = 3
     backoff_base_seconds: Annotated[Int32, Schema(defaulted=True)] = 60
@@ -19,7 +19,7 @@ class RetryStrategy(WireModel):
 
 
 class NodeSelectorUpdate(WireModel):
-    """A node label whose value the provisioning class tells."""
+    """A node label whose value is a detail of the provisioning class."""
 
     key: Annotated[str, Schema(min_length=1, max_length=317, pattern=LABEL_KEY)]
     value_from_provisioning_class_detail: Annotated[str, Schema(min_length=1, max_length=32768)]
@@ -49,7 +49,7 @@ class ProvisioningRequestConfigSpec(WireModel):
 
 
 class ProvisioningRequestConfig(KubeObject):
-    """How capacity is asked for."""
+    """How capacity is requested."""
 
     RESOURCE = PROVISIONING_REQUEST_CONFIGS
 

@@ -4,7 +4,7 @@
 from typing import Annotated
 
 from multikueue.api.meta import Amount, ObjectName, WireModel
-from multikueue.api.schema import Rule, Schema
+from multikueue.api.schema import CelRule, Schema
 
 _MAX_GROUPS = 16
 _MAX_ENTRIES = 64
@@ -31,7 +31,7 @@ class ResourceGroup(WireModel):
 
     SCHEMA = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "self.flavors.all(x, size(x.resources) == size(self.coveredResources))",
                 "flavors must have the same number of resources as the coveredResources",
             ),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Condition types, their reasons, and the reasons of events, exactly as Kueue's clients match them.
 
-Owns the strings of `docs/spec/kueue-api.md §2.4` to `§2.6`. Leaves out the messages.
+The strings are those of `docs/spec/kueue-api.md §2.4` to `§2.6`; messages are with the code that writes them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ class WorkloadCondition(StrEnum):
     DEACTIVATION_TARGET = "DeactivationTarget"
     BLOCKED_ON_PREEMPTION_GATES = "BlockedOnPreemptionGates"
     WAITING_FOR_REPLACEMENT_PODS = "WaitingForReplacementPods"
+    # Not upstream's.
+    PODS_STARTED = "PodsStarted"
 
 
+CAN_PROVISION_CONDITION: Final = "CanProvision"
+"""Of a MultiKueue check: whether the clusters of its config can provision capacity for provisioning checks."""
 ACTIVE_CONDITION: Final = "Active"
-"""On ClusterQueue, LocalQueue, AdmissionCheck and MultiKueueCluster."""
+"""On ClusterQueue, LocalQueue, AdmissionCheck and MultiKueueCluster; on a Cohort where something is wrong."""
 QUOTA_AUTOMATION_CONDITION: Final = "MultiKueueManagerQuotaAutomation"
 
 
@@ -65,7 +69,7 @@ class AdmittedReason(StrEnum):
 
 
 class FinishedReason(StrEnum):
-    """How a workload came to its end."""
+    """How a workload finished."""
 
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -113,7 +117,7 @@ def deactivated_due_to(cause: str) -> str:
 
 
 class PreemptedReason(StrEnum):
-    """Where in the tree of cohorts the preemptor stands."""
+    """Where in the cohort tree the preemptor is."""
 
     IN_CLUSTER_QUEUE = "InClusterQueue"
     IN_COHORT_RECLAMATION = "InCohortReclamation"
@@ -135,6 +139,8 @@ class RequeuedReason(StrEnum):
 
 PREEMPTION_GATED_REASON: Final = "PreemptionGated"
 PODS_FAILED_REASON: Final = "PodsFailed"
+PODS_NOT_STARTED_REASON: Final = "PodsNotStarted"
+"""Of PodsStarted, where the worker reports no valid one."""
 
 
 class ClusterQueueReason(StrEnum):
@@ -150,7 +156,16 @@ class ClusterQueueReason(StrEnum):
     MULTIKUEUE_ADMISSION_CHECK_APPLIED_PER_FLAVOR = "MultiKueueAdmissionCheckAppliedPerFlavor"
     MULTIKUEUE_WITH_PROVISIONING_REQUEST = "MultiKueueWithProvisioningRequest"
     TOPOLOGY_NOT_FOUND = "TopologyNotFound"
+    COHORT_INVALID = "CohortInvalid"  # not upstream's
     UNKNOWN = "Unknown"
+
+
+class CohortReason(StrEnum):
+    """Why a Cohort is, or is not, Active; upstream has no such condition."""
+
+    READY = "Ready"
+    CYCLE = "CohortCycle"
+    TOO_DEEP = "CohortTooDeep"
 
 
 class QuotaAutomationReason(StrEnum):
@@ -178,6 +193,8 @@ class AdmissionCheckReason(StrEnum):
     BAD_CONFIG = "BadConfig"
     NO_USABLE_CLUSTERS = "NoUsableClusters"
     SOME_ACTIVE_CLUSTERS = "SomeActiveClusters"
+    PROVISIONING_NOT_INSTALLED = "ProvisioningRequestNotInstalled"  # not upstream's
+    CLUSTERS_CANNOT_PROVISION = "ClustersCannotProvision"  # of CanProvision, not upstream's
 
 
 class ClusterReason(StrEnum):
@@ -190,6 +207,8 @@ class ClusterReason(StrEnum):
     BAD_REST_CONFIG = "BadRestConfig"
     CLUSTER_PROFILE_FEATURE_DISABLED = "MultiKueueClusterProfileFeatureDisabled"
     CLIENT_CONNECTION_FAILED = "ClientConnectionFailed"
+    MAILBOX_NAMESPACE_TAKEN = "MailboxNamespaceTaken"
+    MISSING_RIGHTS = "MissingRights"
 
 
 class PodCondition(StrEnum):
@@ -224,10 +243,15 @@ class WorkloadEvent(StrEnum):
     PREEMPTION_UNGATED_VARIANT = "PreemptionUngatedVariant"
     OWNER_REFERENCES_ADDED = "OwnerReferencesAdded"
     PENDING = "Pending"
+    # Not upstream's.
+    QUEUE_HELD = "QueueHeld"
+    WAITING_FOR_CLUSTER = "WaitingForCluster"
+    PODS_NOT_STARTED = "PodsNotStarted"
+    REMOTE_JOB_FAILED = "RemoteJobFailed"
 
 
 def evicted_event(reason: str, cause: str = "") -> str:
-    """The reason of the event that tells of an eviction."""
+    """The reason of the event of an eviction."""
     event = f"EvictedDueTo{reason}"
     return f"{event}DueTo{cause}" if cause else event
 
@@ -247,6 +271,16 @@ class JobEvent(StrEnum):
     UPDATED_ADMISSION_CHECK = "UpdatedAdmissionCheck"
     JOB_NESTING_TOO_DEEP = "JobNestingTooDeep"
     WORKLOAD_PRIORITY_CLASS_NOT_FOUND = "WorkloadPriorityClassNotFound"
+    QUEUE_NAME_MISSING = "QueueNameMissing"
+    QUEUE_TARGET_MISMATCH = "QueueTargetMismatch"
+    POD_NOT_STARTED = "PodNotStarted"
+
+
+class FrameworkEvent(StrEnum):
+    """Reasons of events about frameworks, on the manager's namespace."""
+
+    WAITING = "FrameworkWaiting"
+    STARTED = "FrameworkStarted"
 
 
 class PodEvent(StrEnum):
@@ -255,6 +289,7 @@ class PodEvent(StrEnum):
     EXCESS_POD_DELETED = "ExcessPodDeleted"
     WORKLOAD_NAME_CONFLICT = "WorkloadNameConflict"
     FORCEFULLY_DELETED = "KueueForcefullyDeleted"
+    QUEUE_NAME_IGNORED = "QueueNameIgnored"
 
 
 DEPRECATED_PATH_USAGE_EVENT: Final = "DeprecatedPathUsage"

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which resources there are and where the API server serves them.
+"""The resources that we read or write, and their URL paths.
 
-Owns group, version, kind, plural and scope of every resource we read or write, and the URL path of an object or a
-collection. Promises that a name can never break out of its path segment. Leaves the bodies to the models and the
-requests to `kube`.
+Owns group, version, kind, plural and scope of each, and the path of an object or a collection. Promises that a name
+cannot break out of its path segment.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """What stands in `apiVersion`: `group/version`, or the version alone for the core group."""
+        """The value of `apiVersion`: `group/version`, or the version alone for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -65,7 +64,7 @@ class Resource:
         """The URL path of an object, or of the collection when `name` is None.
 
         A namespaced collection without `namespace` spans all namespaces. Raises `BadInput` when a namespaced object
-        is asked for without a namespace, or a subresource without an object.
+        has no namespace, or a subresource no object.
         """
         parts = [self.base_path]
         if namespace and self.namespaced:
@@ -86,7 +85,7 @@ class Resource:
 
 
 def _segment(text: str) -> str:
-    # Clients and proxies resolve dot segments, so these would address something else.
+    # Clients and proxies resolve dot segments, so these would address another object.
     if text in {"", ".", ".."}:
         raise BadInput(f"{text!r} cannot be the name of an object")
     return quote(text, safe=":@$&'()*+,;=")
@@ -119,17 +118,27 @@ WORKLOAD_PRIORITY_CLASSES: Final = _kueue("WorkloadPriorityClass", "workloadprio
 REMOTE_ASSIGNMENTS: Final = _own("RemoteAssignment", "remoteassignments", "ra", namespaced=True)
 CLUSTER_REPORTS: Final = _own("ClusterReport", "clusterreports", "mkreport", namespaced=True)
 CLUSTER_REGISTRATIONS: Final = _own("ClusterRegistration", "clusterregistrations", "mkreg", namespaced=False)
+JOB_LOG_REQUESTS: Final = _own("JobLogRequest", "joblogrequests", "mklog", namespaced=True)
 
 CLUSTER_PROFILES: Final = Resource("multicluster.x-k8s.io", "v1alpha1", "ClusterProfile", "clusterprofiles")
 
+PROVISIONING_REQUESTS: Final = Resource(
+    "autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests", True, ("provreq", "provreqs")
+)
+"""Of the cluster autoscaler, whose definition of it is not ours."""
+
 JOBS: Final = Resource("batch", "v1", "Job", "jobs")
 PODS: Final = Resource("", "v1", "Pod", "pods", True, ("po",))
+DEPLOYMENTS: Final = Resource("apps", "v1", "Deployment", "deployments", True, ("deploy",))
+STATEFUL_SETS: Final = Resource("apps", "v1", "StatefulSet", "statefulsets", True, ("sts",))
+POD_TEMPLATES: Final = Resource("", "v1", "PodTemplate", "podtemplates")
 NODES: Final = Resource("", "v1", "Node", "nodes", False, ("no",))
 NAMESPACES: Final = Resource("", "v1", "Namespace", "namespaces", False, ("ns",))
 SECRETS: Final = Resource("", "v1", "Secret", "secrets")
 CONFIG_MAPS: Final = Resource("", "v1", "ConfigMap", "configmaps", True, ("cm",))
 SERVICES: Final = Resource("", "v1", "Service", "services", True, ("svc",))
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "ServiceAccount", "serviceaccounts", True, ("sa",))
+PERSISTENT_VOLUME_CLAIMS: Final = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",))
 LIMIT_RANGES: Final = Resource("", "v1", "LimitRange", "limitranges", True, ("limits",))
 LEASES: Final = Resource("coordination.k8s.io", "v1", "Lease", "leases")
 EVENTS: Final = Resource("events.k8s.io", "v1", "Event", "events", True, ("ev",))
@@ -141,6 +150,10 @@ PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "PriorityClass", "
 RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", False)
 CERTIFICATE_SIGNING_REQUESTS: Final = Resource(
     "certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", False, ("csr",)
+)
+TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", False)
+SUBJECT_ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", False
 )
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False, ("crd", "crds")
@@ -165,4 +178,4 @@ KUEUE_RESOURCES: Final = (
     TOPOLOGIES,
     WORKLOAD_PRIORITY_CLASSES,
 )
-OWN_RESOURCES: Final = (REMOTE_ASSIGNMENTS, CLUSTER_REPORTS, CLUSTER_REGISTRATIONS)
+OWN_RESOURCES: Final = (REMOTE_ASSIGNMENTS, CLUSTER_REPORTS, CLUSTER_REGISTRATIONS, JOB_LOG_REQUESTS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceFlavor: a kind of nodes that quota is counted by (`docs/spec/kueue-api.md §1.5`)."""
+"""ResourceFlavor: a kind of nodes with separate quota (`docs/spec/kueue-api.md §1.5`)."""
 
 from typing import Annotated
 
@@ -16,19 +16,19 @@ from multikueue.api.meta import (
     WireModel,
 )
 from multikueue.api.resource import RESOURCE_FLAVORS
-from multikueue.api.schema import Rule, Schema
+from multikueue.api.schema import CelRule, Schema
 
 
 class ResourceFlavorSpec(WireModel):
-    """What the nodes carry, and what a workload gets with the flavor."""
+    """The labels and taints of the nodes, and what a workload gets with the flavor."""
 
     SCHEMA = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "!has(self.topologyName) || self.nodeLabels.size() >= 1",
                 "at least one nodeLabel is required when topology is set",
             ),
-            Rule(
+            CelRule(
                 "!has(oldSelf.topologyName) || (has(self.topologyName) && self.topologyName == oldSelf.topologyName)",
                 "topologyName is immutable when topologyName is set",
             ),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an annotation says about a field's place in a CustomResourceDefinition.
+"""Markers for the schema of a field in a CustomResourceDefinition.
 
-Owns the markers that stand in `Annotated[...]` beside the Python type, and the patterns that many fields share.
-Promises to cost nothing when objects are read: pydantic passes the markers by, and only `api.crds` looks at them.
-A wire model therefore accepts what an older or newer API server stored; the schema is the server's to enforce.
+They are in `Annotated[...]` with the Python type. Only `api.crds` reads them; pydantic ignores them, so that they cost
+nothing when objects are parsed. A wire model therefore accepts what an older or newer API server stored; the server
+enforces the schema.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ QUANTITY: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """One CEL rule and what the user reads when it does not hold."""
+class CelRule:
+    """One CEL rule and the message of its violation."""
 
     rule: str
     message: str
@@ -48,11 +48,11 @@ class Schema:
     list_type: str | None = None
     map_keys: tuple[str, ...] | None = None
     map_type: str | None = None
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[CelRule, ...] = ()
     defaulted: bool = False
     """The API server fills in the Python default too."""
     required: bool | None = None
-    """Says otherwise than whether there is a Python default."""
+    """Overrides that a field is required if it has no Python default."""
     preserve_unknown: bool = False
     reference: str | None = None
     """The name of a schema that is checked in as data."""
@@ -69,5 +69,5 @@ class Column:
 
 
 AGE: Final = Column(name="Age", path=".metadata.creationTimestamp", type="date")
-IMMUTABLE: Final = Rule("self == oldSelf", "field is immutable")
-UNIQUE: Final = Rule("size(self.filter(i, size(self.filter(j, j == i)) > 1)) == 0", "must be unique")
+IMMUTABLE: Final = CelRule("self == oldSelf", "field is immutable")
+UNIQUE: Final = CelRule("size(self.filter(i, size(self.filter(j, j == i)) > 1)) == 0", "must be unique")

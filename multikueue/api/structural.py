@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models to structural schemas.
 
-Owns how a Python annotation and its `Schema` markers become OpenAPI v3 as a CustomResourceDefinition takes it.
-Promises the same output for the same models, and an error for an annotation it has no rule for. Leaves out titles
-and everything pydantic would say in JSON Schema's own way.
+Converts Python annotations and their `Schema` markers to the OpenAPI v3 of a CustomResourceDefinition. The output is
+the same for the same models, without titles and other JSON Schema of pydantic; an unknown annotation is an error.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from multikueue.api import field_descriptions
 from multikueue.api.meta import JsonObject, KubeObject, WireModel
 from multikueue.api.schema import QUANTITY, Schema
 from multikueue.core.quantity import Quantity
@@ -60,8 +60,8 @@ def object_schema(model: type[WireModel]) -> JsonObject:
     for name, info in model.model_fields.items():
         alias = info.alias or name
         properties[alias] = _field(model, name, info)
-        said = _merge(info.metadata).required
-        if info.is_required() if said is None else said:
+        marked = _merge(info.metadata).required
+        if info.is_required() if marked is None else marked:
             required.append(alias)
     schema: JsonObject = {"type": "object"}
     if model.__doc__:
@@ -73,7 +73,7 @@ def object_schema(model: type[WireModel]) -> JsonObject:
 
 
 def kind_schema(model: type[KubeObject]) -> JsonObject:
-    """The schema of a whole object; the API server knows the metadata itself."""
+    """The schema of a whole object; the API server adds that of the metadata."""
     schema = object_schema(model)
     schema["properties"]["metadata"] = {"type": "object"}
     return schema
@@ -88,7 +88,10 @@ def _field(model: type[WireModel], name: str, info: FieldInfo) -> JsonObject:
         raise TypeError(f"{model.__name__}.{name}: {error}") from error
     if _merge(info.metadata).defaulted:
         schema["default"] = _default(info.get_default(call_default_factory=True, validated_data={}))
-    return schema
+    # A field may be inherited, and its description with it.
+    lines = (field_descriptions.of_field(each.__name__, info.alias or name) for each in model.__mro__)
+    line = next((line for line in lines if line), "")
+    return schema | {"description": line} if line else schema
 
 
 def _of(annotation: object, metadata: Sequence[object]) -> JsonObject:
@@ -99,7 +102,7 @@ def _of(annotation: object, metadata: Sequence[object]) -> JsonObject:
     if origin in (Union, UnionType):
         given = [argument for argument in arguments if argument is not NoneType]
         if len(given) != 1:
-            raise TypeError(f"a structural schema cannot say {annotation}")
+            raise TypeError(f"a structural schema cannot express {annotation}")
         return _of(given[0], metadata)
     return _base(annotation, origin, arguments) | _keywords(_merge(metadata))
 
@@ -122,9 +125,9 @@ def _merge(metadata: Sequence[object]) -> Schema:
     merged = Schema()
     for marker in metadata:
         if isinstance(marker, Schema):
-            said = {f.name: getattr(marker, f.name) for f in fields(marker) if getattr(marker, f.name) != f.default}
-            said["rules"] = merged.rules + marker.rules
-            merged = replace(merged, **said)
+            given = {f.name: getattr(marker, f.name) for f in fields(marker) if getattr(marker, f.name) != f.default}
+            given["rules"] = merged.rules + marker.rules
+            merged = replace(merged, **given)
     return merged
 
 
@@ -160,6 +163,6 @@ def _read_data(name: str) -> str:
 
 
 def _data(name: str) -> JsonObject:
-    # Parsed anew each time: a caller may change what it is given.
+    # Parsed for each call: the caller may change it.
     loaded: JsonObject = json.loads(_read_data(name))
     return loaded

@@ -7,9 +7,9 @@ from pydantic import Field
 
 from multikueue.api.meta import KubeObject, WireModel
 from multikueue.api.resource import TOPOLOGIES
-from multikueue.api.schema import LABEL_KEY, UNIQUE, Rule, Schema
+from multikueue.api.schema import LABEL_KEY, UNIQUE, CelRule, Schema
 
-HOSTNAME_LOWEST = Rule(
+HOSTNAME_LOWEST = CelRule(
     "size(self.filter(i, i.nodeLabel == 'kubernetes.io/hostname')) == 0"
     " || self[size(self) - 1].nodeLabel == 'kubernetes.io/hostname'",
     "the kubernetes.io/hostname label can only be used at the lowest level of topology",
@@ -33,7 +33,7 @@ class TopologySpec(WireModel):
             list_type="atomic",
             required=True,
             rules=(
-                Rule(
+                CelRule(
                     "self == oldSelf || (self[size(self) - 1].nodeLabel == 'kubernetes.io/hostname'"
                     " && oldSelf[size(oldSelf) - 1].nodeLabel == 'kubernetes.io/hostname')",
                     "levels are mutable only when kubernetes.io/hostname is the lowest level both before and after"

@@ -7,7 +7,7 @@ Owns the shape only; `api.conversion` turns it into the plain list of domains th
 from typing import Annotated
 
 from multikueue.api.meta import Int32, WireModel
-from multikueue.api.schema import Rule, Schema
+from multikueue.api.schema import CelRule, Schema
 
 DomainValue = Annotated[str, Schema(max_length=63)]
 Positive = Annotated[Int32, Schema(minimum=1)]
@@ -26,7 +26,7 @@ class LevelValues(WireModel):
 
     SCHEMA = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "has(self.universal) != has(self.individual)",
                 "exactly one of the fields in [universal individual] must be set",
             ),
@@ -42,7 +42,7 @@ class PodCounts(WireModel):
 
     SCHEMA = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "[has(self.universal),has(self.individual)].filter(x,x==true).size() == 1",
                 "exactly one of the fields in [universal individual] must be set",
             ),
@@ -60,11 +60,11 @@ class TopologySlice(WireModel):
 
     SCHEMA = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "!has(self.podCounts.individual) || size(self.podCounts.individual) == self.domainCount",
                 "podCounts.individual must have length equal to domainCount",
             ),
-            Rule(
+            CelRule(
                 "self.valuesPerLevel.all(x, !has(x.individual) || size(x.individual.roots) == self.domainCount)",
                 "valuesPerLevel.individual, if set, must have roots of length equal to domainCount"
                 " of this TopologyAssignmentSlice",
@@ -82,7 +82,7 @@ class TopologyAssignment(WireModel):
 
     SCHEMA = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "self.slices.all(x, size(x.valuesPerLevel) == size(self.levels))",
                 "valuesPerLevel must have the same length as the number of levels in this TopologyAssignment",
             ),

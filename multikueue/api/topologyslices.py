@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topology assignments between the two forms they are written in.
+"""Topology assignments in the two forms of v1beta1 and v1beta2.
 
-v1beta1 lists every domain with its values and its number of pods. v1beta2 writes domains that follow each other as
-slices in which what is equal stands once. `expand(compress(domains))` gives the same domains in the same order.
+v1beta1 lists every domain with its values and its number of pods. v1beta2 has slices of consecutive domains, in which
+equal values are written once. `expand(compress(domains))` gives the same domains in the same order.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import Any, Final
 
 from multikueue.api.objects import JsonObject
 from multikueue.core.errors import BadInput
+from multikueue.core.parsing import MAX_INT32, parse_unsigned
 
 MAX_DOMAINS_IN_SLICE: Final = 100_000
+MAX_DOMAINS: Final = 100_000
+"""The limit of all slices together; a few bytes of a slice may expand to any number of domains."""
 
 
 def compress(assignment: JsonObject) -> JsonObject:
@@ -34,11 +37,11 @@ def compress(assignment: JsonObject) -> JsonObject:
 
 
 def expand(assignment: JsonObject) -> JsonObject:
-    """The v1beta1 form of a v1beta2 assignment. Raises `BadInput` where a slice contradicts its own length."""
+    """The v1beta1 form of a v1beta2 assignment. Raises `BadInput` where a slice contradicts itself or is too long."""
     domains: list[JsonObject] = []
     for index, entry in enumerate(assignment.get("slices") or ()):
         where = f"topologyAssignment.slices[{index}]"
-        length = int(entry["domainCount"])
+        length = parse_unsigned(entry["domainCount"], field=f"{where}.domainCount", maximum=MAX_DOMAINS - len(domains))
         columns = [_values(level, length, where) for level in entry["valuesPerLevel"]]
         counts = _spread(entry["podCounts"], length, f"{where}.podCounts")
         domains += [
@@ -49,7 +52,10 @@ def expand(assignment: JsonObject) -> JsonObject:
 
 
 def _slice(domains: Sequence[JsonObject], levels: int) -> JsonObject:
-    counts = [int(domain["count"]) for domain in domains]
+    counts = [
+        parse_unsigned(domain["count"], field="topologyAssignment.domains.count", maximum=MAX_INT32)
+        for domain in domains
+    ]
     return {
         "domainCount": len(domains),
         "valuesPerLevel": [_level([str(domain["values"][level]) for domain in domains]) for level in range(levels)],

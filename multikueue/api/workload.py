@@ -32,7 +32,7 @@ from multikueue.api.meta import (
 )
 from multikueue.api.podtemplate import PodTemplateSpec
 from multikueue.api.resource import KUEUE_GROUP, WORKLOADS
-from multikueue.api.schema import AGE, Column, Rule, Schema
+from multikueue.api.schema import AGE, CelRule, Column, Schema
 from multikueue.api.topologyassignment import TopologyAssignment
 
 _MAX_POD_SETS = 18
@@ -53,7 +53,7 @@ class TopologyConstraint(WireModel):
 
 
 class TopologyRequest(WireModel):
-    """What a pod set asks of topology aware scheduling."""
+    """The request of a pod set to topology aware scheduling."""
 
     required: _TopologyLabel = None
     preferred: _TopologyLabel = None
@@ -70,11 +70,11 @@ class TopologyRequest(WireModel):
 
 
 class PodSet(WireModel):
-    """Pods that are all alike."""
+    """A group of identical pods."""
 
     SCHEMA = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "has(self.minCount) ? self.minCount <= self.count : true",
                 "minCount should be positive and less or equal to count",
             ),
@@ -82,7 +82,7 @@ class PodSet(WireModel):
     )
 
     name: _DefaultedPodSetName = DEFAULT_POD_SET
-    # Atomic, other than upstream's: nobody applies parts of it, and tracking each of its fields by owner was half of
+    # Atomic, other than upstream's: no client applies parts of it, and tracking each of its fields by owner was half of
     # what every write of a Workload costs the API server.
     template: Annotated[PodTemplateSpec, Schema(required=True, map_type="atomic")] = Field(
         default_factory=PodTemplateSpec
@@ -97,11 +97,11 @@ class PriorityClassRef(WireModel):
 
     SCHEMA = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "(self.group == 'scheduling.k8s.io') ? self.kind == 'PriorityClass' : true",
                 "only the PriorityClass kind is allowed for the scheduling.k8s.io group",
             ),
-            Rule(
+            CelRule(
                 "(self.group == 'kueue.x-k8s.io') ? self.kind == 'WorkloadPriorityClass' : true",
                 "only the WorkloadPriorityClass kind is allowed for the kueue.x-k8s.io group",
             ),
@@ -124,7 +124,7 @@ class WorkloadSpec(WireModel):
 
     SCHEMA = Schema(
         rules=(
-            Rule(
+            CelRule(
                 "!has(self.priorityClassRef) || has(self.priority)",
                 "priority should not be nil when priorityClassRef is set",
             ),
@@ -141,7 +141,7 @@ class WorkloadSpec(WireModel):
 
 
 class PodSetAssignment(WireModel):
-    """What one pod set was given; usage is the total over its pods."""
+    """The assignment of one pod set; the usage is the total of its pods."""
 
     name: _DefaultedPodSetName = DEFAULT_POD_SET
     flavors: dict[str, ObjectName] = Field(default_factory=dict)
@@ -175,7 +175,7 @@ class ReclaimablePod(WireModel):
 
 
 class PodSetUpdate(WireModel):
-    """What an admission check wants changed in a pod set before it starts."""
+    """Changes of a pod set by an admission check, before it starts."""
 
     name: PodSetName
     labels: Labels = Field(default_factory=dict)
@@ -185,7 +185,7 @@ class PodSetUpdate(WireModel):
 
 
 class AdmissionCheckState(WireModel):
-    """Where one admission check of the workload stands."""
+    """The state of one admission check of the workload."""
 
     name: CheckName
     state: Annotated[str, Schema(enum=CheckState)]
@@ -197,7 +197,7 @@ class AdmissionCheckState(WireModel):
 
 
 class PodSetRequest(WireModel):
-    """What a pod set asks for, as the scheduler sees it."""
+    """The requests of a pod set, as the scheduler counts them."""
 
     name: PodSetName
     resources: Resources = Field(default_factory=dict)
@@ -218,7 +218,7 @@ class SchedulingStats(WireModel):
 
 
 class UnhealthyNode(WireModel):
-    """A node whose share of a topology assignment has to be replaced."""
+    """A node whose part of a topology assignment has to be replaced."""
 
     name: Annotated[str, Schema(max_length=63)]
 
@@ -232,7 +232,7 @@ class PreemptionGateState(WireModel):
 
 
 class WorkloadStatus(WireModel):
-    """How far the workload is."""
+    """The status of the workload."""
 
     SCHEMA = Schema(rules=workload_rules.STATUS_RULES)
 

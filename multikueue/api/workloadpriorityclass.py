@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WorkloadPriorityClass: a priority in the queue that leaves the pods' own alone (`docs/spec/kueue-api.md §1.11`)."""
+"""WorkloadPriorityClass: a priority in the queue, independent of pod priority (`docs/spec/kueue-api.md §1.11`)."""
 
 from typing import Annotated
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a field, printed as Kubernetes prints it."""
+"""Field errors, in the format of Kubernetes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class ErrorKind(StrEnum):
-    """The kinds of mistakes, in the words that kubectl shows."""
+    """The kinds of errors, as kubectl shows them."""
 
     REQUIRED = "Required value"
     INVALID = "Invalid value"
@@ -35,7 +35,7 @@ _WITHOUT_VALUE = frozenset({ErrorKind.REQUIRED, ErrorKind.FORBIDDEN})
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One mistake: where, of which kind, what stood there, and what would be right."""
+    """One error: the path, the kind, the value, and what is expected."""
 
     path: str
     kind: ErrorKind
@@ -60,13 +60,13 @@ class FieldError:
 
 
 def join(errors: Iterable[FieldError]) -> str:
-    """All of them as one message; several stand in brackets."""
+    """All errors as one message; several are in brackets."""
     texts = list(dict.fromkeys(map(str, errors)))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
 def invalid(path: str, value: object, detail: str) -> FieldError:
-    """A value that cannot stand there."""
+    """A value that is not valid."""
     return FieldError(path, ErrorKind.INVALID, value, detail)
 
 
@@ -76,7 +76,7 @@ def required(path: str, detail: str = "") -> FieldError:
 
 
 def duplicate(path: str, value: object) -> FieldError:
-    """A value that may stand only once."""
+    """A value that may occur only once."""
     return FieldError(path, ErrorKind.DUPLICATE, value)
 
 
@@ -92,7 +92,7 @@ def not_supported(path: str, value: object, allowed: Iterable[str]) -> FieldErro
 
 
 def not_found(path: str, value: object) -> FieldError:
-    """A reference that leads nowhere."""
+    """A reference to something that does not exist."""
     return FieldError(path, ErrorKind.NOT_FOUND, value)
 
 

@@ -7,8 +7,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from multikueue.api import constants, names
+from multikueue.api import constants, featuregates, names
+from multikueue.api.featuregates import Gate
 from multikueue.api.validation.errors import FieldError, duplicate, forbidden, invalid, required
+from multikueue.core.errors import BadInput
+from multikueue.core.parsing import MAX_INT32, parse_signed, parse_unsigned
+from multikueue.core.printable import excerpt
 
 ANNOTATIONS: Final = "metadata.annotations"
 MAX_GATE: Final = 63
@@ -60,11 +64,34 @@ def priority_boost(values: Mapping[str, str]) -> Iterator[FieldError]:
 
 def parse_int32(text: str) -> int | None:
     """The number, or None where `text` is none or too large."""
-    # int() would also take spaces, underscores and digits of other scripts.
-    if not (text.isascii() and text.removeprefix("-").removeprefix("+").isdigit()):
+    try:
+        value = parse_signed(text, field="")
+    except BadInput:
         return None
-    value = int(text)
     return value if -_INT32 <= value < _INT32 else None
+
+
+def parse_count(text: str) -> int | None:
+    """The number as the job reconciler reads it, without a sign; None where `text` is none or too large."""
+    try:
+        return parse_unsigned(text, field="", maximum=MAX_INT32)
+    except BadInput:
+        return None
+
+
+def elastic(new: Mapping[str, str], old: Mapping[str, str] | None, *, gate: Gate) -> Iterator[FieldError]:
+    """Nothing becomes a part of an elastic job while the feature is off; what is one already may still be changed."""
+    if gate(featuregates.ELASTIC_JOBS):
+        return
+    before = {} if old is None else old
+    for key in (constants.ELASTIC_JOB_ANNOTATION, constants.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION):
+        wanted = key in new and (key != constants.ELASTIC_JOB_ANNOTATION or new[key] == "true")
+        if wanted and before.get(key) != new[key]:
+            yield forbidden(
+                at(ANNOTATIONS, key),
+                f"elastic jobs are not supported while the feature gate {featuregates.ELASTIC_JOBS} is off;"
+                " remove the annotation",
+            )
 
 
 def topology(values: Mapping[str, str], *, path: str, count: int) -> Iterator[FieldError]:
@@ -104,7 +131,7 @@ def _slices(values: Mapping[str, str], *, path: str, count: int) -> Iterator[Fie
     if topology_key in values and size_key not in values:
         yield required(at(path, size_key), f"must be set when {topology_key} is specified")
     if size_key in values:
-        size = parse_int32(values[size_key])
+        size = parse_count(values[size_key])
         if topology_key not in values:
             yield forbidden(at(path, size_key), f"may not be set when {topology_key} is not specified")
         if size is None or size < 1:
@@ -118,9 +145,13 @@ def _slices(values: Mapping[str, str], *, path: str, count: int) -> Iterator[Fie
 
 
 def _constraints(text: str, path: str) -> Iterator[FieldError]:
+    limit = constants.MAX_TOPOLOGY_CONSTRAINTS_LENGTH
+    if len(text) > limit:
+        yield invalid(path, f"{len(text)} characters", f"must have at most {limit} characters")
+        return
     try:
         layers = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         yield invalid(path, text, f"must be JSON: {error}")
         return
     if not isinstance(layers, list) or not 1 <= len(layers) <= MAX_CONSTRAINTS:
@@ -131,6 +162,9 @@ def _constraints(text: str, path: str) -> Iterator[FieldError]:
         size = layer.get("size") if isinstance(layer, dict) else None
         if not isinstance(size, int) or isinstance(size, bool) or size < 1 or not layer.get("topology"):
             yield invalid(f"{path}[{index}]", json.dumps(layer), "must have a topology and a size of at least 1")
+            return
+        if size >= _INT32:
+            yield invalid(f"{path}[{index}].size", excerpt(size), f"must be at most {_INT32 - 1}")
             return
         if outer is not None and outer % size:
             yield invalid(f"{path}[{index}].size", size, f"must divide the size {outer} of the layer around it")

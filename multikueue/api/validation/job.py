@@ -3,28 +3,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from multikueue.api import constants, names
+from multikueue.api import constants, featuregates
+from multikueue.api.featuregates import Gate
 from multikueue.api.job import Job
-from multikueue.api.validation import formats
-from multikueue.api.validation.errors import FieldError, forbidden, invalid, required
+from multikueue.api.validation import formats, queued_job
+from multikueue.api.validation.errors import FieldError, forbidden, invalid
 from multikueue.api.validation.formats import ANNOTATIONS, at
+from multikueue.api.validation.queued_job import QueuedJob
 
-_LABELS = "metadata.labels"
 _TEMPLATE_ANNOTATIONS = "spec.template.metadata.annotations"
 
 
-def validate_job(new: Job, old: Job | None = None, *, has_default_queue: bool = False) -> list[FieldError]:
+def validate_job(
+    new: Job, old: Job | None = None, *, has_default_queue: bool = False, gate: Gate = featuregates.default
+) -> list[FieldError]:
     """Everything that is wrong with `new`; `old` is what it replaces.
 
-    `has_default_queue` says whether the namespace has a LocalQueue named `default`.
+    `has_default_queue` is whether the namespace has a LocalQueue named `default`.
     """
-    errors = [*_names(new), *_parallelism(new), *_elastic(new), *_ungrouped(new)]
+    errors = [*queued_job.names_of(_queued(new)), *_parallelism(new), *_elastic(new), *_ungrouped(new)]
     errors += formats.admission_gates(new.metadata.annotations, None if old is None else old.metadata.annotations)
+    errors += formats.elastic(new.metadata.annotations, None if old is None else old.metadata.annotations, gate=gate)
     errors += formats.topology(new.spec.template.metadata.annotations, path=_TEMPLATE_ANNOTATIONS, count=pod_count(new))
     if old is not None:
-        errors += _update(new, old, has_default_queue=has_default_queue)
+        errors += _update(new, old, has_default_queue=has_default_queue, gate=gate)
     return errors
 
 
@@ -34,30 +38,8 @@ def pod_count(job: Job) -> int:
     return job.spec.parallelism if completions is None else min(job.spec.parallelism, completions)
 
 
-def prebuilt_name(job: Job) -> str:
-    """The Workload that the job brings along, or nothing."""
-    return job.metadata.labels.get(constants.PREBUILT_WORKLOAD_LABEL) or job.metadata.annotations.get(
-        constants.PREBUILT_WORKLOAD_ANNOTATION, ""
-    )
-
-
 def _is_elastic(job: Job) -> bool:
     return job.metadata.annotations.get(constants.ELASTIC_JOB_ANNOTATION) == "true"
-
-
-def _names(job: Job) -> Iterator[FieldError]:
-    labels = job.metadata.labels
-    for key in (constants.QUEUE_NAME_LABEL, constants.PRIORITY_CLASS_LABEL):
-        if labels.get(key):
-            for problem in names.dns_subdomain(labels[key]):
-                yield invalid(at(_LABELS, key), labels[key], problem)
-    prebuilt = prebuilt_name(job)
-    if prebuilt:
-        for problem in names.dns_subdomain(prebuilt):
-            yield invalid(at(_LABELS, constants.PREBUILT_WORKLOAD_LABEL), prebuilt, problem)
-    limit = labels.get(constants.MAX_EXEC_TIME_LABEL)
-    if limit is not None and (formats.parse_int32(limit) or 0) < 1:
-        yield invalid(at(_LABELS, constants.MAX_EXEC_TIME_LABEL), limit, "should be a positive integer")
 
 
 def _parallelism(job: Job) -> Iterator[FieldError]:
@@ -65,7 +47,7 @@ def _parallelism(job: Job) -> Iterator[FieldError]:
     least = values.get(constants.JOB_MIN_PARALLELISM_ANNOTATION)
     if least is not None:
         path = at(ANNOTATIONS, constants.JOB_MIN_PARALLELISM_ANNOTATION)
-        number = formats.parse_int32(least)
+        number = formats.parse_count(least)
         if number is None or not 1 <= number < job.spec.parallelism:
             yield invalid(path, least, f"should be between 1 and {job.spec.parallelism - 1}")
         if _is_elastic(job):
@@ -103,37 +85,18 @@ def _ungrouped(job: Job) -> Iterator[FieldError]:
         yield forbidden(at(_TEMPLATE_ANNOTATIONS, key), "a group needs two pod sets, and a Job has one")
 
 
-def _update(new: Job, old: Job, *, has_default_queue: bool) -> Iterator[FieldError]:
-    queue = at(_LABELS, constants.QUEUE_NAME_LABEL)
-    before, after = _label(old, constants.QUEUE_NAME_LABEL), _label(new, constants.QUEUE_NAME_LABEL)
-    if before != after and not new.spec.suspend:
-        yield invalid(queue, after, "field is immutable while the job is not suspended")
-    if before and not after and has_default_queue:
-        yield required(queue, "cannot be removed in a namespace with a default LocalQueue")
-    if not new.spec.suspend and not _is_elastic(new) and prebuilt_name(new) != prebuilt_name(old):
-        path = at(_LABELS, constants.PREBUILT_WORKLOAD_LABEL)
-        yield invalid(path, prebuilt_name(new), "field is immutable while the job is not suspended")
-    limits = _label(old, constants.MAX_EXEC_TIME_LABEL), _label(new, constants.MAX_EXEC_TIME_LABEL)
-    if limits[0] != limits[1] and not (new.spec.suspend and old.spec.suspend):
-        path = at(_LABELS, constants.MAX_EXEC_TIME_LABEL)
-        yield invalid(path, limits[1], "field is immutable while the job is not suspended")
-    yield from _priority_class(new, old)
+def _update(new: Job, old: Job, *, has_default_queue: bool, gate: Gate) -> Iterator[FieldError]:
+    yield from queued_job.update(
+        _queued(new), _queued(old), has_default_queue=has_default_queue, elastic=_is_elastic(new)
+    )
     key = constants.ELASTIC_JOB_ANNOTATION
-    if _is_elastic(new) != _is_elastic(old):
+    # With the feature off the annotation means nothing, and may be taken away.
+    if _is_elastic(new) != _is_elastic(old) and gate(featuregates.ELASTIC_JOBS):
         yield invalid(at(ANNOTATIONS, key), new.metadata.annotations.get(key, ""), "field is immutable")
     if _partially_admitted(new, old):
         yield forbidden(
             "spec.parallelism", "cannot change when partial admission is enabled and the job is not suspended"
         )
-
-
-def _priority_class(new: Job, old: Job) -> Iterator[FieldError]:
-    path = at(_LABELS, constants.PRIORITY_CLASS_LABEL)
-    before, after = _label(old, constants.PRIORITY_CLASS_LABEL), _label(new, constants.PRIORITY_CLASS_LABEL)
-    if before and not after:
-        yield invalid(path, after, "can be changed but not removed")
-    elif after and not before and not new.spec.suspend:
-        yield invalid(path, after, "cannot be added while the job is not suspended")
 
 
 def _partially_admitted(new: Job, old: Job) -> bool:
@@ -143,6 +106,5 @@ def _partially_admitted(new: Job, old: Job) -> bool:
     return running and partial and new.spec.parallelism != old.spec.parallelism
 
 
-def _label(job: Job, key: str) -> str:
-    labels: Mapping[str, str] = job.metadata.labels
-    return labels.get(key, "")
+def _queued(job: Job) -> QueuedJob:
+    return QueuedJob(job.metadata.labels, job.metadata.annotations, suspended=job.spec.suspend)

@@ -52,7 +52,7 @@ def selector(value: LabelSelector, path: str) -> Iterator[FieldError]:
 
 
 def taints(values: Sequence[Taint], path: str) -> Iterator[FieldError]:
-    """Taints of a flavor; key and effect together stand once."""
+    """Taints of a flavor; key and effect together are unique."""
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(values):
         where = f"{path}[{index}]"

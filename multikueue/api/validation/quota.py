@@ -25,10 +25,12 @@ MAX_COMBINATIONS: Final = 512
 MAX_CONCURRENT_FLAVORS: Final = 16
 _LEAST_WEIGHT: Final = Fraction(1, 10**9)
 
+LENDS_BEYOND_NOMINAL: Final = "must be less than or equal to the nominalQuota"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Limits:
-    """What a node of the quota tree may say about borrowing and lending."""
+    """What a queue or cohort may set for borrowing and lending."""
 
     has_parent: bool
     lends_beyond_nominal: bool
@@ -52,7 +54,7 @@ def validate_cohort(new: Cohort, old: Cohort | None = None) -> list[FieldError]:
 
 
 def validate_resource_flavor(new: ResourceFlavor, old: ResourceFlavor | None = None) -> list[FieldError]:
-    """Everything that is wrong with `new`; that its topology stays is the schema's to hold."""
+    """Everything that is wrong with `new`; the schema keeps its topology immutable."""
     del old
     return [
         *metadata.labels(new.spec.node_labels, "spec.nodeLabels"),
@@ -143,7 +145,7 @@ def _quota(quota: ResourceQuota, path: str, limits: _Limits) -> Iterator[FieldEr
             yield invalid(f"{path}.{name}", str(amount), "must be nil when cohort is empty")
     lending = quota.lending_limit
     if lending is not None and not limits.lends_beyond_nominal and lending > quota.nominal_quota:
-        yield invalid(f"{path}.lendingLimit", str(lending), "must be less than or equal to the nominalQuota")
+        yield invalid(f"{path}.lendingLimit", str(lending), LENDS_BEYOND_NOMINAL)
 
 
 def _fair_sharing(sharing: FairSharing | None) -> Iterator[FieldError]:

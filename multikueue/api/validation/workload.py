@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from multikueue.api import constants, featuregates
-from multikueue.api.featuregates import Gate
+from multikueue.api.featuregates import ELASTIC_JOBS, Gate
 from multikueue.api.podtemplate import ResourceRequirements
 from multikueue.api.reasons import WorkloadCondition
+from multikueue.api.topologyslices import MAX_DOMAINS
 from multikueue.api.validation import formats, metadata
 from multikueue.api.validation.errors import (
     FieldError,
@@ -20,6 +21,7 @@ from multikueue.api.validation.errors import (
     not_found,
     not_supported,
     required,
+    too_many,
 )
 from multikueue.api.workload import (
     Admission,
@@ -29,6 +31,7 @@ from multikueue.api.workload import (
     TopologyRequest,
     Workload,
 )
+from multikueue.core.keys import Key
 from multikueue.core.quantity import Quantity
 
 
@@ -36,9 +39,10 @@ def validate_workload(
     new: Workload, old: Workload | None = None, *, gate: Gate = featuregates.default
 ) -> list[FieldError]:
     """Everything that is wrong with `new`, written to the object or its status; `old` is what it replaces."""
-    errors = [*_spec(new, gate), *_status(new)]
+    errors = [*_spec(new, gate), *_status(new), *_replacement(new)]
     errors += formats.priority_boost(new.metadata.annotations)
     errors += formats.admission_gates(new.metadata.annotations, None if old is None else old.metadata.annotations)
+    errors += formats.elastic(new.metadata.annotations, None if old is None else old.metadata.annotations, gate=gate)
     if old is not None:
         errors += _update(new, old, gate)
     return errors
@@ -67,6 +71,15 @@ def _spec(workload: Workload, gate: Gate) -> Iterator[FieldError]:
                 yield forbidden(f"{path}.minCount", "may not be combined with an elastic job")
     if partial > 1:
         yield invalid("spec.podSets", partial, "at most one podSet can use minCount")
+
+
+def _replacement(workload: Workload) -> Iterator[FieldError]:
+    """A slice may replace only one in the same namespace."""
+    key = constants.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION
+    replaced = workload.metadata.annotations.get(key)
+    if replaced is not None and Key.parse(replaced).namespace not in ("", workload.metadata.namespace):
+        detail = f"must name a Workload of the namespace {workload.metadata.namespace}"
+        yield invalid(formats.at(formats.ANNOTATIONS, key), replaced, detail)
 
 
 def _template(pod_set: PodSet, path: str, gate: Gate) -> Iterator[FieldError]:
@@ -141,6 +154,10 @@ def _assignments(admission: Admission, pod_sets: Mapping[str, PodSet]) -> Iterat
         if known is None:
             yield not_found(f"{path}[{index}].name", assignment.name)
             continue
+        if assignment.topology_assignment is not None:
+            domains = sum(entry.domain_count for entry in assignment.topology_assignment.slices)
+            if domains > MAX_DOMAINS:
+                yield too_many(f"{path}[{index}].topologyAssignment.slices", count=domains, limit=MAX_DOMAINS)
         count = known.count if assignment.count is None else assignment.count
         for resource, usage in assignment.resource_usage.items():
             if count and _units(resource, usage) % count:
@@ -173,14 +190,14 @@ def _check(check: AdmissionCheckState, path: str, pod_sets: Mapping[str, PodSet]
 
 def _update(new: Workload, old: Workload, gate: Gate) -> Iterator[FieldError]:
     held = is_true(old, WorkloadCondition.QUOTA_RESERVED)
-    elastic = is_elastic(new) and gate("ElasticJobsViaWorkloadSlices")
+    elastic = is_elastic(new) and gate(ELASTIC_JOBS)
     if held and not _same_pod_sets(new, old, elastic=elastic):
         yield forbidden("spec.podSets", "field is immutable while quota is reserved")
     if held and is_true(new, WorkloadCondition.QUOTA_RESERVED) and not elastic:
         yield from _reclaimable_grows(new, old)
     yield from _admission_kept(new.status.admission, old.status.admission, gate)
     yield from _checks_frozen(new, old)
-    yield from _cluster_nominated(new, old)
+    yield from _cluster_nominated(new, old, gate)
 
 
 def _same_pod_sets(new: Workload, old: Workload, *, elastic: bool) -> bool:
@@ -231,10 +248,10 @@ def _checks_frozen(new: Workload, old: Workload) -> Iterator[FieldError]:
             yield forbidden(path, "field is immutable while the check is Ready")
 
 
-def _cluster_nominated(new: Workload, old: Workload) -> Iterator[FieldError]:
+def _cluster_nominated(new: Workload, old: Workload, gate: Gate) -> Iterator[FieldError]:
     name = new.status.cluster_name
-    # The slice that replaces another goes to where that one runs, without a nomination of its own.
-    replaces = constants.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION in new.metadata.annotations
+    # A slice that replaces another runs on the same cluster, without a nomination.
+    replaces = constants.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION in new.metadata.annotations and gate(ELASTIC_JOBS)
     if name is None or name == old.status.cluster_name or replaces:
         return
     if name not in old.status.nominated_cluster_names:

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields of the kinds of kueue.x-k8s.io."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Admission": {
+        "clusterQueue": "The ClusterQueue whose quota is used.",
+        "podSetAssignments": "The flavors and counts that each pod set was given.",
+    },
+    "AdmissionCheck": {
+        "spec": "Which controller decides, and with which parameters.",
+        "status": "Whether the check can be used.",
+    },
+    "AdmissionCheckRule": {
+        "name": "The name of the AdmissionCheck.",
+        "onFlavors": "The check is needed only by workloads that use one of these ResourceFlavors; empty: by all.",
+    },
+    "AdmissionCheckSpec": {
+        "controllerName": "The controller that decides, such as kueue.x-k8s.io/multikueue.",
+        "parameters": "The object with further settings of that controller, such as a MultiKueueConfig.",
+    },
+    "AdmissionCheckState": {
+        "name": "The name of the AdmissionCheck.",
+        "state": "Pending, Ready, Retry or Rejected.",
+        "lastTransitionTime": "When the state changed last.",
+        "message": "Why it has that state, for people.",
+        "requeueAfterSeconds": "With Retry: how long to wait before the workload is queued again.",
+        "retryCount": "How often the check asked for another try.",
+        "podSetUpdates": "What the check adds to the pods of each pod set.",
+    },
+    "AdmissionCheckStatus": {"conditions": "Active is True if the check can be used."},
+    "AdmissionChecksStrategy": {
+        "admissionChecks": "The checks, each for all flavors or for some of them.",
+    },
+    "AdmissionFairSharingStatus": {
+        "consumedResources": "What the queue has used lately; older use counts less.",
+        "lastUpdate": "When that was calculated.",
+    },
+    "AdmissionScope": {"admissionMode": "By which rule the workloads of the queue are ordered."},
+    "BorrowWithinCohort": {
+        "policy": "Never, or LowerPriority: whether workloads are preempted in other queues in order to borrow.",
+        "maxPriorityThreshold": "Only workloads of at most this priority are preempted so.",
+    },
+    "ClusterProfileRef": {"name": "The name of the ClusterProfile, in the manager's namespace."},
+    "ClusterQueue": {
+        "spec": "Quota, and the rules by which workloads get it.",
+        "status": "What the queue holds and uses.",
+    },
+    "ClusterQueueSpec": {
+        "resourceGroups": "Quota by resource and flavor; each resource is in one group only.",
+        "cohortName": "The Cohort whose queues lend quota to each other; empty: the queue is in no cohort.",
+        "queueingStrategy": "StrictFIFO: the oldest workload blocks younger ones. BestEffortFIFO: it does not.",
+        "namespaceSelector": "Which namespaces may use the queue; null: none, {}: all.",
+        "flavorFungibility": "Whether the next flavor is tried before borrowing or preempting in this one.",
+        "preemption": "Which running workloads may be evicted for one that waits.",
+        "admissionChecksStrategy": "The AdmissionChecks that must be Ready before a workload starts.",
+        "stopPolicy": "None; Hold: admit no more; HoldAndDrain: also evict what runs.",
+        "fairSharing": "The weight of the queue, where fair sharing is on.",
+        "admissionScope": "How workloads of the queue are ordered by the use of their LocalQueues.",
+        "concurrentAdmissionPolicy": "How one workload may be tried with several flavors at a time.",
+    },
+    "ClusterQueueStatus": {
+        "conditions": "Active is True if workloads are admitted; otherwise it has the reason.",
+        "flavorsReservation": "Quota that is reserved, by flavor and resource.",
+        "flavorsUsage": "Quota of admitted workloads, by flavor and resource.",
+        "pendingWorkloads": "How many workloads wait for quota.",
+        "reservingWorkloads": "How many workloads have quota reserved.",
+        "admittedWorkloads": "How many workloads are admitted and not finished.",
+        "fairSharing": "The share of the queue, where fair sharing is on.",
+    },
+    "ClusterSource": {
+        "kubeConfig": "A kubeconfig by which the manager reaches the cluster.",
+        "clusterProfileRef": "A ClusterProfile by which the manager reaches the cluster.",
+    },
+    "Cohort": {"spec": "Its parent, and quota of its own.", "status": "Whether it can be used, and its share."},
+    "CohortSpec": {
+        "parentName": "The Cohort above it; empty: it is a root.",
+        "resourceGroups": "Quota that belongs to the cohort and not to one of its queues.",
+        "fairSharing": "The weight of the cohort, where fair sharing is on.",
+    },
+    "CohortStatus": {
+        "conditions": "Active is True if the cohort can be used.",
+        "fairSharing": "The share of the cohort, where fair sharing is on.",
+    },
+    "ConcurrentAdmissionPolicy": {"migration": "Whether an admitted workload moves to a better flavor."},
+    "EvictionStats": {
+        "reason": "The reason of the evictions.",
+        "underlyingCause": "The underlying cause, if the reason alone does not show it.",
+        "count": "How many there were.",
+    },
+    "FairSharing": {"weight": "How much of what is shared this one gets beside the others; 1 unless given."},
+    "FairSharingStatus": {"weightedShare": "How far it is above its quota, by weight; the highest gives way first."},
+    "FlavorFungibility": {
+        "whenCanBorrow": "What to do where this flavor needs borrowing: Borrow, or TryNextFlavor.",
+        "whenCanPreempt": "What to do where this flavor needs preemption: Preempt, or TryNextFlavor.",
+        "preference": "Which of borrowing and preempting is worse, where several flavors fit.",
+    },
+    "FlavorQuotas": {
+        "name": "The name of the ResourceFlavor.",
+        "resources": "The quota of each covered resource.",
+    },
+    "FlavorUsage": {"name": "The name of the ResourceFlavor.", "resources": "What is used of each resource."},
+    "IndividualValues": {
+        "prefix": "What all values begin with.",
+        "suffix": "What all values end with.",
+        "roots": "The part between prefix and suffix, one per domain.",
+    },
+    "KubeConfig": {
+        "location": "The name of the Secret, or the path of the file.",
+        "locationType": "Secret, or Path.",
+    },
+    "LevelValues": {
+        "universal": "The value that all domains share.",
+        "individual": "The values, one a domain.",
+    },
+    "LocalQueue": {"spec": "The ClusterQueue behind it.", "status": "What the queue holds and uses."},
+    "LocalQueueFairSharingStatus": {
+        "weightedShare": "The share of the queue by weight.",
+        "admissionFairSharingStatus": "What the queue has used lately, by which its workloads are ordered.",
+    },
+    "LocalQueueFlavorUsage": {
+        "name": "The name of the ResourceFlavor.",
+        "resources": "What the queue's workloads use of each resource.",
+    },
+    "LocalQueueResourceUsage": {"name": "The resource.", "total": "How much is used."},
+    "LocalQueueSpec": {
+        "clusterQueue": "The ClusterQueue that admits its workloads.",
+        "stopPolicy": "None; Hold: admit no more; HoldAndDrain: also evict what runs.",
+        "fairSharing": "The weight of the queue among those of its ClusterQueue.",
+    },
+    "LocalQueueStatus": {
+        "conditions": "Active is True if workloads are admitted; otherwise it has the reason.",
+        "pendingWorkloads": "How many workloads wait for quota.",
+        "reservingWorkloads": "How many workloads have quota reserved.",
+        "admittedWorkloads": "How many workloads are admitted and not finished.",
+        "flavorsReservation": "Quota that is reserved, by flavor and resource.",
+        "flavorsUsage": "Quota of admitted workloads, by flavor and resource.",
+        "fairSharing": "The share of the queue, where fair sharing is on.",
+    },
+    "Migration": {
+        "mode": "When an admitted workload moves to a better flavor.",
+        "constraints": "What limits the flavors that it is tried with.",
+    },
+    "MigrationConstraints": {"lastAcceptableFlavorName": "Flavors after this one are not tried."},
+    "MultiKueueCluster": {"spec": "How the worker cluster is reached.", "status": "Whether it is connected."},
+    "MultiKueueClusterSpec": {"clusterSource": "Where the connection is described."},
+    "MultiKueueClusterStatus": {
+        "conditions": "Active is True if the cluster is connected; otherwise it has the reason."
+    },
+    "MultiKueueConfig": {"spec": "The worker clusters of a MultiKueue AdmissionCheck."},
+    "MultiKueueConfigSpec": {
+        "clusters": "The MultiKueueClusters that work may be sent to.",
+        "quotaManagement": "Manual, or Automated: the quota of the hub follows that of the workers.",
+    },
+    "NodeSelectorUpdate": {
+        "key": "The node label.",
+        "valueFromProvisioningClassDetail": "The detail of the ProvisioningRequest that holds the value.",
+    },
+    "ParametersReference": {
+        "apiGroup": "The group of the object.",
+        "kind": "The kind of the object.",
+        "name": "The name of the object.",
+    },
+    "PodCounts": {
+        "universal": "The number of pods in each domain.",
+        "individual": "The numbers of pods, one a domain.",
+    },
+    "PodSet": {
+        "name": "The name of the pod set, unique in the workload.",
+        "template": "The pods.",
+        "count": "How many pods are wanted.",
+        "minCount": "With how many the workload may start, where quota is short.",
+        "topologyRequest": "How near to each other the pods must be.",
+    },
+    "PodSetAssignment": {
+        "name": "The name of the pod set.",
+        "flavors": "The ResourceFlavor of each resource.",
+        "resourceUsage": "What the pods request in all.",
+        "count": "How many pods may run.",
+        "topologyAssignment": "The domains that the pods were given.",
+        "delayedTopologyRequest": "Pending while the domains are still to be chosen.",
+    },
+    "PodSetRequest": {"name": "The name of the pod set.", "resources": "What its pods request in all."},
+    "PodSetUpdate": {
+        "name": "The name of the pod set.",
+        "labels": "Labels that its pods get.",
+        "annotations": "Annotations that its pods get.",
+        "nodeSelector": "Node labels that its pods demand.",
+        "tolerations": "Tolerations that its pods get.",
+    },
+    "PodSetUpdates": {"nodeSelector": "Node labels that the pods demand, from details of the ProvisioningRequest."},
+    "Preemption": {
+        "reclaimWithinCohort": "Never, LowerPriority or Any: whom to evict in queues that borrow our quota.",
+        "borrowWithinCohort": "Whether to evict in other queues in order to borrow.",
+        "withinClusterQueue": "Never, LowerPriority or LowerOrNewerEqualPriority: whom to evict in this queue.",
+    },
+    "PreemptionGate": {"name": "The name of the gate; while one is closed the workload preempts nothing."},
+    "PreemptionGateState": {
+        "name": "The name of the gate.",
+        "position": "Open or Closed.",
+        "lastTransitionTime": "When that changed last.",
+    },
+    "PriorityClassRef": {
+        "group": "The group of the class.",
+        "kind": "WorkloadPriorityClass or PriorityClass.",
+        "name": "The name of the class.",
+    },
+    "ProvisioningRequestConfig": {"spec": "How ProvisioningRequests are created for workloads."},
+    "ProvisioningRequestConfigSpec": {
+        "provisioningClassName": "The class of the ProvisioningRequests.",
+        "parameters": "Parameters that they are given.",
+        "managedResources": "Only pod sets that request one of these need capacity; empty: all do.",
+        "retryStrategy": "How often, and after which pauses, a failed request is retried.",
+        "podSetUpdates": "What the pods are given once capacity is there.",
+        "podSetMergePolicy": "Which pod sets are asked for as one.",
+    },
+    "ReclaimablePod": {
+        "name": "The name of the pod set.",
+        "count": "How many of its pods need their quota no more.",
+    },
+    "RequeueState": {
+        "count": "How often the workload was queued again after its pods were not ready in time.",
+        "requeueAt": "Until when it waits before it is queued again.",
+    },
+    "ResourceFlavor": {"spec": "The nodes that are of this flavor."},
+    "ResourceFlavorSpec": {
+        "nodeLabels": "Labels of the nodes; pods that use the flavor demand them.",
+        "nodeTaints": "Taints of the nodes; pods that do not tolerate them cannot use the flavor.",
+        "tolerations": "Tolerations that pods which use the flavor get.",
+        "topologyName": "The Topology of the nodes.",
+    },
+    "ResourceGroup": {
+        "coveredResources": "The resources of the group, such as cpu and memory.",
+        "flavors": "The flavors in the order in which they are tried, each with a quota of every resource.",
+    },
+    "ResourceQuota": {
+        "name": "The resource.",
+        "nominalQuota": "What the queue may use for itself.",
+        "borrowingLimit": "How much more it may borrow in its cohort; empty: no limit.",
+        "lendingLimit": "How much of its quota others may borrow; empty: all.",
+    },
+    "ResourceUsage": {
+        "name": "The resource.",
+        "total": "How much is used.",
+        "borrowed": "How much of it is borrowed from the cohort.",
+    },
+    "RetryStrategy": {
+        "backoffLimitCount": "How often a failed request is retried.",
+        "backoffBaseSeconds": "The first wait; each further one is twice as long.",
+        "backoffMaxSeconds": "The longest wait.",
+    },
+    "SchedulingStats": {"evictions": "How often the workload was evicted, by reason."},
+    "Topology": {"spec": "The levels at which nodes are near to each other."},
+    "TopologyAssignment": {
+        "levels": "The node labels of the levels, the widest first.",
+        "slices": "The domains, and how many pods each gets.",
+    },
+    "TopologyConstraint": {"topology": "The level.", "size": "How many pods must be together there."},
+    "TopologyLevel": {"nodeLabel": "The node label whose values are the domains of the level."},
+    "TopologyRequest": {
+        "required": "The level within one domain of which all pods must be.",
+        "preferred": "The level within one domain of which the pods should be, if they fit.",
+        "unconstrained": "The pods may be anywhere where there is capacity.",
+        "podIndexLabel": "The label with the index of a pod.",
+        "subGroupIndexLabel": "The label with the index of a group of pods.",
+        "subGroupCount": "How many groups there are.",
+        "podSetGroupName": "Pod sets with the same name are placed together.",
+        "podSetSliceRequiredTopology": "The level within one domain of which each slice must be.",
+        "podSetSliceSize": "How many pods a slice has.",
+        "podsetSliceRequiredTopologyConstraints": "The levels and sizes of slices within slices.",
+    },
+    "TopologySlice": {
+        "domainCount": "How many domains there are.",
+        "valuesPerLevel": "The label values of the domains, level by level.",
+        "podCounts": "How many pods each domain gets.",
+    },
+    "TopologySpec": {"levels": "The levels, the widest first."},
+    "UnhealthyNode": {"name": "The node on which pods of the workload cannot run."},
+    "Workload": {"spec": "What is to be admitted.", "status": "How far it is."},
+    "WorkloadPriorityClass": {
+        "value": "The priority; the higher comes first.",
+        "description": "What the class is for.",
+    },
+    "WorkloadSpec": {
+        "podSets": "The pods, which start together or not at all.",
+        "queueName": "The LocalQueue, in the same namespace, that the workload waits in.",
+        "priorityClassRef": "The class that the priority comes from.",
+        "priority": "The higher comes first, and may evict lower ones.",
+        "active": "Whether it may be admitted; false also stops it when it runs.",
+        "maximumExecutionTimeSeconds": "After how long of running it is deactivated.",
+        "preemptionGates": "While one of these is closed the workload preempts nothing.",
+    },
+    "WorkloadStatus": {
+        "conditions": "QuotaReserved, Admitted, Finished, Evicted and others, with reasons.",
+        "admission": "The quota that it has reserved; empty while it waits.",
+        "requeueState": "Until when it waits after its pods were not ready in time.",
+        "reclaimablePods": "Pods that are done and have given their quota back.",
+        "admissionChecks": "The state of each AdmissionCheck.",
+        "resourceRequests": "What a waiting workload would use.",
+        "accumulatedPastExecutionTimeSeconds": "How long it has run before it was evicted last.",
+        "schedulingStats": "How often it was evicted, and why.",
+        "nominatedClusterNames": "The worker clusters that are tried.",
+        "clusterName": "The worker cluster that runs it.",
+        "unhealthyNodes": "Nodes on which its pods cannot run.",
+        "preemptionGates": "Which gates are open.",
+    },
+}
