@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Kubernetes runtime: client, informer, store, work queue, controller, election, events.
+"""The Kubernetes runtime: client, informer, store, work queue, controller, leader election, events.
 
-Import the module that owns the noun: `multikueue.kube.client`, `multikueue.kube.informer`, and so on.
+Import the module of the noun: `multikueue.kube.rest.client`, `multikueue.kube.cache.informer`, and so on.
 """

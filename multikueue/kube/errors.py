@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong between us and an API server, as one tree of errors.
+"""The errors of requests to an API server.
 
-Owns the mapping from a `Status` answer to a class, decided by its reason first and its code second. Promises that a
-message names the cluster, the verb and the object. `Unreachable` is for everything that kept an answer from coming.
+Owns the mapping from a `Status` to a class, by its reason first and its code second. Promises that a message names the
+cluster, the verb and the object. `Unreachable` is for every case without an answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from multikueue.core.errors import MultikueueError
+from multikueue.core.errors import BadInput, MultikueueError
+from multikueue.core.parsing import parse_unsigned
 
 
 class KubeError(MultikueueError):
@@ -21,10 +22,10 @@ class KubeError(MultikueueError):
 
 
 class Unreachable(KubeError):
-    """No answer came: refused, reset, timed out, or cut in the middle. Whether the request took effect is unknown.
+    """No answer: refused, reset, timed out, or interrupted. Whether the request took effect is unknown.
 
-    `sent` is False when the connection was never made, so that any verb may be tried again. `hung` is True when the
-    server took the request and did not answer in time.
+    `sent` is False if there was no connection, so that any verb may be retried. `hung` is True if the server accepted
+    the request and did not answer in time.
     """
 
     def __init__(self, message: str, *, sent: bool = True, hung: bool = False) -> None:
@@ -34,7 +35,7 @@ class Unreachable(KubeError):
 
 
 class NoCredentials(Unreachable):
-    """The token or certificate to send cannot be had at the moment: a file is missing, a plug-in fails."""
+    """The token or certificate is not available at the moment: a file is missing, a plug-in fails."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, sent=False)
@@ -51,7 +52,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """What a `Status` tells beside its message."""
+    """The details of a `Status`."""
 
     name: str = ""
     kind: str = ""
@@ -75,12 +76,17 @@ class ApiError(KubeError):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds after which the server asks to be tried again."""
+        """The seconds after which the server asks for a retry."""
         return self.details.retry_after
+
+    @property
+    def denied_by_webhook(self) -> bool:
+        """Whether an admission webhook refused the object; otherwise a 403 means that a right is missing."""
+        return self.message.startswith(_DENIAL)
 
 
 class BadRequest(ApiError):
-    """The request makes no sense to the server."""
+    """The server cannot process the request."""
 
     reasons = frozenset({"BadRequest"})
     code = 400
@@ -94,62 +100,62 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """The identity is known and may not do this."""
+    """The user may not do this, or admission refused the object; see `denied_by_webhook`."""
 
     reasons = frozenset({"Forbidden"})
     code = 403
 
 
 class NotFound(ApiError):
-    """No such object, or no such resource: then the CRD is not installed."""
+    """There is no such object, or no such resource since its CRD is not installed."""
 
     reasons = frozenset({"NotFound"})
     code = 404
 
 
 class MethodNotAllowed(ApiError):
-    """The resource does not know that verb."""
+    """The resource does not support that verb."""
 
     reasons = frozenset({"MethodNotAllowed"})
     code = 405
 
 
 class Conflict(ApiError):
-    """The object changed meanwhile, or another manager owns a field."""
+    """The object has changed meanwhile, or another manager owns a field."""
 
     reasons = frozenset({"Conflict"})
     code = 409
 
 
 class AlreadyExists(ApiError):
-    """An object of that name is there already."""
+    """There is an object of that name already."""
 
     reasons = frozenset({"AlreadyExists"})
 
 
 class Gone(ApiError):
-    """The resource version or continue token is too old; list anew."""
+    """The resource version or continue token is too old; list again."""
 
     reasons = frozenset({"Expired", "Gone"})
     code = 410
 
 
 class UnsupportedMediaType(ApiError):
-    """The server does not read bodies of that type."""
+    """The server does not accept bodies of that type."""
 
     reasons = frozenset({"UnsupportedMediaType"})
     code = 415
 
 
 class Invalid(ApiError):
-    """The object breaks a rule of its schema or of a webhook; the causes say which."""
+    """The object is invalid; the causes have the fields."""
 
     reasons = frozenset({"Invalid"})
     code = 422
 
 
 class TooManyRequests(ApiError):
-    """The server sheds load; nothing was done."""
+    """The server is overloaded; nothing was done."""
 
     reasons = frozenset({"TooManyRequests"})
     code = 429
@@ -163,26 +169,28 @@ class InternalError(ApiError):
 
 
 class ServiceUnavailable(ApiError):
-    """The server, or an aggregated one behind it, is not there at the moment."""
+    """The server, or an aggregated one behind it, is not available at the moment."""
 
     reasons = frozenset({"ServiceUnavailable"})
     code = 503
 
 
 class ServerTimeout(ApiError):
-    """The server gave up; whether the request took effect is unknown."""
+    """The server timed out; whether the request took effect is unknown."""
 
     reasons = frozenset({"ServerTimeout", "Timeout"})
     code = 504
 
 
 class VersionTooLarge(ServerTimeout):
-    """The server has yet to reach that resource version: it was put back in time, or a replica lags behind."""
+    """The server has not reached that resource version: it was restored from a backup, or is a replica that lags."""
 
     reasons = frozenset()
     code = 0
     cause: ClassVar = "ResourceVersionTooLarge"
 
+
+_DENIAL: Final = 'admission webhook "'  # the start of the message of every denial by a webhook
 
 _TREE: Final = (
     BadRequest,
@@ -202,11 +210,12 @@ _TREE: Final = (
 )
 _BY_REASON: Final[dict[str, type[ApiError]]] = {reason: kind for kind in _TREE for reason in kind.reasons}
 _BY_CODE: Final[dict[int, type[ApiError]]] = {kind.code: kind for kind in _TREE if kind.code}
-_MAX_TEXT: Final = 300  # a proxy's HTML page says no more in its next kilobytes
+_MAX_RETRY_AFTER: Final = 3600
+_MAX_TEXT: Final = 300  # more of a proxy's HTML page is of no use
 
 
 def from_response(*, request: str, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> ApiError:
-    """The error that an answer of status 400 or more means; bodies that are no `Status` are quoted."""
+    """The error of an answer with status 400 or more; a body that is not a `Status` is quoted."""
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -220,20 +229,23 @@ def from_response(*, request: str, status: int, body: bytes, headers: Mapping[st
 def from_status(
     *, request: str, status: Mapping[str, Any], code: int = 0, headers: Mapping[str, str] | None = None
 ) -> ApiError:
-    """The error that a `Status` object means, for example one that came in a watch."""
-    code = int(status.get("code") or code or 500)
+    """The error of a `Status` object, for example from a watch."""
+    own_code = status.get("code")
+    code = own_code if isinstance(own_code, int) and 100 <= own_code < 1000 else code or 500
     reason = str(status.get("reason") or "")
-    raw = status.get("details") or {}
-    asked = raw.get("retryAfterSeconds") or _seconds((headers or {}).get("Retry-After"))
+    found = status.get("details")
+    raw: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    causes = raw.get("causes")
     details = Details(
-        name=raw.get("name", ""),
-        kind=raw.get("kind", ""),
-        uid=raw.get("uid", ""),
+        name=str(raw.get("name", "")),
+        kind=str(raw.get("kind", "")),
+        uid=str(raw.get("uid", "")),
         causes=tuple(
-            Cause(cause.get("reason", ""), cause.get("message", ""), cause.get("field", ""))
-            for cause in raw.get("causes") or ()
+            Cause(*(str(cause.get(field, "")) for field in ("reason", "message", "field")))
+            for cause in (causes if isinstance(causes, list) else ())
+            if isinstance(cause, Mapping)
         ),
-        retry_after=float(asked) if asked is not None else None,
+        retry_after=_seconds(raw.get("retryAfterSeconds") or (headers or {}).get("Retry-After")),
     )
     kind = _BY_REASON.get(reason) or _BY_CODE.get(code, ApiError)
     if any(cause.reason == VersionTooLarge.cause for cause in details.causes):
@@ -241,8 +253,9 @@ def from_status(
     return kind(request=request, status=code, reason=reason, message=str(status.get("message") or ""), details=details)
 
 
-def _seconds(header: str | None) -> float | None:
+def _seconds(value: object) -> float | None:
+    """Whole seconds, at most an hour; None for anything else, such as an HTTP date, which no API server sends."""
     try:
-        return float(header) if header else None
-    except ValueError:  # an HTTP date; no API server sends one
+        return float(min(parse_unsigned(value, field="Retry-After"), _MAX_RETRY_AFTER)) if value else None
+    except BadInput:
         return None

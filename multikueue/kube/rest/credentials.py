@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How to reach a cluster and who we are there.
+"""The address of a cluster and our credentials there.
 
-Owns the reading of kubeconfigs (files, merged `$KUBECONFIG`, text of a Secret) and of a pod's service account, and what
-comes of it: a `ClusterConfig` whose token and certificate renew themselves. A kubeconfig that names a legacy auth
-provider is handed to kubernetes_asyncio, which is imported only then: it costs 0.4 s and 60 MiB.
+Reads kubeconfigs (files, merged `$KUBECONFIG`, text of a Secret) and the service account of a pod into a
+`ClusterConfig`, whose token and certificate are renewed. The auth provider gcp is left to kubernetes_asyncio, which is
+imported only then: it costs 0.4 s and 60 MiB (ADR 0015).
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from multikueue.api import yaml_text
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.errors import BadInput
-from multikueue.kube.tls import Pem, TlsSource
-from multikueue.kube.tokens import ExecToken, FileToken, FixedToken, TokenSource, exec_cluster
+from multikueue.kube.rest.oidc import OidcToken
+from multikueue.kube.rest.tls import Pem, TlsSource
+from multikueue.kube.rest.tokens import ExecToken, FileToken, FixedToken, TokenSource, exec_cluster
 
 _MATERIAL: Final = frozenset({"certificate-authority-data", "client-certificate-data", "client-key-data"})
 _SECTIONS: Final = {"clusters": "cluster", "contexts": "context", "users": "user"}
@@ -31,7 +33,7 @@ _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """Act as somebody else, as far as the real identity may."""
+    """The user and groups to impersonate."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -39,7 +41,7 @@ class Impersonation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """One cluster as one identity sees it; `name` is what messages call the cluster."""
+    """One cluster with one identity; `name` is the cluster in messages."""
 
     name: str
     server: str
@@ -55,7 +57,7 @@ class ClusterConfig:
 def load(path: str | Path | None = None, *, context: str | None = None, clock: Clock | None = None) -> ClusterConfig:
     """The cluster of a kubeconfig; without `path` that of `$KUBECONFIG`, of this pod, or of `~/.kube/config`.
 
-    Raises `BadInput` that names the file and the entry that is missing or wrong.
+    Raises `BadInput` with the file and the entry that is missing or wrong.
     """
     clock = clock or SystemClock()
     if path is not None:
@@ -77,7 +79,7 @@ def load(path: str | Path | None = None, *, context: str | None = None, clock: C
 
 
 def in_cluster(*, root: Path = _SERVICE_ACCOUNT, clock: Clock | None = None) -> ClusterConfig:
-    """The cluster whose pod this is, as the pod's service account."""
+    """The cluster of this pod, with its service account."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise BadInput("not in a pod: KUBERNETES_SERVICE_HOST is not set")
@@ -99,7 +101,7 @@ def from_dict(
     base: Path | None = None,
     clock: Clock | None = None,
 ) -> ClusterConfig:
-    """The cluster of a parsed kubeconfig; relative file names count from `base`."""
+    """The cluster of a parsed kubeconfig; file names are relative to `base`."""
     clock = clock or SystemClock()
     _check_form(config, source)
     if base is not None:
@@ -107,11 +109,11 @@ def from_dict(
     chosen = context or config.get("current-context") or ""
     if not chosen:
         raise BadInput(f"{source}: no current-context; name one")
-    links = _entry(config, "contexts", "context", str(chosen), source)
-    cluster = _entry(config, "clusters", "cluster", str(links.get("cluster") or ""), source)
-    user = _entry(config, "users", "user", str(links["user"]), source) if links.get("user") else {}
+    named = _entry(config, "contexts", "context", str(chosen), source)
+    cluster = _entry(config, "clusters", "cluster", str(named.get("cluster") or ""), source)
+    user = _entry(config, "users", "user", str(named["user"]), source) if named.get("user") else {}
     server = str(cluster.get("server") or "").rstrip("/")
-    scheme, host = _address(server, of=f"{source}: cluster {links.get('cluster')!r}")
+    scheme, host = _address(server, of=f"{source}: cluster {named.get('cluster')!r}")
     authority = _pem(cluster, "certificate-authority", source)
     tls = TlsSource(
         authority=authority,
@@ -121,11 +123,11 @@ def from_dict(
         clock=clock,
     )
     return ClusterConfig(
-        name=str(links.get("cluster")),
+        name=str(named.get("cluster")),
         server=server,
         tls=tls,
         tokens=_tokens(user, cluster=cluster, authority=authority, tls=tls, config=config, context=chosen, clock=clock),
-        namespace=str(links.get("namespace") or "default"),
+        namespace=str(named.get("namespace") or "default"),
         server_name=cluster.get("tls-server-name"),
         proxy=cluster.get("proxy-url") or _proxy_of_environment(scheme, host),
         impersonate=_impersonation(user, source),
@@ -149,13 +151,16 @@ def _tokens(
         return FixedToken(str(user["token"]))
     if user.get("exec"):
         return ExecToken(user["exec"], tls=tls, cluster=lambda: exec_cluster(cluster, authority.read()), clock=clock)
-    if user.get("auth-provider"):
+    provider = user.get("auth-provider")
+    if isinstance(provider, Mapping) and provider.get("name") == "oidc":
+        return OidcToken(provider.get("config") or {}, clock=clock)
+    if provider:
         return LibraryToken(config, context)
     return None
 
 
 class LibraryToken:
-    """The token of a legacy auth provider (oidc, gcp), which kubernetes_asyncio knows how to renew."""
+    """The token of the auth provider gcp, which kubernetes_asyncio renews with gcloud."""
 
     def __init__(self, config: Mapping[str, Any], context: str) -> None:
         self._config = config
@@ -163,7 +168,7 @@ class LibraryToken:
         self._value: str | None = None
 
     async def token(self) -> str | None:
-        """The provider's token, renewed by the library when it is first asked for and after a `refresh`."""
+        """The token of the provider, renewed by the library at the first call and after a `refresh`."""
         if self._value is None:
             from kubernetes_asyncio.client import Configuration
             from kubernetes_asyncio.config import load_kube_config_from_dict
@@ -175,12 +180,12 @@ class LibraryToken:
         return self._value
 
     async def refresh(self) -> bool:
-        """Ask the provider again at the next request."""
+        """Request another token from the provider at the next request."""
         self._value = None
         return True
 
     def _without_keys(self) -> dict[str, Any]:
-        """The kubeconfig without key material, which the library would leave behind in temporary files."""
+        """The kubeconfig without key material, which the library would write to temporary files and leave there."""
         found = dict(self._config)
         for section, inner in _SECTIONS.items():
             found[section] = [
@@ -214,7 +219,7 @@ def _entry(config: Mapping[str, Any], section: str, field_name: str, name: str, 
 
 
 def _check_form(config: Mapping[str, Any], source: str) -> None:
-    """Sections are lists of named entries, entries mappings. Raises `BadInput` naming what is neither."""
+    """Check that sections are lists and entries mappings. Raises `BadInput` with the path of a wrong one."""
     for section, inner in _SECTIONS.items():
         entries = config.get(section) or []
         if not isinstance(entries, list):
@@ -256,7 +261,7 @@ def _basic(user: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _proxy_of_environment(scheme: str, host: str) -> str | None:
-    """`HTTPS_PROXY` and `NO_PROXY`, looked at once: per request it would cost five times the request itself."""
+    """The proxy of `HTTPS_PROXY` and `NO_PROXY`, read once: per request it would cost five times the request."""
     from urllib.request import getproxies_environment, proxy_bypass
 
     if proxy_bypass(host):
@@ -272,9 +277,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def parse(text: bytes, *, source: str) -> dict[str, Any]:
-    """A kubeconfig's text as a mapping. Raises `BadInput` with the line where the YAML breaks."""
+    """Parse the text of a kubeconfig. Raises `BadInput` with the line of a YAML error."""
     try:
-        parsed = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        parsed = yaml_text.load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes that are only sent when they change something.
+"""Writes that are only sent if they change the object.
 
-Owns the comparison of what is wanted with what is there. Promises that nothing is sent when the server would store the
-same object: in a big federation most reconciles find the world as it should be.
+In a large federation most reconciles find nothing to change: a write is skipped if the server would store the same
+object.
 """
 
 from __future__ import annotations
@@ -13,28 +13,11 @@ from typing import Any
 import orjson
 
 from multikueue.api.resource import Resource
-from multikueue.kube.client import KubeClient
-
-
-def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The JSON merge patch that turns `old` into `new`; None when they are equal. Lists are replaced whole."""
-    patch: dict[str, Any] = {key: None for key in old if key not in new}
-    for key, value in new.items():
-        if key not in old:
-            patch[key] = value
-            continue
-        before = old[key]
-        if isinstance(before, Mapping) and isinstance(value, Mapping):
-            inner = merge_diff(before, value)
-            if inner is not None:
-                patch[key] = inner
-        elif before != value:
-            patch[key] = value
-    return patch or None
+from multikueue.kube.rest.client import KubeClient
 
 
 def contains(current: object, wanted: object) -> bool:
-    """Whether `current` already says all that `wanted` says; maps may say more, lists must be equal in length."""
+    """Whether `current` has all fields of `wanted`; maps may have more keys, lists must have the same length."""
     if isinstance(wanted, Mapping):
         return isinstance(current, Mapping) and all(
             key in current and contains(current[key], value) for key, value in wanted.items()
@@ -48,33 +31,6 @@ def contains(current: object, wanted: object) -> bool:
     return current == wanted
 
 
-async def patch_unless_same(
-    client: KubeClient,
-    resource: Resource,
-    current: Mapping[str, Any],
-    wanted: Mapping[str, Any],
-    *,
-    subresource: str | None = None,
-    guarded: bool = False,
-) -> bytes | None:
-    """Merge-patch `current` into `wanted`; None when nothing was sent.
-
-    With `guarded` the write is refused (`Conflict`) when the object is no longer the one that was compared.
-    """
-    patch = merge_diff(current, wanted)
-    if patch is None:
-        return None
-    metadata = current["metadata"]
-    return await client.patch(
-        resource,
-        metadata["name"],
-        patch,
-        namespace=metadata.get("namespace"),
-        subresource=subresource,
-        resource_version=metadata.get("resourceVersion") if guarded else None,
-    )
-
-
 async def apply_unless_same(
     client: KubeClient,
     resource: Resource,
@@ -85,9 +41,9 @@ async def apply_unless_same(
     force: bool = True,
     subresource: str | None = None,
 ) -> bytes | None:
-    """Server-side apply of `wanted`; None when `current` already says it all and `manager` owns no more than that.
+    """Server-side apply of `wanted`; None if `current` has all of it and `manager` owns no other fields.
 
-    What `manager` once owned and `wanted` no longer lists would be dropped by the apply, so that such an apply is sent.
+    If `manager` owns a field that is not in `wanted`, the apply is sent, since it would remove that field.
     """
     metadata = wanted["metadata"]
     if (
@@ -115,7 +71,7 @@ def _owns_more(current: Mapping[str, Any], wanted: Mapping[str, Any], *, manager
             and (entry.get("subresource") or None) == subresource
         ):
             return _fields_beyond(entry.get("fieldsV1") or {}, wanted)
-    return True  # not the owner yet: the apply makes it one
+    return True  # not an owner yet: the apply makes it one
 
 
 def _fields_beyond(fields: Mapping[str, Any], wanted: object) -> bool:

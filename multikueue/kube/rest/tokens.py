@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bearer tokens that change while we run.
+"""Sources of bearer tokens.
 
-Owns where a token comes from and when it is looked up again: a fixed one, a file that is rotated in place (projected
-service-account tokens), an exec plug-in with an expiry. `refresh()` is called once after a 401. A plug-in's client
-certificate is handed to the `TlsSource`.
+Owns where a token comes from and when it is read again: a fixed one, a file that is rotated in place (projected service
+account tokens), an exec plug-in with an expiry. `refresh()` is called once after a 401. The client certificate of a
+plug-in is passed to the `TlsSource`. Exec plug-ins are not left to kubernetes_asyncio: ADR 0015.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ import orjson
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.errors import BadInput
 from multikueue.core.timestamps import parse_time
-from multikueue.kube.tls import TlsSource
+from multikueue.kube.rest.tls import TlsSource
 
-_LOOK_EVERY: Final = 10.0  # seconds between looks at a token file
-_EXPIRY_SKEW: Final = timedelta(seconds=60)  # renewed this long before the end, so that no request carries a dead token
+_CHECK_SECONDS: Final = 10.0  # between two checks of a token file
+_EXPIRY_SKEW: Final = timedelta(seconds=60)  # renewed this long before it expires
 _EXEC_TIMEOUT: Final = 30.0
-_PLUGIN_EXTENSION: Final = "client.authentication.k8s.io/exec"  # what an administrator leaves for the plug-in
-_TOLD: Final = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
+_PLUGIN_EXTENSION: Final = "client.authentication.k8s.io/exec"  # configuration of an administrator for the plug-in
+_CLUSTER_FIELDS: Final = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
 
 
 class TokenSource(Protocol):
-    """Where a client asks for the token of each request."""
+    """A source of the token of each request."""
 
     async def token(self) -> str | None:
-        """The token to send; None sends none. Raises `BadInput` when there should be one and is not."""
+        """The token; None to send none. Raises `BadInput` if it cannot be obtained."""
 
     async def refresh(self) -> bool:
-        """Forget what is kept, after a 401. False when a new look could bring nothing new."""
+        """Drop the cached token after a 401. False if there can be no other token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +53,26 @@ class FixedToken:
         return self.value
 
     async def refresh(self) -> bool:
-        """There is no other token."""
+        """False: there is no other token."""
         return False
 
 
 class FileToken:
-    """A token in a file that is read again when it changes."""
+    """A token in a file, which is read again when it changes."""
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
         self._path = path
         self._clock = clock or SystemClock()
         self._value: str | None = None
         self._version = (0, 0)
-        self._looked = float("-inf")
+        self._checked = float("-inf")
 
     async def token(self) -> str | None:
-        """The token of the file; the last good one while the file is being replaced."""
+        """The token in the file; the last one while the file is being replaced."""
         now = self._clock.monotonic()
-        if self._value is not None and now - self._looked < _LOOK_EVERY:
+        if self._value is not None and now - self._checked < _CHECK_SECONDS:
             return self._value
-        self._looked = now
+        self._checked = now
         try:
             found = self._path.stat()
             version = (found.st_mtime_ns, found.st_size)
@@ -84,25 +84,25 @@ class FileToken:
         return self._value
 
     async def refresh(self) -> bool:
-        """Look at the file at the next request, whenever the last look was."""
-        self._looked = float("-inf")
+        """Read the file at the next request."""
+        self._checked = float("-inf")
         self._version = (0, 0)
         return True
 
 
 def exec_cluster(cluster: Mapping[str, Any], authority: bytes) -> dict[str, Any]:
-    """What a plug-in is told of its cluster: a file is read for it, extensions but its own are left out."""
-    told = {name: cluster[name] for name in _TOLD if cluster.get(name)}
+    """The cluster in the input of a plug-in: with the contents of files, and only the extension for plug-ins."""
+    found = {name: cluster[name] for name in _CLUSTER_FIELDS if cluster.get(name)}
     if authority:
-        told["certificate-authority-data"] = base64.b64encode(authority).decode()
+        found["certificate-authority-data"] = base64.b64encode(authority).decode()
     for entry in cluster.get("extensions") or ():
         if entry.get("name") == _PLUGIN_EXTENSION:
-            told["config"] = entry.get("extension")
-    return told
+            found["config"] = entry.get("extension")
+    return found
 
 
 class ExecToken:
-    """A credential plug-in as `client.authentication.k8s.io` describes it; runs are shared, not repeated."""
+    """An exec credential plug-in of `client.authentication.k8s.io`; concurrent requests share one run."""
 
     def __init__(
         self,
@@ -119,18 +119,18 @@ class ExecToken:
         self._lock = anyio.Lock()
         self._value: str | None = None
         self._expires: datetime | None = None
-        self._have = False
+        self._is_cached = False
 
     async def token(self) -> str | None:
-        """The plug-in's token; runs the plug-in when there is none or it is about to end."""
+        """The token of the plug-in; runs it if there is none or it is about to expire."""
         async with self._lock:
-            if not self._have or (self._expires is not None and self._clock.now() >= self._expires - _EXPIRY_SKEW):
+            if not self._is_cached or (self._expires is not None and self._clock.now() >= self._expires - _EXPIRY_SKEW):
                 await self._run()
             return self._value
 
     async def refresh(self) -> bool:
         """Run the plug-in again at the next request."""
-        self._have = False
+        self._is_cached = False
         return True
 
     async def _run(self) -> None:
@@ -155,20 +155,20 @@ class ExecToken:
             raise BadInput(f"credential plug-in {command!r}: {error.strerror}. {hint}".rstrip()) from error
         try:
             with anyio.fail_after(_EXEC_TIMEOUT):
-                output, complaint = await process.communicate()
+                output, stderr = await process.communicate()
         except TimeoutError as error:
-            raise BadInput(f"credential plug-in {command!r} did not end within {_EXEC_TIMEOUT:.0f} s") from error
+            raise BadInput(f"credential plug-in {command!r} did not exit within {_EXEC_TIMEOUT:.0f} s") from error
         finally:
             if process.returncode is None:
                 process.kill()
                 with anyio.CancelScope(shield=True):
                     await process.wait()
         if process.returncode:
-            text = complaint.decode(errors="replace").strip()[-300:]
-            raise BadInput(f"credential plug-in {command!r} ended with {process.returncode}: {text}")
-        self._take(command, output)
+            text = stderr.decode(errors="replace").strip()[-300:]
+            raise BadInput(f"credential plug-in {command!r} exited with {process.returncode}: {text}")
+        self._read(command, output)
 
-    def _take(self, command: str, output: bytes) -> None:
+    def _read(self, command: str, output: bytes) -> None:
         try:
             status = orjson.loads(output)["status"]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
@@ -177,7 +177,7 @@ class ExecToken:
         if certificate and key:
             self._tls.replace(certificate=certificate.encode(), key=key.encode())
         elif not status.get("token"):
-            raise BadInput(f"credential plug-in {command!r} gave neither a token nor a certificate with its key")
+            raise BadInput(f"credential plug-in {command!r} returned neither a token nor a certificate with its key")
         self._value = status.get("token")
         self._expires = parse_time(status["expirationTimestamp"]) if status.get("expirationTimestamp") else None
-        self._have = True
+        self._is_cached = True

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A watch stream taken apart into events.
+"""Splits a watch stream into events.
 
-Owns the split into lines (objects may be larger than any line limit of a library) and of each line into its type and
-the bytes of its object. An ERROR event is raised as the error that its `Status` means.
+Objects may be larger than the line limit of any library, so lines are split here. An ERROR event is raised as the error
+of its `Status`.
 """
 
 from __future__ import annotations
@@ -27,23 +27,27 @@ _HEADS: Final = {kind: f'{{"type":"{kind}","object":'.encode() for kind in (MODI
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """What happened, and the object as it is now (for a deletion: as it was)."""
+    """The type of the event, and the object as it is now, or before its deletion."""
 
     type: str
     raw: bytes
 
 
-async def read_events(response: aiohttp.ClientResponse, *, request: str) -> AsyncIterator[WatchEvent]:
+async def read_events(
+    response: aiohttp.ClientResponse, *, request: str, max_bytes: int | None = None
+) -> AsyncIterator[WatchEvent]:
     """The events of an open stream, until the server ends it.
 
-    Raises `Unreachable` when the stream breaks or stays silent too long, `ApiError` for an ERROR event, and
-    `InternalError` for a line that is no event, such as a proxy's error page.
+    Raises `Unreachable` if the stream breaks or receives nothing for too long, `ApiError` for an ERROR event, and
+    `InternalError` for a line that is not an event, such as a proxy's error page.
     """
     pending = b""
     try:
         async for chunk in response.content.iter_any():
             lines = (pending + chunk if pending else chunk).split(b"\n")
             pending = lines.pop()
+            if max_bytes is not None and len(pending) > max_bytes:
+                raise errors.Unreachable(f"{request}: a watch event is larger than {max_bytes} bytes")
             for line in lines:
                 if line:
                     yield decode(line, request=request)
@@ -52,7 +56,7 @@ async def read_events(response: aiohttp.ClientResponse, *, request: str) -> Asyn
 
 
 def decode(line: bytes, *, request: str) -> WatchEvent:
-    """One line as an event; raises as `read_events`."""
+    """Parse one line; raises as `read_events`."""
     for kind, head in _HEADS.items():
         if line.startswith(head):
             return WatchEvent(kind, line[len(head) : line.rindex(b"}")])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small HTTP servers of our processes: probes, metrics, webhooks.
+"""The HTTP servers of our processes: probes, metrics, webhooks.
 
-Owns binding and an orderly end. Promises that a port in use is one clear error, that a certificate can be replaced
-while the server runs (new connections get the new one), and that leaving the context closes every connection.
+A port in use is `PortInUse`; a certificate can be replaced while the server runs, for new connections; leaving the
+context closes every connection. What clients may use is limited by `kube.serving.limits`.
 """
 
 from __future__ import annotations
@@ -18,27 +18,29 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from multikueue.core.errors import BadInput, MultikueueError
-from multikueue.kube.tls import load_client_certificate
+from multikueue.kube.rest.tls import load_client_certificate
+from multikueue.kube.serving.limits import ConnectionGuard, GuardedSite, ServingLimits, guarding
+from multikueue.kube.serving.page_access import PageAccess
 
 _SHUTDOWN_SECONDS: Final = 2.0
 
 Check = Callable[[], str | None]
-"""What is wrong, or None."""
+"""The problem, or None."""
 
 
 class PortInUse(MultikueueError):
-    """Another process listens there."""
+    """Another process listens on the port."""
 
 
 class ServingCertificate:
-    """The TLS side of a server, whose certificate can be replaced while it runs."""
+    """The certificate of a server, which can be replaced while it runs."""
 
     def __init__(self, pem: bytes) -> None:
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.replace(pem)
 
     def replace(self, pem: bytes) -> None:
-        """Serve this certificate and key (one PEM text) to new connections. Raises `BadInput`."""
+        """Use this certificate and key (one PEM text) for new connections. Raises `BadInput`."""
         load_client_certificate(self.context, pem)
 
 
@@ -52,14 +54,26 @@ def parse_address(text: str) -> tuple[str, int]:
 
 @asynccontextmanager
 async def serving(
-    app: web.Application, address: str, *, certificate: ServingCertificate | None = None
+    app: web.Application,
+    address: str,
+    *,
+    certificate: ServingCertificate | None = None,
+    limits: ServingLimits | None = None,
 ) -> AsyncIterator[int]:
-    """Serve `app` while inside; gives the port. Raises `PortInUse`, and `BadInput` for an address that is none."""
+    """Serve `app` inside the context; yields the port. Raises `PortInUse`, and `BadInput` for a malformed address.
+
+    `limits` are the defaults of `ServingLimits` unless given. A handler is cancelled when its client disconnects.
+    """
     host, port = parse_address(address)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, handle_signals=False)
+    guard = ConnectionGuard(limits or ServingLimits())
+    app.middlewares.insert(0, guarding(guard))
+    runner = web.AppRunner(
+        app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, handle_signals=False, handler_cancellation=True
+    )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host or None, port, ssl_context=certificate.context if certificate else None)
+        context = certificate.context if certificate else None
+        site = GuardedSite(runner, guard, host=host or None, port=port, context=context)
         try:
             await site.start()
         except OSError as error:
@@ -68,21 +82,25 @@ async def serving(
             raise MultikueueError(f"cannot listen on {address}: {error.strerror or error}") from error
         yield int(runner.addresses[0][1])
     finally:
-        # Also when we are cancelled: else the port stays taken and connections stay open until the process ends.
+        # Shielded: otherwise a cancelled server would keep its port and connections until the process ends.
         with anyio.CancelScope(shield=True):
             await runner.cleanup()
+            guard.abort_all()
 
 
 def add_probes(app: web.Application, *, live: Check, ready: Check) -> None:
-    """`/healthz`, `/livez` and `/readyz`, answering 200 `ok` or 500 and what is wrong."""
+    """Add `/healthz`, `/livez` and `/readyz`, which answer 200 `ok` or 500 with the problem."""
     for path, check in (("/healthz", live), ("/livez", live), ("/readyz", ready)):
         app.router.add_get(path, _probe(check))
 
 
-def add_metrics(app: web.Application, registry: CollectorRegistry) -> None:
-    """`/metrics` in the Prometheus text format."""
+def add_metrics(app: web.Application, registry: CollectorRegistry, *, access: PageAccess | None = None) -> None:
+    """Add `/metrics` in the Prometheus text format, for all users or those that `access` allows."""
 
     async def metrics(request: web.Request) -> web.Response:
+        refused = None if access is None else await access.refusal(request)
+        if refused is not None:
+            return refused.response()
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app.router.add_get("/metrics", metrics)
@@ -90,7 +108,7 @@ def add_metrics(app: web.Application, registry: CollectorRegistry) -> None:
 
 def _probe(check: Check) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(request: web.Request) -> web.StreamResponse:
-        wrong = check()
-        return web.Response(text=wrong or "ok", status=500 if wrong else 200)
+        problem = check()
+        return web.Response(text=problem or "ok", status=500 if problem else 200)
 
     return answer

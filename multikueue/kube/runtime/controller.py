@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a reconciler over the keys of a work queue.
 
-A reconciler is `async def reconcile(key) -> Result | None`. It gets identity only, never an event: it reads the state
-of the world, decides, and acts, and may run twice, late, or on a stale cache. What it returns or raises is one of four
-outcomes: nothing more to do; come back after some seconds; an error, which is tried again with a growing pause; or a
-`TerminalError`, which is not, because only a change of the object can help.
+A reconciler is `async def reconcile(key) -> Result | None`. It gets a key, never an event: it reads the current state,
+decides and acts, and may run twice, late, or on a stale cache. It has three outcomes: done; requeue after some seconds;
+or an error, which is retried with a growing pause. An error that is not one of a server means that the object cannot be
+used: it is quarantined, which reports it to its owner.
 """
 
 from __future__ import annotations
@@ -18,33 +18,32 @@ import anyio
 import anyio.lowlevel
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from multikueue.api.resource import Resource
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.errors import MultikueueError
+from multikueue.core.keys import Key
 from multikueue.kube import errors
-from multikueue.kube.workqueue import Closed, WorkQueue
+from multikueue.kube.runtime.quarantine import Quarantine
+from multikueue.kube.runtime.workqueue import Closed, WorkQueue
 
 logger = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
-_OUTCOMES: Final = ("success", "requeue_after", "error", "terminal")
-_BREATH_SECONDS: Final = 0.02
-_QUIET_FAILURES: Final = 3  # conflicts and races cure themselves; what fails more often is worth a line
+_OUTCOMES: Final = ("success", "requeue_after", "error")
+_YIELD_SECONDS: Final = 0.02
+_QUIET_FAILURES: Final = 3  # conflicts and races resolve themselves; more failures are logged
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Come back `after` seconds; None means when something changes."""
+    """Requeue after `after` seconds; None to wait for a change."""
 
     after: float | None = None
 
 
-class TerminalError(MultikueueError):
-    """Trying again cannot help before the object itself changes."""
-
-
 class ControllerMetrics:
-    """The series of all controllers of one process."""
+    """The metrics of all controllers of one process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.outcomes = Counter(
@@ -56,7 +55,7 @@ class ControllerMetrics:
 
 
 class Controller(Generic[K]):
-    """`workers` reconciles at a time, never two of one key."""
+    """Runs up to `workers` reconciles at a time, never two of one key."""
 
     def __init__(
         self,
@@ -67,20 +66,28 @@ class Controller(Generic[K]):
         queue: WorkQueue[K] | None = None,
         clock: Clock | None = None,
         metrics: ControllerMetrics | None = None,
+        quarantine: Quarantine | None = None,
+        resource: Resource | None = None,
     ) -> None:
+        """With `quarantine` and the `resource` of the keys, an object whose reconcile raises is quarantined.
+
+        With several workers the keys of one namespace use at most all but one of them.
+        """
         self.name = name
-        self.queue: WorkQueue[K] = queue if queue is not None else WorkQueue(clock=clock)
+        self._quarantine = quarantine
+        self._resource = resource
+        self.queue: WorkQueue[K] = queue if queue is not None else WorkQueue(clock=clock, share=workers - 1)
         self._reconcile = reconcile
         self._workers = workers
         self._clock = clock or SystemClock()
         self._outcomes = (
             {outcome: metrics.outcomes.labels(name, outcome) for outcome in _OUTCOMES} if metrics is not None else {}
         )
-        self._busy = 0.0  # seconds of reconciles since others had a turn
+        self._busy = 0.0  # seconds of reconciles since the last yield to the event loop
         self._seconds = metrics.seconds.labels(name) if metrics is not None else None
 
     def enqueue(self, key: K, priority: int = 0) -> None:
-        """Have `key` reconciled."""
+        """Add `key` to the queue."""
         self.queue.add(key, priority)
 
     async def run(self) -> None:
@@ -91,8 +98,8 @@ class Controller(Generic[K]):
 
     async def _work(self) -> None:
         while True:
-            if self._busy >= _BREATH_SECONDS:
-                # A reconcile that finds nothing to do awaits nothing: ten thousand of them would starve the lease.
+            if self._busy >= _YIELD_SECONDS:
+                # A reconcile with nothing to do never awaits: ten thousand of them would delay the lease renewal.
                 self._busy = 0.0
                 await anyio.lowlevel.checkpoint()
             try:
@@ -105,25 +112,21 @@ class Controller(Generic[K]):
                 self.queue.done(key)
 
     async def process(self, key: K) -> None:
-        """One reconcile and its outcome; raises nothing but cancellation."""
+        """Run one reconcile and handle its outcome; raises nothing but cancellation."""
         started = self._clock.monotonic()
         try:
             result = await self._reconcile(key)
-        except TerminalError as error:
-            self.queue.forget(key)
-            self._count("terminal")
-            logger.error("%s %s: %s; waiting for a change", self.name, key, error)
         except (errors.Conflict, errors.Unreachable, errors.TooManyRequests) as error:
-            # Ordinary: a stale cache or a server that is away. Only a long row of them is news.
+            # A stale cache or an unreachable server is ordinary; only many failures in a row are logged.
             self._fail(key, error, loud=self.queue.failures(key) >= _QUIET_FAILURES)
-        except MultikueueError as error:
+        except errors.KubeError as error:
             self._fail(key, error, loud=True)
-        except Exception:
-            self.queue.retry(key)
-            self._count("error")
-            logger.exception("%s %s: a reconcile broke; trying again", self.name, key)
+        except Exception as error:
+            self._quarantine_or_retry(key, error)
         else:
             self.queue.forget(key)
+            if self._quarantine is not None and self._resource is not None and isinstance(key, Key):
+                self._quarantine.release(self.name, self._resource, key)
             if result is not None and result.after is not None:
                 self.queue.add_after(key, result.after)
                 self._count("requeue_after")
@@ -135,11 +138,23 @@ class Controller(Generic[K]):
             if self._seconds is not None:
                 self._seconds.observe(seconds)
 
+    def _quarantine_or_retry(self, key: K, error: Exception) -> None:
+        if self._quarantine is not None and self._resource is not None and isinstance(key, Key):
+            self.queue.retry(key)
+            self._count("error")
+            self._quarantine.add(self.name, self._resource, key, error)
+        elif isinstance(error, MultikueueError):
+            self._fail(key, error, loud=True)
+        else:
+            self.queue.retry(key)
+            self._count("error")
+            logger.error("reconcile failed; retrying controller=%s key=%s", self.name, key, exc_info=error)
+
     def _fail(self, key: K, error: MultikueueError, *, loud: bool) -> None:
         seconds = self.queue.retry(key)
         self._count("error")
         log = logger.warning if loud else logger.debug
-        log("%s %s: %s; again in %.2f s", self.name, key, error, seconds)
+        log("reconcile failed; retrying controller=%s key=%s error=%s seconds=%.2f", self.name, key, error, seconds)
 
     def _count(self, outcome: str) -> None:
         if self._outcomes:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS settings of one cluster, rebuilt when what they were made from changes.
+"""The TLS settings of one cluster, rebuilt when their files change.
 
-Owns the `ssl.SSLContext`: trusted authorities, the client's certificate and key. Promises that key material given as
-data never touches a disk (it goes through an anonymous memory file), and that files are read again when they change,
-so that a rotated certificate needs no restart: the next connection uses it. Linux only, as all of the devcluster is.
+Owns the `ssl.SSLContext`: certificate authorities, the client certificate and key. Promises that key material given as
+data is never written to disk (it goes through an anonymous memory file), and that changed files are read again, so that
+a rotated certificate needs no restart: the next connection uses it. Linux only, like the devcluster.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from multikueue.core.errors import BadInput
 
 logger = logging.getLogger(__name__)
 
-_LOOK_EVERY: Final = 5.0  # seconds between looks at the files; a stat is cheap, but not per request
+_CHECK_SECONDS: Final = 5.0  # between two checks of the files; a stat is cheap, but not per request
 
 
 @dataclass(frozen=True, slots=True)
 class Pem:
-    """PEM text, or the file it stands in."""
+    """PEM text, or a file with it."""
 
     data: bytes | None = None
     path: Path | None = None
 
     def read(self) -> bytes:
-        """The text. Raises `BadInput` that names the file."""
+        """The text. Raises `BadInput` with the file name."""
         if self.data is not None:
             return self.data
         if self.path is None:
@@ -42,12 +42,12 @@ class Pem:
             raise BadInput(f"cannot read {self.path}: {error.strerror}") from error
 
     def version(self) -> tuple[int, int]:
-        """Changes when the file does."""
+        """Modification time and size of the file; changes when the file does."""
         if self.path is None:
             return (0, 0)
         try:
             found = self.path.stat()
-        except OSError:  # while a rotation replaces it; the next look sees the new one
+        except OSError:  # while a rotation replaces it; the next check finds the new one
             return (0, 0)
         return (found.st_mtime_ns, found.st_size)
 
@@ -56,7 +56,7 @@ class Pem:
 
 
 class TlsSource:
-    """Gives out the current context; cheap to ask on every request."""
+    """The current TLS context; cheap to get for every request."""
 
     def __init__(
         self,
@@ -74,31 +74,31 @@ class TlsSource:
         self._clock = clock or SystemClock()
         self._context: ssl.SSLContext | None = None
         self._versions: tuple[tuple[int, int], ...] = ()
-        self._looked = float("-inf")
+        self._checked = float("-inf")
 
     def context(self) -> ssl.SSLContext:
-        """The context for new connections. Raises `BadInput` when a file is missing or no PEM."""
+        """The context for new connections. Raises `BadInput` if a file is missing or not PEM."""
         now = self._clock.monotonic()
-        if self._context is None or now - self._looked >= _LOOK_EVERY:
-            self._looked = now
+        if self._context is None or now - self._checked >= _CHECK_SECONDS:
+            self._checked = now
             versions = tuple(pem.version() for pem in self._pems)
-            # A file that is gone for a moment (0, 0) keeps the last good context.
+            # While a file is missing (0, 0) the last context stays in use.
             if self._context is None:
                 self._context, self._versions = self._build(), versions
             elif versions != self._versions and (0, 0) not in self._missing(versions):
                 try:
                     self._context, self._versions = self._build(), versions
                 except BadInput as error:
-                    # Certificate and key are two files: between the two writes of a rotation they do not match.
-                    logger.warning("%s; going on with what was read before", error)
+                    # Certificate and key are two files, which do not match between the two writes of a rotation.
+                    logger.warning("cannot load rotated TLS files; keeping the former ones error=%s", error)
         return self._context
 
     def authority(self) -> bytes:
-        """The PEM text of who is trusted to vouch for the server; empty where that is the system's business."""
+        """The PEM text of the certificate authorities; empty if those of the system are used."""
         return self._pems[0].read()
 
     def replace(self, *, certificate: bytes, key: bytes) -> None:
-        """Use another client certificate from now on, as exec plug-ins hand them out."""
+        """Use another client certificate from now on, as from an exec plug-in."""
         self._pems = (self._pems[0], Pem(certificate), Pem(key))
         self._context = None
 
@@ -127,14 +127,14 @@ class TlsSource:
 
 
 def load_client_certificate(context: ssl.SSLContext, pem: bytes) -> None:
-    """Hand certificate and key to `context`, which insists on a file: one that exists in memory only."""
+    """Load certificate and key into `context` from a memory file, since it reads files only."""
     descriptor = os.memfd_create("multikueue-tls", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, pem)
-        # Without a password OpenSSL would ask the terminal for the one of an encrypted key.
+        # Without a password OpenSSL would prompt for the password of an encrypted key.
         context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
     except (ssl.SSLError, ValueError) as error:
         hint = "; an encrypted key cannot be used" if b"ENCRYPTED" in pem else ""
-        raise BadInput(f"the client certificate and its key are no usable PEM pair: {error}{hint}") from error
+        raise BadInput(f"the client certificate and its key are not a usable PEM pair: {error}{hint}") from error
     finally:
         os.close(descriptor)

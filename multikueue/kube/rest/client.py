@@ -1,42 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to one API server: bytes in, bytes out.
+"""The client of one API server: verbs on resources, bytes in and bytes out.
 
-Owns verbs, paths, headers, timeouts and the safe retries. Promises that every failure is an `ApiError` or `Unreachable`
-that names the cluster, the verb and the object; that a request is repeated only where that cannot do harm (it was never
-sent, or the server refused to look at it); that a 401 renews the credentials once. Leaves parsing to the caller.
+Owns the paths, queries and media types of each verb, and the count of requests. Parsing is left to the caller.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import aiohttp
-import anyio
 import orjson
-from yarl import URL
 
-from multikueue import __version__
-from multikueue.api.resource import Resource
-from multikueue.core.clock import Clock, SystemClock
+from multikueue.api.resource import PODS, Resource
+from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput
-from multikueue.kube import errors, pages, retries, transport
-from multikueue.kube.credentials import ClusterConfig
-from multikueue.kube.limiter import Limiter
-from multikueue.kube.watch import WatchEvent, read_events
+from multikueue.kube import errors
+from multikueue.kube.rest import pages, retries, transport
+from multikueue.kube.rest.connection import JSON, Answered, ApiConnection, Body, Response
+from multikueue.kube.rest.credentials import ClusterConfig
+from multikueue.kube.rest.watch import WatchEvent, read_events
 
-Body = Mapping[str, Any] | bytes
+__all__ = ["Answered", "Body", "KubeClient", "PatchKind", "Response"]
 
-_JSON: Final = "application/json"
 _METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-_LAYERS: Final = 4  # session, connector, TLS, TCP
+_ANYTHING: Final = "text/plain, */*"
+_RBAC_VERBS: Final = {"POST": "create", "PUT": "update", "APPLY": "patch"}
 _IDLE_WATCH: Final = 150.0  # API servers send a bookmark each minute; two missing ones mean a dead link
 
 
@@ -49,23 +42,10 @@ class PatchKind(StrEnum):
     APPLY = "application/apply-patch+yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """An answer below 400."""
+class KubeClient(ApiConnection):
+    """The verbs of one API server, on resources.
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    def json(self) -> Any:
-        """The parsed body."""
-        return orjson.loads(self.body)
-
-
-class KubeClient:
-    """One API server as one identity. An async context manager: leaving it closes all connections.
-
-    All methods raise `ApiError` or `Unreachable`; cancelling one drops its connection.
+    All methods raise `ApiError` or `Unreachable`; cancelling one closes its connection.
     """
 
     def __init__(
@@ -76,53 +56,38 @@ class KubeClient:
         qps: float | None = None,
         burst: int | None = None,
         connections: int = 64,
+        max_answer_bytes: int | None = None,
         idle_watch_seconds: float = _IDLE_WATCH,
         user_agent: str = "multikueue",
         random: Random | None = None,
     ) -> None:
-        self.config = config
-        self._random = random or Random()
+        """`max_answer_bytes` limits one answer or watch event of an untrusted server."""
+        super().__init__(
+            config,
+            clock=clock,
+            qps=qps,
+            burst=burst,
+            connections=connections,
+            max_answer_bytes=max_answer_bytes,
+            user_agent=user_agent,
+            random=random,
+        )
         self.requests_sent: Counter[tuple[str, str]] = Counter()
-        self._clock = clock or SystemClock()
-        self._limiter = Limiter(qps=qps, burst=burst or int(2 * qps) or 1, clock=self._clock) if qps else None
-        self._connections = connections
         self._idle_watch = idle_watch_seconds
-        self._calls: aiohttp.ClientSession | None = None
-        self._watches: aiohttp.ClientSession | None = None
-        self._user_agent = f"{user_agent}/{__version__}"
-        self._headers: dict[str, str] = {}
-        self._groups: tuple[str, ...] = ()
-        self.use(config)
+        self._refused: Callable[[str, Resource, str, errors.Forbidden], None] = lambda *refused: None
 
-    def use(self, config: ClusterConfig) -> None:
-        """Send every later request by `config`. It must be the same server: open watches go on as who they were."""
-        self.config = config
-        self._headers = {"User-Agent": self._user_agent, **config.headers}
-        if config.impersonate is not None:
-            self._headers["Impersonate-User"] = config.impersonate.user
-        self._groups = config.impersonate.groups if config.impersonate else ()
-
-    async def __aenter__(self) -> Self:
-        self._calls = transport.call_session(limit=self._connections)
-        self._watches = transport.watch_session()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with anyio.CancelScope(shield=True):  # a task that is cancelled leaves its connections no less
-            for session in (self._calls, self._watches):
-                if session is not None:
-                    await session.close()
-            # A socket under TLS is closed one turn of the loop later for each layer, after aiohttp says that it is.
-            for _ in range(_LAYERS):
-                await asyncio.sleep(0)
+    def follow_refusals(self, handler: Callable[[str, Resource, str, errors.Forbidden], None]) -> None:
+        """Call `handler` for each answer 403, with the verb as in RBAC, the resource and the subresource or ""."""
+        self._refused = handler
 
     # Reading
 
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        """The object."""
-        return await self._call("GET", resource, namespace=namespace, name=name)
+    async def get(
+        self, resource: Resource, name: str, *, namespace: str | None = None, metadata_only: bool = False
+    ) -> bytes:
+        """The object; with `metadata_only` only its metadata."""
+        accept = _METADATA if metadata_only else JSON
+        return await self._call("GET", resource, namespace=namespace, name=name, accept=accept)
 
     async def get_object(self, resource: Resource, name: str, *, namespace: str | None = None) -> dict[str, Any]:
         """The object, parsed."""
@@ -154,7 +119,7 @@ class KubeClient:
             resource,
             namespace=namespace,
             query=query,
-            accept=_METADATA_LIST if metadata_only else _JSON,
+            accept=_METADATA_LIST if metadata_only else JSON,
             counted="LIST",
         )
         return pages.split(body)
@@ -199,6 +164,52 @@ class KubeClient:
             metadata_only=metadata_only,
         )
 
+    async def log(
+        self, pod: str, *, namespace: str, container: str, tail: int | None = None, limit_bytes: int | None = None
+    ) -> bytes:
+        """The log of a container, or its last `tail` lines; of these the first `limit_bytes` bytes."""
+        query = {
+            "container": container,
+            "tailLines": None if tail is None else str(tail),
+            "limitBytes": None if limit_bytes is None else str(limit_bytes),
+        }
+        return await self._call(
+            "GET", PODS, namespace=namespace, name=pod, subresource="log", query=query, accept=_ANYTHING
+        )
+
+    async def stream_log(
+        self,
+        pod: str,
+        *,
+        namespace: str,
+        container: str,
+        tail: int | None = None,
+        follow: bool = False,
+        since: str | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """The log of a container in pieces, each line with its time; with `follow` as it is written, until it ends.
+
+        `since` is the time of the first line. Raises `Unreachable` if the connection breaks.
+        """
+        query = {
+            "container": container,
+            "timestamps": "true",
+            "follow": "true" if follow else None,
+            "tailLines": None if tail is None else str(tail),
+            "sinceTime": since,
+        }
+        request = self._describe("GET", PODS, namespace, pod, "log")
+        url = self._url(PODS.path(namespace, pod, "log"), query)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=transport.CONNECT_TIMEOUT)
+        self.requests_sent["GET", f"{PODS.plural}/log"] += 1
+        response = await self._open("GET", url, request, watch=True, accept=_ANYTHING, timeout=timeout)
+        async with response:
+            try:
+                async for piece in response.content.iter_any():
+                    yield piece
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise retries.unreachable(request, error) from error
+
     async def watch(
         self,
         resource: Resource,
@@ -212,10 +223,10 @@ class KubeClient:
         metadata_only: bool = False,
         opened: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Events until the server ends the stream, which is no error; `opened` is called when it has accepted.
+        """Events until the server ends the stream, which is not an error; `opened` is called once it has accepted.
 
-        Raises `Gone` when `resource_version` is too old, and `Unreachable` when the link is cut, or silent for longer
-        than the time in which a bookmark must come.
+        Raises `Gone` if `resource_version` is too old, and `Unreachable` if the connection breaks or receives nothing
+        for longer than the interval of bookmarks.
         """
         query = {
             "watch": "true",
@@ -230,11 +241,16 @@ class KubeClient:
         self.requests_sent["WATCH", resource.plural] += 1
         idle = min(self._idle_watch, timeout_seconds + 10.0)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=transport.CONNECT_TIMEOUT, sock_read=idle)
-        accept = _METADATA if metadata_only else _JSON
-        async with await self._open(self._watches, "GET", url, request, accept=accept, timeout=timeout) as response:
+        accept = _METADATA if metadata_only else JSON
+        try:
+            response = await self._open("GET", url, request, watch=True, accept=accept, timeout=timeout)
+        except errors.Forbidden as error:
+            self._refused("watch", resource, "", error)
+            raise
+        async with response:
             if opened is not None:
                 opened()
-            async for event in read_events(response, request=request):
+            async for event in read_events(response, request=request, max_bytes=self._max_answer_bytes):
                 yield event
 
     # Writing
@@ -270,10 +286,10 @@ class KubeClient:
         resource_version: str | None = None,
         manager: str | None = None,
     ) -> bytes:
-        """Change part of an object; with `resource_version` only if it is still that one (merge patches)."""
+        """Change part of an object; with `resource_version` only if it has that version (merge patches only)."""
         if resource_version is not None:
             if not isinstance(body, Mapping):
-                raise BadInput(f"{resource.kind} {name}: only a merge patch can carry the version that it expects")
+                raise BadInput(f"{resource.kind} {name}: only a merge patch can have an expected resourceVersion")
             metadata = {**body.get("metadata", {}), "resourceVersion": resource_version}
             body = {**body, "metadata": metadata}
         return await self._call(
@@ -297,8 +313,9 @@ class KubeClient:
         manager: str,
         force: bool = True,
         subresource: str | None = None,
+        answered: Answered | None = None,
     ) -> bytes:
-        """Server-side apply: `manager` owns what `body` lists, and no longer what it does not."""
+        """Server-side apply: `manager` owns the fields in `body` and no others."""
         return await self._call(
             "PATCH",
             resource,
@@ -309,6 +326,7 @@ class KubeClient:
             body=body,
             content_type=PatchKind.APPLY.value,
             counted="APPLY",
+            answered=answered,
         )
 
     async def delete(
@@ -322,7 +340,7 @@ class KubeClient:
         resource_version: str | None = None,
         grace_seconds: int | None = None,
     ) -> bytes:
-        """Delete; `uid` and `resource_version` are preconditions (`Conflict` when they do not hold)."""
+        """Delete; `uid` and `resource_version` are preconditions. Raises `Conflict` if they do not match."""
         conditions = {"uid": uid, "resourceVersion": resource_version}
         options = {
             "apiVersion": "v1",
@@ -342,49 +360,13 @@ class KubeClient:
         label_selector: str | None = None,
         propagation: str = "Background",
     ) -> bytes:
-        """Delete all that the selector selects, in one request."""
+        """Delete all objects that match the selector, in one request."""
         query = {"labelSelector": label_selector, "propagationPolicy": propagation}
         return await self._call("DELETE", resource, namespace=namespace, query=query, counted="DELETECOLLECTION")
 
     async def server_version(self) -> str:
         """`gitVersion` of the server."""
         return str((await self.request("GET", "/version")).json()["gitVersion"])
-
-    # The one way out
-
-    async def request(
-        self,
-        verb: str,
-        path: str,
-        *,
-        query: Mapping[str, str | None] | None = None,
-        body: Body | list[dict[str, Any]] | None = None,
-        content_type: str = _JSON,
-        accept: str = _JSON,
-        timeout: float | None = None,
-        request: str | None = None,
-    ) -> Response:
-        """Any request by path, for what the verbs above do not cover."""
-        request = request or f"{self.config.name}: {verb} {path}"
-        url = self._url(path, query or {})
-        data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
-        limit = aiohttp.ClientTimeout(total=timeout, sock_connect=transport.CONNECT_TIMEOUT) if timeout else None
-        attempt = 0
-        while True:
-            attempt += 1
-            if self._limiter is not None and (wait := self._limiter.reserve()):
-                await asyncio.sleep(wait)
-            try:
-                response = await self._open(
-                    self._calls, verb, url, request, data=data, content_type=content_type, accept=accept, timeout=limit
-                )
-                async with response:
-                    return Response(response.status, response.headers, await self._read(response, request))
-            except errors.KubeError as error:
-                delay = retries.delay(error, verb=verb, attempt=attempt, random=self._random)
-                if delay is None:
-                    raise
-            await asyncio.sleep(delay)
 
     async def _call(
         self,
@@ -396,99 +378,29 @@ class KubeClient:
         subresource: str | None = None,
         query: Mapping[str, str | None] | None = None,
         body: Body | list[dict[str, Any]] | None = None,
-        content_type: str = _JSON,
-        accept: str = _JSON,
+        content_type: str = JSON,
+        accept: str = JSON,
         counted: str | None = None,
+        answered: Answered | None = None,
     ) -> bytes:
         counter = f"{resource.plural}/{subresource}" if subresource else resource.plural
         self.requests_sent[counted or verb, counter] += 1
-        response = await self.request(
-            verb,
-            resource.path(namespace, name, subresource),
-            query=query,
-            body=body,
-            content_type=content_type,
-            accept=accept,
-            request=self._describe(counted or verb, resource, namespace, name, subresource),
-        )
-        return response.body
-
-    async def _open(
-        self,
-        session: aiohttp.ClientSession | None,
-        verb: str,
-        url: URL,
-        request: str,
-        *,
-        data: bytes | None = None,
-        content_type: str = _JSON,
-        accept: str = _JSON,
-        timeout: aiohttp.ClientTimeout | None = None,
-    ) -> aiohttp.ClientResponse:
-        """Send and wait for the head of the answer; renews the credentials once on a 401."""
-        if session is None:
-            raise RuntimeError("KubeClient is used outside its `async with`")
-        renewed = False
-        while True:
-            try:
-                headers = await self._request_headers(accept, content_type if data is not None else None)
-                tls = self.config.tls.context() if url.scheme == "https" else True
-            except BadInput as error:
-                raise errors.NoCredentials(f"{request}: {error}") from error
-            try:
-                response = await session.request(
-                    verb,
-                    url,
-                    data=data,
-                    headers=headers,
-                    ssl=tls,
-                    server_hostname=self.config.server_name,
-                    proxy=self.config.proxy,
-                    timeout=timeout or aiohttp.helpers.sentinel,
-                    allow_redirects=False,
-                )
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise retries.unreachable(request, error) from error
-            if response.status < 300:
-                return response
-            async with response:
-                failure = errors.from_response(
-                    request=request,
-                    status=response.status,
-                    body=await self._read(response, request),
-                    headers=response.headers,
-                )
-            tokens = self.config.tokens
-            if isinstance(failure, errors.Unauthorized) and not renewed and tokens and await tokens.refresh():
-                renewed = True
-                continue
-            raise failure
-
-    async def _request_headers(self, accept: str, content_type: str | None) -> dict[str, str] | Any:
-        headers = {**self._headers, "Accept": accept}
-        if content_type is not None:
-            headers["Content-Type"] = content_type
-        if self.config.tokens is not None and (token := await self.config.tokens.token()):
-            headers["Authorization"] = f"Bearer {token}"
-        if not self._groups:
-            return headers
-        from multidict import CIMultiDict
-
-        several = CIMultiDict(headers)
-        for group in self._groups:
-            several.add("Impersonate-Group", group)
-        return several
-
-    async def _read(self, response: aiohttp.ClientResponse, request: str) -> bytes:
         try:
-            return await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise retries.unreachable(request, error) from error
-
-    def _url(self, path: str, query: Mapping[str, str | None]) -> URL:
-        url = URL(self.config.server + path, encoded=True)
-        present = {key: value for key, value in query.items() if value is not None}
-        return url.with_query(present) if present else url
+            response = await self.request(
+                verb,
+                resource.path(namespace, name, subresource),
+                query=query,
+                body=body,
+                content_type=content_type,
+                accept=accept,
+                request=self._describe(counted or verb, resource, namespace, name, subresource),
+                answered=answered,
+            )
+        except errors.Forbidden as error:
+            rbac_verb = _RBAC_VERBS.get(counted or verb, (counted or verb).lower())
+            self._refused(rbac_verb, resource, subresource or "", error)
+            raise
+        return response.body
 
     def _describe(
         self, verb: str, resource: Resource, namespace: str | None, name: str | None, subresource: str | None = None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objects of one resource as rows of raw bytes.
 
-Owns rows and their indexes. Promises that nobody changes a row once it is stored, that an index is up to date with
-every change, and that the garbage collector has almost nothing to walk: a row holds strings and bytes, never a parsed
-tree. An object is parsed when somebody asks for it and is not kept; its bytes may be packed meanwhile.
+Owns rows and their indexes. Promises that a stored row is never changed, that indexes are up to date after every
+change, and that the garbage collector has almost nothing to do: a row has strings and bytes, never a parsed tree. An
+object is parsed for each read, and its bytes may be packed.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import orjson
 from multikueue.core.keys import Key
 
 NO_LABELS: Final[Mapping[str, str]] = {}
-"""Shared by all rows without labels; nobody writes to it."""
+"""Shared by all rows without labels; never changed."""
 
 Indexer = Callable[[dict[str, Any]], Iterable[str]]
-"""The values under which an object is found in one index."""
+"""The values of an object in one index."""
 
 
-_PACKED: Final = b"x"  # what zlib begins with, and JSON never
+_PACKED: Final = b"x"  # the first byte of zlib data, and never of JSON
 
 
 def packed(raw: bytes) -> bytes:
-    """Bytes of an object as a row may keep them: less than half, for 3 µs at each look."""
+    """The compressed bytes of an object: less than half the size, for 3 µs per read."""
     return zlib.compress(raw, 1)
 
 
 class Row:
-    """One object: its identity, its version, and its bytes."""
+    """One object: its identity, version and bytes."""
 
     __slots__ = ("_bytes", "_key", "deleting", "generation", "labels", "resource_version", "uid")
 
@@ -48,7 +48,7 @@ class Row:
         deleting: bool,
         raw: bytes,
     ) -> None:
-        # The collector forgets a plain tuple of strings at its first look; a Key it would walk for ever.
+        # The garbage collector untracks a plain tuple of strings; a Key it would traverse each time.
         self._key = (intern(key.namespace), key.name)
         self.uid = uid
         self.resource_version = resource_version
@@ -72,7 +72,7 @@ class Row:
         return Key(*self._key)
 
     def object(self) -> dict[str, Any]:
-        """The object, parsed anew: the caller may change it."""
+        """The object, parsed for each call: the caller may change it."""
         parsed: dict[str, Any] = orjson.loads(self.raw)
         return parsed
 
@@ -81,7 +81,7 @@ class Row:
 
 
 def row_of(parsed: Mapping[str, Any], raw: bytes) -> Row:
-    """The row of an object that was just parsed."""
+    """The row of a parsed object."""
     metadata = parsed["metadata"]
     return Row(
         key=Key(metadata.get("namespace", ""), metadata["name"]),
@@ -95,9 +95,18 @@ def row_of(parsed: Mapping[str, Any], raw: bytes) -> Row:
 
 
 class Store:
-    """Rows by key, and by whatever the given indexers say. Written by its informer only."""
+    """Rows by key and by the values of the indexers. Written by its informer only.
 
-    def __init__(self, indexers: Mapping[str, Indexer] | None = None) -> None:
+    An object that an indexer cannot read is stored without index values; `unindexable` is called with it.
+    """
+
+    def __init__(
+        self,
+        indexers: Mapping[str, Indexer] | None = None,
+        *,
+        unindexable: Callable[[Row, Exception], None] = lambda row, error: None,
+    ) -> None:
+        self._unindexable = unindexable
         self._rows: dict[tuple[str, ...], Row] = {}  # equal to Keys, see Row
         self._indexers = dict(indexers or {})
         self._indexes: dict[str, dict[str, dict[tuple[str, ...], None]]] = {name: {} for name in self._indexers}
@@ -105,7 +114,7 @@ class Store:
 
     @property
     def indexed(self) -> bool:
-        """Whether a change has to be parsed to be stored."""
+        """Whether there are indexes, so that objects are parsed to be stored."""
         return bool(self._indexers)
 
     def like(self) -> Store:
@@ -119,38 +128,36 @@ class Store:
         return key in self._rows
 
     def keys(self) -> tuple[Key, ...]:
-        """All keys, as of now."""
+        """All keys."""
         return tuple(Key(*key) for key in self._rows)
 
     def get(self, key: Key) -> Row | None:
-        """The row of that key."""
+        """The row of that key; None if there is none."""
         return self._rows.get(key)
 
     def object(self, key: Key) -> dict[str, Any] | None:
-        """The object of that key, parsed anew."""
+        """The object of that key, parsed; None if there is none."""
         row = self._rows.get(key)
         return row.object() if row is not None else None
 
     def list(self, index: str | None = None, value: str = "") -> list[Row]:
-        """All rows, or those that the index holds under `value`. Raises `KeyError` for an unknown index."""
+        """All rows, or those with `value` in the index. Raises `KeyError` for an unknown index."""
         if index is None:
             return list(self._rows.values())
         return [self._rows[key] for key in self._indexes[index].get(value, ())]
 
     def objects(self, index: str | None = None, value: str = "") -> Iterator[dict[str, Any]]:
-        """The same, parsed one at a time."""
+        """As `list`, parsed one at a time."""
         for row in self.list(index, value):
             yield row.object()
 
     def put(self, row: Row, parsed: Mapping[str, Any] | None = None) -> Row | None:
-        """Take a row in; returns the one it replaces. `parsed` saves a parse where there are indexes."""
+        """Store a row; returns the one it replaces. `parsed` saves parsing it for the indexes."""
         key = row._key
         old = self._rows.get(key)
         self._rows[key] = row
         if self._indexers:
-            found = dict(parsed) if parsed is not None else row.object()
-            # Many objects are found under the same value, which is kept once.
-            values = tuple(tuple(map(intern, indexer(found))) for indexer in self._indexers.values())
+            values = self._terms(row, parsed if parsed is not None else row.object())
             before = self._values.get(key)
             if values != before:
                 self._unindex(key)
@@ -160,8 +167,17 @@ class Store:
                         index.setdefault(term, {})[key] = None
         return old
 
+    def _terms(self, row: Row, parsed: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+        found = dict(parsed)
+        try:
+            # Many objects have the same value, which is kept once.
+            return tuple(tuple(map(intern, indexer(found))) for indexer in self._indexers.values())
+        except Exception as error:
+            self._unindexable(row, error)
+            return tuple(() for _ in self._indexers)
+
     def remove(self, key: Key) -> Row | None:
-        """Forget a row; returns it if it was there."""
+        """Remove a row; returns it, None if there was none."""
         self._unindex(key)
         return self._rows.pop(key, None)
 

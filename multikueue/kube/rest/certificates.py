@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys, certificate requests and certificates of API clients.
 
-Owns what a request says and how long a certificate is good. Keys are P-256 and never leave the process that made them
-except into its own store.
+Keys are P-256 and never leave the process that created them, except into its store.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from multikueue.core.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """A key and the request for a certificate over it, PEM."""
+    """A key and a certificate request for it, in PEM."""
 
     key: bytes
     request: bytes
@@ -29,28 +28,28 @@ class ClientRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestedIdentity:
-    """Whom a request would make its holder."""
+    """The identity that a certificate request asks for."""
 
     user: str
     groups: tuple[str, ...]
     other_names: bool
-    """Whether it asks for host names or anything else that a client does not need."""
+    """Whether it asks for host names or other attributes that a client does not need."""
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """From when until when a certificate is good."""
+class CertificateLife:
+    """The validity period of a certificate."""
 
     begins: datetime
     ends: datetime
 
     def at(self, share: float) -> datetime:
-        """The moment at which that share of it is over."""
+        """The time at which that share of the period is over."""
         return self.begins + (self.ends - self.begins) * share
 
 
 def new_request(user: str, groups: Sequence[str]) -> ClientRequest:
-    """A new key, and a request for a client certificate of that user."""
+    """Create a key, and a request for a client certificate of that user."""
     key = ec.generate_private_key(ec.SECP256R1())
     names = [
         *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups),
@@ -62,7 +61,7 @@ def new_request(user: str, groups: Sequence[str]) -> ClientRequest:
 
 
 def read_request(pem: bytes) -> RequestedIdentity:
-    """What the request asks for. Raises `BadInput` for one that is none, or that its key did not sign."""
+    """The identity in the request. Raises `BadInput` if it is malformed or not signed by its key."""
     try:
         request = x509.load_pem_x509_csr(pem)
         signed = request.is_signature_valid
@@ -76,10 +75,10 @@ def read_request(pem: bytes) -> RequestedIdentity:
     return RequestedIdentity(users[0], tuple(groups), bool(len(request.extensions) or attributes))
 
 
-def life_of(certificate: bytes) -> Life:
-    """Of the first certificate in the PEM text. Raises `BadInput`."""
+def life_of(certificate: bytes) -> CertificateLife:
+    """The validity period of the first certificate in the PEM text. Raises `BadInput`."""
     try:
         found = x509.load_pem_x509_certificate(certificate)
     except ValueError as error:
         raise BadInput(f"not a certificate: {error}") from error
-    return Life(found.not_valid_before_utc, found.not_valid_after_utc)
+    return CertificateLife(found.not_valid_before_utc, found.not_valid_after_utc)

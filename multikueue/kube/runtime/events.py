@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events about objects, for the people who own them.
+"""Events (events.k8s.io/v1) about objects.
 
-Owns events.k8s.io/v1. Promises that recording never waits and never fails its caller: events go through a bounded
-queue, equal ones within some minutes become one series, an object that floods is held to a rate, and what cannot be
-delivered is dropped with a line in the log, at most one a minute. With a budget the Normal events of all objects
-together are held to a rate too; warnings always pass.
+Promises that recording never waits and never raises: events go through a bounded queue, equal ones within some minutes
+become one series, the events of one object are rate limited, and events that cannot be delivered are dropped, which is
+logged at most once a minute. With a budget the Normal events of all objects are rate limited too; warnings are not.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.conditions import MAX_EVENT_MESSAGE, truncate_message
 from multikueue.core.timestamps import format_micro_time
 from multikueue.kube import errors
-from multikueue.kube.client import KubeClient
-from multikueue.kube.limiter import Limiter
+from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.limiter import Limiter
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +37,9 @@ _SERIES_SECONDS: Final = 360.0
 _SERIES_KEPT: Final = 4096
 _OBJECT_BURST: Final = 25
 _OBJECT_QPS: Final = 5.0 / 60.0
-_TELL_SECONDS: Final = 60.0
-_TRIES: Final = 12  # with the pauses below some minutes, as long as an API server is away when it is restarted
-_TROUBLE: Final = (
+_LOG_SECONDS: Final = 60.0
+_TRIES: Final = 12  # some minutes with the pauses below: as long as a restart of an API server
+_RETRIED: Final = (
     errors.Unreachable,
     errors.TooManyRequests,
     errors.InternalError,
@@ -52,7 +51,7 @@ _BACKOFF: Final = Backoff(base=0.5, factor=2.0, cap=60.0, jitter=0.5)
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The object an event is about."""
+    """The object of an event."""
 
     api_version: str
     kind: str
@@ -62,7 +61,7 @@ class Reference:
 
     @classmethod
     def of(cls, obj: Mapping[str, Any], *, api_version: str = "", kind: str = "") -> Reference:
-        """The reference to an object; items of lists lack their kind, so it may be given."""
+        """The reference to an object; items of lists have no kind, so it may be passed."""
         metadata = obj["metadata"]
         return cls(
             api_version or obj["apiVersion"],
@@ -73,7 +72,7 @@ class Reference:
         )
 
     def body(self) -> dict[str, str]:
-        """As it stands in an event."""
+        """The field `regarding` or `related` of an event."""
         named = {
             "apiVersion": self.api_version,
             "kind": self.kind,
@@ -121,7 +120,7 @@ class EventRecorder:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        """`budget` is what Normal events may cost the API server; without it they are as many as there are."""
+        """`budget` limits the rate of all Normal events; without it there is no such limit."""
         self._client = client
         self._component = component
         self._instance = instance or component
@@ -133,7 +132,7 @@ class EventRecorder:
         self._limits: OrderedDict[Reference, Limiter] = OrderedDict()
         self._sequence = 0
         self._budget = budget
-        self._told = -_TELL_SECONDS
+        self._logged = -_LOG_SECONDS
         self.dropped = 0
 
     def event(
@@ -146,7 +145,7 @@ class EventRecorder:
         action: str = "",
         related: Reference | None = None,
     ) -> None:
-        """Queue an event; never waits. Drops it when the queue is full."""
+        """Queue an event; never waits. Drops it if the queue is full."""
         if len(self._pending) >= _QUEUE:
             self.dropped += 1
             return
@@ -160,20 +159,20 @@ class EventRecorder:
             while self._pending:
                 event = self._pending.popleft()
                 if self._allowed(event):
-                    await self._insist(event)
-            self._tell_dropped()
+                    await self._deliver_with_retries(event)
+            self._log_dropped()
             self._wake = anyio.Event()
             await self._wake.wait()
 
-    def _tell_dropped(self) -> None:
+    def _log_dropped(self) -> None:
         now = self._clock.monotonic()
-        if self.dropped and now - self._told >= _TELL_SECONDS:
-            logger.warning("%d events were dropped: too many at once", self.dropped)
-            self._told = now
+        if self.dropped and now - self._logged >= _LOG_SECONDS:
+            logger.warning("events dropped: too many at once count=%d", self.dropped)
+            self._logged = now
             self.dropped = 0
 
-    async def _insist(self, event: _Event) -> None:
-        """Deliver, and try again for a while where the server has trouble of its own; the others wait behind it."""
+    async def _deliver_with_retries(self, event: _Event) -> None:
+        """Deliver, and retry for a while if the server is not available; later events wait meanwhile."""
         attempt = 0
         while True:
             attempt += 1
@@ -181,8 +180,14 @@ class EventRecorder:
                 await self._deliver(event)
                 return
             except errors.KubeError as error:
-                if attempt == _TRIES or not isinstance(error, _TROUBLE):
-                    logger.info("an event about %s %s was lost: %s", event.about.kind, event.about.name, error)
+                if attempt == _TRIES or not isinstance(error, _RETRIED):
+                    logger.info(
+                        "event lost kind=%s namespace=%s name=%s error=%s",
+                        event.about.kind,
+                        event.about.namespace,
+                        event.about.name,
+                        error,
+                    )
                     return
             await anyio.sleep(_BACKOFF.delay(attempt, self._random))
 
@@ -204,7 +209,7 @@ class EventRecorder:
             while len(self._series) > _SERIES_KEPT:
                 self._series.popitem(last=False)
         except errors.NotFound:
-            self._series.pop(event.series, None)  # the event or its namespace is gone; the next one starts anew
+            self._series.pop(event.series, None)  # the event or its namespace is gone; the next one starts a new series
 
     def _allowed(self, event: _Event) -> bool:
         limiter = self._limits.get(event.about)
@@ -219,7 +224,7 @@ class EventRecorder:
 
     def _body(self, event: _Event) -> dict[str, Any]:
         self._sequence += 1
-        # Unique per process and moment; the API server gives no names to events.
+        # Unique per process and time; the API server does not generate names of events.
         suffix = f"{int(event.at.timestamp() * 1_000_000):x}{self._sequence:04x}"
         namespace = event.about.namespace or "default"
         body: dict[str, Any] = {

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A token bucket in front of a client.
-
-Owns the arithmetic of `qps` and `burst` as Kueue's Configuration means them. Waiting is first come, first served.
-"""
+"""A token bucket with `qps` and `burst` as in Kueue's Configuration; waiting is first come, first served."""
 
 from __future__ import annotations
 
@@ -22,18 +19,23 @@ class Limiter:
         self._filled = clock.monotonic()
 
     def reserve(self) -> float:
-        """Take one token; seconds to wait until it is really there, 0 when it is."""
+        """Take one token, possibly in advance; the seconds to wait for it, 0 if it is available."""
         self._fill()
         self._tokens -= 1.0
         return max(0.0, -self._tokens / self._qps)
 
     def take(self) -> bool:
-        """Take one token if there is one."""
+        """Take one token if it is available; whether it was."""
         self._fill()
         if self._tokens < 1.0:
             return False
         self._tokens -= 1.0
         return True
+
+    def available(self) -> bool:
+        """Whether a token is available; takes none."""
+        self._fill()
+        return self._tokens >= 1.0
 
     def _fill(self) -> None:
         now = self._clock.monotonic()

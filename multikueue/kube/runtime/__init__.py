@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs reconcilers: work queue, controller, quarantine, leader election, events."""
