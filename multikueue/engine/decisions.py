@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a cycle decided.
 
-Owns the frozen values that the manager writes, `mkctl simulate` prints and tests compare. Texts in them are those of
-`docs/spec/engine.md §3.9`, §4.7 and §9. Nothing here changes the engine.
+Owns the frozen values that the manager writes, `mkctl simulate` prints and tests compare. Their texts are those of
+`docs/spec/engine.md §3.9`, §4.7 and §9.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from multikueue.api.reasons import ClusterQueueReason, LocalQueueReason, PreemptedReason, QuotaReservedReason
+from multikueue.api.reasons import (
+    ClusterQueueReason,
+    CohortReason,
+    LocalQueueReason,
+    PreemptedReason,
+    QuotaReservedReason,
+)
 from multikueue.core.keys import Key
 from multikueue.engine.resources import Usage
 
 
 class Outcome(StrEnum):
-    """What became of a head in a cycle."""
+    """The result for a head in a cycle."""
 
     RESERVED = "Reserved"
     PREEMPTING = "Preempting"
@@ -28,7 +34,7 @@ class Outcome(StrEnum):
 
 
 class RequeueReason(StrEnum):
-    """Why a head went back to its queue; decides whether it is tried again at once (`docs/spec/engine.md §1.6`)."""
+    """Why a head was requeued; decides whether it is retried at once (`docs/spec/engine.md §1.6`)."""
 
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
     PENDING_PREEMPTION = "PendingPreemption"
@@ -55,7 +61,8 @@ class PodSetAssignment:
 class Victim:
     """A workload to evict; `message` is that of its Evicted and Preempted conditions.
 
-    `evicted` victims were told before: they count and need no write. `rule` says for a person which rule chose it.
+    `evicted` victims were evicted by an earlier cycle: they count, and need no write. `rule` tells a user which rule
+    chose the victim. `priorities` is the text that events add about both priorities.
     """
 
     workload: Key
@@ -65,15 +72,17 @@ class Victim:
     message: str = ""
     evicted: bool = False
     priority: int = 0
+    priorities: str = ""
     rule: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a cycle decided about one head, in the words to be written to its status.
+    """What a cycle decided about one head, with the texts for its status.
 
-    `reason` and `message` are those of QuotaReserved; an empty reason means that the status is not to be written.
-    `resource_requests` are the totals of each pod set, for status.resourceRequests of a workload that waits.
+    `reason` and `message` are those of QuotaReserved; without a reason the status is not written. `resource_requests`
+    are the totals of each pod set, for status.resourceRequests of a pending workload. `replaced_slice` has given its
+    quota to this workload and is to be finished.
     """
 
     workload: Key
@@ -97,9 +106,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bypassed:
-    """A pending workload that was parked with an equal one, unevaluated (`docs/spec/engine.md §7.12`).
+    """A pending workload that became inadmissible with an equal one, unevaluated (`docs/spec/engine.md §7.12`).
 
-    Told once for each reason, not again at every cycle that passes the workload by.
+    Reported once per reason, not at every cycle that skips the workload.
     """
 
     workload: Key
@@ -110,7 +119,7 @@ class Bypassed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """One cycle; `success` tells the loop to go on at once (`docs/spec/engine.md §1.11`)."""
+    """One cycle; after `success` the loop runs the next cycle at once (`docs/spec/engine.md §1.11`)."""
 
     number: int
     decisions: tuple[Decision, ...]
@@ -121,7 +130,7 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterQueueState:
-    """What a ClusterQueue's status shows (`docs/spec/engine.md §8.1`). `message` is that of the Active condition."""
+    """The figures of a ClusterQueue's status (`docs/spec/engine.md §8.1`); `message` is that of Active."""
 
     name: str
     active: bool
@@ -140,7 +149,7 @@ class ClusterQueueState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalQueueState:
-    """What a LocalQueue's status shows (`docs/spec/engine.md §8.2`)."""
+    """The figures of a LocalQueue's status (`docs/spec/engine.md §8.2`)."""
 
     key: Key
     active: bool
@@ -158,18 +167,20 @@ class LocalQueueState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CohortState:
-    """A cohort's figures; the status shows the share only (`docs/spec/engine.md §8.3`)."""
+    """A cohort's figures, and whether it is part of its tree (`docs/spec/engine.md §8.3`)."""
 
     name: str
     subtree_quota: Usage = field(default_factory=dict)
     usage: Usage = field(default_factory=dict)
     weighted_share: int | None = None
-    in_cycle: bool = False
+    active: bool = True
+    reason: CohortReason = CohortReason.READY
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingPosition:
-    """A pending workload and where it stands, counted from 0; `parked` ones wait for a flush."""
+    """A pending workload and its position, counted from 0; an `inadmissible` one waits for a flush."""
 
     workload: Key
     local_queue: Key
@@ -177,4 +188,4 @@ class PendingPosition:
     created: datetime
     position_in_cluster_queue: int
     position_in_local_queue: int
-    parked: bool
+    inadmissible: bool

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine: queues and quota behind one object.
 
-Owns the order of things: events change the world, `cycle` decides. Promises that a cycle is a function of what came
-before it and of `now`; nothing here reads a clock. Time comes in, and `next_wake` says when to come back. What is
-reserved in a cycle counts at once; `admission_failed` takes it back.
+Events change the state, `cycle` decides. A cycle depends only on earlier events and on `now`; nothing here reads a
+clock. `next_wake` says when to call again. A reservation counts from the cycle that made it; `admission_failed` reverts
+it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,14 @@ from datetime import datetime
 
 from multikueue.api.reasons import QuotaReservedReason
 from multikueue.core.keys import Key
-from multikueue.engine import quota, states, verdicts
-from multikueue.engine.cycle import CycleRunner, Head, Verdict, required_checks
+from multikueue.engine import lifecycle, states
+from multikueue.engine.cache import quota
+from multikueue.engine.cache.cache import Cache
+from multikueue.engine.cache.cached_queue import CachedClusterQueue
+from multikueue.engine.cache.tree import QuotaNode
+from multikueue.engine.cycle import verdicts
+from multikueue.engine.cycle.cycle import CycleRunner, Head, HeadVerdict, required_checks
+from multikueue.engine.cycle.nomination import NominatedHead, Nominator
 from multikueue.engine.decisions import (
     Bypassed,
     ClusterQueueState,
@@ -25,25 +31,21 @@ from multikueue.engine.decisions import (
     RequeueReason,
 )
 from multikueue.engine.explain import Explanation, explain
-from multikueue.engine.live import LiveQueue
-from multikueue.engine.nomination import Nomination, Nominator
-from multikueue.engine.pending import ScanProgress
+from multikueue.engine.flavorassigner.topology import Placer
+from multikueue.engine.queue.pending import ScanProgress
 from multikueue.engine.settings import Settings
-from multikueue.engine.topology import Placer
-from multikueue.engine.tree import Node
 from multikueue.engine.workloads import Workload
-from multikueue.engine.world import World
 
 
-class Engine(World):
-    """The admission engine (`docs/spec/engine.md`). Values in by the methods of `World`, decisions out by `cycle`."""
+class Engine(Cache):
+    """The admission engine (`docs/spec/engine.md`): the events of `Cache` go in, decisions of `cycle` come out."""
 
     def __init__(self, settings: Settings, *, placer: Placer | None = None) -> None:
         super().__init__(settings)
         self._nominator = Nominator(
             settings=settings,
-            knowledge=self.knowledge,
-            lives=self.lives,
+            referenced=self.referenced,
+            cluster_queues=self.cluster_queues,
             counter=self.counter,
             records=self.reservations.records,
             usage_of=self.usage_order.usage if self.usage_order is not None else None,
@@ -57,25 +59,25 @@ class Engine(World):
 
     @property
     def deciding(self) -> Key | None:
-        """The workload at which the last cycle broke. What such an engine knows of quota is not to be relied on."""
+        """The workload at which the last cycle failed; after that, this engine's quota is not reliable."""
         return self._runner.deciding
 
     def has_heads(self, now: datetime) -> bool:
-        """Whether a cycle would find something to look at."""
+        """Whether a cycle would find a head."""
         self._catch_up(now)
         if self._blocked():
             return False
         ready = self.waiting.ready
         for name in list(ready):
-            live = self.lives.get(name)
-            if live is None or not live.queue.has_head:
+            cluster_queue = self.cluster_queues.get(name)
+            if cluster_queue is None or not cluster_queue.queue.has_head:
                 ready.discard(name)
             elif self.active.get(name, False):
                 return True
         return False
 
     def cycle(self, now: datetime) -> Cycle:
-        """Look at the head of every active queue once."""
+        """Evaluate the head of every active queue once."""
         self._catch_up(now)
         if self._blocked():
             return Cycle(number=self._number, decisions=(), success=False)
@@ -89,58 +91,67 @@ class Engine(World):
         bypassed: list[Bypassed] = []
         progress = False
         for verdict in taken:
-            # Before anything is recorded: a decision tells of victims as they were.
+            # Before anything is recorded: a decision describes victims as they were.
             decisions.append(verdicts.decision(verdict, self.settings))
             if verdict.requeue is None:
                 self._reserve(verdict.nomination, now)
             else:
-                progress = self._put_back(verdict, verdict.requeue, bypassed, now) or progress
-        told = tuple(d for d in decisions if d.reason is not None)
+                progress = self._restored(verdict, verdict.requeue, bypassed, now) or progress
+        reported = tuple(d for d in decisions if d.reason is not None)
         return Cycle(
             number=self._number,
-            decisions=told,
-            success=any(decision.outcome is Outcome.RESERVED for decision in told),
+            decisions=reported,
+            success=any(decision.outcome is Outcome.RESERVED for decision in reported),
             bypassed=tuple(bypassed),
             scan_progress=progress,
         )
 
     def next_wake(self, now: datetime) -> datetime | None:
-        """When something will happen by itself: a flush window or a back-off ends. Now, if there are heads."""
-        if self.has_heads(now):
-            return now
-        moments = [self.flushes.next(), self.waiting.next_wake()]
+        """When a flush window, a back-off or an exemption ends next, without which the same heads are decided alike."""
+        self._catch_up(now)
+        moments = [self.flushes.next(), self.waiting.next_wake(), self.next_exemption_end]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def flush(self, now: datetime) -> None:
-        """Carry out what was requested at once, and not when its window is over."""
+        """Carry out requested flushes now instead of at the end of their window."""
         self._flush(None, now)
 
     def admission_written(self, key: Key, now: datetime) -> None:
-        """The API has a reservation of a cycle: an object without it is a newer one from here on."""
+        """The API has the reservation of a cycle; an object without it is newer from now on."""
         record = self.reservations.records.get(key)
         if record is not None:
             record.assumed = False
 
+    def holds_unwritten(self, key: Key) -> bool:
+        """Whether a workload holds a reservation of a cycle that the API may not have yet."""
+        record = self.reservations.records.get(key)
+        return record is not None and record.assumed
+
+    def is_pending(self, key: Key) -> bool:
+        """Whether a workload waits for quota."""
+        return key in self.waiting.pending
+
     def admission_failed(self, key: Key, now: datetime) -> None:
-        """A reservation could not be written: take it back and try the workload again at once."""
+        """A reservation could not be written: revert it and retry the workload at once."""
         record = self.reservations.records.get(key)
         if record is None or not record.assumed:
             return
-        self.reservations.remove(self.lives[record.node.name], record)
+        self.reservations.remove(self.cluster_queues[record.node.name], record)
         if self.usage_order is not None:
-            self.usage_order.absolve(record.local_queue, key)
+            self.usage_order.remove_penalty(record.local_queue, key)
+        self._restore_replaced(record, now)
         self.waiting.readmit(record.workload, now, RequeueReason.FAILED_AFTER_NOMINATION)
 
     def sample_usage(self, now: datetime) -> tuple[datetime | None, tuple[Key, ...]]:
-        """Sample what local queues consume, where that is due: when to come back, and whose was sampled (§1.10)."""
+        """Sample the consumption of local queues that are due: when to call next, and which were sampled (§1.10)."""
         order = self.usage_order
         if order is None:
             return None, ()
         following: list[datetime] = []
         sampled: list[Key] = []
         for key, value in self.waiting.local_queues.items():
-            live = self.lives.get(value.cluster_queue)
-            if live is None or live.queue.usage_of is None:
+            cluster_queue = self.cluster_queues.get(value.cluster_queue)
+            if cluster_queue is None or cluster_queue.queue.usage_of is None:
                 continue
             due = order.due(key)
             if due is None or due <= now:
@@ -155,26 +166,26 @@ class Engine(World):
                 following.append(due)
         return min(following, default=None), tuple(sampled)
 
-    # Looking.
+    # Reading.
 
     def workload(self, key: Key) -> Workload | None:
-        """The workload as it was last handed in."""
+        """The workload as of its last event."""
         return self.workloads.get(key)
 
     def cluster_queue_state(self, name: str) -> ClusterQueueState:
         """The figures of a ClusterQueue."""
-        live = self.lives.get(name) or LiveQueue(name, Node(name, is_cohort=False))
-        return states.cluster_queue(live, self.knowledge, fair_sharing=self.settings.fair_sharing)
+        cluster_queue = self.cluster_queues.get(name) or CachedClusterQueue(name, QuotaNode(name, is_cohort=False))
+        return states.cluster_queue(cluster_queue, self.referenced, fair_sharing=self.settings.fair_sharing)
 
     def local_queue_state(self, key: Key) -> LocalQueueState:
-        """The figures of a LocalQueue. Raises KeyError for one that is not known."""
+        """The figures of a LocalQueue. Raises KeyError for an unknown one."""
         value = self.waiting.local_queues[key]
-        live = self.lives.get(value.cluster_queue)
-        order = self.usage_order if live is not None and live.queue.usage_of is not None else None
+        cluster_queue = self.cluster_queues.get(value.cluster_queue)
+        order = self.usage_order if cluster_queue is not None and cluster_queue.queue.usage_of is not None else None
         return states.local_queue(
             value,
-            live,
-            self.knowledge,
+            cluster_queue,
+            self.referenced,
             holdings=self.reservations.holdings.get(key),
             pending=self.waiting.counts.get(key, 0),
             consumption=order.of(key) if order is not None else None,
@@ -186,11 +197,11 @@ class Engine(World):
         return states.cohort(self.forest.cohorts[name], fair_sharing=self.settings.fair_sharing)
 
     def pending(self, cluster_queue: str) -> tuple[PendingPosition, ...]:
-        """What waits in a queue, in the order in which it would be looked at."""
-        live = self.lives.get(cluster_queue)
+        """The pending workloads of a queue, in the order in which they would be evaluated."""
+        cached = self.cluster_queues.get(cluster_queue)
         found: list[PendingPosition] = []
         in_local_queue: dict[Key, int] = {}
-        for position, pending in enumerate(live.queue.in_order() if live is not None else ()):
+        for position, pending in enumerate(cached.queue.in_order() if cached is not None else ()):
             place = in_local_queue.get(pending.local_queue, 0)
             in_local_queue[pending.local_queue] = place + 1
             found.append(
@@ -201,23 +212,23 @@ class Engine(World):
                     created=pending.workload.created,
                     position_in_cluster_queue=position,
                     position_in_local_queue=place,
-                    parked=pending.queue is not None and pending.queue.is_parked(pending),
+                    inadmissible=pending.queue is not None and pending.queue.is_inadmissible(pending),
                 )
             )
         return tuple(found)
 
     def bypassed(self, key: Key) -> Bypassed | None:
-        """Why a workload is not looked at, if that is because an equal one failed (§7.12); also one that came later."""
+        """Why a workload is not evaluated because an equal one failed (§7.12); None if that is not so."""
         pending = self.waiting.pending.get(key)
         if pending is None or pending.queue is None:
             return None
-        why = pending.queue.parked_with_equals(pending)
+        why = pending.queue.inadmissible_with_equals(pending)
         if why is None:
             return None
-        return verdicts.bypassed(pending, self.waiting.live_of(pending), why, self.settings)
+        return verdicts.bypassed(pending, self.waiting.cluster_queue_of(pending), why, self.settings)
 
     def explain(self, key: Key, now: datetime) -> Explanation:
-        """Why a workload stands where it stands, by looking at it as a cycle would. Changes nothing."""
+        """Explain a workload's state by evaluating it as a cycle would. Changes nothing."""
         return explain(self, self._nominator, key)
 
     # Inside a cycle.
@@ -228,70 +239,72 @@ class Engine(World):
         return self._waits_for_pods
 
     def _catch_up(self, now: datetime) -> None:
+        self._end_exemptions(now)
         self._flush(now, now)
         self.waiting.wake(now)
 
     def _flush(self, until: datetime | None, now: datetime) -> None:
         for is_cohort, name in self.flushes.take(until, now):
             node = (self.forest.cohorts if is_cohort else self.forest.queues).get(name)
-            # An edit within the window may have closed a cycle: such trees are not flushed.
-            for queue in node.all_queues() if node is not None and not node.in_cycle else ():
-                live = self.lives.get(queue.name)
-                if live is not None and live.value is not None:
-                    self.waiting.flush(live, now)
+            # An edit within the window may have cut the node off; such nodes are not flushed.
+            for queue in node.all_queues() if node is not None and not node.cut_off else ():
+                cluster_queue = self.cluster_queues.get(queue.name)
+                if cluster_queue is not None and cluster_queue.value is not None:
+                    self.waiting.flush(cluster_queue, now)
 
     def _heads(self) -> list[Head]:
         heads = []
         for name in sorted(self.waiting.ready):
-            live = self.lives.get(name)
-            if live is None:
+            cluster_queue = self.cluster_queues.get(name)
+            if cluster_queue is None:
                 self.waiting.ready.discard(name)
                 continue
             if not self.active.get(name, False):
                 continue
-            pending = live.queue.pop()
+            pending = cluster_queue.queue.pop()
             if pending is None:
                 self.waiting.ready.discard(name)
             elif pending.workload.key in self.reservations.records:
                 self.waiting.withdraw(pending.workload.key)
             else:
-                heads.append(Head(live, pending, active=True))
+                heads.append(Head(cluster_queue, pending, active=True))
         return heads
 
-    def _reserve(self, nomination: Nomination, now: datetime) -> None:
-        """Let a workload hold what it was given."""
-        live, pending = nomination.live, nomination.pending
-        replaced = nomination.replaced
-        if replaced is not None and replaced.workload.key in self.reservations.records:
-            quota.give_all(nomination.occupied)
-            self.reservations.remove(live, replaced)
-            quota.take_all(nomination.amounts)
-        usage = {cell.key: amount for cell, amount in nomination.assignment.usage.items()}
-        admitted = not required_checks(nomination)
+    def _reserve(self, nomination: NominatedHead, now: datetime) -> None:
+        """Reserve the quota that a workload was assigned."""
+        cluster_queue, pending = nomination.cluster_queue, nomination.pending
         workload = pending.workload
+        usage = nomination.usage()
+        replaced = nomination.replaced
+        if replaced is not None:
+            quota.remove_all(nomination.amounts)
+            self.reservations.remove(cluster_queue, replaced)
+            self.replacements[replaced.workload.key] = workload.key
+            quota.add_all((cluster_queue.node.cell(key), amount) for key, amount in usage.items())
+        admitted = lifecycle.checks_ready(workload, required_checks(nomination))
         self.waiting.withdraw(workload.key)
-        self.reservations.assume(live, workload, usage, now=now, admitted=admitted)
-        if self.usage_order is not None and live.queue.usage_of is not None:
+        self.reservations.assume(cluster_queue, workload, usage, now=now, admitted=admitted)
+        if self.usage_order is not None and cluster_queue.queue.usage_of is not None:
             total: dict[str, int] = {}
             for counted in pending.requests:
                 for name, amount in counted.total.items():
                     total[name] = total.get(name, 0) + amount
-            self.usage_order.penalize(pending.local_queue, workload.key, total)
+            self.usage_order.add_penalty(pending.local_queue, workload.key, total)
 
-    def _put_back(self, verdict: Verdict, reason: RequeueReason, bypassed: list[Bypassed], now: datetime) -> bool:
-        """Requeue a head; whether it is back in the heap to go on with its scan of flavors."""
+    def _restored(self, verdict: HeadVerdict, reason: RequeueReason, bypassed: list[Bypassed], now: datetime) -> bool:
+        """Requeue a head; whether it is back in the heap to continue its scan of flavors."""
         nomination = verdict.nomination
-        live, pending = nomination.live, nomination.pending
-        if verdict.looked_at:
+        cluster_queue, pending = nomination.cluster_queue, nomination.pending
+        if verdict.evaluated:
             pending.progress = self._progress(nomination) if verdict.keeps_progress else None
         for target in verdict.targets:
-            self.reservations.mark_evicted(self.lives[target.record.node.name], target.record, evicted=True)
-        if self.waiting.requeue(live, pending, reason, now):
+            self.reservations.mark_evicted(self.cluster_queues[target.record.node.name], target.record, evicted=True)
+        if self.waiting.requeue(cluster_queue, pending, reason, now):
             return pending.progress is not None and pending.progress.unfinished
-        for equal in self.waiting.park_equals(live, pending, reason, verdict.reason):
+        for equal in self.waiting.set_equals_inadmissible(cluster_queue, pending, reason, verdict.reason):
             why = verdict.reason or QuotaReservedReason.PENDING_EVALUATION
-            bypassed.append(verdicts.bypassed(equal, live, why, self.settings))
+            bypassed.append(verdicts.bypassed(equal, cluster_queue, why, self.settings))
         return False
 
-    def _progress(self, nomination: Nomination) -> ScanProgress:
-        return ScanProgress(nomination.assignment.tried(), nomination.live.node.generation, self._number)
+    def _progress(self, nomination: NominatedHead) -> ScanProgress:
+        return ScanProgress(nomination.assignment.tried(), nomination.cluster_queue.node.generation, self._number)

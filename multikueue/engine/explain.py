@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a workload stands where it stands, for a person or a program.
+"""Explains the state of a workload to a user or a program.
 
-Owns the explanation: where the workload is, and for one that waits what a cycle would find, flavor by flavor and
-resource by resource, with the figures that were compared. Computed when asked by looking at the workload once more;
-cycles keep nothing for it.
+For a pending workload, the explanation holds what a cycle would find, flavor by flavor and resource by resource, with
+the figures that were compared. It is computed on request by evaluating the workload again; cycles keep nothing for it.
 """
 
 from __future__ import annotations
@@ -13,20 +12,22 @@ from typing import TYPE_CHECKING
 
 from multikueue.api.reasons import PreemptedReason, QuotaReservedReason
 from multikueue.core.keys import Key
-from multikueue.engine import messages, quota, resources
-from multikueue.engine.assignment import AssignmentMode, Attempt, PodSetResult
-from multikueue.engine.live import LiveQueue
-from multikueue.engine.nomination import Nomination, Nominator
-from multikueue.engine.preemption.problem import Target
-from multikueue.engine.tree import is_unlimited
+from multikueue.engine import messages, resources
+from multikueue.engine import workload_conditions as conditions
+from multikueue.engine.cache import quota
+from multikueue.engine.cache.cached_queue import CachedClusterQueue
+from multikueue.engine.cache.tree import is_unlimited
+from multikueue.engine.cycle.nomination import NominatedHead, Nominator
+from multikueue.engine.flavorassigner.assignment import AssignmentMode, Attempt, PodSetResult
+from multikueue.engine.preemption.problem import PreemptionTarget
 
 if TYPE_CHECKING:
-    from multikueue.engine.world import World
+    from multikueue.engine.cache.cache import Cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceCheck:
-    """What was compared for one resource of one flavor; amounts as text, None where there is no limit."""
+    """What was compared for one resource of one flavor; amounts as text, None for no limit."""
 
     resource: str
     requested: str
@@ -43,7 +44,7 @@ class ResourceCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorCheck:
-    """One flavor that was looked at."""
+    """One flavor that was tried."""
 
     flavor: str
     mode: str
@@ -55,7 +56,7 @@ class FlavorCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetCheck:
-    """One pod set, and the flavors that were looked at for it in order; `ended` says why the search ended."""
+    """One pod set, and the flavors tried for it in order; `ended` says why the search ended."""
 
     name: str
     count: int
@@ -78,10 +79,10 @@ class VictimCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The whole answer. `standing` is one of Reserved, Admitted, Pending, Parked, Finished, NotQueued, Unknown."""
+    """The whole explanation; `state` is Reserved, Admitted, Pending, Inadmissible, Finished, NotQueued or Unknown."""
 
     workload: Key
-    standing: str
+    state: str
     cluster_queue: str = ""
     position: int | None = None
     mode: str = ""
@@ -92,39 +93,41 @@ class Explanation:
     victims: tuple[VictimCheck, ...] = ()
 
 
-def explain(world: World, nominator: Nominator, key: Key) -> Explanation:
-    """Look at a workload as a cycle would, and take everything back."""
-    workload = world.workloads.get(key)
-    record = world.reservations.records.get(key)
+def explain(cache: Cache, nominator: Nominator, key: Key) -> Explanation:
+    """Evaluate a workload as a cycle would, and undo it."""
+    workload = cache.workloads.get(key)
+    record = cache.reservations.records.get(key)
     if record is not None:
-        standing = "Admitted" if record.admitted else "Reserved"
+        state = "Admitted" if record.admitted else "Reserved"
         return Explanation(
             workload=key,
-            standing=standing,
+            state=state,
             cluster_queue=record.node.name,
             reason=QuotaReservedReason.QUOTA_RESERVED,
             message=messages.quota_reserved(record.node.name),
         )
     if workload is None:
-        return Explanation(workload=key, standing="Unknown", message=f"Workload {key} is not known")
-    pending = world.waiting.pending.get(key)
+        return Explanation(workload=key, state="Unknown", message=f"Workload {key} not found")
+    pending = cache.waiting.pending.get(key)
     if pending is None:
         if workload.finished:
-            return Explanation(workload=key, standing="Finished")
-        reason, message = not_queued(world, key)
-        return Explanation(workload=key, standing="NotQueued", reason=reason, message=message)
-    live = world.waiting.live_of(pending)
-    position = next((place for place, other in enumerate(live.queue.in_order()) if other.workload.key == key), None)
-    standing = "Parked" if live.queue.is_parked(pending) else "Pending"
-    if live.value is None:
-        reason, message = not_queued(world, key)
-        return Explanation(workload=key, standing="NotQueued", reason=reason, message=message)
-    rejection = nominator.rejection(live, pending, active=world.active.get(live.name, False))
+            return Explanation(workload=key, state="Finished")
+        reason, message = not_queued(cache, key)
+        return Explanation(workload=key, state="NotQueued", reason=reason, message=message)
+    cluster_queue = cache.waiting.cluster_queue_of(pending)
+    position = next(
+        (place for place, other in enumerate(cluster_queue.queue.in_order()) if other.workload.key == key), None
+    )
+    state = "Inadmissible" if cluster_queue.queue.is_inadmissible(pending) else "Pending"
+    if cluster_queue.value is None:
+        reason, message = not_queued(cache, key)
+        return Explanation(workload=key, state="NotQueued", reason=reason, message=message)
+    rejection = nominator.rejection(cluster_queue, pending, active=cache.active.get(cluster_queue.name, False))
     if rejection is not None:
         return Explanation(
             workload=key,
-            standing=standing,
-            cluster_queue=live.name,
+            state=state,
+            cluster_queue=cluster_queue.name,
             position=position,
             mode="Rejected",
             reason=rejection.reason,
@@ -132,50 +135,50 @@ def explain(world: World, nominator: Nominator, key: Key) -> Explanation:
         )
     progress = pending.progress
     pending.progress = None
-    nomination = Nomination(live, pending)
+    nomination = NominatedHead(cluster_queue, pending)
     nominator.nominate(nomination, cycle=0)
     pending.progress = progress
     assignment = nomination.assignment
     mode = assignment.mode
     return Explanation(
         workload=key,
-        standing=standing,
-        cluster_queue=live.name,
+        state=state,
+        cluster_queue=cluster_queue.name,
         position=position,
         mode=messages.assignment_mode_text(mode),
         reason=assignment.no_fit_reason() if mode is AssignmentMode.NO_FIT else _reason(nomination),
         message=messages.pending(assignment),
         borrowing_level=assignment.level,
-        pod_sets=tuple(_pod_set(live, pod_set) for pod_set in assignment.pod_sets),
+        pod_sets=tuple(_pod_set(cluster_queue, pod_set) for pod_set in assignment.pod_sets),
         victims=tuple(_victim(target) for target in nomination.targets),
     )
 
 
-def not_queued(world: World, key: Key) -> tuple[QuotaReservedReason, str]:
+def not_queued(cache: Cache, key: Key) -> tuple[QuotaReservedReason, str]:
     """Why a workload is in no queue, for its status (`docs/spec/engine.md §7.12`)."""
-    workload = world.workloads[key]
+    workload = cache.workloads[key]
     if not workload.active:
         return QuotaReservedReason.DEACTIVATED, messages.DEACTIVATED
     name = workload.queue_name
-    local_queue = world.waiting.local_queues.get(Key(key.namespace, name))
+    local_queue = cache.waiting.local_queues.get(Key(key.namespace, name))
     if local_queue is None:
-        return QuotaReservedReason.MISCONFIGURED, f"LocalQueue {name} doesn't exist"
-    live = world.lives.get(local_queue.cluster_queue)
+        return conditions.queue_missing("LocalQueue", name)
+    cluster_queue = cache.cluster_queues.get(local_queue.cluster_queue)
     if local_queue.stop_policy != "None":
-        return QuotaReservedReason.SUSPENDED, f"LocalQueue {name} is inactive"
-    if live is None or live.value is None:
-        return QuotaReservedReason.MISCONFIGURED, f"ClusterQueue {local_queue.cluster_queue} doesn't exist"
-    if not world.active.get(live.name, False):
-        return QuotaReservedReason.SUSPENDED, f"ClusterQueue {live.name} is inactive"
-    problem = world.counter.problem(workload)
+        return conditions.queue_inactive("LocalQueue", name)
+    if cluster_queue is None or cluster_queue.value is None:
+        return conditions.queue_missing("ClusterQueue", local_queue.cluster_queue)
+    if not cache.active.get(cluster_queue.name, False):
+        return conditions.queue_inactive("ClusterQueue", cluster_queue.name)
+    problem = cache.counter.problem(workload)
     if problem:
         return QuotaReservedReason.MISCONFIGURED, problem
     if workload.gated_by:
-        return QuotaReservedReason.ADMISSION_GATED, f"Admission is gated by: {','.join(workload.gated_by)}"
+        return conditions.gated(workload.gated_by)
     return QuotaReservedReason.PENDING_EVALUATION, messages.PENDING_EVALUATION
 
 
-def _reason(nomination: Nomination) -> QuotaReservedReason | None:
+def _reason(nomination: NominatedHead) -> QuotaReservedReason | None:
     if nomination.assignment.mode is AssignmentMode.FIT:
         return None
     if nomination.targets:
@@ -183,7 +186,7 @@ def _reason(nomination: Nomination) -> QuotaReservedReason | None:
     return QuotaReservedReason.WAITING_FOR_QUOTA
 
 
-def _pod_set(live: LiveQueue, result: PodSetResult) -> PodSetCheck:
+def _pod_set(cluster_queue: CachedClusterQueue, result: PodSetResult) -> PodSetCheck:
     chosen = {choice.flavor for choice in result.choices.values()}
     flavors = []
     for attempt in result.attempts:
@@ -202,7 +205,7 @@ def _pod_set(live: LiveQueue, result: PodSetResult) -> PodSetCheck:
         count=result.count,
         mode=messages.assignment_mode_text(result.mode),
         flavors=tuple(flavors),
-        ended=_ended(live, result),
+        ended=_ended(cluster_queue, result),
         reasons=tuple(sorted(result.reasons)),
     )
 
@@ -233,15 +236,15 @@ def _text(resource: str, value: int) -> str:
     return "<unlimited>" if is_unlimited(value) else resources.text(resource, value)
 
 
-def _ended(live: LiveQueue, result: PodSetResult) -> str:
+def _ended(cluster_queue: CachedClusterQueue, result: PodSetResult) -> str:
     if not result.attempts:
-        return "no flavor was looked at"
+        return "no flavor was tried"
     tried = {choice.tried for choice in result.choices.values()}
-    value = live.value
+    value = cluster_queue.value
     if not result.choices:
-        return "no flavor gives what is asked"
+        return "no flavor fits"
     if tried == {-1} or value is None:
-        return "the last flavor was looked at"
+        return "the last flavor was tried"
     policy = value.fungibility
     return (
         f"the flavor is good enough for whenCanBorrow={policy.when_can_borrow},"
@@ -249,7 +252,7 @@ def _ended(live: LiveQueue, result: PodSetResult) -> str:
     )
 
 
-def _victim(target: Target) -> VictimCheck:
+def _victim(target: PreemptionTarget) -> VictimCheck:
     record = target.record
     return VictimCheck(
         workload=record.workload.key,

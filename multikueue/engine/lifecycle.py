@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a workload's status (`docs/spec/engine.md §3.11`, §4.7 and §7).
+"""How a workload's value changes (`docs/spec/engine.md §3.11`, §4.7 and §7).
 
-Owns the transitions as functions from one value to the next: reserved, evicted, released. The manager writes what they
-say; `mkctl simulate` and tests hand the result straight back to the engine.
+Owns the transitions as functions from one value to the next: reserved, evicted, released. Their conditions are those
+of `engine.workload_conditions`. `mkctl simulate` and tests pass the result back to the engine.
 """
 
 from __future__ import annotations
@@ -13,41 +13,21 @@ from datetime import datetime
 from multikueue.api.constants import CheckState
 from multikueue.api.reasons import (
     AdmittedReason,
-    EvictedReason,
+    FinishedReason,
     PreemptedReason,
     QuotaReservedReason,
     RequeuedReason,
     WorkloadCondition,
 )
-from multikueue.core.conditions import FALSE, TRUE, Condition, set_condition
+from multikueue.core.conditions import FALSE
 from multikueue.engine import messages
+from multikueue.engine import workload_conditions as conditions
 from multikueue.engine.decisions import Decision
 from multikueue.engine.workloads import Admission, CheckStatus, PodSetAdmission, Workload
 
-_ENDED_BY_RESERVATION = (
-    WorkloadCondition.EVICTED,
-    WorkloadCondition.PREEMPTED,
-    WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES,
-)
-_AT_ONCE = (EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES)
-
 
 def reserved(workload: Workload, decision: Decision, now: datetime) -> Workload:
-    """The workload with the reservation that a cycle decided; admitted too when no check has to be ready."""
-    conditions = _set(
-        workload.conditions,
-        WorkloadCondition.QUOTA_RESERVED,
-        TRUE,
-        QuotaReservedReason.QUOTA_RESERVED,
-        decision.message,
-        now,
-    )
-    for kind in _ENDED_BY_RESERVATION:
-        old = workload.condition(kind)
-        if old is not None and old.status == TRUE:
-            conditions = _set(
-                conditions, kind, FALSE, EvictedReason.QUOTA_RESERVED, messages.previously(old.message), now
-            )
+    """The workload with the reservation that a cycle decided; admitted too if no check has to be ready."""
     changed = replace(
         workload,
         admission=Admission(
@@ -59,38 +39,44 @@ def reserved(workload: Workload, decision: Decision, now: datetime) -> Workload:
                 for pod_set in decision.pod_sets
             ),
         ),
-        conditions=conditions,
+        conditions=conditions.reserved(workload.conditions, cluster_queue=decision.cluster_queue, now=now),
     )
     return with_admission(changed, decision.admission_checks, now)
 
 
+def checks_ready(workload: Workload, required: tuple[str, ...]) -> bool:
+    """Whether every required check is listed and every listed one is Ready, even one that is no longer required."""
+    return _lists(workload, required) and all(check.state == CheckState.READY for check in workload.checks)
+
+
+def _lists(workload: Workload, required: tuple[str, ...]) -> bool:
+    return {check.name for check in workload.checks}.issuperset(required)
+
+
 def with_admission(workload: Workload, required: tuple[str, ...], now: datetime) -> Workload:
-    """The workload with Admitted as its checks say (§7.3); a check that is not listed yet keeps it waiting."""
-    states = {check.name: check.state for check in workload.checks}
-    if any(name not in states for name in required):
+    """The workload with Admitted according to its checks (§7.3); unchanged while a required check is not listed."""
+    if not _lists(workload, required):
         return workload
-    if all(states[name] == CheckState.READY for name in required):
-        return _with(workload, WorkloadCondition.ADMITTED, TRUE, AdmittedReason.ADMITTED, messages.ADMITTED, now)
+    if checks_ready(workload, required):
+        return replace(workload, conditions=conditions.admitted(workload.conditions, now=now))
     if workload.condition(WorkloadCondition.ADMITTED) is None:
         return workload
-    return _with(
-        workload,
-        WorkloadCondition.ADMITTED,
-        FALSE,
-        AdmittedReason.UNSATISFIED_ADMISSION_CHECKS,
-        messages.UNSATISFIED_CHECKS,
-        now,
-    )
+    return _not_admitted(workload, AdmittedReason.UNSATISFIED_ADMISSION_CHECKS, now)
 
 
 def evicted(
     workload: Workload, reason: str, message: str, now: datetime, *, preempted: PreemptedReason | None = None
 ) -> Workload:
-    """The workload told to stop: it keeps its quota until `released` (§4.7)."""
-    changed = _with(workload, WorkloadCondition.EVICTED, TRUE, reason, message, now)
+    """The workload in the first phase of an eviction: it keeps its quota until `released` (§4.7)."""
+    changed = conditions.evicted(workload.conditions, reason=reason, message=message, now=now)
     if preempted is not None:
-        changed = _with(changed, WorkloadCondition.PREEMPTED, TRUE, preempted, message, now)
-    return replace(changed, checks=tuple(_reset(check, now) for check in workload.checks), unhealthy_nodes=())
+        changed = conditions.preempted(changed, reason=preempted, message=message, now=now)
+    return replace(
+        workload,
+        conditions=changed,
+        checks=tuple(_reset(check, now) for check in workload.checks),
+        unhealthy_nodes=(),
+    )
 
 
 def released(workload: Workload, now: datetime) -> Workload:
@@ -98,43 +84,41 @@ def released(workload: Workload, now: datetime) -> Workload:
     eviction = workload.condition(WorkloadCondition.EVICTED)
     reason = eviction.reason if eviction is not None else ""
     message = eviction.message if eviction is not None else ""
-    changed = replace(workload, admission=None)
-    status = TRUE if reason in _AT_ONCE else FALSE
-    changed = _with(changed, WorkloadCondition.REQUEUED, status, reason, message, now)
-    changed = _with(
-        changed, WorkloadCondition.QUOTA_RESERVED, FALSE, QuotaReservedReason.PENDING_EVALUATION, message, now
+    requeued = conditions.requeue_after_eviction(workload.conditions, reason=reason, message=message, now=now)
+    free = conditions.quota_not_reserved(
+        requeued, reason=QuotaReservedReason.PENDING_EVALUATION, message=message, now=now
     )
-    return _with(
-        changed, WorkloadCondition.ADMITTED, FALSE, AdmittedReason.NO_RESERVATION, messages.NO_RESERVATION, now
-    )
+    return _not_admitted(replace(workload, admission=None, conditions=free), AdmittedReason.NO_RESERVATION, now)
 
 
 def finished(workload: Workload, reason: str, message: str, now: datetime) -> Workload:
     """The workload at its end."""
-    return _with(workload, WorkloadCondition.FINISHED, TRUE, reason, message, now)
+    done = conditions.finished(workload.conditions, reason=reason, message=message, now=now)
+    return replace(workload, conditions=done)
+
+
+def replaced(workload: Workload, by: Workload, now: datetime) -> Workload:
+    """The slice whose quota a newer slice of its job has taken over (§3.11)."""
+    message = messages.slice_replaced(uid=by.uid, job_uid=by.job_uid)
+    return finished(workload, FinishedReason.WORKLOAD_SLICE_REPLACED, message, now)
 
 
 def requeued(workload: Workload, now: datetime, *, cluster_queue_open: bool, local_queue_open: bool) -> Workload:
-    """The workload with Requeued flipped, where its time has come (§7.5); the same value where not."""
+    """The workload with Requeued=True if it may queue again (§7.5); otherwise the same value."""
     condition = workload.condition(WorkloadCondition.REQUEUED)
     if condition is None or condition.status != FALSE or not workload.active:
         return workload
-    match condition.reason:
-        case EvictedReason.PODS_READY_TIMEOUT | EvictedReason.ADMISSION_CHECK:
-            if workload.requeue_at is not None and now < workload.requeue_at:
-                return workload
-            reason, message = RequeuedReason.BACKOFF_FINISHED, messages.BACKOFF_FINISHED
-        case EvictedReason.LOCAL_QUEUE_STOPPED if local_queue_open:
-            reason, message = RequeuedReason.LOCAL_QUEUE_RESTARTED, messages.LOCAL_QUEUE_RESTARTED
-        case EvictedReason.CLUSTER_QUEUE_STOPPED if cluster_queue_open:
-            reason, message = RequeuedReason.CLUSTER_QUEUE_RESTARTED, messages.CLUSTER_QUEUE_RESTARTED
-        case text if text.startswith(EvictedReason.DEACTIVATED):
-            # Also after DeactivatedDueTo…: docs/spec/engine.md §12 row 13.
-            reason, message = RequeuedReason.REACTIVATED, messages.REACTIVATED
-        case _:
-            return workload
-    changed = replace(workload, requeue_at=None)
-    return _with(changed, WorkloadCondition.REQUEUED, TRUE, reason, message, now)
+    reason = conditions.requeued_reason(
+        condition.reason, cluster_queue_open=cluster_queue_open, local_queue_open=local_queue_open
+    )
+    backing_off = workload.requeue_at is not None and now < workload.requeue_at
+    if reason is None or (reason is RequeuedReason.BACKOFF_FINISHED and backing_off):
+        return workload
+    return replace(workload, requeue_at=None, conditions=conditions.requeued(workload.conditions, reason, now=now))
+
+
+def _not_admitted(workload: Workload, reason: AdmittedReason, now: datetime) -> Workload:
+    return replace(workload, conditions=conditions.not_admitted(workload.conditions, reason, now=now))
 
 
 def _reset(check: CheckStatus, now: datetime) -> CheckStatus:
@@ -145,18 +129,5 @@ def _reset(check: CheckStatus, now: datetime) -> CheckStatus:
         state=CheckState.PENDING,
         message=messages.reset_check(check.state),
         last_transition_time=now,
-        retry_count=(check.retry_count or 0) + 1 if check.state == CheckState.RETRY else None,
-    )
-
-
-def _with(workload: Workload, kind: str, status: str, reason: str, message: str, now: datetime) -> Workload:
-    return replace(workload, conditions=_set(workload.conditions, kind, status, reason, message, now))
-
-
-def _set(
-    conditions: tuple[Condition, ...], kind: str, status: str, reason: str, message: str, now: datetime
-) -> tuple[Condition, ...]:
-    return set_condition(
-        conditions,
-        Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=now),
+        retry_count=conditions.retries_after_eviction(check.state, check.retry_count),
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words that users and other programs read (`docs/spec/engine.md §9` and where it says so).
+"""Texts that users and other programs read (`docs/spec/engine.md §9` and as noted).
 
-Owns the texts of conditions and events; lengths are cut by who writes them.
+Owns the texts of conditions and events; whoever writes them limits their length.
 """
 
 from __future__ import annotations
@@ -9,21 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from multikueue.api.reasons import PreemptedReason
-from multikueue.engine.assignment import Assignment, AssignmentMode, Mode
-from multikueue.engine.tree import Node
+from multikueue.api.constants import WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION, CheckState
+from multikueue.api.featuregates import ELASTIC_JOBS
+from multikueue.api.reasons import AdmittedReason, PreemptedReason, RequeuedReason
+from multikueue.core.printable import excerpt
+from multikueue.engine.cache.tree import QuotaNode
+from multikueue.engine.flavorassigner.assignment import Assignment, AssignmentMode, Mode
 from multikueue.engine.workloads import Workload
 
 FAILED_CHECKS: Final = "The workload has failed admission checks"
 NAMESPACE_MISMATCH: Final = "workload namespace doesn't match ClusterQueue selector"
-NO_RESERVATION: Final = "The workload has no reservation"
 ADMITTED: Final = "The workload is admitted"
-UNSATISFIED_CHECKS: Final = "The workload has not all checks ready"
 OVERLAPPING: Final = "Workload has overlapping preemption targets with another workload"
 DEFERRED: Final = (
     "Workload has overlapping preemption targets with another workload, but will fit after these preemptions complete"
 )
 NO_LONGER_FITS: Final = "Workload no longer fits after processing another workload"
+_CLAIMS_SHOWN: Final = 3
+_RESET: Final = "Reset to Pending after eviction. Previously: "
+SLICES_OFF: Final = (
+    f"annotation {WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION}: elastic jobs are not supported while the feature gate"
+    f" {ELASTIC_JOBS} is off"
+)
 GATED: Final = "Workload requires preemption, but it's gated"
 WAITING_FOR_PODS_READY: Final = "waiting for all admitted workloads to be in PodsReady condition"
 PENDING_EVALUATION: Final = "Workload is pending evaluation in the scheduling queue"
@@ -31,10 +38,17 @@ BYPASSED: Final = "Bypassed scheduling evaluation because an equivalent workload
 DEACTIVATED: Final = "The workload is deactivated"
 CLUSTER_QUEUE_STOPPED: Final = "The ClusterQueue is stopped"
 LOCAL_QUEUE_STOPPED: Final = "The LocalQueue is stopped"
-REACTIVATED: Final = "The workload was reactivated"
-BACKOFF_FINISHED: Final = "The workload backoff was finished"
-CLUSTER_QUEUE_RESTARTED: Final = "The ClusterQueue was restarted after being stopped"
-LOCAL_QUEUE_RESTARTED: Final = "The LocalQueue was restarted after being stopped"
+NOT_ADMITTED: Final = {
+    AdmittedReason.NO_RESERVATION: "The workload has no reservation",
+    AdmittedReason.UNSATISFIED_ADMISSION_CHECKS: "The workload has not all checks ready",
+    AdmittedReason.PENDING_DELAYED_TOPOLOGY_REQUESTS: "There are pending delayed topology requests",
+}
+REQUEUED: Final = {
+    RequeuedReason.REACTIVATED: "The workload was reactivated",
+    RequeuedReason.BACKOFF_FINISHED: "The workload backoff was finished",
+    RequeuedReason.CLUSTER_QUEUE_RESTARTED: "The ClusterQueue was restarted after being stopped",
+    RequeuedReason.LOCAL_QUEUE_RESTARTED: "The LocalQueue was restarted after being stopped",
+}
 
 _DUE_TO: Final = {
     PreemptedReason.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
@@ -63,17 +77,12 @@ def pending(assignment: Assignment) -> str:
 
 
 def pending_preemption(message: str, count: int) -> str:
-    """The message of a workload whose victims are told to go."""
+    """The message of a workload that waits for its victims."""
     return f"{message}. Pending the preemption of {count} workload(s)"
 
 
-def failed_preemption(message: str, count: int) -> str:
-    """The message of a workload whose victims could not be told."""
-    return f"{message}. Preempting {count} workload(s) failed, will retry."
-
-
 def flavors_considered(assignment: Assignment) -> str:
-    """What the event of a reservation says of flavors other than those that simply fit (§9.4)."""
+    """The part of a reservation's event about flavors other than those that simply fit (§9.4)."""
     parts = []
     for pod_set in assignment.pod_sets:
         shown = []
@@ -89,12 +98,12 @@ def flavors_considered(assignment: Assignment) -> str:
 
 
 def mode_text(mode: Mode) -> str:
-    """How a flavor would be had, as events name it."""
+    """The mode of a flavor as events name it."""
     return _MODES[mode]
 
 
 def assignment_mode_text(mode: AssignmentMode) -> str:
-    """How a workload would be had."""
+    """The mode of a workload."""
     return {
         AssignmentMode.NO_FIT: "NoFit",
         AssignmentMode.PREEMPT: "Preempt",
@@ -103,12 +112,22 @@ def assignment_mode_text(mode: AssignmentMode) -> str:
     }[mode]
 
 
-def preempted(preemptor: Workload, reason: PreemptedReason, *, preemptor_node: Node, victim_node: Node) -> str:
+def preempted(
+    preemptor: Workload, reason: PreemptedReason, *, preemptor_node: QuotaNode, victim_node: QuotaNode
+) -> str:
     """The message of a victim's conditions (§4.7)."""
     return (
         f"Preempted to accommodate a workload (UID: {preemptor.uid or 'UNKNOWN'}, JobUID:"
         f" {preemptor.job_uid or 'UNKNOWN'}) due to {_DUE_TO[reason]}; preemptor path: {preemptor_node.path()};"
         f" preemptee path: {victim_node.path()}"
+    )
+
+
+def slice_replaced(*, uid: str, job_uid: str) -> str:
+    """The message of Finished of a slice whose quota a newer slice has taken over (§3.11)."""
+    return (
+        f"Replaced to accommodate a workload (UID: {uid or 'UNKNOWN'}, JobUID: {job_uid or 'UNKNOWN'}) due to workload"
+        " slice aggregation"
     )
 
 
@@ -118,27 +137,55 @@ def quota_reserved(cluster_queue: str) -> str:
 
 
 def previously(message: str) -> str:
-    """The message of a condition that a reservation turned False."""
+    """The message of a condition that a reservation set to False."""
     return f"Previously: {message}"
 
 
 def reset_check(state: str) -> str:
     """The message of an admission check after an eviction."""
-    return f"Reset to Pending after eviction. Previously: {state}"
+    return f"{_RESET}{state}"
+
+
+def state_before_reset(message: str) -> CheckState | None:
+    """The state in a message of `reset_check`; None for any other message."""
+    state = message.removeprefix(_RESET)
+    return CheckState(state) if state != message and state in set(CheckState) else None
+
+
+def claims_unsupported(pod_set: str, claims: Sequence[str]) -> str:
+    """The message for a pod set with resource claims."""
+    shown = ", ".join(excerpt(claim) for claim in claims[:_CLAIMS_SHOWN])
+    more = f" and {len(claims) - _CLAIMS_SHOWN} more" if len(claims) > _CLAIMS_SHOWN else ""
+    return (
+        f"podSet {pod_set}: resourceClaims are not supported ({shown}{more}): device classes are not mapped to"
+        " resources that a ClusterQueue has quota of"
+    )
+
+
+def effective_priorities(preemptor: tuple[int, int], preemptee: tuple[int, int]) -> str:
+    """The text of preemption events about both priorities, each as effective and base (§4.7)."""
+    return (
+        f"preemptor effective priority: {_priority(*preemptor)}; preemptee effective priority: {_priority(*preemptee)}"
+    )
+
+
+def _priority(effective: int, base: int) -> str:
+    boost = f", boost: {effective - base}" if effective != base else ""
+    return f"{effective} (base: {base}{boost})"
 
 
 def resources_invalid(problems: Sequence[str]) -> str:
-    """Requests above their own limits."""
+    """The message for requests above their own limits."""
     return f"resources validation failed: {_aggregate(problems)}"
 
 
 def out_of_range(problems: Sequence[str]) -> str:
-    """Requests that break a limit range."""
+    """The message for requests that violate a limit range."""
     return f"resources didn't satisfy LimitRange constraints: {_aggregate(problems)}"
 
 
 def namespace_missing(namespace: str) -> str:
-    """A workload of a namespace that is not there."""
+    """The message for a workload whose namespace does not exist."""
     return f'workload namespace "{namespace}" does not exist: Namespace "{namespace}" not found'
 
 

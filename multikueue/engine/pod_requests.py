@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The request of one pod, as Kubernetes adds it up (`docs/spec/engine.md §2.2` points 1 and 2).
+"""The request of one pod, computed as by Kubernetes (`docs/spec/engine.md §2.2` points 1 and 2).
 
 Owns adjustment by runtime class and limit range defaults, the sum over containers, sidecars, init containers and
-overhead, pod-level resources, and the two checks of §3.2 on requests against limits and limit ranges.
+overhead, pod-level resources, and the two checks of §3.2 of requests against limits and limit ranges.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 from multikueue.core.quantity import Quantity
 from multikueue.engine.values import LimitRange, RuntimeClass
-from multikueue.engine.workloads import Container, PodShape, Quantities
+from multikueue.engine.workloads import ContainerRequests, PodShape, Quantities
 
 
 class Adjusted(NamedTuple):
-    """A pod with everything filled in that admission to its namespace would fill in."""
+    """A pod with the defaults that admission to its namespace would set."""
 
-    containers: tuple[Container, ...]
+    containers: tuple[ContainerRequests, ...]
     overhead: Quantities
     pod_requests: Quantities | None
     pod_limits: Quantities | None
 
 
 class Summary(NamedTuple):
-    """Several limit ranges of one namespace as one, for one type."""
+    """Several limit ranges of one namespace combined, for one type."""
 
     default: dict[str, Quantity]
     default_request: dict[str, Quantity]
@@ -34,7 +34,7 @@ class Summary(NamedTuple):
 
 
 def summarize(ranges: Iterable[LimitRange], kind: str) -> Summary:
-    """The first default seen, the least maximum, the greatest minimum."""
+    """The first default, the least maximum, the greatest minimum."""
     summary = Summary({}, {}, {}, {})
     for item in (item for one in ranges for item in one.items if item.type == kind):
         for name, value in item.default.items():
@@ -49,7 +49,7 @@ def summarize(ranges: Iterable[LimitRange], kind: str) -> Summary:
 
 
 def adjust(shape: PodShape, classes: Mapping[str, RuntimeClass], ranges: tuple[LimitRange, ...]) -> Adjusted:
-    """Runtime class, limit range defaults, and limits as requests, in this order."""
+    """Apply runtime class, limit range defaults, and limits as requests, in this order."""
     overhead = shape.overhead
     if shape.runtime_class and not shape.has_overhead and shape.runtime_class in classes:
         overhead = classes[shape.runtime_class].overhead
@@ -74,7 +74,7 @@ def adjust(shape: PodShape, classes: Mapping[str, RuntimeClass], ranges: tuple[L
 
 
 def pod_request(pod: Adjusted) -> dict[str, Quantity]:
-    """What the scheduler of Kubernetes would look for on a node."""
+    """The request that the Kubernetes scheduler would use."""
     main: dict[str, Quantity] = {}
     for container in pod.containers:
         if not container.init:
@@ -101,7 +101,7 @@ def pod_request(pod: Adjusted) -> dict[str, Quantity]:
 
 
 def over_limits(pod: Adjusted, path: str) -> list[str]:
-    """Messages for containers, or the pod itself, that ask for more than their own limit."""
+    """Messages for containers, or the pod itself, that request more than their own limit."""
     found: list[str] = []
     for where, container in _with_paths(pod.containers, path):
         _note(found, where, _above(container.requests, container.limits), "requests must not exceed its limits")
@@ -111,7 +111,7 @@ def over_limits(pod: Adjusted, path: str) -> list[str]:
 
 
 def out_of_range(pod: Adjusted, ranges: tuple[LimitRange, ...], path: str) -> list[str]:
-    """Messages for containers, or the pod itself, that break a limit range."""
+    """Messages for containers, or the pod itself, that violate a limit range."""
     if not ranges:
         return []
     found: list[str] = []
@@ -130,7 +130,7 @@ def out_of_range(pod: Adjusted, ranges: tuple[LimitRange, ...], path: str) -> li
     return found
 
 
-def _with_paths(containers: Iterable[Container], path: str) -> Iterator[tuple[str, Container]]:
+def _with_paths(containers: Iterable[ContainerRequests], path: str) -> Iterator[tuple[str, ContainerRequests]]:
     counts = {True: 0, False: 0}
     for container in containers:
         kind = "initContainers" if container.init else "containers"
@@ -148,14 +148,14 @@ def _note(found: list[str], where: str, names: list[str], problem: str) -> None:
         found.append(f"{where}: Invalid value: [{quoted}]: {problem}")
 
 
-def _defaulted(container: Container, defaults: Summary) -> Container:
+def _defaulted(container: ContainerRequests, defaults: Summary) -> ContainerRequests:
     return _with(
         container, {**defaults.default_request, **container.requests}, {**defaults.default, **container.limits}
     )
 
 
-def _with(container: Container, requests: Quantities, limits: Quantities) -> Container:
-    return Container(
+def _with(container: ContainerRequests, requests: Quantities, limits: Quantities) -> ContainerRequests:
+    return ContainerRequests(
         name=container.name, requests=requests, limits=limits, init=container.init, sidecar=container.sidecar
     )
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a workload asks for (`docs/spec/engine.md §2.2` and §2.4).
+"""The requests of a workload (`docs/spec/engine.md §2.2` and §2.4).
 
-Owns the path from pod templates to counted amounts: adjustment by runtime class and limit ranges, the pod's request,
-exclusions, transformations, counting, and what a reservation uses. Equal pod sets share one result. DRA requests (§2.3)
-would be added to `PodSetRequests.total` before counting.
+Owns the way from pod templates to counted amounts: adjustment by runtime class and limit ranges, the pod's request,
+exclusions, transformations, counting, and what a reservation uses. Equal pod sets share one result. Device classes are
+not mapped to resources (§2.3), so resource claims are not supported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,7 +34,7 @@ class PodSetRequests:
 
 
 class RequestCounter:
-    """Counts requests under one set of settings, runtime classes and limit ranges."""
+    """Counts requests with one set of settings, runtime classes and limit ranges."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -44,7 +44,7 @@ class RequestCounter:
         self._counted: dict[tuple[str, str, str, int], PodSetRequests] = {}
 
     def set_runtime_class(self, name: str, value: RuntimeClass | None) -> None:
-        """Learn or forget a runtime class."""
+        """Store a runtime class; None removes it."""
         if value is None:
             self._runtime_classes.pop(name, None)
         else:
@@ -52,7 +52,7 @@ class RequestCounter:
         self._forget()
 
     def set_limit_range(self, namespace: str, name: str, value: LimitRange | None) -> None:
-        """Learn or forget a limit range."""
+        """Store a limit range; None removes it."""
         ranges = self._limit_ranges.setdefault(namespace, {})
         if value is None:
             ranges.pop(name, None)
@@ -63,7 +63,7 @@ class RequestCounter:
         self._forget()
 
     def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...]:
-        """Those of a namespace, by name."""
+        """The limit ranges of a namespace, by name."""
         ranges = self._limit_ranges.get(namespace, {})
         return tuple(ranges[name] for name in sorted(ranges))
 
@@ -72,11 +72,17 @@ class RequestCounter:
         return adjust(pod_set.shape, self._runtime_classes, self.limit_ranges(workload.key.namespace))
 
     def pending(self, workload: Workload) -> tuple[PodSetRequests, ...]:
-        """The totals of a workload that waits, without `pods`."""
+        """The totals of a pending workload, without `pods`."""
         return tuple(self._pod_set(workload, pod_set) for pod_set in workload.pod_sets)
 
     def problem(self, workload: Workload) -> str:
-        """Why a workload's requests can never be right, in the words for users; empty when they are."""
+        """Why a workload's requests are invalid, as shown to users; empty if they are valid.
+
+        Devices of resource claims are not part of the quota, so that a workload with claims would bypass it.
+        """
+        for pod_set in workload.pod_sets:
+            if pod_set.shape.claims:
+                return messages.claims_unsupported(pod_set.name, pod_set.shape.claims)
         ranges = self.limit_ranges(workload.key.namespace)
         problems: list[str] = []
         outside: list[str] = []
@@ -151,31 +157,54 @@ def effective_count(workload: Workload, pod_set: PodSet, *, enabled: bool = True
 
 
 def scaled(requests: PodSetRequests, count: int) -> PodSetRequests:
-    """The same pods, another number of them."""
+    """The same pods with another count."""
     if count == requests.count or not requests.count:
         return PodSetRequests(requests.name, count, requests.total)
     total = {name: clamp(value // requests.count * count) for name, value in requests.total.items()}
     return PodSetRequests(requests.name, count, total)
 
 
+def beyond(
+    requests: Sequence[PodSetRequests], held: Workload, *, reclaimable: bool = True
+) -> tuple[PodSetRequests, ...]:
+    """The requests in addition to what `held` uses, pod set by pod set; 0 if they are less."""
+    used = {counted.name: counted for counted in _reserved(held, reclaimable=reclaimable)}
+    wanted = []
+    for counted in requests:
+        before = used.get(counted.name)
+        if before is not None:
+            total = {name: max(0, value - before.total.get(name, 0)) for name, value in counted.total.items()}
+            counted = PodSetRequests(counted.name, max(0, counted.count - before.count), total)
+        wanted.append(counted)
+    return tuple(wanted)
+
+
 def reserved_usage(workload: Workload, *, reclaimable: bool = True) -> dict[FlavorResource, int]:
-    """What a workload with an admission uses; resources without a flavor use no quota."""
+    """The usage of a workload with an admission; resources without a flavor use no quota."""
     usage: dict[FlavorResource, int] = {}
     if workload.admission is None:
         return usage
+    used = _reserved(workload, reclaimable=reclaimable)
+    for assigned, counted in zip(workload.admission.pod_sets, used, strict=True):
+        # A flavor without an amount still makes the workload a candidate for preemption.
+        for resource, flavor in assigned.flavors.items():
+            key = FlavorResource(flavor, resource)
+            usage[key] = clamp(usage.get(key, 0) + counted.total.get(resource, 0))
+    return usage
+
+
+def _reserved(workload: Workload, *, reclaimable: bool) -> Iterator[PodSetRequests]:
+    """The usage of each pod set of an admission, without pods that no longer need quota."""
     specs = {pod_set.name: pod_set for pod_set in workload.pod_sets}
-    for assigned in workload.admission.pod_sets:
+    for assigned in workload.admission.pod_sets if workload.admission is not None else ():
         spec = specs.get(assigned.name)
         needed = effective_count(workload, spec, enabled=reclaimable) if spec is not None else None
         count = assigned.count if assigned.count is not None else (spec.count if spec is not None else 0)
-        # A resource that is assigned a flavor but no amount still makes the workload a candidate for preemption.
-        for resource, flavor in assigned.flavors.items():
-            value = assigned.usage.get(resource, 0)
-            if needed is not None and count and needed < count:
-                value = value // count * needed
-            key = FlavorResource(flavor, resource)
-            usage[key] = clamp(usage.get(key, 0) + value)
-    return usage
+        if needed is not None and count and needed < count:
+            total = {resource: value // count * needed for resource, value in assigned.usage.items()}
+            yield PodSetRequests(assigned.name, needed, total)
+        else:
+            yield PodSetRequests(assigned.name, count, assigned.usage)
 
 
 def _times(requests: Requests, count: int) -> Requests:

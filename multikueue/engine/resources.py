@@ -3,7 +3,7 @@
 
 Owns the conversion from Kubernetes quantities (cpu in milli-units, everything else in whole units, rounded up),
 saturation at 64 bits, the value Unlimited of quotas, the text of an amount, and the order in which the resources of a
-pod set are looked at. Amounts are plain `int`. Leaves parsing to `core.quantity`.
+pod set are tried. Amounts are plain `int`. `core.quantity` parses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Requests = Mapping[str, int]
 
 
 class FlavorResource(NamedTuple):
-    """What quota is counted by: a resource of a flavor."""
+    """The unit of quota: a resource of a flavor."""
 
     flavor: str
     resource: str
@@ -41,7 +41,7 @@ Usage = Mapping[FlavorResource, int]
 
 
 def clamp(value: int) -> int:
-    """`value` in the range of 64 bits."""
+    """`value` limited to the range of 64 bits."""
     return MAX_INT64 if value > MAX_INT64 else MIN_INT64 if value < MIN_INT64 else value
 
 
@@ -60,12 +60,12 @@ def subtract(left: int, right: int) -> int:
 
 
 def amount(resource: str, quantity: Quantity) -> int:
-    """What `quantity` of `resource` counts, rounded up and within 64 bits."""
+    """The amount of `quantity` of `resource`, rounded up and within 64 bits."""
     return clamp(quantity.milli_ceil() if resource == CPU else quantity.ceil())
 
 
 def quota(resource: str, quantity: Quantity) -> int:
-    """As `amount`, except that what does not fit into 64 bits is Unlimited."""
+    """As `amount`, but Unlimited if it does not fit into 64 bits."""
     value = quantity.milli_ceil() if resource == CPU else quantity.ceil()
     limit = MAX_INT64 // 1000 * 1000 if resource == CPU else MAX_INT64
     return UNLIMITED if value >= limit else max(value, MIN_INT64)
@@ -73,13 +73,13 @@ def quota(resource: str, quantity: Quantity) -> int:
 
 @lru_cache(maxsize=8192)
 def amount_of(resource: str, text: str) -> int:
-    """What the quantity written as `text` counts. Raises `QuantityError`."""
+    """The amount of the quantity `text`. Raises `QuantityError`."""
     return amount(resource, Quantity.parse(text))
 
 
 @lru_cache(maxsize=8192)
 def quota_of(resource: str, text: str) -> int:
-    """The quota written as `text`. Raises `QuantityError`."""
+    """The quota `text`. Raises `QuantityError`."""
     return quota(resource, Quantity.parse(text))
 
 
@@ -89,14 +89,14 @@ def quantity_of(resource: str, value: int) -> Quantity:
     if resource == CPU:
         return Quantity.of_milli(value)
     binary = resource in _BINARY or resource.startswith(_BINARY_PREFIX)
-    # Kubernetes has no binary form for what is no multiple of 1024.
+    # Kubernetes has no binary form for values that are not multiples of 1024.
     return Quantity.of(value, Format.BINARY_SI if binary and value % 1024 == 0 else Format.DECIMAL_SI)
 
 
 @lru_cache(maxsize=8192)
 def text(resource: str, value: int) -> str:
     """The canonical text of an amount, as messages print it."""
-    # A root with Unlimited quota shows what is left of it as Unlimited too.
+    # What remains of an Unlimited quota is shown as Unlimited too.
     return "<unlimited>" if value > MAX_INT64 else str(quantity_of(resource, value))
 
 

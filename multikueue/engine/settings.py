@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the engine is set: the parts of the Configuration that change decisions, and the feature gates.
+"""Settings of the engine: the parts of the Configuration that change decisions, and the feature gates.
 
-Owns defaults (`docs/spec/engine.md §0.4` and §0.5). `engine.intake.settings` makes it from a Configuration.
+Owns defaults (`docs/spec/engine.md §0.4` and §0.5). `engine.decode.settings` reads them from a Configuration.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class FairStrategy(StrEnum):
 
 
 class QuotaCheck(StrEnum):
-    """What becomes of a workload that asks for a resource that its queue does not cover."""
+    """How to treat a workload that requests a resource that its queue does not cover."""
 
     BLOCK_UNDECLARED = "BlockUndeclared"
     IGNORE_UNDECLARED = "IgnoreUndeclared"
 
 
 class RequeueTimestamp(StrEnum):
-    """By which time a workload queues again after its pods were not ready in time."""
+    """The time that orders a workload after its pods were not ready in time."""
 
     EVICTION = "Eviction"
     CREATION = "Creation"
@@ -51,7 +51,8 @@ class Gates:
     quota_check_strategy: bool = True
     admission_fair_sharing: bool = True
     admission_gated_by: bool = True
-    elastic_jobs: bool = True
+    elastic_jobs: bool = False
+    preemption_gates: bool = False
     observability: bool = True
     prioritize_preemptors: bool = False
     priority_boost: bool = False
@@ -59,7 +60,7 @@ class Gates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionFairSharing:
-    """Order inside a queue by what its local queues have used (`docs/spec/engine.md §1.10`)."""
+    """Order inside a queue by the usage of its local queues (`docs/spec/engine.md §1.10`)."""
 
     half_life_seconds: float
     sampling_seconds: float = 300.0
@@ -81,7 +82,7 @@ class PodsReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformation:
-    """What one requested resource is counted as (`docs/spec/engine.md §2.2`)."""
+    """What one requested resource is converted to (`docs/spec/engine.md §2.2`)."""
 
     input: str
     outputs: Mapping[str, Quantity]
@@ -91,7 +92,7 @@ class Transformation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything the engine is told once. No strategies is classical preemption."""
+    """The settings of an engine; without strategies, preemption is classical."""
 
     fair_sharing: bool = False
     fair_strategies: tuple[FairStrategy, ...] = (

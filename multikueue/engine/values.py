@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine knows of the world around the workloads: queues, cohorts, flavors, checks, namespaces.
+"""The objects that the engine uses besides workloads: queues, cohorts, flavors, checks, namespaces.
 
-Owns frozen values, one for each kind, with the amounts already counted as in `docs/spec/engine.md §0.2` and the
-defaults of §0.6. `engine.intake` makes them from API objects. Workloads are in `engine.workloads`.
+Owns frozen values, one for each kind, with amounts counted as in `docs/spec/engine.md §0.2` and the defaults of §0.6.
+`engine.decode` creates them from API objects. Workloads are in `engine.workloads`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Flavor:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a queue or cohort has of one resource in one flavor; a limit of None is no limit."""
+    """The quota of a queue or cohort for one resource in one flavor; None means no limit."""
 
     nominal: int = 0
     borrowing_limit: int | None = None
@@ -55,7 +55,7 @@ class FlavorQuotas:
 
 @dataclass(frozen=True, slots=True)
 class ResourceGroup:
-    """Resources that are always taken from the same flavor, and the flavors in the order in which they are tried."""
+    """Resources that always get the same flavor, and the flavors in the order in which they are tried."""
 
     covered: tuple[str, ...]
     flavors: tuple[FlavorQuotas, ...]
@@ -63,7 +63,7 @@ class ResourceGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """Whom a queue may preempt. Policies are text, since an empty one means something else than Never (§0.6)."""
+    """A queue's preemption policies. They are text, since an empty one differs from Never (§0.6)."""
 
     within_cluster_queue: str = PreemptionPolicy.NEVER
     reclaim_within_cohort: str = PreemptionPolicy.NEVER
@@ -78,7 +78,7 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fungibility:
-    """When the search for a flavor goes on although one was found."""
+    """When the search for a flavor continues although one was found."""
 
     when_can_borrow: FungibilityPolicy = FungibilityPolicy.MAY_STOP_SEARCH
     when_can_preempt: FungibilityPolicy = FungibilityPolicy.TRY_NEXT_FLAVOR
@@ -87,7 +87,7 @@ class Fungibility:
 
 @dataclass(frozen=True, slots=True)
 class CheckRule:
-    """An admission check that a queue asks for; without flavors it applies to all of them."""
+    """An admission check of a queue; without flavors it applies to all of them."""
 
     name: str
     on_flavors: frozenset[str] = frozenset()
@@ -113,7 +113,7 @@ class ClusterQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cohort:
-    """A Cohort object; one that is only named by others needs none."""
+    """A Cohort object; a cohort that others name exists without one."""
 
     name: str
     parent: str = ""
@@ -123,9 +123,9 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalQueue:
-    """A LocalQueue; the weight and what it consumed count for admission fair sharing only.
+    """A LocalQueue; weight and consumption are used by admission fair sharing only.
 
-    What it consumed, in base units, is what the status last said: where a new leader starts from.
+    `consumed`, in base units, is the last one in the status, from which a new leader continues.
     """
 
     key: Key
@@ -139,11 +139,16 @@ class LocalQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionCheck:
-    """An AdmissionCheck and whether its controller says that it works."""
+    """An AdmissionCheck, and whether it is active.
+
+    `can_provision`: the clusters of a MultiKueue check can provision capacity; if not, `cannot_provision` is why.
+    """
 
     name: str
     controller: str
     active: bool
+    can_provision: bool = False
+    cannot_provision: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,7 @@ class LimitRange:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeClass:
-    """What a RuntimeClass adds to each pod."""
+    """The overhead that a RuntimeClass adds to each pod."""
 
     name: str
     overhead: Mapping[str, Quantity]
@@ -183,7 +188,7 @@ class RuntimeClass:
 
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
-    """A WorkloadPriorityClass or PriorityClass; `group` tells which."""
+    """A WorkloadPriorityClass or PriorityClass, by `group`."""
 
     group: str
     name: str

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workloads as the engine sees them.
+"""Workloads as values of the engine.
 
 Owns the frozen values of a Workload: its pod sets and their pods' shape, its reservation, and the parts of its status
-that decide where it stands. Equal pod shapes made by `engine.intake` are one object, so that a hundred thousand pending
-workloads stay small. Leaves requests to `engine.requests` and every decision to the engine.
+that decide its state. Equal pod shapes made by `engine.decode` are one object, so that a hundred thousand pending
+workloads stay small. `engine.requests` computes requests.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Quantities = Mapping[str, Quantity]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
-    """What one container asks for; `sidecar` is an init container that keeps running."""
+class ContainerRequests:
+    """The requests of one container; `sidecar` is an init container that keeps running."""
 
     name: str = "c"
     requests: Quantities = field(default_factory=dict)
@@ -36,18 +36,20 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodShape:
-    """The parts of a pod template that admission looks at.
+    """The parts of a pod template that admission uses.
 
-    `affinity` holds the terms of the required node affinity, or None without one. `fingerprint` is equal for equal
-    shapes and stands for the whole in the equivalence hash.
+    `affinity` holds the terms of the required node affinity, or None without one. `claims` are the names of the
+    resource claims of the pod and its containers. `fingerprint` is equal for equal shapes and represents the shape in
+    the equivalence hash.
     """
 
-    containers: tuple[Container, ...] = ()
+    containers: tuple[ContainerRequests, ...] = ()
     overhead: Quantities = field(default_factory=dict)
     has_overhead: bool = False
     pod_requests: Quantities | None = None
     pod_limits: Quantities | None = None
     runtime_class: str = ""
+    claims: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: tuple[NodeSelectorTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
@@ -56,7 +58,7 @@ class PodShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyRequest:
-    """What a pod set asks of the topology; `fingerprint` stands for all of it, the rest is read by placement."""
+    """A pod set's topology request; `fingerprint` identifies it, placement reads the rest."""
 
     group: str = ""
     required: str = ""
@@ -68,7 +70,7 @@ class TopologyRequest:
 
     @property
     def explicit(self) -> bool:
-        """Whether the pod set asks to be placed, and not only to be grouped."""
+        """Whether the pod set requests a placement, and not only a group."""
         return bool(self.required or self.preferred or self.unconstrained or self.slice_required)
 
 
@@ -85,7 +87,7 @@ class PodSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetAdmission:
-    """What a reservation gives one pod set; amounts are totals over its pods."""
+    """What a reservation assigns to one pod set; amounts are totals over its pods."""
 
     name: str
     flavors: Mapping[str, str]
@@ -151,8 +153,13 @@ class Workload:
         return bool(self.conditions) and is_true(self.conditions, kind)
 
     @property
+    def replaced_key(self) -> Key:
+        """The slice that this one replaces, in the same namespace."""
+        return Key(self.key.namespace, self.replaces.removeprefix(f"{self.key.namespace}/"))
+
+    @property
     def finished(self) -> bool:
-        """Whether it came to its end."""
+        """Whether it is finished."""
         return self.is_true(WorkloadCondition.FINISHED)
 
     @property
@@ -172,5 +179,5 @@ class Workload:
 
     @property
     def evicted(self) -> bool:
-        """Whether it was told to stop, and still may hold its quota."""
+        """Whether it is being evicted; it may still hold its quota."""
         return self.is_true(WorkloadCondition.EVICTED)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine over manifests, without a cluster: what `mkctl simulate` and `mkctl explain` stand on."""
+"""The engine over manifests, without a cluster: for `mkctl simulate` and `mkctl explain`."""

@@ -1,40 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a change of manifests would do to the same workloads.
+"""The effect of changed manifests on the same workloads.
 
-Owns the comparison of the ends of two runs, workload by workload. A workload stands as `Reserved` with its flavors, or
-as `Pending`; what the manifests of one side do not hold is `Absent`.
+Compares the ends of two runs, workload by workload. A workload is `Reserved` with its flavors, or `Pending`; one that
+is missing on a side is `Absent`.
 """
 
 from __future__ import annotations
 
 from multikueue.api.objects import JsonObject
+from multikueue.api.resource import WORKLOADS
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
+from multikueue.simulation.job_kinds import SimulatedKinds
 from multikueue.simulation.manifests import Manifest
-from multikueue.simulation.world import World
-
-_CARRIED = frozenset({"Workload", "Job"})
+from multikueue.simulation.simulated_cluster import SimulatedCluster
 
 
-def with_workloads_of(manifests: list[Manifest], others: list[Manifest]) -> list[Manifest]:
-    """The queues, flavors and classes of `others` with the workloads of `manifests`.
+def with_workloads_of(manifests: list[Manifest], others: list[Manifest], *, kinds: SimulatedKinds) -> list[Manifest]:
+    """The queues, flavors and classes of `others` with the workloads and jobs of `manifests`.
 
-    Kinds of which `others` hold nothing are those of `manifests`, so that one may compare with a changed ClusterQueue
-    alone. Raises `BadInput` when there is nothing to compare with.
+    Kinds that `others` do not contain are taken from `manifests`, so that a changed ClusterQueue alone can be compared.
+    Raises `BadInput` if there is nothing to compare with.
     """
-    kept = [manifest for manifest in others if manifest.kind not in _CARRIED]
+    kept = [each for each in others if each.kind != WORKLOADS.kind and kinds.integration(each.group, each.kind) is None]
     if not kept:
-        raise BadInput("--diff: the other manifests hold no queue, flavor or class")
+        raise BadInput("--diff: the other manifests contain no queue, flavor or class")
     held = {(manifest.group, manifest.kind) for manifest in kept}
     return kept + [manifest for manifest in manifests if (manifest.group, manifest.kind) not in held]
 
 
-def compare(before: World, after: World) -> JsonObject:
-    """Each workload that stands otherwise, and how many do not."""
+def compare(before: SimulatedCluster, after: SimulatedCluster) -> JsonObject:
+    """Each workload whose state differs, and the number of the others."""
     changes = []
     same = 0
     for key in sorted(before.workloads.keys() | after.workloads.keys()):
-        was, becomes = _standing(before, key), _standing(after, key)
+        was, becomes = _state_of(before, key), _state_of(after, key)
         if was == becomes:
             same += 1
         else:
@@ -42,8 +42,8 @@ def compare(before: World, after: World) -> JsonObject:
     return {"changes": changes, "unchanged": same}
 
 
-def _standing(world: World, key: Key) -> str:
-    value = world.workloads.get(key)
+def _state_of(cluster: SimulatedCluster, key: Key) -> str:
+    value = cluster.workloads.get(key)
     if value is None:
         return "Absent"
     if value.finished:

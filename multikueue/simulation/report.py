@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run decided, as the document that `docs/reference/simulate.md` describes.
-
-Owns the names and the order of its fields. Promises that the same input gives the same document, byte for byte.
-"""
+"""The result of a run as the document of `docs/reference/simulate.md`; equal input gives equal bytes."""
 
 from __future__ import annotations
 
@@ -13,18 +10,18 @@ from multikueue.core.keys import Key
 from multikueue.engine import resources
 from multikueue.engine.decisions import Cycle, Decision, PendingPosition
 from multikueue.engine.resources import Usage
-from multikueue.simulation.run import Run
-from multikueue.simulation.world import World
+from multikueue.simulation.run import SimulationRun
+from multikueue.simulation.simulated_cluster import SimulatedCluster
 
 
-def document(world: World, run: Run) -> JsonObject:
-    """The whole run: what each cycle decided, and how queues and cohorts stand after the last one."""
-    waiting = {name: world.engine.pending(name) for name in sorted(world.cluster_queues)}
+def document(cluster: SimulatedCluster, run: SimulationRun) -> JsonObject:
+    """The whole run: the decisions of each cycle, and queues and cohorts after the last one."""
+    waiting = {name: cluster.engine.pending(name) for name in sorted(cluster.cluster_queues)}
     shown: JsonObject = {
         "cycles": [_cycle(number, cycle) for number, cycle in enumerate(run.cycles, start=1)],
-        "clusterQueues": {name: _cluster_queue(world, name, positions) for name, positions in waiting.items()},
-        "cohorts": {name: _cohort(world, name) for name in world.cohorts},
-        "notQueued": [_not_queued(world, key, run) for key in sorted(_not_looked_at(world, waiting))],
+        "clusterQueues": {name: _cluster_queue(cluster, name, positions) for name, positions in waiting.items()},
+        "cohorts": {name: _cohort(cluster, name) for name in cluster.cohorts},
+        "notQueued": [_not_queued(cluster, key, run) for key in sorted(_not_considered(cluster, waiting))],
         "endless": [str(key) for key in run.endless],
     }
     if run.stops:
@@ -75,25 +72,25 @@ def _decision(decision: Decision) -> JsonObject:
     }
 
 
-def _cluster_queue(world: World, name: str, waiting: Sequence[PendingPosition]) -> JsonObject:
-    state = world.engine.cluster_queue_state(name)
+def _cluster_queue(cluster: SimulatedCluster, name: str, waiting: Sequence[PendingPosition]) -> JsonObject:
+    state = cluster.engine.cluster_queue_state(name)
     return {
         "active": state.active,
         "reason": str(state.reason),
         "message": state.message,
-        "nominal": _nominal(world, name),
+        "nominal": _nominal(cluster, name),
         "usage": amounts(state.reservation),
         "borrowed": amounts(state.borrowed_reservation, zeros=False),
         "reserving": state.reserving,
         "admitted": state.admitted,
-        "pending": [str(position.workload) for position in waiting if not position.parked],
-        "inadmissible": [str(position.workload) for position in waiting if position.parked],
+        "pending": [str(position.workload) for position in waiting if not position.inadmissible],
+        "inadmissible": [str(position.workload) for position in waiting if position.inadmissible],
         "weightedShare": state.weighted_share or 0,
     }
 
 
-def _nominal(world: World, name: str) -> dict[str, dict[str, str]]:
-    value = world.engine.lives[name].value
+def _nominal(cluster: SimulatedCluster, name: str) -> dict[str, dict[str, str]]:
+    value = cluster.engine.cluster_queues[name].value
     groups = value.resource_groups if value is not None else ()
     return {
         flavor.name: {resource: resources.text(resource, quota.nominal) for resource, quota in flavor.quotas.items()}
@@ -102,14 +99,14 @@ def _nominal(world: World, name: str) -> dict[str, dict[str, str]]:
     }
 
 
-def _cohort(world: World, name: str) -> JsonObject:
-    state = world.engine.cohort_state(name)
+def _cohort(cluster: SimulatedCluster, name: str) -> JsonObject:
+    state = cluster.engine.cohort_state(name)
     shown: JsonObject = {
         "subtreeQuota": amounts(state.subtree_quota),
         "usage": amounts(state.usage),
         "weightedShare": state.weighted_share or 0,
     }
-    return shown | ({"inCycle": True} if state.in_cycle else {})
+    return shown | ({"inactive": f"{state.reason}: {state.message}"} if not state.active else {})
 
 
 def amounts(usage: Usage, *, zeros: bool = True) -> dict[str, dict[str, str]]:
@@ -121,18 +118,20 @@ def amounts(usage: Usage, *, zeros: bool = True) -> dict[str, dict[str, str]]:
     return shown
 
 
-def _not_looked_at(world: World, waiting: Mapping[str, Sequence[PendingPosition]]) -> set[Key]:
-    """Workloads that no cycle comes to: they are in no queue, or in one that is not active."""
+def _not_considered(cluster: SimulatedCluster, waiting: Mapping[str, Sequence[PendingPosition]]) -> set[Key]:
+    """Workloads that no cycle evaluates: they are in no queue, or in one that is not active."""
     queued = {position.workload for positions in waiting.values() for position in positions}
     outside = {
-        key for key, value in world.workloads.items() if key not in queued and not value.reserved and not value.finished
+        key
+        for key, value in cluster.workloads.items()
+        if key not in queued and not value.reserved and not value.finished
     }
     for name, positions in waiting.items():
-        if positions and not world.engine.cluster_queue_state(name).active:
+        if positions and not cluster.engine.cluster_queue_state(name).active:
             outside.update(position.workload for position in positions)
-    return outside | world.refused.keys()
+    return outside | cluster.refused.keys()
 
 
-def _not_queued(world: World, key: Key, run: Run) -> JsonObject:
-    explanation = world.explain(key, run.now)
+def _not_queued(cluster: SimulatedCluster, key: Key, run: SimulationRun) -> JsonObject:
+    explanation = cluster.explain(key, run.now)
     return {"workload": str(key), "reason": str(explanation.reason or ""), "message": explanation.message}

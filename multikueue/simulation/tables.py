@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run as tables for a person who is about to change a quota.
+"""A run as tables for a user who is about to change a quota.
 
-Owns the layout: what was decided, how each queue stands, and what is in no queue. Takes the document of
-`simulation.report`, so that a table can never say something else than the JSON.
+Owns the layout. Takes the document of `simulation.report`, so that tables and JSON always agree.
 """
 
 from __future__ import annotations
@@ -25,7 +24,10 @@ _STYLES: Final = {
     "Inadmissible": "red",
 }
 _WIDE: Final = 100
-_WHOLE: Final = frozenset({"CYCLE", "WORKLOAD", "CLUSTERQUEUE", "OUTCOME", "RESERVING", "PENDING", "PARKED", "SHARE"})
+_NO_DECISIONS: Final = "Nothing to decide: no Job or Workload in the manifests is pending in an active queue."
+_WHOLE: Final = frozenset(
+    {"CYCLE", "WORKLOAD", "CLUSTERQUEUE", "OUTCOME", "RESERVING", "PENDING", "INADMISSIBLE", "SHARE"}
+)
 
 
 def show(document: JsonObject, console: Console) -> None:
@@ -34,16 +36,16 @@ def show(document: JsonObject, console: Console) -> None:
         _line(console, f"{stop['workload']} loses its quota:", f"{stop['message']} ({stop['reason']})", "yellow")
     _show_decisions(document, console)
     console.print()
-    console.print(_queues(document))
+    console.print(_queues(document, wide=console.width >= _WIDE))
     if document["notQueued"]:
         console.print()
     for entry in document["notQueued"]:
-        _line(console, f"{entry['workload']} is not looked at:", f"{entry['message']} ({entry['reason']})", "red")
+        _line(console, f"{entry['workload']} is not queued:", f"{entry['message']} ({entry['reason']})", "red")
     if "diff" in document:
         console.print()
         if document["diff"]["changes"]:
             console.print(_differences(document["diff"]))
-        console.print(f"{document['diff']['unchanged']} workloads stand as before.")
+        console.print(f"{document['diff']['unchanged']} workloads unchanged.")
 
 
 def _line(console: Console, head: str, rest: str, style: str) -> None:
@@ -53,16 +55,16 @@ def _line(console: Console, head: str, rest: str, style: str) -> None:
 def _show_decisions(document: JsonObject, console: Console) -> None:
     rows = list(_rows(document))
     if not rows:
-        console.print("Nothing to decide.")
+        console.print(_NO_DECISIONS)
         return
     wide = console.width >= _WIDE
     decisions = _table("CYCLE", "WORKLOAD", "CLUSTERQUEUE", "OUTCOME", "GETS", *(["WHY"] if wide else []))
     for row in rows:
-        told = Text(row.outcome, _STYLES.get(row.outcome, ""))
-        decisions.add_row(row.cycle, row.workload, row.queue, told, row.gets, *([Text(row.why)] if wide else []))
+        outcome = Text(row.outcome, _STYLES.get(row.outcome, ""))
+        decisions.add_row(row.cycle, row.workload, row.queue, outcome, row.gets, *([Text(row.why)] if wide else []))
     console.print(decisions)
     if not wide:
-        # A narrow column would break every word.
+        # A narrow column would break every message into single words.
         console.print()
         for row in rows:
             if row.why:
@@ -111,8 +113,9 @@ def _differences(diff: JsonObject) -> Table:
     return differences
 
 
-def _queues(document: JsonObject) -> Table:
-    queues = _table("CLUSTERQUEUE", "ACTIVE", "USED/NOMINAL", "BORROWED", "RESERVING", "PENDING", "PARKED", "SHARE")
+def _queues(document: JsonObject, *, wide: bool) -> Table:
+    columns = "CLUSTERQUEUE", "ACTIVE", "USED/NOMINAL", "BORROWED", "RESERVING", "PENDING", "INADMISSIBLE", "SHARE"
+    queues = _table(*columns) if wide else _narrow_table(*columns)
     for name, state in document["clusterQueues"].items():
         queues.add_row(
             name,
@@ -159,4 +162,12 @@ def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in _WHOLE)
+    return table
+
+
+def _narrow_table(*columns: str) -> Table:
+    """A table for 80 columns: no header is broken, and every cell may be."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold", min_width=len(column))
     return table

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whom a workload has evicted to get in (`docs/spec/engine.md §4`)."""
+"""Selects the workloads to evict for another one (`docs/spec/engine.md §4`)."""

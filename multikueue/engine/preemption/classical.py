@@ -12,23 +12,23 @@ from heapq import merge
 from typing import NamedTuple
 
 from multikueue.api.reasons import PreemptedReason
-from multikueue.engine import quota
-from multikueue.engine.live import LiveQueue
-from multikueue.engine.preemption.problem import Problem, Target, restore, within_nominal
+from multikueue.engine.cache import quota
+from multikueue.engine.cache.cached_queue import CachedClusterQueue
+from multikueue.engine.cache.reserved_workloads import Candidate, Reserved
+from multikueue.engine.cache.tree import Cell, QuotaNode
+from multikueue.engine.preemption.problem import PreemptionTarget, Problem, restore, within_nominal
 from multikueue.engine.resources import FlavorResource
-from multikueue.engine.standing import Candidate, Reserved
-from multikueue.engine.tree import Cell, Node
 
 
 class Source(NamedTuple):
     """Another queue with candidates, and the nodes between it and the ancestor shared with the preemptor."""
 
-    live: LiveQueue
-    path: tuple[Node, ...]
+    cluster_queue: CachedClusterQueue
+    path: tuple[QuotaNode, ...]
 
 
 class Sources(NamedTuple):
-    """Other queues: those that hold what belongs to the preemptor's part of the tree, and the rest."""
+    """Other queues: those that use quota of the preemptor's part of the tree, and the rest."""
 
     hierarchy: list[Source]
     priority: list[Source]
@@ -37,10 +37,10 @@ class Sources(NamedTuple):
         return bool(self.hierarchy or self.priority)
 
 
-def find(problem: Problem) -> list[Target]:
-    """The workloads to evict; empty where no eviction helps."""
+def find(problem: Problem) -> list[PreemptionTarget]:
+    """The workloads to evict; empty if no eviction helps."""
     sources = _sources(problem)
-    policy = problem.live.value.preemption if problem.live.value is not None else None
+    policy = problem.cluster_queue.value.preemption if problem.cluster_queue.value is not None else None
     forbidden = policy is None or not policy.may_borrow
     under = all(cell.usage < cell.nominal for cell in problem.contested)
     others = _has_candidates(problem, sources)
@@ -65,7 +65,7 @@ def _sources(problem: Problem) -> Sources:
     if not problem.reclaims():
         return sources
     keys = problem.keys
-    node = problem.live.node
+    node = problem.cluster_queue.node
     at: list[tuple[Cell, int]] = list(problem.requested)
     advantage = all(cell.usage + amount <= cell.quota for cell, amount in at)
     below = node
@@ -78,25 +78,25 @@ def _sources(problem: Problem) -> Sources:
 
 
 def _collect(
-    problem: Problem, ancestor: Node, visited: Node, found: list[Source], keys: tuple[FlavorResource, ...]
+    problem: Problem, ancestor: QuotaNode, visited: QuotaNode, found: list[Source], keys: tuple[FlavorResource, ...]
 ) -> None:
-    stack: list[tuple[Node, tuple[Node, ...]]] = [(ancestor, ())]
+    stack: list[tuple[QuotaNode, tuple[QuotaNode, ...]]] = [(ancestor, ())]
     while stack:
         node, path = stack.pop()
-        for child in node.queues.values():
+        for child in node.children():
             if child is visited or within_nominal(child, keys):
                 continue
-            live = problem.lives.get(child.name)
-            if live is not None and live.standing.records:
-                found.append(Source(live, (child, *path)))
-        for child in node.cohorts.values():
-            if child is not visited and not within_nominal(child, keys):
+            if child.is_cohort:
                 stack.append((child, (child, *path)))
+                continue
+            cluster_queue = problem.cluster_queues.get(child.name)
+            if cluster_queue is not None and cluster_queue.reserved.records:
+                found.append(Source(cluster_queue, (child, *path)))
 
 
 def _split(problem: Problem) -> int | None:
-    """Below which priority others may be preempted while the preemptor borrows; None for nobody."""
-    value = problem.live.value
+    """The priority below which others may be preempted while the preemptor borrows; None if none may."""
+    value = problem.cluster_queue.value
     if value is None or not value.preemption.may_borrow:
         return None
     threshold = value.preemption.max_priority_threshold
@@ -105,7 +105,7 @@ def _split(problem: Problem) -> int | None:
 
 def _any(problem: Problem, sources: list[Source]) -> bool:
     return any(
-        next(problem.others(source.live, evicted=evicted), None) is not None
+        next(problem.others(source.cluster_queue, evicted=evicted), None) is not None
         for source in sources
         for evicted in (False, True)
     )
@@ -118,38 +118,38 @@ def _has_candidates(problem: Problem, sources: Sources) -> bool:
 def _could_free(
     problem: Problem, sources: Sources, shortages: list[tuple[FlavorResource, int]], *, borrowing: bool
 ) -> bool:
-    """Whether all candidates together free enough: a cheap way to know that none of the walks would succeed."""
+    """Whether all candidates together free enough; a cheap check before the walks."""
     split = _split(problem)
     limit = problem.reclaim_limit()
     most = None if limit is None else limit - 1
     for key, short in shortages:
         total = problem.own_freeable(key)
         for source in sources.hierarchy:
-            total += source.live.standing.freeable(key, below=most)
+            total += source.cluster_queue.reserved.freeable(key, below=most)
         for source in sources.priority:
             if not borrowing:
-                total += source.live.standing.freeable(key, below=most)
+                total += source.cluster_queue.reserved.freeable(key, below=most)
             elif split is not None:
-                total += source.live.standing.freeable(key, below=split - 1)
+                total += source.cluster_queue.reserved.freeable(key, below=split - 1)
         if total < short:
             return False
     return True
 
 
 def _sequence(problem: Problem, sources: Sources, *, borrowing: bool) -> Iterator[tuple[Reserved, Source | None, bool]]:
-    """Candidates in the order tried; the flag tells those of the hierarchy."""
+    """Candidates in the order tried; the flag marks those of the hierarchy."""
     below = _split(problem) if borrowing else None
     skips_priority = borrowing and below is None
     for evicted in (True, False):
         for group, hierarchical in ((sources.hierarchy, True), (sources.priority, False)):
             if not group or (skips_priority and not hierarchical):
                 continue
-            by_queue = {source.live.node: source for source in group}
+            by_queue = {source.cluster_queue.node: source for source in group}
             limit = None if hierarchical else below
             streams: list[Iterator[Candidate]] = [
-                problem.others(source.live, evicted=evicted, below=limit)
+                problem.others(source.cluster_queue, evicted=evicted, below=limit)
                 for source in group
-                if problem.has_others(source.live, evicted=evicted, below=limit)
+                if problem.has_others(source.cluster_queue, evicted=evicted, below=limit)
             ]
             for candidate in streams[0] if len(streams) == 1 else merge(*streams):
                 yield candidate.record, by_queue[candidate.record.node], hierarchical
@@ -157,13 +157,13 @@ def _sequence(problem: Problem, sources: Sources, *, borrowing: bool) -> Iterato
             yield candidate.record, None, False
 
 
-def _attempt(problem: Problem, sources: Sources, *, borrowing: bool) -> list[Target]:
-    targets: list[Target] = []
+def _attempt(problem: Problem, sources: Sources, *, borrowing: bool) -> list[PreemptionTarget]:
+    targets: list[PreemptionTarget] = []
     keys = problem.keys
     for record, source, hierarchical in _sequence(problem, sources, borrowing=borrowing):
         if source is not None and any(within_nominal(node, keys) for node in source.path):
             continue
-        quota.give_all(record.usage)
+        quota.remove_all(record.usage)
         targets.append(_target(problem, record, source, hierarchical=hierarchical))
         if problem.fits(borrowing=borrowing):
             problem.fill_back(targets, borrowing=borrowing)
@@ -173,24 +173,26 @@ def _attempt(problem: Problem, sources: Sources, *, borrowing: bool) -> list[Tar
     return []
 
 
-def _target(problem: Problem, record: Reserved, source: Source | None, *, hierarchical: bool) -> Target:
+def _target(problem: Problem, record: Reserved, source: Source | None, *, hierarchical: bool) -> PreemptionTarget:
     if source is None:
-        return Target(record, PreemptedReason.IN_CLUSTER_QUEUE, "its own queue lets the preemptor go first (§4.1)")
+        return PreemptionTarget(
+            record, PreemptedReason.IN_CLUSTER_QUEUE, "the policy of the queue lets the preemptor go first"
+        )
     if hierarchical:
-        return Target(
+        return PreemptionTarget(
             record,
             PreemptedReason.IN_COHORT_RECLAMATION,
-            f"{source.live.name} borrows quota of a part of the tree that the preemptor fits into (§4.3)",
+            f"{source.cluster_queue.name} borrows quota from a part of the tree that the preemptor fits into",
         )
     split = _split(problem)
     if split is not None and record.priority < split:
-        return Target(
+        return PreemptionTarget(
             record,
             PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING,
-            "borrowWithinCohort lets the preemptor take from lower priority and borrow (§4.3)",
+            "borrowWithinCohort lets the preemptor evict lower priority while it borrows",
         )
-    return Target(
+    return PreemptionTarget(
         record,
         PreemptedReason.IN_COHORT_RECLAMATION,
-        f"{source.live.name} borrows, and the preemptor stays within its nominal quota (§4.3)",
+        f"{source.cluster_queue.name} borrows, and the preemptor stays within its nominal quota",
     )

@@ -2,7 +2,7 @@
 """Preemption under fair sharing (`docs/spec/engine.md §4.5` and §4.6).
 
 Owns the choice of the next queue to take from, by dominant resource share from the root down, and the two strategies.
-The preemptor's request counts as used during the whole search, except in fit tests.
+The preemptor's request counts as used during the whole search, except when testing whether it fits.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from heapq import heappop, heappush
 from itertools import chain
 
 from multikueue.api.reasons import PreemptedReason
-from multikueue.engine import quota, shares
-from multikueue.engine.preemption.problem import Problem, Target, restore
+from multikueue.engine.cache import quota, shares
+from multikueue.engine.cache.reserved_workloads import Candidate
+from multikueue.engine.cache.shares import Share
+from multikueue.engine.cache.tree import Cell, QuotaNode
+from multikueue.engine.preemption.problem import PreemptionTarget, Problem, restore
 from multikueue.engine.resources import FlavorResource
 from multikueue.engine.settings import FairStrategy
-from multikueue.engine.shares import Share
-from multikueue.engine.standing import Candidate
-from multikueue.engine.tree import Cell, Node
 
 Rank = tuple[bool, float, bool, bool, Candidate]
 
 
-def find(problem: Problem) -> list[Target]:
-    """The workloads to evict; empty where no eviction helps or none would be fair."""
-    if problem.live.node.parent is None or problem.live.node.in_cycle:
+def find(problem: Problem) -> list[PreemptionTarget]:
+    """The workloads to evict; empty if no eviction helps or none would be fair."""
+    if problem.cluster_queue.node.parent is None or problem.cluster_queue.node.cut_off:
         return _alone(problem)
     pools = _pools(problem)
     if not pools or not _could_free(problem, pools):
         return []
     search = _Search(problem, pools)
-    quota.take_all(problem.requested)
+    quota.add_all(problem.requested)
     reached = search.run()
-    quota.give_all(problem.requested)
+    quota.remove_all(problem.requested)
     if reached:
         problem.fill_back(search.targets, borrowing=True)
     restore(search.targets)
@@ -41,11 +41,11 @@ def find(problem: Problem) -> list[Target]:
 
 
 class Pool:
-    """The candidates of one queue that are left, in order."""
+    """The remaining candidates of one queue, in order."""
 
     __slots__ = ("_ahead", "_rest", "node")
 
-    def __init__(self, node: Node, candidates: Iterator[Candidate]) -> None:
+    def __init__(self, node: QuotaNode, candidates: Iterator[Candidate]) -> None:
         self.node = node
         self._rest = candidates
         self._ahead: Candidate | None = next(candidates, None)
@@ -63,7 +63,7 @@ class Pool:
         return candidate
 
     def drain(self) -> Iterator[Candidate]:
-        """All candidates one by one; those not asked for stay."""
+        """All candidates one by one; unread ones stay."""
         candidate = self._ahead
         while candidate is not None:
             self._ahead = following = next(self._rest, None)
@@ -71,14 +71,14 @@ class Pool:
             candidate = following
 
     def close(self) -> None:
-        """Forget the rest."""
+        """Drop the rest."""
         self._ahead = None
 
 
-def _alone(problem: Problem) -> list[Target]:
-    targets: list[Target] = []
+def _alone(problem: Problem) -> list[PreemptionTarget]:
+    targets: list[PreemptionTarget] = []
     for candidate in chain(problem.own(evicted=True), problem.own(evicted=False)):
-        quota.give_all(candidate.record.usage)
+        quota.remove_all(candidate.record.usage)
         targets.append(_own_target(candidate))
         if problem.fits():
             problem.fill_back(targets, borrowing=True)
@@ -88,8 +88,8 @@ def _alone(problem: Problem) -> list[Target]:
     return []
 
 
-def _pools(problem: Problem) -> dict[Node, Pool]:
-    node = problem.live.node
+def _pools(problem: Problem) -> dict[QuotaNode, Pool]:
+    node = problem.cluster_queue.node
     pools = {}
     own = Pool(node, chain(problem.own(evicted=True), problem.own(evicted=False)))
     if own.first is not None:
@@ -100,16 +100,18 @@ def _pools(problem: Problem) -> dict[Node, Pool]:
     for other in node.root().all_queues():
         if other is node or not _borrows_some(other, keys):
             continue
-        live = problem.lives.get(other.name)
-        if live is None or not live.standing.records:
+        cluster_queue = problem.cluster_queues.get(other.name)
+        if cluster_queue is None or not cluster_queue.reserved.records:
             continue
-        pool = Pool(other, chain(problem.others(live, evicted=True), problem.others(live, evicted=False)))
+        pool = Pool(
+            other, chain(problem.others(cluster_queue, evicted=True), problem.others(cluster_queue, evicted=False))
+        )
         if pool.first is not None:
             pools[other] = pool
     return pools
 
 
-def _borrows_some(node: Node, keys: tuple[FlavorResource, ...]) -> bool:
+def _borrows_some(node: QuotaNode, keys: tuple[FlavorResource, ...]) -> bool:
     cells = node.cells
     for key in keys:
         cell = cells.get(key)
@@ -118,17 +120,17 @@ def _borrows_some(node: Node, keys: tuple[FlavorResource, ...]) -> bool:
     return False
 
 
-def _could_free(problem: Problem, pools: dict[Node, Pool]) -> bool:
+def _could_free(problem: Problem, pools: dict[QuotaNode, Pool]) -> bool:
     limit = problem.reclaim_limit()
     most = None if limit is None else limit - 1
-    own = problem.live.node
+    own = problem.cluster_queue.node
     for key, short in problem.shortages():
         total = problem.own_freeable(key) if own in pools else 0
         for node in pools:
             if total >= short:
                 break
             if node is not own:
-                total += problem.lives[node.name].standing.freeable(key, below=most)
+                total += problem.cluster_queues[node.name].reserved.freeable(key, below=most)
         if total < short:
             return False
     return True
@@ -137,24 +139,25 @@ def _could_free(problem: Problem, pools: dict[Node, Pool]) -> bool:
 class _Search:
     """One run of the strategies.
 
-    What is known of nodes is kept and forgotten where a removal changes it. Queues compete below each cohort in a heap
-    by rank; only the queue that was taken from gets a new one, so that the next choice does not look at all of them.
+    What is computed for nodes is cached, and dropped when a removal changes it. Queues compete below each cohort in a
+    heap by rank; only the queue that was taken from is ranked again, so that the next choice does not visit all of
+    them.
     """
 
-    def __init__(self, problem: Problem, pools: dict[Node, Pool]) -> None:
-        self.targets: list[Target] = []
+    def __init__(self, problem: Problem, pools: dict[QuotaNode, Pool]) -> None:
+        self.targets: list[PreemptionTarget] = []
         self._problem = problem
         self._pools = pools
-        self._node = problem.live.node
+        self._node = problem.cluster_queue.node
         self._line = [self._node, *self._node.ancestors()]
         self._root = self._line[-1]
-        self._shares: dict[Node, Share] = {}
-        self._borrowing: dict[Node, bool] = {}
-        self._cohorts: dict[Node, list[Node]] = {}
-        self._queues: dict[Node, list[tuple[Rank, Node]]] = {}
-        self._ranks: dict[Node, Rank] = {}
-        # The second pass looks at each queue once, and there at its first candidate only.
-        self._retry: dict[Node, Candidate] = {}
+        self._shares: dict[QuotaNode, Share] = {}
+        self._borrowing: dict[QuotaNode, bool] = {}
+        self._cohorts: dict[QuotaNode, list[QuotaNode]] = {}
+        self._queues: dict[QuotaNode, list[tuple[Rank, QuotaNode]]] = {}
+        self._ranks: dict[QuotaNode, Rank] = {}
+        # The second pass tries each queue once, and only its first candidate.
+        self._retry: dict[QuotaNode, Candidate] = {}
 
     def run(self) -> bool:
         """Whether the request fits after the removals in `targets`."""
@@ -184,7 +187,7 @@ class _Search:
             self._rank(node)
         return False
 
-    def _take_fairly(self, node: Node, pool: Pool, strategy: FairStrategy) -> bool:
+    def _take_fairly(self, node: QuotaNode, pool: Pool, strategy: FairStrategy) -> bool:
         mine, theirs = self._below_common_ancestor(node)
         new_share, old_share = self._share(mine), self._share(theirs)
         if new_share.infinite and not old_share.infinite:
@@ -194,22 +197,22 @@ class _Search:
         if by_initial and not new_share < old_share:
             self._give_up(node, pool)
             return False
-        # Workloads of one size leave the same share behind: one of them is tested for all.
+        # Workloads of one size leave the same share: one of them is tested for all.
         failed: set[tuple[tuple[Cell, int], ...]] = set()
         for candidate in pool.drain():
             usage = candidate.record.usage
             if usage not in failed:
-                quota.give_all(usage)
+                quota.remove_all(usage)
                 after = shares.share(theirs)
-                quota.take_all(usage)
+                quota.add_all(usage)
                 if by_initial or new_share <= after:
                     return self._remove(_fair_target(candidate, strategy), node)
                 failed.add(usage)
             self._retry.setdefault(node, candidate)
         return False
 
-    def _give_up(self, node: Node, pool: Pool) -> None:
-        """None of a queue's candidates passes, whatever its size."""
+    def _give_up(self, node: QuotaNode, pool: Pool) -> None:
+        """No candidate of a queue passes, whatever its size."""
         first = pool.pop()
         if first is not None:
             self._retry.setdefault(node, first)
@@ -229,8 +232,8 @@ class _Search:
             self._rank(node)
         return False
 
-    def _seat(self, pools: dict[Node, Pool]) -> None:
-        """Who may be chosen below each cohort: queues with candidates, and the cohorts above them."""
+    def _seat(self, pools: dict[QuotaNode, Pool]) -> None:
+        """The contestants below each cohort: queues with candidates, and the cohorts above them."""
         self._cohorts = {}
         self._queues = {}
         self._ranks = {}
@@ -247,8 +250,8 @@ class _Search:
                 below = cohort
             self._rank(queue)
 
-    def _rank(self, queue: Node) -> None:
-        """Let a queue compete as it is now, if it may at all; once out, it stays out."""
+    def _rank(self, queue: QuotaNode) -> None:
+        """Rank a queue by its current share if it may compete; once out, it stays out."""
         self._ranks.pop(queue, None)
         pool = self._pools.get(queue)
         first = pool.first if pool is not None else None
@@ -260,17 +263,17 @@ class _Search:
         self._ranks[queue] = rank
         heappush(self._queues[queue.parent], (rank, queue))
 
-    def _next(self) -> Node | None:
-        """The queue to take from next; None when nobody is left."""
+    def _next(self) -> QuotaNode | None:
+        """The queue to take from next; None if none is left."""
         while self._root in self._cohorts:
-            node: Node | None = self._root
+            node: QuotaNode | None = self._root
             while node is not None and node.is_cohort:
                 node = self._choose(node)
             if node is not None:
                 return node
         return None
 
-    def _choose(self, cohort: Node) -> Node | None:
+    def _choose(self, cohort: QuotaNode) -> QuotaNode | None:
         cohorts = self._cohorts[cohort]
         cohorts[:] = [
             child for child in cohorts if child in self._cohorts and (child in self._line or self._borrows(child))
@@ -279,7 +282,7 @@ class _Search:
         if not cohorts and best_queue is None:
             del self._cohorts[cohort]
             return None
-        best_cohort: Node | None = None
+        best_cohort: QuotaNode | None = None
         for child in cohorts:
             if best_cohort is None or (self._share(child), best_cohort.name) > (self._share(best_cohort), child.name):
                 best_cohort = child
@@ -289,7 +292,7 @@ class _Search:
             return best_queue
         return best_cohort
 
-    def _first_queue(self, cohort: Node) -> Node | None:
+    def _first_queue(self, cohort: QuotaNode) -> QuotaNode | None:
         heap = self._queues[cohort]
         while heap:
             rank, queue = heap[0]
@@ -298,32 +301,32 @@ class _Search:
             heappop(heap)
         return None
 
-    def _share(self, node: Node) -> Share:
+    def _share(self, node: QuotaNode) -> Share:
         share = self._shares.get(node)
         if share is None:
             share = self._shares[node] = shares.share(node)
         return share
 
-    def _borrows(self, node: Node) -> bool:
+    def _borrows(self, node: QuotaNode) -> bool:
         borrows = self._borrowing.get(node)
         if borrows is None:
             borrows = self._borrowing[node] = shares.borrows(node)
         return borrows
 
-    def _remove(self, target: Target, node: Node) -> bool:
+    def _remove(self, target: PreemptionTarget, node: QuotaNode) -> bool:
         """Evict; whether the request fits now."""
-        quota.give_all(target.record.usage)
+        quota.remove_all(target.record.usage)
         self.targets.append(target)
         for changed in (node, *node.ancestors()):
             self._shares.pop(changed, None)
             self._borrowing.pop(changed, None)
         requested = self._problem.requested
-        quota.give_all(requested)
+        quota.remove_all(requested)
         fits = self._problem.fits()
-        quota.take_all(requested)
+        quota.add_all(requested)
         return fits
 
-    def _below_common_ancestor(self, target: Node) -> tuple[Node, Node]:
+    def _below_common_ancestor(self, target: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
         """The children of the lowest common ancestor, on the preemptor's and on the target's side."""
         theirs = target
         while theirs.parent is not None and theirs.parent not in self._line:
@@ -333,23 +336,23 @@ class _Search:
         return mine, theirs
 
 
-def _own_target(candidate: Candidate) -> Target:
-    return Target(
+def _own_target(candidate: Candidate) -> PreemptionTarget:
+    return PreemptionTarget(
         candidate.record,
         PreemptedReason.IN_CLUSTER_QUEUE,
-        "its own queue lets the preemptor go first (§4.6)",
+        "the policy of the queue lets the preemptor go first",
     )
 
 
-def _nominal_target(candidate: Candidate) -> Target:
-    return Target(
+def _nominal_target(candidate: Candidate) -> PreemptionTarget:
+    return PreemptionTarget(
         candidate.record,
         PreemptedReason.IN_COHORT_RECLAMATION,
-        "the preemptor stays within its nominal quota (§4.6)",
+        "the preemptor stays within its nominal quota",
     )
 
 
-def _fair_target(candidate: Candidate, strategy: FairStrategy) -> Target:
-    return Target(
-        candidate.record, PreemptedReason.IN_COHORT_FAIR_SHARING, f"the share allows it under {strategy} (§4.6)"
+def _fair_target(candidate: Candidate, strategy: FairStrategy) -> PreemptionTarget:
+    return PreemptionTarget(
+        candidate.record, PreemptedReason.IN_COHORT_FAIR_SHARING, f"the share allows it under {strategy}"
     )

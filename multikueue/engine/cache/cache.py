@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects that cycles read, and the effects of their changes.
+
+Owns the events: each is applied at once, starts the flush windows of the trees that it affects (`docs/spec/engine.md
+§1.7`), and moves workloads between waiting and holding quota (§7.11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from heapq import heappop, heappush
+
+from multikueue.api.constants import AdmissionMode
+from multikueue.core.keys import Key
+from multikueue.engine import states
+from multikueue.engine.cache.cached_queue import CachedClusterQueue
+from multikueue.engine.cache.referenced_objects import ReferencedObjects
+from multikueue.engine.cache.reservations import Reservations
+from multikueue.engine.cache.reserved_workloads import Reserved
+from multikueue.engine.cache.tree import Forest
+from multikueue.engine.flavorassigner.topology import Topology
+from multikueue.engine.queue.flushes import FlushRequests
+from multikueue.engine.queue.second_pass import SecondPassQueue
+from multikueue.engine.queue.usage_order import UsageOrder
+from multikueue.engine.queue.waiting import WaitingWorkloads
+from multikueue.engine.requests import RequestCounter
+from multikueue.engine.settings import Settings
+from multikueue.engine.values import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    Flavor,
+    LimitRange,
+    LocalQueue,
+    Namespace,
+    RuntimeClass,
+)
+from multikueue.engine.workloads import Workload
+
+
+class Cache:
+    """All state that cycles read."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.forest = Forest()
+        self.cluster_queues: dict[str, CachedClusterQueue] = {}
+        self.referenced = ReferencedObjects()
+        self.counter = RequestCounter(settings)
+        self.reservations = Reservations(settings)
+        self.waiting = WaitingWorkloads(
+            settings=settings, referenced=self.referenced, counter=self.counter, cluster_queue=self.cluster_queue
+        )
+        self.flushes = FlushRequests(
+            window_seconds=settings.flush_window_seconds, gather_seconds=settings.flush_gather_seconds
+        )
+        self.second_pass = SecondPassQueue()
+        self.active: dict[str, bool] = {}
+        self.workloads: dict[Key, Workload] = {}
+        self.replacements: dict[Key, Key] = {}
+        """Slices whose quota a newer slice has taken over, until the API shows them finished; old to new."""
+        self.cohorts: dict[str, Cohort] = {}
+        self._exemptions: list[tuple[datetime, Key]] = []
+        sharing = settings.admission_fair_sharing
+        enabled = sharing is not None and settings.gates.admission_fair_sharing
+        self.usage_order = UsageOrder(sharing) if sharing is not None and enabled else None
+
+    def cluster_queue(self, name: str) -> CachedClusterQueue:
+        """The cached queue of that name; created on first use, before its object exists."""
+        cluster_queue = self.cluster_queues.get(name)
+        if cluster_queue is None:
+            cluster_queue = self.cluster_queues[name] = CachedClusterQueue(name, self.forest.queue(name))
+        return cluster_queue
+
+    # Queues and cohorts.
+
+    def upsert_cluster_queue(self, value: ClusterQueue, now: datetime) -> None:
+        """A ClusterQueue was created or changed."""
+        cluster_queue = self.cluster_queue(value.name)
+        if cluster_queue.value == value:
+            return
+        former = cluster_queue.value
+        if former is None or (former.cohort, former.resource_groups, former.weight) != (
+            value.cohort,
+            value.resource_groups,
+            value.weight,
+        ):
+            self.forest.set_queue(value.name, cohort=value.cohort, groups=value.resource_groups, weight=value.weight)
+        cluster_queue.resolve(value)
+        usage_based = value.admission_mode == AdmissionMode.USAGE_BASED
+        order = self.usage_order
+        cluster_queue.queue.configure(
+            strategy=value.strategy, usage_of=order.usage if order is not None and usage_based else None
+        )
+        self.referenced.forget_selections()
+        self.flushes.request(cluster_queue.node, now)
+        self._review([cluster_queue], now)
+
+    def delete_cluster_queue(self, name: str, now: datetime) -> None:
+        """A ClusterQueue was deleted; workloads that wait or hold quota in it stay."""
+        cluster_queue = self.cluster_queues.get(name)
+        if cluster_queue is None or cluster_queue.value is None:
+            return
+        self.forest.set_queue(name, cohort="", groups=(), weight=1.0)
+        cluster_queue.resolve(None)
+        self.active.pop(name, None)
+        self.referenced.forget_selections()
+        self._forget_unused(cluster_queue)
+
+    def upsert_cohort(self, value: Cohort, now: datetime) -> None:
+        """A Cohort was created or changed."""
+        if self.cohorts.get(value.name) == value:
+            return
+        self.cohorts[value.name] = value
+        self.forest.set_cohort(value.name, parent=value.parent, groups=value.resource_groups, weight=value.weight)
+        self.flushes.request(self.forest.cohorts[value.name], now)
+
+    def delete_cohort(self, name: str, now: datetime) -> None:
+        """A Cohort object was deleted; queues may still name it."""
+        if self.cohorts.pop(name, None) is None:
+            return
+        self.forest.remove_cohort(name)
+        if name in self.forest.cohorts:
+            self.flushes.request(self.forest.cohorts[name], now)
+
+    def moved_cohorts(self) -> frozenset[str]:
+        """The Cohort objects that were cut off from their tree or rejoined it since the last call."""
+        moved, self.forest.moved = self.forest.moved, set()
+        return frozenset(moved & self.cohorts.keys())
+
+    def upsert_local_queue(self, value: LocalQueue, now: datetime) -> None:
+        """A LocalQueue was created or changed."""
+        if self.usage_order is not None:
+            self.usage_order.of(value.key).weight = value.weight
+            self.usage_order.resume(value.key, value.consumed, value.sampled_at)
+        former = self.waiting.local_queues.get(value.key)
+        if former == value:
+            return
+        self.waiting.set_local_queue(value, now)
+
+    def delete_local_queue(self, key: Key, now: datetime) -> None:
+        """A LocalQueue was deleted."""
+        if self.usage_order is not None:
+            self.usage_order.forget(key)
+        self.waiting.remove_local_queue(key, now)
+
+    # Objects that queues refer to.
+
+    def upsert_flavor(self, value: Flavor, now: datetime) -> None:
+        """A ResourceFlavor was created or changed."""
+        if self.referenced.flavors.get(value.name) == value:
+            return
+        existed = value.name in self.referenced.flavors
+        self.referenced.set_flavor(value.name, value)
+        users = [cluster_queue for cluster_queue in self.cluster_queues.values() if value.name in cluster_queue.flavors]
+        if existed:
+            self._request(users, now)
+        self._review(users, now)
+
+    def delete_flavor(self, name: str, now: datetime) -> None:
+        """A ResourceFlavor was deleted."""
+        self.referenced.set_flavor(name, None)
+        self._review(
+            [cluster_queue for cluster_queue in self.cluster_queues.values() if name in cluster_queue.flavors], now
+        )
+
+    def upsert_topology(self, value: Topology, now: datetime) -> None:
+        """A Topology was created or changed."""
+        known = self.referenced.topologies.get(value.name)
+        if known == value:
+            return
+        self.referenced.topologies[value.name] = value
+        users = self._users_of_topology(value.name)
+        if known is not None:
+            self._request(users, now)
+        self._review(users, now)
+
+    def delete_topology(self, name: str, now: datetime) -> None:
+        """A Topology was deleted."""
+        self.referenced.topologies.pop(name, None)
+        self._review(self._users_of_topology(name), now)
+
+    def upsert_admission_check(self, value: AdmissionCheck, now: datetime) -> None:
+        """An AdmissionCheck was created or changed."""
+        self.referenced.checks[value.name] = value
+        self._review(self._users_of_check(value.name), now)
+
+    def delete_admission_check(self, name: str, now: datetime) -> None:
+        """An AdmissionCheck was deleted."""
+        self.referenced.checks.pop(name, None)
+        self._review(self._users_of_check(name), now)
+
+    def upsert_namespace(self, value: Namespace, now: datetime) -> None:
+        """A Namespace was created or its labels changed."""
+        if self.referenced.namespaces.get(value.name) == value:
+            return
+        if not any(cluster_queue.queue.flushable for cluster_queue in self.cluster_queues.values()):
+            # As at the start: no queue holds anything that a flush could move, however many queues there are.
+            self.referenced.set_namespace(value.name, value)
+            return
+        matched = {
+            name
+            for name, cluster_queue in self.cluster_queues.items()
+            if self.referenced.selects(cluster_queue, value.name)
+        }
+        self.referenced.set_namespace(value.name, value)
+        self._request(
+            (
+                cluster_queue
+                for name, cluster_queue in self.cluster_queues.items()
+                if name not in matched and self.referenced.selects(cluster_queue, value.name)
+            ),
+            now,
+        )
+
+    def delete_namespace(self, name: str, now: datetime) -> None:
+        """A Namespace was deleted."""
+        self.referenced.set_namespace(name, None)
+
+    def upsert_limit_range(self, value: LimitRange, now: datetime) -> None:
+        """A LimitRange was created or changed."""
+        self._limit(value.key, value, now)
+
+    def delete_limit_range(self, key: Key, now: datetime) -> None:
+        """A LimitRange was deleted."""
+        self._limit(key, None, now)
+
+    def upsert_runtime_class(self, value: RuntimeClass, now: datetime) -> None:
+        """A RuntimeClass was created or changed."""
+        self._runtime_class(value.name, value, now)
+
+    def delete_runtime_class(self, name: str, now: datetime) -> None:
+        """A RuntimeClass was deleted."""
+        self._runtime_class(name, None, now)
+
+    # Workloads.
+
+    def upsert_workload(self, value: Workload, now: datetime) -> None:
+        """A Workload was created or changed; its status decides whether it waits or holds quota."""
+        record = self.reservations.records.get(value.key)
+        if record is not None and record.assumed and not value.reserved and value.active and not value.finished:
+            # Older than the reservation, which is still being written.
+            return
+        self.workloads[value.key] = value
+        self.second_pass.offer(value, now)
+        if value.reserved and value.admission is not None:
+            self.waiting.withdraw(value.key)
+            if self._is_replaced(value):
+                return
+            if value.replaces and self.settings.gates.elastic_jobs:
+                self._take_over(value, now)
+            self._hold(self.cluster_queue(value.admission.cluster_queue), record, value, now)
+            return
+        self.replacements.pop(value.key, None)
+        if record is not None:
+            self._release(record, now)
+        if value.finished or not value.active:
+            self.waiting.withdraw(value.key)
+        else:
+            self.waiting.offer(value, now)
+
+    def delete_workload(self, key: Key, now: datetime) -> None:
+        """A Workload was deleted."""
+        self.workloads.pop(key, None)
+        self.second_pass.forget(key)
+        self.replacements.pop(key, None)
+        record = self.reservations.records.get(key)
+        if record is not None:
+            self._release(record, now)
+        self.waiting.withdraw(key)
+
+    def eviction_failed(self, key: Key, now: datetime, *, exempt_until: datetime | None = None) -> None:
+        """An eviction could not be written: the victim keeps running and may be chosen again.
+
+        With `exempt_until`, preemptors look for other victims until then. A change of the workload's reservation ends
+        the exemption earlier.
+        """
+        record = self.reservations.records.get(key)
+        if record is None or record.workload.evicted:
+            return
+        cluster_queue = self.cluster_queues[record.node.name]
+        self.reservations.mark_evicted(cluster_queue, record, evicted=False)
+        if exempt_until is not None:
+            cluster_queue.reserved.exempt(record, exempt=True)
+            heappush(self._exemptions, (exempt_until, key))
+
+    @property
+    def next_exemption_end(self) -> datetime | None:
+        """When the next victim whose eviction was rejected may be chosen again."""
+        return self._exemptions[0][0] if self._exemptions else None
+
+    def _end_exemptions(self, now: datetime) -> None:
+        """Let exempted victims be chosen again, and flush the trees in which they hold quota."""
+        while self._exemptions and self._exemptions[0][0] <= now:
+            _, key = heappop(self._exemptions)
+            record = self.reservations.records.get(key)
+            if record is not None and record.exempt:
+                cluster_queue = self.cluster_queues[record.node.name]
+                cluster_queue.reserved.exempt(record, exempt=False)
+                self.flushes.request(cluster_queue.node, now)
+
+    def _hold(self, cluster_queue: CachedClusterQueue, record: Reserved | None, value: Workload, now: datetime) -> None:
+        if record is not None and record.node is not cluster_queue.node:
+            self._release(record, now)
+            record = None
+        was_admitted = record is not None and record.admitted
+        if record is None:
+            self.reservations.observe(cluster_queue, value, now=now)
+        elif self.reservations.update(cluster_queue, record, value, now=now):
+            self.flushes.request(cluster_queue.node, now)
+        if self.usage_order is not None and value.admitted and not was_admitted:
+            self.usage_order.settle_penalty(Key(value.key.namespace, value.queue_name), value.key)
+
+    def _release(self, record: Reserved, now: datetime) -> None:
+        """Free the quota of a reservation."""
+        cluster_queue = self.cluster_queues[record.node.name]
+        self.reservations.remove(cluster_queue, record)
+        if self.usage_order is not None:
+            self.usage_order.remove_penalty(record.local_queue, record.workload.key)
+        self._restore_replaced(record, now)
+        self.flushes.request(cluster_queue.node, now)
+        self._forget_unused(cluster_queue)
+
+    def _is_replaced(self, value: Workload) -> bool:
+        """Whether a newer slice of the same job holds this workload's quota."""
+        newer = self.replacements.get(value.key)
+        record = self.reservations.records.get(newer) if newer is not None else None
+        return record is not None and record.workload.job_uid == value.job_uid
+
+    def _take_over(self, value: Workload, now: datetime) -> None:
+        """The API shows the reservation of a slice: the slice that it replaces holds no quota from now on."""
+        self.replacements[value.replaced_key] = value.key
+        record = self.reservations.records.get(value.replaced_key)
+        if record is not None and record.workload.job_uid == value.job_uid:
+            self._release(record, now)
+
+    def _restore_replaced(self, record: Reserved, now: datetime) -> None:
+        """A slice lost its quota: the slice that it replaced holds its own again if the API still says so."""
+        key = record.workload.replaced_key if record.workload.replaces else None
+        if key is None or self.replacements.get(key) != record.workload.key:
+            return
+        del self.replacements[key]
+        older = self.workloads.get(key)
+        if older is not None and older.reserved and older.admission is not None:
+            self._hold(self.cluster_queue(older.admission.cluster_queue), None, older, now)
+
+    # Effects.
+
+    def _review(self, concerned: Iterable[CachedClusterQueue], now: datetime) -> None:
+        """Recompute which queues are active; flush the trees of those that became active."""
+        for cluster_queue in concerned:
+            if cluster_queue.value is None:
+                continue
+            active = states.activity(cluster_queue.value, self.referenced).active
+            if active and not self.active.get(cluster_queue.name, False):
+                self.flushes.request(cluster_queue.node, now)
+                self.waiting.ready.add(cluster_queue.name)
+            self.active[cluster_queue.name] = active
+
+    def _request(self, concerned: Iterable[CachedClusterQueue], now: datetime) -> None:
+        for cluster_queue in concerned:
+            self.flushes.request(cluster_queue.node, now)
+
+    def _users_of_topology(self, name: str) -> list[CachedClusterQueue]:
+        flavors = {flavor.name for flavor in self.referenced.flavors.values() if flavor.topology == name}
+        return [cached for cached in self.cluster_queues.values() if not flavors.isdisjoint(cached.flavors)]
+
+    def _users_of_check(self, name: str) -> list[CachedClusterQueue]:
+        return [
+            cluster_queue
+            for cluster_queue in self.cluster_queues.values()
+            if cluster_queue.value is not None and any(rule.name == name for rule in cluster_queue.value.checks)
+        ]
+
+    def _limit(self, key: Key, value: LimitRange | None, now: datetime) -> None:
+        self.counter.set_limit_range(key.namespace, key.name, value)
+        self.waiting.recount(lambda workload: workload.key.namespace == key.namespace, now)
+
+    def _runtime_class(self, name: str, value: RuntimeClass | None, now: datetime) -> None:
+        self.counter.set_runtime_class(name, value)
+        self.waiting.recount(
+            lambda workload: any(pod_set.shape.runtime_class == name for pod_set in workload.pod_sets), now
+        )
+
+    def _forget_unused(self, cluster_queue: CachedClusterQueue) -> None:
+        if not cluster_queue.in_use:
+            self.cluster_queues.pop(cluster_queue.name, None)
+            self.forest.remove_queue(cluster_queue.name)
+            self.waiting.ready.discard(cluster_queue.name)

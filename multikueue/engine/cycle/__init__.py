@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One scheduling cycle: nominate, order, admit."""

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One cycle over the heads of all queues (`docs/spec/engine.md §3`).
+
+Owns the sequence: nominate each head on the usage at the start of the cycle, order them, and process them one by one
+with the usage that earlier ones left. Only admissions change the tree; everything else that a cycle adds is removed at
+its end. The engine requeues heads and records reservations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from multikueue.api.constants import PreemptionPolicy
+from multikueue.api.reasons import QuotaReservedReason
+from multikueue.core.keys import Key
+from multikueue.engine import lifecycle, messages
+from multikueue.engine.cache import quota
+from multikueue.engine.cache.cached_queue import CachedClusterQueue
+from multikueue.engine.cache.quota import Amounts
+from multikueue.engine.cache.reserved_workloads import Reserved
+from multikueue.engine.cache.tree import Cell, QuotaNode
+from multikueue.engine.cycle import order
+from multikueue.engine.cycle.nomination import NominatedHead, Nominator, Rejection
+from multikueue.engine.decisions import Outcome, RequeueReason
+from multikueue.engine.flavorassigner.assignment import AssignmentMode
+from multikueue.engine.preemption.problem import PreemptionTarget
+from multikueue.engine.queue.pending import Pending
+from multikueue.engine.settings import Settings
+
+
+@dataclass(slots=True)
+class HeadVerdict:
+    """The result for one head: requeued for `requeue`, otherwise admitted or dropped, by `outcome`."""
+
+    nomination: NominatedHead
+    outcome: Outcome
+    reason: QuotaReservedReason | None
+    message: str
+    requeue: RequeueReason | None = None
+    targets: Sequence[PreemptionTarget] = ()
+    keeps_progress: bool = False
+    gated: bool = False
+    evaluated: bool = True
+
+
+@dataclass(slots=True)
+class Head:
+    """A popped workload and its queue."""
+
+    cluster_queue: CachedClusterQueue
+    pending: Pending
+    active: bool
+
+
+@dataclass(slots=True)
+class _CycleVictims:
+    """Victims of this cycle, by tree; they do not affect other trees."""
+
+    keys: set[Key] = field(default_factory=set)
+    records: dict[QuotaNode, dict[Key, Reserved]] = field(default_factory=dict)
+
+    def of(self, root: QuotaNode) -> dict[Key, Reserved]:
+        """The victims in one tree."""
+        return self.records.get(root, {})
+
+    def add(self, root: QuotaNode, targets: Iterable[PreemptionTarget]) -> None:
+        """Add victims."""
+        known = self.records.setdefault(root, {})
+        for target in targets:
+            known[target.record.workload.key] = target.record
+            self.keys.add(target.record.workload.key)
+
+
+class CycleUsage:
+    """The log of the usage that one cycle added (§3.9 step I and §3.10)."""
+
+    def __init__(self) -> None:
+        self._log: list[tuple[Cell, int, bool]] = []
+        self._temporary = False
+
+    def add(self, amounts: Amounts, *, lasting: bool) -> None:
+        """Use more; lasting usage stays after the cycle."""
+        for cell, amount in amounts:
+            quota.add_usage(cell, amount)
+            self._log.append((cell, amount, lasting))
+        self._temporary = self._temporary or not lasting
+
+    def end(self) -> None:
+        """Remove the usage that was for this cycle only."""
+        if self._temporary:
+            for cell, amount, _ in reversed(self._log):
+                if amount >= 0:
+                    quota.remove_usage(cell, amount)
+                else:
+                    cell.usage -= amount
+            for cell, amount, lasting in self._log:
+                if lasting:
+                    quota.add_usage(cell, amount)
+        self._log = []
+        self._temporary = False
+
+
+class CycleRunner:
+    """Runs cycles; keeps nothing between them except the workload at which a cycle failed."""
+
+    def __init__(self, *, settings: Settings, nominator: Nominator) -> None:
+        self._settings = settings
+        self._nominator = nominator
+        self.deciding: Key | None = None
+
+    def run(self, heads: Sequence[Head], *, number: int, waits_for_pods: bool) -> tuple[list[HeadVerdict], bool]:
+        """Verdicts in the order processed, rejections last; and whether admission waits for PodsReady."""
+        nominations = []
+        rejections = []
+        for head in heads:
+            self.deciding = head.pending.workload.key
+            nomination = NominatedHead(head.cluster_queue, head.pending)
+            rejection = self._nominator.rejection(head.cluster_queue, head.pending, active=head.active)
+            if rejection is not None:
+                rejections.append(_rejected(nomination, rejection))
+                continue
+            self._nominator.nominate(nomination, cycle=number)
+            nominations.append(nomination)
+        self.deciding = None
+        ordered = order.tournament if self._settings.fair_sharing else order.classical
+        usage = CycleUsage()
+        gone = _CycleVictims()
+        verdicts: list[HeadVerdict] = []
+        blocked = False
+        for nomination in ordered(nominations, self._settings):
+            if blocked:
+                verdicts.append(_restored(nomination))
+                continue
+            self.deciding = nomination.pending.workload.key
+            verdict = self._process(nomination, usage, gone)
+            if verdict.outcome is Outcome.RESERVED and waits_for_pods:
+                blocked = True
+                verdict = _waiting(nomination)
+            if verdict.outcome is Outcome.RESERVED:
+                usage.add(nomination.amounts, lasting=True)
+                waits_for_pods = waits_for_pods or self._would_wait(nomination)
+            verdicts.append(verdict)
+            self.deciding = None
+        usage.end()
+        return [*verdicts, *rejections], blocked
+
+    def _would_wait(self, nomination: NominatedHead) -> bool:
+        """Whether the next admission waits for the pods of this one, which is admitted at once."""
+        ready = self._settings.pods_ready
+        if ready is None or not ready.block_admission:
+            return False
+        return lifecycle.checks_ready(nomination.pending.workload, required_checks(nomination))
+
+    def _process(self, nomination: NominatedHead, usage: CycleUsage, gone: _CycleVictims) -> HeadVerdict:
+        """Steps A to J of §3.9."""
+        root = nomination.cluster_queue.node.root()
+        victims = gone.of(root)
+        deferred = False
+        if _overlaps(nomination, gone) and self._settings.gates.recompute_on_overlap:
+            for record in victims.values():
+                quota.remove_all(record.usage)
+            self._nominator.renominate(nomination, gone.keys)
+            for record in victims.values():
+                quota.add_all(record.usage)
+            deferred = nomination.assignment.mode is AssignmentMode.FIT
+        mode = AssignmentMode.DEFERRED if deferred else nomination.assignment.mode
+        nomination.assignment.deferred = deferred
+        message = messages.pending(nomination.assignment)
+        if mode is AssignmentMode.NO_FIT:
+            return HeadVerdict(
+                nomination,
+                Outcome.PENDING,
+                nomination.assignment.no_fit_reason(),
+                message,
+                RequeueReason.NO_FIT,
+                keeps_progress=True,
+            )
+        if mode is AssignmentMode.PREEMPT and not nomination.targets:
+            usage.add(_held_for(nomination, self._settings), lasting=False)
+            return HeadVerdict(
+                nomination,
+                Outcome.PENDING,
+                QuotaReservedReason.WAITING_FOR_QUOTA,
+                message,
+                RequeueReason.PREEMPTION_NO_CANDIDATES,
+                keeps_progress=True,
+            )
+        gated = self._settings.gates.preemption_gates and nomination.pending.workload.preemption_gate_closed
+        if mode is AssignmentMode.PREEMPT and gated:
+            return HeadVerdict(
+                nomination,
+                Outcome.PENDING,
+                QuotaReservedReason.ADMISSION_GATED,
+                messages.GATED,
+                RequeueReason.PREEMPTION_GATED,
+                gated=True,
+            )
+        if mode is AssignmentMode.DEFERRED:
+            usage.add(nomination.amounts, lasting=False)
+            return HeadVerdict(
+                nomination,
+                Outcome.PENDING,
+                QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS,
+                messages.DEFERRED,
+                RequeueReason.PENDING_PREEMPTION,
+            )
+        if _overlaps(nomination, gone):
+            return _skipped(nomination, messages.OVERLAPPING)
+        if not self._fits(nomination, victims):
+            return _skipped(nomination, messages.NO_LONGER_FITS)
+        gone.add(root, nomination.targets)
+        if mode is AssignmentMode.FIT:
+            return HeadVerdict(nomination, Outcome.RESERVED, QuotaReservedReason.QUOTA_RESERVED, "")
+        usage.add(nomination.amounts, lasting=False)
+        return HeadVerdict(
+            nomination,
+            Outcome.PREEMPTING,
+            QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS,
+            messages.pending_preemption(message, len(nomination.targets)),
+            RequeueReason.PENDING_PREEMPTION,
+            targets=nomination.targets,
+        )
+
+    def _fits(self, nomination: NominatedHead, victims: dict[Key, Reserved]) -> bool:
+        """Whether an entry fits once all victims so far and its own are gone."""
+        own = {target.record.workload.key: target.record for target in nomination.targets}
+        absent = list({**victims, **own}.values())
+        for record in absent:
+            quota.remove_all(record.usage)
+        fits = quota.fits(nomination.amounts)
+        for record in absent:
+            quota.add_all(record.usage)
+        return fits
+
+
+def required_checks(nomination: NominatedHead) -> tuple[str, ...]:
+    """The admission checks that apply to the flavors of an assignment (§3.11)."""
+    value = nomination.cluster_queue.value
+    if value is None or not value.checks:
+        return ()
+    flavors = {choice.flavor for pod_set in nomination.assignment.pod_sets for choice in pod_set.choices.values()}
+    return tuple(rule.name for rule in value.checks if not rule.on_flavors or rule.on_flavors & flavors)
+
+
+def _overlaps(nomination: NominatedHead, gone: _CycleVictims) -> bool:
+    """Whether a workload that this cycle evicts is also a victim of this entry, or the slice it replaces."""
+    if not gone.keys:
+        return False
+    if nomination.replaced is not None and nomination.replaced.workload.key in gone.keys:
+        return True
+    return any(target.record.workload.key in gone.keys for target in nomination.targets)
+
+
+def _rejected(nomination: NominatedHead, rejection: Rejection) -> HeadVerdict:
+    return HeadVerdict(
+        nomination, Outcome.INADMISSIBLE, rejection.reason, rejection.message, rejection.requeue, evaluated=False
+    )
+
+
+def _skipped(nomination: NominatedHead, message: str) -> HeadVerdict:
+    return HeadVerdict(
+        nomination,
+        Outcome.SKIPPED,
+        QuotaReservedReason.WAITING_FOR_QUOTA,
+        message,
+        RequeueReason.FAILED_AFTER_NOMINATION,
+        keeps_progress=True,
+    )
+
+
+def _waiting(nomination: NominatedHead) -> HeadVerdict:
+    return HeadVerdict(
+        nomination,
+        Outcome.PENDING,
+        QuotaReservedReason.WAITING_FOR_PODS_READY,
+        messages.WAITING_FOR_PODS_READY,
+        RequeueReason.FAILED_AFTER_NOMINATION,
+    )
+
+
+def _restored(nomination: NominatedHead) -> HeadVerdict:
+    """The verdict for an entry that waits for the pods of another: it is retried when they are ready."""
+    return HeadVerdict(nomination, Outcome.SKIPPED, None, "", RequeueReason.FAILED_AFTER_NOMINATION)
+
+
+def _held_for(nomination: NominatedHead, settings: Settings) -> Amounts:
+    """The usage that a preemptor without candidates keeps from others; may be negative at its queue."""
+    cluster_queue = nomination.cluster_queue
+    value = cluster_queue.value
+    reclaims_any = value is not None and value.preemption.reclaim_within_cohort == PreemptionPolicy.ANY
+    active = settings.gates.prioritize_preemptors and cluster_queue.queue.is_preemptor(nomination.pending)
+    if reclaims_any and not active:
+        return []
+    held: Amounts = []
+    for cell, amount in nomination.amounts:
+        if nomination.assignment.level > 0:
+            limit = cell.borrowing_limit
+            held.append((cell, amount if limit is None else min(amount, cell.nominal + limit - cell.usage)))
+        else:
+            held.append((cell, max(0, min(amount, cell.nominal - cell.usage))))
+    return held

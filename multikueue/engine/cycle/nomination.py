@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one head could get, evaluated alone (`docs/spec/engine.md §3.2` and §3.7).
+
+Owns the reasons to reject a head without evaluation, and the way from flavors to preemption targets, with partial
+admission. Usage is the same afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from multikueue.api.constants import CheckState
+from multikueue.api.reasons import QuotaReservedReason
+from multikueue.core.keys import Key
+from multikueue.engine import messages
+from multikueue.engine.cache.cached_queue import CachedClusterQueue
+from multikueue.engine.cache.quota import Amounts
+from multikueue.engine.cache.referenced_objects import ReferencedObjects
+from multikueue.engine.cache.reserved_workloads import Reserved
+from multikueue.engine.decisions import RequeueReason
+from multikueue.engine.flavorassigner.assigner import FlavorAssigner, Pins
+from multikueue.engine.flavorassigner.assignment import Assignment, AssignmentMode, Severity
+from multikueue.engine.flavorassigner.topology import NO_INFORMATION, Placer
+from multikueue.engine.preemption.finder import Finder
+from multikueue.engine.preemption.problem import PreemptionTarget
+from multikueue.engine.queue.pending import Pending
+from multikueue.engine.requests import PodSetRequests, RequestCounter, beyond, scaled
+from multikueue.engine.resources import PODS, FlavorResource, clamp
+from multikueue.engine.settings import Settings
+from multikueue.engine.workload_conditions import queue_inactive
+from multikueue.engine.workloads import PodSet
+
+T = TypeVar("T")
+
+
+class Rejection(NamedTuple):
+    """Why a head is not evaluated."""
+
+    reason: QuotaReservedReason
+    message: str
+    requeue: RequeueReason = RequeueReason.GENERIC
+
+
+@dataclass(slots=True)
+class NominatedHead:
+    """A head with the assignment that it could get, and the workloads it would evict.
+
+    With `replaced` the quota of an older slice is taken over, and `amounts` are what is needed in addition.
+    """
+
+    cluster_queue: CachedClusterQueue
+    pending: Pending
+    assignment: Assignment = field(default_factory=Assignment)
+    targets: list[PreemptionTarget] = field(default_factory=list)
+    amounts: Amounts = field(default_factory=list)
+    replaced: Reserved | None = None
+
+    def settle(self, assignment: Assignment, targets: list[PreemptionTarget]) -> None:
+        """Adopt a result."""
+        self.assignment = assignment
+        self.targets = targets
+        self.amounts = assignment.amounts()
+
+    def usage(self) -> dict[FlavorResource, int]:
+        """Everything that the workload uses once it is admitted."""
+        if self.replaced is None:
+            return {cell.key: amount for cell, amount in self.assignment.usage.items()}
+        usage: dict[FlavorResource, int] = {}
+        for pod_set in self.assignment.pod_sets:
+            for name, choice in pod_set.choices.items():
+                usage[choice.cell.key] = clamp(usage.get(choice.cell.key, 0) + pod_set.requests[name])
+        return usage
+
+
+class Nominator:
+    """Evaluates heads."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        referenced: ReferencedObjects,
+        cluster_queues: dict[str, CachedClusterQueue],
+        counter: RequestCounter,
+        records: Mapping[Key, Reserved],
+        usage_of: Callable[[Key], float] | None,
+        placer: Placer | None,
+    ) -> None:
+        self._settings = settings
+        self._referenced = referenced
+        self._cluster_queues = cluster_queues
+        self._counter = counter
+        self._records = records
+        self._usage_of = usage_of
+        self._placer = placer
+
+    def rejection(self, cluster_queue: CachedClusterQueue, pending: Pending, *, active: bool) -> Rejection | None:
+        """The first reason not to evaluate a head."""
+        workload = pending.workload
+        if any(check.state in (CheckState.RETRY, CheckState.REJECTED) for check in workload.checks):
+            return Rejection(QuotaReservedReason.PENDING_EVALUATION, messages.FAILED_CHECKS)
+        if cluster_queue.value is None:
+            return Rejection(QuotaReservedReason.MISCONFIGURED, f"ClusterQueue {cluster_queue.name} not found")
+        if not active or cluster_queue.node.cut_off:
+            return Rejection(*queue_inactive("ClusterQueue", cluster_queue.name))
+        namespace = workload.key.namespace
+        if not self._referenced.selects(cluster_queue, namespace):
+            if namespace not in self._referenced.namespaces:
+                return Rejection(QuotaReservedReason.MISCONFIGURED, messages.namespace_missing(namespace))
+            return Rejection(
+                QuotaReservedReason.MISCONFIGURED, messages.NAMESPACE_MISMATCH, RequeueReason.NAMESPACE_MISMATCH
+            )
+        if workload.replaces and not self._settings.gates.elastic_jobs:
+            return Rejection(QuotaReservedReason.MISCONFIGURED, messages.SLICES_OFF)
+        problem = self._counter.problem(workload)
+        return Rejection(QuotaReservedReason.MISCONFIGURED, problem) if problem else None
+
+    def nominate(self, nomination: NominatedHead, *, cycle: int) -> None:
+        """Flavors and targets for a head, with the current usage."""
+        pending = nomination.pending
+        progress = pending.progress
+        if progress is not None and self._stale(nomination, cycle):
+            progress = pending.progress = None
+        nomination.replaced = self._replaced(nomination)
+        self._run(nomination, tried=progress.tried if progress is not None else ())
+
+    def renominate(self, nomination: NominatedHead, gone: Collection[Key]) -> None:
+        """The same on the flavors nominated before, without the workloads in `gone`."""
+        nomination.pending.progress = None
+        pins = Pins(
+            [{name: choice.flavor for name, choice in p.choices.items()} for p in nomination.assignment.pod_sets]
+        )
+        self._run(nomination, pins=pins, excluded=gone)
+
+    def _stale(self, nomination: NominatedHead, cycle: int) -> bool:
+        progress = nomination.pending.progress
+        if progress is None:
+            return False
+        changed = nomination.cluster_queue.node.generation > progress.generation
+        if not self._settings.gates.preserve_scan_progress:
+            return nomination.cluster_queue.node.generation != progress.generation
+        return cycle - progress.cycle > 1 and changed
+
+    def _replaced(self, nomination: NominatedHead) -> Reserved | None:
+        """The slice of the same job that an elastic workload replaces, unless it is being evicted."""
+        workload = nomination.pending.workload
+        if not workload.replaces or not self._settings.gates.elastic_jobs:
+            return None
+        record = self._records.get(workload.replaced_key)
+        if record is None or record.node is not nomination.cluster_queue.node or record.evicted:
+            return None
+        return record if record.workload.job_uid == workload.job_uid else None
+
+    def _run(
+        self,
+        nomination: NominatedHead,
+        *,
+        tried: Sequence[Mapping[str, int]] = (),
+        pins: Pins | None = None,
+        excluded: Collection[Key] = (),
+    ) -> None:
+        pending, cluster_queue = nomination.pending, nomination.cluster_queue
+        replaced = nomination.replaced
+        requests = pending.requests
+        if replaced is not None:
+            # The new slice takes over the old one's quota: only the difference is requested.
+            requests = beyond(requests, replaced.workload, reclaimable=self._settings.gates.reclaimable_pods)
+            excluded = {*excluded, replaced.workload.key}
+        finder = Finder(
+            cluster_queue,
+            workload=pending.workload,
+            priority=pending.priority,
+            cluster_queues=self._cluster_queues,
+            settings=self._settings,
+            excluded=excluded,
+            usage_of=self._usage_of,
+        )
+        assigner = FlavorAssigner(
+            cluster_queue,
+            pod_sets=pending.workload.pod_sets,
+            settings=self._settings,
+            cache=self._referenced,
+            oracle=finder,
+            tried=tried,
+            pins=pins,
+            required=_required(replaced),
+        )
+
+        def attempt(requests: Sequence[PodSetRequests]) -> tuple[Assignment, list[PreemptionTarget]]:
+            assignment = assigner.assign(requests)
+            self._place(nomination, assignment, excluded)
+            if assignment.mode is not AssignmentMode.PREEMPT:
+                return assignment, []
+            return assignment, finder.targets(
+                assignment.amounts(), assignment.contested(), placed=self._placed(nomination, assignment, excluded)
+            )
+
+        def acceptable(requests: list[PodSetRequests]) -> tuple[Assignment, list[PreemptionTarget]] | None:
+            assignment, targets = attempt(requests)
+            return (assignment, targets) if targets or assignment.mode is AssignmentMode.FIT else None
+
+        assignment, targets = attempt(requests)
+        if (
+            assignment.mode is not AssignmentMode.FIT
+            and not targets
+            and self._settings.gates.partial_admission
+            and replaced is None
+            and _reducible(pending.workload.pod_sets)
+        ):
+            reduced = _most_pods(pending.workload.pod_sets, pending.requests, acceptable)
+            if reduced is not None:
+                assignment, targets = reduced
+        nomination.settle(assignment, targets)
+        if replaced is not None:
+            _whole(assignment, pending.requests)
+
+    def _place(self, nomination: NominatedHead, assignment: Assignment, gone: Collection[Key]) -> None:
+        """Apply the result of topology placement to an assignment (§6.8)."""
+        if not any(pod_set.topology is not None and pod_set.topology.explicit for pod_set in _specs(nomination)):
+            return
+        if assignment.mode is AssignmentMode.NO_FIT:
+            return
+        placer = self._placer
+        if placer is None:
+            for result, spec in zip(assignment.pod_sets, _specs(nomination), strict=False):
+                if spec.topology is not None and spec.topology.explicit and result.count:
+                    result.error = NO_INFORMATION
+            return
+        workload = nomination.pending.workload
+        if assignment.mode is AssignmentMode.FIT:
+            failures = placer.failures(workload, assignment, gone=gone, empty=False)
+            if not failures:
+                return
+            for result in assignment.pod_sets:
+                if result.name in failures:
+                    result.reasons = [*result.reasons, failures[result.name]]
+                    result.forced = AssignmentMode.PREEMPT
+        failures = placer.failures(workload, assignment, gone=gone, empty=True)
+        for result in assignment.pod_sets:
+            if result.name in failures:
+                result.reasons = [*result.reasons, failures[result.name]]
+                result.forced = AssignmentMode.NO_FIT
+                result.severity = Severity.TOPOLOGY_PLACEMENT_FAILED
+            elif result.forced is None and any(
+                spec.name == result.name and spec.topology for spec in _specs(nomination)
+            ):
+                result.forced = AssignmentMode.PREEMPT
+
+    def _placed(
+        self, nomination: NominatedHead, assignment: Assignment, gone: Collection[Key]
+    ) -> Callable[[], bool] | None:
+        placer = self._placer
+        if placer is None or not any(spec.topology for spec in _specs(nomination)):
+            return None
+        return lambda: not placer.failures(nomination.pending.workload, assignment, gone=gone, empty=False)
+
+
+def _specs(nomination: NominatedHead) -> Sequence[PodSet]:
+    return nomination.pending.workload.pod_sets
+
+
+def _whole(assignment: Assignment, requests: Sequence[PodSetRequests]) -> None:
+    """Let the pod sets of a slice show all that they get; `usage` stays the difference to the old slice."""
+    totals = {counted.name: counted for counted in requests}
+    for result in assignment.pod_sets:
+        counted = totals[result.name]
+        result.count = counted.count
+        result.requests = {**counted.total, **({PODS: counted.count} if PODS in result.requests else {})}
+
+
+def _required(replaced: Reserved | None) -> Mapping[str, Mapping[str, str]]:
+    if replaced is None or replaced.workload.admission is None:
+        return {}
+    return {assigned.name: assigned.flavors for assigned in replaced.workload.admission.pod_sets}
+
+
+def _reducible(pod_sets: Sequence[PodSet]) -> bool:
+    """Whether some pod set accepts fewer pods."""
+    return any(pod_set.min_count is not None and pod_set.min_count < pod_set.count for pod_set in pod_sets)
+
+
+def _most_pods(
+    pod_sets: Sequence[PodSet],
+    requests: Sequence[PodSetRequests],
+    attempt: Callable[[list[PodSetRequests]], T | None],
+) -> T | None:
+    """The result of `attempt` for the smallest reduction that it accepts; success is assumed monotone."""
+    deltas = [pod_set.count - pod_set.min_count if pod_set.min_count is not None else 0 for pod_set in pod_sets]
+    whole = sum(deltas)
+    low, high = 0, whole + 1
+    found: tuple[int, T] | None = None
+    while low < high:
+        middle = (low + high) // 2
+        result = attempt(
+            [
+                scaled(counted, pod_set.count - delta * middle // whole)
+                for pod_set, counted, delta in zip(pod_sets, requests, deltas, strict=True)
+            ]
+        )
+        if result is not None:
+            found, high = (middle, result), middle
+        else:
+            low = middle + 1
+    return found[1] if found is not None and found[0] == low else None
