@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an admission adds to each pod set: node labels and tolerations of its flavors, updates of checks, our marks."""
+"""What an admission adds to each pod set: labels and tolerations of its flavors, updates of checks, our labels."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from multikueue.api.constants import (
     WORKLOAD_ANNOTATION,
 )
 from multikueue.api.objects import JsonObject
-from multikueue.integrations.protocol import InjectionConflict, PodSetInfo
+from multikueue.jobs.framework.counts import count_of
+from multikueue.jobs.framework.protocol import InjectionConflict, PodSetInfo
 
 _MAX_LABEL_VALUE = 63
 
 
 def pod_set_infos(workload: JsonObject, flavors: Mapping[str, JsonObject]) -> tuple[PodSetInfo, ...]:
-    """One info for each pod set of the Workload's admission, in its order. Raises `InjectionConflict`.
+    """One info per pod set of the Workload's admission, in its order. Raises `InjectionConflict` and `BadInput`.
 
-    `flavors` are ResourceFlavors by name; one that is gone adds nothing, since its labels cannot be known any more.
+    `flavors` are ResourceFlavors by name; a deleted one adds nothing, since its labels are unknown.
     """
     status: JsonObject = workload.get("status") or {}
     admission: JsonObject = status.get("admission") or {}
-    counts = {str(pod_set.get("name")): int(pod_set.get("count", 1)) for pod_set in _pod_sets(workload)}
+    counts = {info.name: info.count for info in original_infos(workload)}
     return tuple(
         _info(workload, admission, assignment, counts, flavors)
         for assignment in admission.get("podSetAssignments") or ()
@@ -32,9 +33,10 @@ def pod_set_infos(workload: JsonObject, flavors: Mapping[str, JsonObject]) -> tu
 
 
 def original_infos(workload: JsonObject) -> tuple[PodSetInfo, ...]:
-    """The counts of a Workload that was not admitted, with nothing added."""
+    """The counts of a Workload without an admission, with nothing added."""
     return tuple(
-        PodSetInfo(name=str(pod_set.get("name")), count=int(pod_set.get("count", 1))) for pod_set in _pod_sets(workload)
+        PodSetInfo(name=str(pod_set.get("name")), count=count_of(pod_set, "count", at=f"podSets[{index}]", default=1))
+        for index, pod_set in enumerate(_pod_sets(workload))
     )
 
 
@@ -52,7 +54,7 @@ def _info(
         (CLUSTER_QUEUE_LABEL, admission.get("clusterQueue")),
         (LOCAL_QUEUE_LABEL, (workload.get("spec") or {}).get("queueName")),
     )
-    # A queue may have a longer name than a label can carry.
+    # The name of a queue may be longer than a label value.
     labels.update({key: str(value) for key, value in queues if value and len(str(value)) <= _MAX_LABEL_VALUE})
     annotations = {WORKLOAD_ANNOTATION: str(metadata.get("name", ""))}
     selector: dict[str, str] = {}
@@ -68,7 +70,7 @@ def _info(
         tolerations += [item for item in update.get("tolerations") or () if item not in tolerations]
     return PodSetInfo(
         name=name,
-        count=int(assignment.get("count") or counts.get(name, 1)),
+        count=count_of(assignment, "count", at="podSetAssignments") or counts.get(name, 1),
         labels=labels,
         annotations=annotations,
         node_selector=selector,
@@ -84,7 +86,7 @@ def _updates(workload: JsonObject, pod_set: str) -> Iterable[JsonObject]:
 def _merge(target: dict[str, str], extra: Mapping[str, str], *, where: str) -> None:
     for key, value in extra.items():
         if target.setdefault(key, value) != value:
-            raise InjectionConflict(f'{where}: "{key}" is to be both "{target[key]}" and "{value}"')
+            raise InjectionConflict(f'{where}: conflicting values "{target[key]}" and "{value}" for "{key}"')
 
 
 def _pod_sets(workload: JsonObject) -> Iterable[JsonObject]:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which priority a job's Workload gets (`docs/spec/kueue-api.md §4.2`).
-
-Owns the order in which classes count. Pure: the values of classes are looked up by functions that are handed in.
-"""
+"""The priority of a job's Workload: in which order priority classes count (`docs/spec/kueue-api.md §4.2`)."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from multikueue.api.constants import (
     WORKLOAD_PRIORITY_CLASS_KIND,
 )
 from multikueue.core.errors import BadInput
-from multikueue.integrations.protocol import PriorityHint
-from multikueue.integrations.workloads import Priority
+from multikueue.jobs.framework.protocol import PriorityHint
+from multikueue.jobs.framework.workloads import Priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

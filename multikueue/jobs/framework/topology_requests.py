@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 
 from multikueue.api.constants import (
+    MAX_TOPOLOGY_CONSTRAINTS_LENGTH,
     POD_SET_GROUP_NAME_ANNOTATION,
     POD_SET_PREFERRED_TOPOLOGY_ANNOTATION,
     POD_SET_REQUIRED_TOPOLOGY_ANNOTATION,
@@ -17,6 +18,7 @@ from multikueue.api.constants import (
 )
 from multikueue.api.objects import JsonObject
 from multikueue.core.errors import BadInput
+from multikueue.core.parsing import MAX_INT32, parse_unsigned
 
 _TEXTS = (
     (POD_SET_REQUIRED_TOPOLOGY_ANNOTATION, "required"),
@@ -27,15 +29,16 @@ _TEXTS = (
 
 
 def topology_request(annotations: Mapping[str, str], *, pod_index_label: str = "") -> JsonObject | None:
-    """The request, or None when the template asks for no topology. Raises `BadInput`."""
+    """The request; None if the template requests no topology. Raises `BadInput`."""
     request: JsonObject = {field: annotations[key] for key, field in _TEXTS if annotations.get(key)}
     if POD_SET_UNCONSTRAINED_TOPOLOGY_ANNOTATION in annotations:
         request["unconstrained"] = annotations[POD_SET_UNCONSTRAINED_TOPOLOGY_ANNOTATION] == "true"
     if POD_SET_SLICE_SIZE_ANNOTATION in annotations:
-        size = annotations[POD_SET_SLICE_SIZE_ANNOTATION]
-        if not size.isdigit():
-            raise BadInput(f"{POD_SET_SLICE_SIZE_ANNOTATION}: {size!r} is not a whole number")
-        request["podSetSliceSize"] = int(size)
+        request["podSetSliceSize"] = parse_unsigned(
+            annotations[POD_SET_SLICE_SIZE_ANNOTATION],
+            field=f"annotation {POD_SET_SLICE_SIZE_ANNOTATION}",
+            maximum=MAX_INT32,
+        )
     if POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION in annotations:
         request["podsetSliceRequiredTopologyConstraints"] = _constraints(
             annotations[POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION]
@@ -48,10 +51,15 @@ def topology_request(annotations: Mapping[str, str], *, pod_index_label: str = "
 
 
 def _constraints(text: str) -> list[JsonObject]:
+    field = f"annotation {POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION}"
+    if len(text) > MAX_TOPOLOGY_CONSTRAINTS_LENGTH:
+        raise BadInput(f"{field}: expected at most {MAX_TOPOLOGY_CONSTRAINTS_LENGTH} characters, found {len(text)}")
     try:
         constraints = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION}: not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{field}: not JSON: {error}") from error
     if not isinstance(constraints, list) or not all(isinstance(item, dict) for item in constraints):
-        raise BadInput(f"{POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION}: expected a list of objects")
+        raise BadInput(f"{field}: expected a list of objects")
+    for index, item in enumerate(constraints):
+        parse_unsigned(item.get("size"), field=f"{field}: [{index}].size", maximum=MAX_INT32)
     return constraints

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The interface of job kinds, and what is common to all of them."""

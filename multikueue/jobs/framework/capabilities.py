@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What some job kinds can do beyond `JobIntegration`; a kind that has none of it need not say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from multikueue.api.defaulting import JobSurroundings
+from multikueue.api.featuregates import Gate
+from multikueue.api.objects import JsonObject
+from multikueue.jobs.framework.protocol import JobEnd, JobWrite
+
+
+@runtime_checkable
+class ValidatedKind(Protocol):
+    """A kind with rules of its own for what the webhook accepts."""
+
+    def refusals(
+        self, new: JsonObject, old: JsonObject | None, *, has_default_queue: bool, gate: Gate
+    ) -> tuple[str, ...]:
+        """Why `new` is refused, including what holds for every kind; `old` is what it replaces."""
+
+
+@runtime_checkable
+class DefaultedKind(Protocol):
+    """A kind that is held in another way than its `Hold` says."""
+
+    def defaulted(self, job: JsonObject, surroundings: JobSurroundings) -> JsonObject:
+        """The job as it is created, from one with its queue and its priority class."""
+
+
+@runtime_checkable
+class UpdatedKind(Protocol):
+    """A kind whose changed objects the webhook completes as well."""
+
+    def updated(self, new: JsonObject, old: JsonObject) -> JsonObject:
+        """The changed job as it is stored; `old` is what it replaces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberWrite:
+    """One write to a member of a group, and the event that records it; without a reason none is."""
+
+    write: JobWrite
+    reason: str = ""
+    message: str = ""
+
+
+@runtime_checkable
+class GroupedKind(Protocol):
+    """A kind of which several objects may share one Workload.
+
+    A group is passed to all methods of the integration as one object, which `composed` makes of its members.
+    """
+
+    def group_of(self, member: JsonObject) -> str:
+        """The name of its group, which is that of the Workload; empty for an object of its own."""
+
+    def composed(self, members: Sequence[JsonObject]) -> JsonObject:
+        """The members of one group, of which there is at least one, as one object."""
+
+    def members(self, job: JsonObject) -> tuple[JsonObject, ...]:
+        """The objects of a group; the job itself if it is none."""
+
+    def incomplete(self, job: JsonObject) -> str:
+        """Why no Workload is made yet; empty if it can be. Raises `BadInput` for members that contradict each other."""
+
+    def waits(self, job: JsonObject) -> bool:
+        """Whether a member is still held, although others may run."""
+
+    def replacements(self, job: JsonObject, workload: JsonObject) -> str:
+        """Which members have to be replaced by their user before the group can go on; empty if none."""
+
+    def upkeep(self, job: JsonObject, workload: JsonObject | None) -> tuple[MemberWrite, ...]:
+        """The writes to members that are due whatever the state of the admission."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPod:
+    """A pod of a job, and why it may not be started; `problem` is empty if it may."""
+
+    pod: JsonObject
+    problem: str = ""
+
+
+@runtime_checkable
+class PodHoldingKind(GroupedKind, Protocol):
+    """A kind with one Workload and no field that suspends it: its pods are gated, started and deleted.
+
+    It is passed to all methods of the integration with its pods, which `with_pods` adds to it.
+    """
+
+    def with_pods(self, job: JsonObject, pods: Sequence[HeldPod]) -> JsonObject:
+        """The job and its pods as one object."""
+
+    def pod_template(self, job: JsonObject) -> JsonObject:
+        """The template that quota is requested for."""
+
+    def held_back(self, job: JsonObject) -> str:
+        """Why gated pods of it may not be started; empty if all may."""
+
+    def is_empty(self, job: JsonObject) -> bool:
+        """Whether it is to have no pods, and so no Workload once the last one is gone."""
+
+
+@runtime_checkable
+class SentGroups(Protocol):
+    """A kind whose groups are one remote job: its manifest has their members in the field `members`."""
+
+    def not_sent(self, job: JsonObject) -> str:
+        """Why the job cannot be sent to a worker; empty if it can. Raises `BadInput`."""
+
+    def sent_digest(self, job: JsonObject) -> str:
+        """Equal as long as the same members are sent; empty for an object of its own."""
+
+    def awaits_members(self, job: JsonObject) -> bool:
+        """Whether there is no member yet that could be sent."""
+
+
+@runtime_checkable
+class RemoteGroups(SentGroups, Protocol):
+    """A kind whose remote jobs are stopped by deletion only, so that their end and their deletion are distinguished."""
+
+    def remote_end(self, job: JsonObject) -> JobEnd | None:
+        """How the remote job ended; None while it has not, or while it is being deleted."""
+
+    def remotely_stopped(self, job: JsonObject) -> bool:
+        """Whether the remote job is held or was deleted, and nothing of it runs."""
+
+    def remote_status(self, job: JsonObject) -> JsonObject | None:
+        """What an agent reports of the remote job."""

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Workload of a job (`docs/spec/kueue-api.md §4.2` step 9).
+
+Owns its name, labels, owner, finalizer and spec. The caller resolves the priority.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from multikueue.api.constants import (
+    ADMISSION_GATED_BY_ANNOTATION,
+    IS_GROUP_WORKLOAD_ANNOTATION,
+    JOB_UID_LABEL,
+    MAX_EXEC_TIME_LABEL,
+    PARTITION_POLICY_ANNOTATION,
+    PROVISIONING_PARAMETER_PREFIX,
+    RESOURCE_IN_USE_FINALIZER,
+)
+from multikueue.api.objects import JsonObject
+from multikueue.api.resource import WORKLOADS
+from multikueue.core.errors import BadInput
+from multikueue.core.parsing import MAX_INT32, parse_unsigned
+from multikueue.jobs.framework.capabilities import GroupedKind
+from multikueue.jobs.framework.protocol import JobIntegration
+
+_MAX_NAME: Final = 253
+_HASH: Final = 5
+_COPIED_ANNOTATIONS: Final = (ADMISSION_GATED_BY_ANNOTATION, PARTITION_POLICY_ANNOTATION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priority:
+    """A resolved priority and its source; without a class only the value is set."""
+
+    value: int = 0
+    group: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+def workload_name(*, kind: str, group: str, name: str, uid: str, limit: int = _MAX_NAME) -> str:
+    """`kind-name`, cut, a dash and five hex digits of a hash, which other Kueue clients repeat to find the Workload."""
+    digest = hashlib.sha1("\n".join((kind, group, name, uid)).encode(), usedforsecurity=False).hexdigest()[:_HASH]
+    return f"{f'{kind.lower()}-{name}'[: limit - _HASH - 1]}-{digest}"
+
+
+def name_for(job: JsonObject, integration: JobIntegration, *, limit: int = _MAX_NAME) -> str:
+    """The name of the job's Workload; that of a group of objects is the name of the group."""
+    metadata: JsonObject = job["metadata"]
+    group = integration.group_of(job) if isinstance(integration, GroupedKind) else ""
+    if group:
+        return group
+    resource = integration.resource
+    return workload_name(
+        kind=resource.kind, group=resource.group, name=metadata["name"], uid=metadata.get("uid", ""), limit=limit
+    )
+
+
+def workload_for(
+    job: JsonObject,
+    integration: JobIntegration,
+    *,
+    priority: Priority,
+    labels_to_copy: Iterable[str] = (),
+    name_limit: int = _MAX_NAME,
+) -> JsonObject:
+    """The Workload to create. Raises `BadInput` if the job cannot be queued."""
+    metadata: JsonObject = job["metadata"]
+    group = integration.group_of(job) if isinstance(integration, GroupedKind) else ""
+    labels: dict[str, str] = metadata.get("labels") or {}
+    copied = labels if integration.copies_labels else {key: labels[key] for key in labels_to_copy if key in labels}
+    spec: JsonObject = {
+        "active": True,
+        "queueName": integration.queue_name(job),
+        "podSets": list(integration.pod_sets(job)),
+        "priority": priority.value,
+    }
+    if priority.name:
+        spec["priorityClassRef"] = {"group": priority.group, "kind": priority.kind, "name": priority.name}
+    limit = _execution_limit(labels)
+    if limit is not None:
+        spec["maximumExecutionTimeSeconds"] = limit
+    return {
+        "apiVersion": WORKLOADS.api_version,
+        "kind": WORKLOADS.kind,
+        "metadata": {
+            "name": name_for(job, integration, limit=name_limit),
+            "namespace": metadata.get("namespace", ""),
+            "labels": copied | ({JOB_UID_LABEL: metadata["uid"]} if metadata.get("uid") else {}),
+            "annotations": _annotations(metadata) | ({IS_GROUP_WORKLOAD_ANNOTATION: "true"} if group else {}),
+            "finalizers": [RESOURCE_IN_USE_FINALIZER],
+            "ownerReferences": owner_references(job, integration),
+        },
+        "spec": spec,
+    }
+
+
+def owner_references(job: JsonObject, integration: JobIntegration) -> list[JsonObject]:
+    """The owners of the Workload: the job, which controls it, or all members of a group, of which none does."""
+    resource = integration.resource
+    if isinstance(integration, GroupedKind) and integration.group_of(job):
+        return [
+            {
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                "name": member["metadata"]["name"],
+                "uid": member["metadata"]["uid"],
+            }
+            for member in integration.members(job)
+        ]
+    return [
+        {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": job["metadata"]["name"],
+            "uid": job["metadata"].get("uid", ""),
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def changes_to_follow(job: JsonObject, workload: JsonObject, *, admitted: bool) -> JsonObject | None:
+    """The merge patch that updates a Workload after a change of its job; None if nothing changes.
+
+    The maximum execution time follows the job's label until admission; admission gates that the job no longer has are
+    removed. Raises `BadInput` for a label that is not a number.
+    """
+    patch: JsonObject = {}
+    if not admitted:
+        limit = _execution_limit(job["metadata"].get("labels") or {})
+        if limit != workload["spec"].get("maximumExecutionTimeSeconds"):
+            patch["spec"] = {"maximumExecutionTimeSeconds": limit}
+    held_by = _gates(workload["metadata"])
+    left = [gate for gate in held_by if gate in _gates(job["metadata"])]
+    if left != held_by:
+        patch["metadata"] = {"annotations": {ADMISSION_GATED_BY_ANNOTATION: ",".join(left) or None}}
+    return patch or None
+
+
+def _gates(metadata: JsonObject) -> list[str]:
+    text = str((metadata.get("annotations") or {}).get(ADMISSION_GATED_BY_ANNOTATION) or "")
+    return [gate.strip() for gate in text.split(",") if gate.strip()]
+
+
+def _execution_limit(labels: dict[str, str]) -> int | None:
+    text = labels.get(MAX_EXEC_TIME_LABEL)
+    if text is None:
+        return None
+    seconds = parse_unsigned(text, field=f"label {MAX_EXEC_TIME_LABEL}", maximum=MAX_INT32)
+    if not seconds:
+        raise BadInput(f"label {MAX_EXEC_TIME_LABEL}: expected a number of seconds above 0, found 0")
+    return seconds
+
+
+def _annotations(metadata: JsonObject) -> dict[str, str]:
+    annotations: dict[str, str] = metadata.get("annotations") or {}
+    return {
+        key: value
+        for key, value in annotations.items()
+        if key in _COPIED_ANNOTATIONS or key.startswith(PROVISIONING_PARAMETER_PREFIX)
+    }

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods that request more than quota is reserved for.
+
+Whoever may change pods can remove a gate, write any label and annotation, and resize a pod. So what may run is decided
+by the requests of the pod and by the Workload: its pod set, or what its admission counted for one pod of it, if that is
+more. The second differs where a LimitRange or a RuntimeClass has changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from multikueue.api.objects import JsonObject
+from multikueue.core.errors import BadInput
+from multikueue.core.quantity import Quantity
+from multikueue.engine.decode.pods import Shapes
+from multikueue.engine.pod_requests import adjust, pod_request
+from multikueue.jobs.framework.counts import count_of
+
+_ZERO: Final = Quantity.parse("0")
+
+
+def surplus(pod: JsonObject, pod_set: JsonObject, status: JsonObject) -> str:
+    """What the pod requests beyond its pod set; empty if nothing. `status` is that of the Workload."""
+    shapes = Shapes(limit=2)
+    try:
+        found = _requests(pod, shapes)
+        wanted = _requests(pod_set.get("template") or {}, shapes)
+        count, counted = _counted(str(pod_set.get("name") or ""), status)
+    except BadInput as error:
+        return str(error)
+    above = [
+        name
+        for name in sorted(found)
+        if found[name] > wanted.get(name, _ZERO) and found[name] * count > counted.get(name, _ZERO)
+    ]
+    return ", ".join(f"{name} {found[name]} instead of {wanted.get(name, _ZERO)}" for name in above)
+
+
+def _requests(pod: JsonObject, shapes: Shapes) -> Mapping[str, Quantity]:
+    return pod_request(adjust(shapes.of(pod.get("spec") or {}), {}, ()))
+
+
+def _counted(name: str, status: JsonObject) -> tuple[int, Mapping[str, Quantity]]:
+    """For how many pods of a pod set quota is counted, and how much. Raises `BadInput`."""
+    for each in (status.get("admission") or {}).get("podSetAssignments") or ():
+        if each.get("name") == name:
+            usage: JsonObject = each.get("resourceUsage") or {}
+            count = count_of(each, "count", at=f"podSetAssignments[{name}]", default=1)
+            return count, {resource: Quantity.parse(amount) for resource, amount in usage.items()} if count else {}
+    return 1, {}
