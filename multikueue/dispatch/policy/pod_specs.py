@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pod specs in a manifest, each with the path of its field.
+
+They are found by their shape, so one function serves Jobs, the pod sets of a Workload and custom resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+_CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
+_DEFAULT_ACCOUNT: Final = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSpecAt:
+    """A pod spec, the path of its field, and the annotations of its template."""
+
+    path: str
+    spec: Mapping[str, Any]
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def annotations_path(self) -> str:
+        """The path of those annotations."""
+        return f"{self.path.removesuffix('.spec')}.metadata.annotations"
+
+    def containers(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Each container of any type with its path."""
+        for name in _CONTAINER_LISTS:
+            yield from items(self.spec.get(name), f"{self.path}.{name}")
+
+    def service_accounts(self) -> Iterator[tuple[str, str]]:
+        """Each service account that it names, with the path of the field; the default one if it names none."""
+        named = [(f"{self.path}.{name}", self.spec.get(name)) for name in ("serviceAccountName", "serviceAccount")]
+        found = [(path, str(value)) for path, value in named if value]
+        yield from found or [(named[0][0], _DEFAULT_ACCOUNT)]
+
+
+def pod_specs(manifest: Mapping[str, Any], path: str = "") -> Iterator[PodSpecAt]:
+    """Every pod spec in the manifest, in its order; `path` is the path of the manifest itself."""
+    # Not by recursion: the depth of a manifest is not trusted.
+    waiting: list[tuple[str, object, Mapping[str, Any]]] = [(path, manifest, {})]
+    while waiting:
+        where, value, metadata = waiting.pop()
+        if isinstance(value, Mapping):
+            if any(name in value for name in _CONTAINER_LISTS):
+                annotations = metadata.get("annotations")
+                yield PodSpecAt(
+                    path=where, spec=value, annotations=annotations if isinstance(annotations, Mapping) else {}
+                )
+                continue
+            beside = value.get("metadata")
+            beside = beside if isinstance(beside, Mapping) else {}
+            prefix = f"{where}." if where else ""
+            fields = [(f"{prefix}{name}", entry, beside if name == "spec" else {}) for name, entry in value.items()]
+            waiting.extend(reversed(fields))
+        elif isinstance(value, list | tuple):
+            waiting.extend(reversed([(f"{where}[{index}]", entry, {}) for index, entry in enumerate(value)]))
+
+
+def items(value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The objects of a list, each with its path; nothing for another type."""
+    if isinstance(value, list | tuple):
+        for index, entry in enumerate(value):
+            if isinstance(entry, Mapping):
+                yield f"{path}[{index}]", entry

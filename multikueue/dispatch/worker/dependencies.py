@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects that the pods of a job name: Secrets, ConfigMaps, ServiceAccounts and PersistentVolumeClaims.
+
+The kubelet does not start a pod while one of them is missing, unless the reference is optional. Manifests come from
+tenants, so nothing is expected of their form: what is no reference is left out. Objects that Kubernetes makes in each
+namespace are left out too, and so are claims of generic ephemeral volumes, which are made with the pod, and pull
+secrets: a pod starts without them if its image can be pulled without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from multikueue.api.meta import JsonObject
+from multikueue.api.names import MAX_SUBDOMAIN, dns_subdomain
+from multikueue.api.resource import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS, SERVICE_ACCOUNTS, Resource
+from multikueue.core.printable import excerpt
+from multikueue.dispatch.policy.pod_specs import PodSpecAt, items
+
+MAX_DEPENDENCIES: Final = 100
+"""How many objects of one job are looked for; the kubelets check the others."""
+DEPENDENCY_KINDS: Final[Mapping[str, Resource]] = {
+    resource.kind: resource for resource in (SECRETS, CONFIG_MAPS, SERVICE_ACCOUNTS, PERSISTENT_VOLUME_CLAIMS)
+}
+_LISTED: Final = 5
+_IN_EACH_NAMESPACE: Final = frozenset(
+    {(SERVICE_ACCOUNTS.kind, "default"), (CONFIG_MAPS.kind, "kube-root-ca.crt")},
+)
+_SECRET_REFERENCES: Final = ("cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos")
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """An object in the namespace of the job; the name may be one that no object can have."""
+
+    kind: str
+    name: str
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether an object can have this name."""
+        return len(self.name) <= MAX_SUBDOMAIN and not any(dns_subdomain(self.name))
+
+    def __str__(self) -> str:
+        return f"{self.kind} {excerpt(self.name)}"
+
+
+def dependencies(pod_sets: Iterable[JsonObject]) -> tuple[Dependency, ...]:
+    """The objects without which pods of these pod sets do not start, each once, at most `MAX_DEPENDENCIES`."""
+    found: dict[Dependency, None] = {}
+    for pod_set in pod_sets:
+        spec = _mapping(_mapping(pod_set.get("template")).get("spec"))
+        for kind, name in _references(PodSpecAt(path="spec", spec=spec)):
+            if isinstance(name, str) and name and (kind, name) not in _IN_EACH_NAMESPACE:
+                found.setdefault(Dependency(kind, name))
+                if len(found) == MAX_DEPENDENCIES:
+                    return tuple(found)
+    return tuple(found)
+
+
+def missing_message(namespace: str, missing: Iterable[Dependency]) -> str:
+    """Why the job cannot run on a cluster without these objects; empty if there are none."""
+    named = tuple(missing)
+    if not named:
+        return ""
+    more = f" and {len(named) - _LISTED} more" if len(named) > _LISTED else ""
+    return f'not found in namespace "{namespace}": {", ".join(map(str, named[:_LISTED]))}{more}'
+
+
+def _references(pod: PodSpecAt) -> Iterator[tuple[str, object]]:
+    spec = pod.spec
+    # serviceAccount is the former name of the field; the API server makes both the same.
+    yield SERVICE_ACCOUNTS.kind, spec.get("serviceAccountName") or spec.get("serviceAccount")
+    for _, volume in items(spec.get("volumes"), ""):
+        yield from _of_volume(volume)
+    for _, container in pod.containers():
+        for _, source in items(container.get("envFrom"), ""):
+            yield from _required(SECRETS, source.get("secretRef"))
+            yield from _required(CONFIG_MAPS, source.get("configMapRef"))
+        for _, variable in items(container.get("env"), ""):
+            source = _mapping(variable.get("valueFrom"))
+            yield from _required(SECRETS, source.get("secretKeyRef"))
+            yield from _required(CONFIG_MAPS, source.get("configMapKeyRef"))
+
+
+def _of_volume(volume: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    yield from _required(SECRETS, volume.get("secret"), field="secretName")
+    yield from _required(CONFIG_MAPS, volume.get("configMap"))
+    yield PERSISTENT_VOLUME_CLAIMS.kind, _mapping(volume.get("persistentVolumeClaim")).get("claimName")
+    yield SECRETS.kind, _mapping(volume.get("azureFile")).get("secretName")
+    yield SECRETS.kind, _mapping(_mapping(volume.get("csi")).get("nodePublishSecretRef")).get("name")
+    for name in _SECRET_REFERENCES:
+        yield SECRETS.kind, _mapping(_mapping(volume.get(name)).get("secretRef")).get("name")
+    for _, source in items(_mapping(volume.get("projected")).get("sources"), ""):
+        yield from _required(SECRETS, source.get("secret"))
+        yield from _required(CONFIG_MAPS, source.get("configMap"))
+
+
+def _required(resource: Resource, reference: object, *, field: str = "name") -> Iterator[tuple[str, object]]:
+    found = _mapping(reference)
+    if found.get("optional") is not True:
+        yield resource.kind, found.get(field)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

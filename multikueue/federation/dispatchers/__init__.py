@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Who is nominated, and when: one module a dispatcher, all behind `protocol.Dispatcher`."""
