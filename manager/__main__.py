@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m manager`: options, logs, signals, and the exit code.
 
-Owns how the process starts and ends: 0 after SIGINT or SIGTERM, 1 when something outside is wrong, 2 when what it was
-told is. A mistake is one line on standard error, never a traceback.
+0 after SIGINT or SIGTERM, 1 for an external error, 2 for a wrong option or Configuration. An error is one line on
+standard error, never a traceback.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ import anyio
 from manager import logs, options
 from manager.app import Manager
 from manager.dispatch.controller import DispatchController
-from manager.options import Options
-from multikueue.api import configuration
+from manager.options import ManagerOptions
+from multikueue.api import configuration_file
+from multikueue.api.constants import DEFAULT_NAMESPACE
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import BadInput, MultikueueError
-from multikueue.federation.dispatchers.registry import dispatcher
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
+from multikueue.dispatch.dispatchers.registry import dispatcher
+from multikueue.jobs.framework.registry import framework_problems
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 
 _log = logging.getLogger("manager")
 
@@ -65,13 +67,12 @@ def _leaves(group: BaseExceptionGroup[MultikueueError]) -> list[BaseException]:
     return found
 
 
-async def _run(given: Options) -> int:
-    settings = (
-        configuration.load(Path(given.config), **_namespace(given))
-        if given.config
-        else configuration.load("", **_namespace(given))
+async def _run(given: ManagerOptions) -> int:
+    source = Path(given.config) if given.config else ""
+    settings = configuration_file.load(
+        source, namespace=given.namespace or DEFAULT_NAMESPACE, frameworks=framework_problems
     )
-    dispatcher(settings.multikueue.dispatcher_name)  # a name that nobody would act on ends it here, with one line
+    dispatcher(settings.multikueue.dispatcher_name)  # an unknown name is an error here, with one line
     clock = SystemClock()
     cluster = credentials.load(given.kubeconfig, context=given.context, clock=clock)
     limits = settings.client_connection if "client_connection" in settings.model_fields_set else None
@@ -89,14 +90,10 @@ async def _run(given: Options) -> int:
     return 0
 
 
-def _namespace(given: Options) -> dict[str, str]:
-    return {"namespace": given.namespace} if given.namespace else {}
-
-
 async def _until_signalled(scope: anyio.CancelScope) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for number in signals:
-            _log.info("%s: stopping", signal.Signals(number).name)
+            _log.info("stopping signal=%s", signal.Signals(number).name)
             asyncio.get_running_loop().call_later(_EXIT_SECONDS, os._exit, 1)
             scope.cancel()
             return

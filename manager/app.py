@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The composition root of the manager: builds the parts and gives each a place in a task group.
 
-Owns what runs when: servers and caches on every replica, webhook installation, engine, reconcilers and dispatch on
-the leader only. Promises that everything a leader started has ended when it leads no more, and that what is wrong
-outside (a server that is away, a CRD that is missing, a lease somebody holds) is one line in the log while the rest
-goes on. Decides nothing about workloads.
+Owns what runs when: servers and caches on every replica; webhook installation, engine, reconcilers and dispatch on the
+leader only. Promises that everything a leader started has ended when it no longer leads, and that an external failure
+(a server that is unavailable, a missing CRD, a held lease) is one line in the log while the rest continues. An object
+that cannot be used is quarantined and a loop that fails is restarted, so that neither ends the process; if leading
+fails as a whole, it starts again after a pause. Decides nothing about workloads.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -22,59 +23,78 @@ from urllib.parse import urlsplit
 import anyio
 from aiohttp import web
 
-from manager.caches import Caches, followed
+from manager.cache.caches import Caches, FollowedKind, followed
+from manager.cache.quarantine_events import QuarantineEvents
 from manager.context import ManagerContext
-from manager.dispatch.cluster_profiles import PROFILE_GATE
-from manager.metrics import FOLLOWER, LEADER, STANDALONE, Metrics
+from manager.controllers.jobs import JobReconciler
+from manager.controllers.queue_hints import LabelledPods, QueueHints
+from manager.controllers.queues import QueueReconcilers
+from manager.controllers.workloads import WorkloadReconciler
+from manager.dispatch.transport.cluster_profiles import PROFILE_GATE
+from manager.metrics import FOLLOWER, LEADER, STANDALONE, ManagerMetrics
+from manager.metrics_serving import METRICS_SERVICE, PATH, MetricsServing, certificate_of
 from manager.namespaces import ManagedNamespaces
-from manager.options import DISABLED, Options
-from manager.reconcilers.jobs import JobReconciler
-from manager.reconcilers.queues import QueueReconcilers
-from manager.reconcilers.workloads import WorkloadReconciler
-from manager.scheduler import Scheduler
-from manager.set_aside import SetAside, Undecidable
-from manager.transitions import Transitions
+from manager.options import DISABLED, ManagerOptions
+from manager.provisioning.controller import ProvisioningController
+from manager.scheduler.pending_writes import PendingWrites
+from manager.scheduler.scheduler import Scheduler
+from manager.seals import Seals
+from manager.webhooks.access import AccessReviews
 from manager.webhooks.certificates import Bundle
-from manager.webhooks.configurations import Reach
+from manager.webhooks.configurations import WebhookClientConfig
+from manager.webhooks.external_kinds import DiscoveredKinds
 from manager.webhooks.handlers import Handlers
 from manager.webhooks.install import Installer
+from manager.webhooks.owner_rights import OwnerRights
 from manager.webhooks.rotation import SharedBundle, ensure_namespace
-from manager.webhooks.server import application
-from manager.workload_status import StatusWriter
+from manager.webhooks.server import LIMITS, application
+from manager.workload.foreign_checks import foreign_of
+from manager.workload.status import AdmissionHook, StatusWriter
+from manager.workload.transitions import Transitions
 from multikueue.api.configuration import Configuration
-from multikueue.api.resource import CLUSTER_PROFILES, NAMESPACES, WORKLOADS, Resource
+from multikueue.api.reasons import FrameworkEvent
+from multikueue.api.resource import (
+    ADMISSION_CHECKS,
+    CLUSTER_PROFILES,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    PODS,
+    WORKLOADS,
+)
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock
-from multikueue.core.errors import BadInput, PutBack
-from multikueue.engine import intake
+from multikueue.core.errors import BadInput, HubRestored
+from multikueue.engine import decode
 from multikueue.engine.settings import Settings
-from multikueue.integrations.registry import Registry
-from multikueue.kube.client import KubeClient
-from multikueue.kube.errors import KubeError
-from multikueue.kube.events import EventRecorder
-from multikueue.kube.leader import LeaderElector, Lineage
-from multikueue.kube.limiter import Limiter
-from multikueue.kube.serve import ServingCertificate, add_metrics, add_probes, serving
+from multikueue.jobs.framework.registry import JobRegistry
+from multikueue.kube.errors import KubeError, NotFound
+from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.limiter import Limiter
+from multikueue.kube.runtime.events import NORMAL, WARNING, EventRecorder, Reference
+from multikueue.kube.runtime.leader import LeaderElector, LeaseRestoreDetector
+from multikueue.kube.runtime.quarantine import Quarantine, QuarantineMetrics
+from multikueue.kube.runtime.supervisor import Supervisor
+from multikueue.kube.serving.page_access import PageAccess
+from multikueue.kube.serving.serve import ServingCertificate, add_metrics, add_probes, serving
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _SYSTEM_NAMESPACE: Final = "kube-system"
-_METRICS_ADDRESS: Final = ":8080"
 _COMPONENT: Final = "kueue-controller-manager"
 _CONNECT: Final = Backoff(base=0.2, cap=5.0)
-_PATIENCE_SECONDS: Final = 30.0  # how long a first list may take before somebody should hear of it
+_SLOW_CACHE_SECONDS: Final = 30.0  # how long a first list may take before it is logged
 
 
-class Leading(Protocol):
-    """What runs while this replica leads."""
+class DispatchLoop(AdmissionHook, Protocol):
+    """What sends admitted workloads to worker clusters while this replica leads."""
 
     async def run(self) -> None:
         """Work until cancelled."""
 
 
-Dispatch = Callable[[ManagerContext], Leading]
+Dispatch = Callable[[ManagerContext], DispatchLoop]
 
 
 @dataclass(slots=True)
@@ -84,15 +104,17 @@ class _Serving:
     shared: SharedBundle
     certificate: ServingCertificate
     bundle: Bundle
-    reach: Callable[[Bundle], Reach]
+    client_config: Callable[[Bundle], WebhookClientConfig]
     handlers: Handlers
-    installer: Installer | None = None
+    user: str
+    rotated: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the bundle was replaced."""
 
     def replace(self, bundle: Bundle) -> None:
         self.certificate.replace(bundle.certificate + bundle.key)
         self.bundle = bundle
-        if self.installer is not None:
-            self.installer.nudge()
+        self.rotated.set()
+        self.rotated = anyio.Event()
 
 
 class Manager:
@@ -103,14 +125,14 @@ class Manager:
         configuration: Configuration,
         client: KubeClient,
         *,
-        options: Options,
+        options: ManagerOptions,
         clock: Clock,
         random: Random,
         dispatch: Dispatch | None = None,
     ) -> None:
-        """`dispatch` makes the part that sends admitted workloads to worker clusters; without it they stay here.
+        """`dispatch` creates the part that sends admitted workloads to worker clusters; without it they run here.
 
-        Raises `BadInput` for a setting that cannot be.
+        Raises `BadInput` for an invalid setting.
         """
         self._configuration = configuration
         self._client = client
@@ -119,77 +141,87 @@ class Manager:
         self._random = random
         self._dispatch = dispatch
         self._namespace = options.namespace or configuration.namespace
+        self._metrics_serving = MetricsServing.of(options, configuration)
         elected = options.leader_election
         self._elects = configuration.leader_election.leader_elect if elected is None else elected
         self.identity = options.identity or f"{socket.gethostname()}_{random.getrandbits(48):012x}"
-        self._registry = Registry(configuration.integrations.frameworks if options.job_integrations else ())
+        self._registry = JobRegistry.configured(configuration) if options.job_integrations else JobRegistry(())
         self._settings = _engine_settings(configuration)
-        self.metrics = Metrics(role=FOLLOWER if self._elects else STANDALONE)
-        jobs: list[Resource] = [integration.resource for integration in self._registry]
+        self.metrics = ManagerMetrics(role=FOLLOWER if self._elects else STANDALONE)
         profiles = (CLUSTER_PROFILES,) if configuration.gate(PROFILE_GATE) else ()
-        kinds = followed(namespace=self._namespace, jobs=jobs, cluster_profiles=profiles)
-        self.caches = Caches(client, kinds, clock=clock, random=random)
-        self.statuses = StatusWriter(client, self.caches.view(WORKLOADS))
+        kinds = followed(namespace=self._namespace, jobs=self._registry.followed, cluster_profiles=profiles)
+        quarantine = Quarantine(clock=clock, random=random, metrics=QuarantineMetrics(self.metrics.registry))
+        self.caches = Caches(client, kinds, clock=clock, random=random, quarantine=quarantine)
+        self._supervisor = Supervisor(clock=clock, random=random, registry=self.metrics.registry)
         self.namespaces = ManagedNamespaces(configuration, self.caches.view(NAMESPACES))
         budget = Limiter(qps=options.event_qps, burst=options.event_burst, clock=clock) if options.event_qps else None
         self.recorder = EventRecorder(client, _COMPONENT, instance=self.identity, budget=budget, clock=clock)
-        self.statuses.tell(Transitions(self.metrics, self.recorder, clock=clock).written)
+        transitions = Transitions(self.metrics, self.recorder, clock=clock)
+        self.statuses = StatusWriter(
+            client,
+            self.caches.view(WORKLOADS),
+            quarantine,
+            foreign=foreign_of(self.caches.view(ADMISSION_CHECKS)),
+            written=transitions.written,
+        )
         self.leading = False
-        self._aside = SetAside()
         self.metrics_port = 0
         self.health_port = 0
         self.webhook_port = 0
 
     async def run(self) -> None:
-        """Run until cancelled. Raises `PortInUse` and `BadInput` at once; everything else is waited out."""
+        """Run until cancelled. Raises `PortInUse`, `BadInput` and `HubRestored`; other failures are retried."""
         servers = AsyncExitStack()
         try:
             await self._serve_probes(servers)
             await self._connected(lambda: ensure_namespace(self._client, self._namespace))
             manager_uid = await self._connected(self._manager_uid)
-            webhooks = await self._serve_webhooks(servers) if self._options.webhooks else None
+            seals = await self._connected(lambda: Seals.load(self._client, namespace=self._namespace))
+            webhooks = await self._serve_webhooks(servers, seals) if self._options.webhooks else None
             context = ManagerContext(
                 configuration=self._configuration,
                 options=self._options,
                 namespace=self._namespace,
                 manager_uid=manager_uid,
+                seals=seals,
                 client=self._client,
                 caches=self.caches,
                 statuses=self.statuses,
                 recorder=self.recorder,
                 metrics=self.metrics,
+                supervisor=self._supervisor,
                 clock=self._clock,
                 random=self._random,
             )
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.caches.run, name="caches")
                 tasks.start_soon(self.recorder.run, name="events")
-                tasks.start_soon(self._end_when_put_back, name="put-back")
-                tasks.start_soon(self._tell_of_slow_caches, name="cache-patience")
+                tasks.start_soon(self._end_when_restored, name="restored")
+                tasks.start_soon(self._log_slow_caches, name="slow-caches")
                 if webhooks is not None:
                     tasks.start_soon(
+                        self._supervisor.keep,
+                        "webhook-certificate",
                         lambda: webhooks.shared.follow(webhooks.replace, current=webhooks.bundle),
                         name="webhook-certificate",
                     )
-                await self._compete(lambda: self._lead_on(context, webhooks))
+                await self._compete(lambda: self._supervisor.keep("leading", lambda: self._lead(context, webhooks)))
         finally:
             # A cancelled scope would interrupt the closing of connections at its first await.
             with anyio.CancelScope(shield=True):
                 await servers.aclose()
 
-    async def _end_when_put_back(self) -> None:
-        """Nothing that was decided, sent or counted since the backup is so any more: another process begins anew."""
-        await self.caches.put_back.wait()
-        raise PutBack(
-            "the management cluster was restored from a backup, or made anew: ending, to begin with what it knows now"
-        )
+    async def _end_when_restored(self) -> None:
+        """End the process: nothing that was decided, sent or counted since the backup is true any more."""
+        await self.caches.restored.wait()
+        raise HubRestored("the management cluster was restored from a backup or rebuilt; restarting to rebuild state")
 
     async def _compete(self, lead: Callable[[], Awaitable[None]]) -> None:
         if not self._elects:
             await lead()
             return
         election = self._configuration.leader_election
-        lineage = Lineage(put_back=self.caches.put_back.set)
+        restore_detector = LeaseRestoreDetector(restored=self.caches.restored.set)
         while True:
             elector = LeaderElector(
                 self._client,
@@ -201,105 +233,157 @@ class Manager:
                 retry_seconds=election.retry_period.total_seconds(),
                 clock=self._clock,
                 random=self._random,
-                lineage=lineage,
+                restore_detector=restore_detector,
             )
             await elector.run(lead)
 
-    async def _lead_on(self, context: ManagerContext, webhooks: _Serving | None) -> None:
-        """Lead, and begin anew without a workload at which the engine broke."""
-        while True:
-            try:
-                await self._lead(context, webhooks)
-                return
-            except BaseExceptionGroup as group:
-                broken, rest = group.split(Undecidable)
-                if broken is None or rest is not None:
-                    raise
-                await self._aside.add(broken, context)
-
     async def _lead(self, context: ManagerContext, webhooks: _Serving | None) -> None:
-        """Everything that only one manager may do; ends when cancelled, leaving no subscription behind."""
+        """Run everything that only one manager may do, until cancelled; no subscription is left behind."""
         if self._elects:
             self.metrics.role = LEADER
+        report = QuarantineEvents(self.caches, self.recorder).report
+        self.caches.report_frameworks(self._report_framework)
+        self.caches.quarantine.add_reporter(report)
+        for entry in self.caches.quarantine.entries():
+            report(entry)
+        keep = self._supervisor.keep
         try:
             async with anyio.create_task_group() as tasks:
                 if webhooks is not None:
                     # Before the caches: objects stored in an older version can only be listed through the conversion.
-                    webhooks.installer = installer = self._installer(webhooks)
-                    tasks.start_soon(installer.run, name="webhook-installer")
+                    installer = self._installer(webhooks)
+                    tasks.start_soon(keep, "webhook-installer", installer.run, name="webhook-installer")
                     await installer.installed.wait()
                 await self.caches.synced()
                 for name, part in await self._parts(context):
                     tasks.start_soon(part, name=name)
                 if self._dispatch is not None:
-                    tasks.start_soon(self._dispatch(context).run, name="dispatch")
-                # What was built to stay is out of the collector's way from here on.
+                    dispatcher = self._dispatch(context)
+                    self.statuses.use_hook(dispatcher)
+                    tasks.start_soon(dispatcher.run, name="dispatch")
+                # The collector need not traverse long-lived objects again.
                 gc.collect()
                 gc.freeze()
                 self.leading = True
-                _log.info("%s manages %s", self.identity, self._client.config.name)
+                _log.info("leading identity=%s cluster=%s", self.identity, self._client.config.name)
         finally:
             self.leading = False
+            self.statuses.use_hook(None)
+            self.caches.quarantine.remove_reporter(report)
+            self.caches.report_frameworks(None)
             self.caches.unsubscribe_all()
             if self._elects:
                 self.metrics.role = FOLLOWER
 
+    def _report_framework(self, kind: FollowedKind, waits: bool) -> None:
+        """An event about the manager's namespace, since the kind itself does not exist."""
+        about = Reference(NAMESPACES.api_version, NAMESPACES.kind, self._namespace)
+        crd = kind.resource.qualified
+        if waits:
+            message = f"Framework {kind.framework} waits for the CustomResourceDefinition {crd}; install its operator"
+            self.recorder.event(about, WARNING, FrameworkEvent.WAITING, message)
+        else:
+            message = f"CustomResourceDefinition {crd} is installed: framework {kind.framework} started"
+            self.recorder.event(about, NORMAL, FrameworkEvent.STARTED, message)
+
     async def _parts(self, context: ManagerContext) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
-        """Engine, scheduler loop and reconcilers, attached to the caches in the order in which they must hear."""
+        """Engine, scheduler loop and reconcilers, attached to the caches in the order in which they must be called."""
         queues = QueueReconcilers(context, engine=lambda: scheduler.engine)
-        scheduler = Scheduler(context, settings=self._settings, touched=queues.touched, aside=self._aside)
+        budget = self._configuration.pending_reasons
+        pending_writes = PendingWrites(
+            clock=self._clock,
+            limiter=Limiter(qps=budget.writes_per_second, burst=budget.burst, clock=self._clock)
+            if budget.writes_per_second
+            else None,
+            others_under_way=lambda own: scheduler.writes_decisions or self.statuses.under_way > own,
+            server_overloaded=lambda: scheduler.server_overloaded,
+            quarantine=self.caches.quarantine,
+            figures_seconds=budget.figures_interval.total_seconds(),
+        )
+        scheduler = Scheduler(
+            context,
+            settings=self._settings,
+            pending_writes=pending_writes,
+            preemption_delay=self._configuration.preemption_delay.total_seconds(),
+            touched=queues.touched,
+        )
         workers = self._configuration.controller.group_kind_concurrency
         workloads = WorkloadReconciler(
             context,
             registry=self._registry,
             pods_ready=self._settings.pods_ready,
             engine=lambda: scheduler.engine,
+            pending_writes=pending_writes,
             workers=workers.get("Workload.kueue.x-k8s.io", 10),
+        )
+        hints = QueueHints(
+            self.recorder,
+            self.caches.view(LOCAL_QUEUES),
+            manages_namespace=self.namespaces.manages,
+            namespace=self._namespace,
+            frameworks=[integration.framework for integration in self._registry],
+            clock=self._clock,
+        )
+        pods = LabelledPods(
+            self._client, hints, clock=self._clock, random=self._random, quarantine=self.caches.quarantine
         )
         jobs = [
             JobReconciler(
                 context,
                 integration,
+                registry=self._registry,
                 manages_namespace=self.namespaces.manages,
+                hints=hints,
+                pending_writes=pending_writes,
                 tracks_pods=self._settings.pods_ready is not None,
                 workers=workers.get(f"{integration.resource.kind}.{integration.resource.group}", 5),
             )
             for integration in self._registry
+            if not integration.traits.pods_are_jobs
         ]
+        provisioning = ProvisioningController(context)
         await scheduler.attach()
         queues.attach()
         workloads.attach()
+        provisioning.attach()
         for job in jobs:
             job.attach()
         return [
             ("scheduler", scheduler.run),
+            ("pending-writes", pending_writes.run),
             ("workloads", workloads.controller.run),
+            ("provisioning", provisioning.run),
+            *([("labelled-pods", pods.run)] if self._registry.for_kind(PODS.api_version, PODS.kind) is None else []),
             *((f"jobs-{job.controller.name}", job.controller.run) for job in jobs),
             *((resource.plural, controller.run) for resource, controller in queues.controllers.items()),
         ]
 
     async def _serve_probes(self, servers: AsyncExitStack) -> None:
-        metrics = self._options.metrics_bind or self._metrics_address()
         health = self._options.health_bind or self._configuration.health.health_probe_bind_address
-        if metrics != DISABLED:
-            app = web.Application()
-            add_metrics(app, self.metrics.registry)
-            self.metrics_port = await servers.enter_async_context(serving(app, metrics))
+        folder = self._metrics_serving.certificate_folder
+        if folder and self._metrics_serving.address != DISABLED:
+            await self._serve_metrics(servers, await servers.enter_async_context(certificate_of(folder)))
+        elif not self._metrics_serving.secure:
+            await self._serve_metrics(servers, None)
         if health != DISABLED:
             app = web.Application()
             add_probes(app, live=lambda: None, ready=self._not_ready)
             self.health_port = await servers.enter_async_context(serving(app, health))
 
-    def _metrics_address(self) -> str:
-        settings = self._configuration.metrics
-        # Kueue's own default is :8443 with TLS of its own; what installs us expects plain :8080 (design.md §5).
-        return settings.bind_address if "bind_address" in settings.model_fields_set else _METRICS_ADDRESS
+    async def _serve_metrics(self, servers: AsyncExitStack, certificate: ServingCertificate | None) -> None:
+        chosen = self._metrics_serving
+        if chosen.address == DISABLED:
+            return
+        app = web.Application()
+        access = PageAccess(self._client, PATH, clock=self._clock) if chosen.authorized else None
+        add_metrics(app, self.metrics.registry, access=access)
+        self.metrics_port = await servers.enter_async_context(serving(app, chosen.address, certificate=certificate))
 
     def _not_ready(self) -> str | None:
         waiting = self.caches.waiting_for
         return f"waiting for the first list of {', '.join(waiting)}" if waiting else None
 
-    async def _serve_webhooks(self, servers: AsyncExitStack) -> _Serving:
+    async def _serve_webhooks(self, servers: AsyncExitStack, seals: Seals) -> _Serving:
         options, management = self._options, self._configuration.internal_cert_management
         service = options.webhook_service or management.webhook_service_name
         url = options.webhook_url or ""
@@ -310,6 +394,7 @@ class Manager:
             f"{service}.{self._namespace}.svc",
             f"{service}.{self._namespace}.svc.cluster.local",
             *([host] if host else []),
+            *([f"{METRICS_SERVICE}.{self._namespace}.svc"] if self._metrics_serving.shares_certificate else []),
         ]
         shared = SharedBundle(
             self._client,
@@ -320,23 +405,31 @@ class Manager:
         )
         bundle = await self._connected(shared.ensure)
         certificate = ServingCertificate(bundle.certificate + bundle.key)
+        if self._metrics_serving.shares_certificate:
+            await self._serve_metrics(servers, certificate)
+        access = AccessReviews(self._client)
         handlers = Handlers(
             configuration=self._configuration,
             caches=self.caches,
             registry=self._registry,
             namespaces=self.namespaces,
             jobs=self._options.job_integrations,
+            seals=seals,
+            access=access,
+            owners=OwnerRights(access, self._configuration.integrations.owner_references, self._clock),
+            kinds=DiscoveredKinds(self._client),
         )
-        app = application(handlers.by_path(), ready=self.caches.synced, knows=handlers.knows)
+        app = application(handlers.by_path(), ready=self.caches.synced, is_cached=handlers.is_cached)
         self.webhook_port = await servers.enter_async_context(
-            serving(app, self._webhook_address(url), certificate=certificate)
+            serving(app, self._webhook_address(url), certificate=certificate, limits=LIMITS)
         )
         return _Serving(
             handlers=handlers,
+            user=await self._connected(self._own_user),
             shared=shared,
             certificate=certificate,
             bundle=bundle,
-            reach=lambda current: Reach(
+            client_config=lambda current: WebhookClientConfig(
                 ca_bundle=current.ca_bundle, url=url, service=service, namespace=self._namespace
             ),
         )
@@ -355,8 +448,10 @@ class Manager:
         return Installer(
             self._client,
             hooks=webhooks.handlers.hooks,
-            reach=lambda: webhooks.reach(webhooks.bundle),
+            client_config=lambda: webhooks.client_config(webhooks.bundle),
+            rotated=lambda: webhooks.rotated,
             excluded=(_SYSTEM_NAMESPACE, self._namespace),
+            user=webhooks.user,
         )
 
     async def _manager_uid(self) -> str:
@@ -364,31 +459,37 @@ class Manager:
         uid: str = system["metadata"]["uid"]
         return uid
 
+    async def _own_user(self) -> str:
+        """The user that this manager is on the management cluster; empty if the API server has no SelfSubjectReview."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            answer = await self._client.request("POST", f"/apis/{body['apiVersion']}/selfsubjectreviews", body=body)
+        except NotFound:
+            return ""
+        return str(answer.json()["status"]["userInfo"].get("username") or "")
+
     async def _connected(self, call: Callable[[], Awaitable[T]]) -> T:
-        """What the server answers, however long it takes to be there; said once for each kind of trouble."""
-        told = ""
+        """The result of `call`, retried until the server answers; each error is logged once."""
+        logged = ""
         attempt = 0
         while True:
             attempt += 1
             try:
                 return await call()
             except KubeError as error:
-                if str(error) != told:
-                    told = str(error)
-                    _log.error("the management cluster does not answer as it should: %s; trying again", error)
+                if str(error) != logged:
+                    logged = str(error)
+                    _log.error("management cluster not available, retrying error=%s", error)
             await anyio.sleep(_CONNECT.delay(min(attempt, 10), self._random))
 
-    async def _tell_of_slow_caches(self) -> None:
+    async def _log_slow_caches(self) -> None:
         while self.caches.waiting_for:
-            with anyio.move_on_after(_PATIENCE_SECONDS):
+            with anyio.move_on_after(_SLOW_CACHE_SECONDS):
                 await self.caches.synced()
                 return
-            _log.error(
-                "still waiting for the first list of %s; is this manager allowed to list them?",
-                ", ".join(self.caches.waiting_for),
-            )
+            _log.error("first list still missing, check RBAC kinds=%s", ",".join(self.caches.waiting_for))
 
 
 def _engine_settings(configuration: Configuration) -> Settings:
-    settings = intake.settings(configuration.model_dump(mode="json", by_alias=True, exclude_none=True))
+    settings = decode.settings(configuration.model_dump(mode="json", by_alias=True, exclude_none=True))
     return settings if configuration.wait_for_pods_ready is not None else replace(settings, pods_ready=None)

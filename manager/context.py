@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the manager are built from.
-
-Owns nothing: a value that the composition root fills once and hands to every reconciler and to dispatch.
-"""
+"""The shared parts of one manager process, created once by `app` and passed to every reconciler and to dispatch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
 
-from manager.caches import Caches
-from manager.metrics import Metrics
-from manager.options import Options
-from manager.workload_status import StatusWriter
+from manager.cache.caches import Caches
+from manager.metrics import ManagerMetrics
+from manager.options import ManagerOptions
+from manager.seals import Seals
+from manager.workload.status import StatusWriter
 from multikueue.api.configuration import Configuration
 from multikueue.core.clock import Clock
-from multikueue.kube.client import KubeClient
-from multikueue.kube.events import EventRecorder
+from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.runtime.events import EventRecorder
+from multikueue.kube.runtime.supervisor import Supervisor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,13 +23,15 @@ class ManagerContext:
     """The shared parts of one manager process."""
 
     configuration: Configuration
-    options: Options
+    options: ManagerOptions
     namespace: str
     manager_uid: str
+    seals: Seals
     client: KubeClient
     caches: Caches
     statuses: StatusWriter
     recorder: EventRecorder
-    metrics: Metrics
+    metrics: ManagerMetrics
+    supervisor: Supervisor
     clock: Clock
     random: Random

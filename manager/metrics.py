@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The series the manager exports, under Kueue's names (`docs/spec/kueue-api.md §7`).
 
-Owns a registry of its own (two managers in one process do not share series). Every series but build_info carries
+Owns a separate registry (two managers in one process do not share series). Every series but build_info carries
 `replica_role`. Hot paths bind their labels once and keep the child.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from multikueue import __version__
-from multikueue.kube.controller import ControllerMetrics
+from multikueue.kube.runtime.controller import ControllerMetrics
 
 STANDALONE: Final = "standalone"
 LEADER: Final = "leader"
@@ -29,7 +29,7 @@ _CLASSED: Final = ("cluster_queue", "priority_class", _ROLE)
 _LOCAL_CLASSED: Final = ("name", "namespace", "priority_class", _ROLE)
 
 
-class Metrics:
+class ManagerMetrics:
     """Counters, gauges and histograms of one manager."""
 
     def __init__(self, *, role: str = STANDALONE) -> None:
@@ -57,7 +57,7 @@ class Metrics:
         )
         self.granted = Counter(
             "multikueue_workloads_admitted",
-            "Workloads that a worker cluster won.",
+            "Workloads granted to a worker cluster.",
             ("cluster_queue", "cluster", _ROLE),
             registry=registry,
         )
@@ -77,9 +77,7 @@ class Metrics:
             ("name", "namespace", "status", _ROLE),
             registry=registry,
         )
-        self.finished = Counter(
-            "kueue_finished_workloads", "Workloads that came to their end.", _CLASSED, registry=registry
-        )
+        self.finished = Counter("kueue_finished_workloads", "Workloads that finished.", _CLASSED, registry=registry)
         self.quota_reserved = Counter("kueue_quota_reserved_workloads", "Reservations.", _CLASSED, registry=registry)
         self.quota_reserved_wait = Histogram(
             "kueue_quota_reserved_wait_time_seconds",

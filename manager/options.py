@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line of the manager.
 
-Owns the flags; everything that is a matter of policy stands in the Configuration file. Flags that are given win over
-the file, so that a devcluster can move ports without writing one.
+Policy is set in the Configuration file. A flag that is given takes precedence over the file, so that a devcluster can
+change ports without writing one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ EVENT_BURST: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What the command line says; None means that the Configuration decides."""
+class ManagerOptions:
+    """The command line; None: the Configuration decides."""
 
     config: str | None = None
     kubeconfig: str | None = None
@@ -36,6 +36,9 @@ class Options:
     leader_election: bool | None = None
     job_integrations: bool = True
     metrics_bind: str | None = None
+    metrics_secure: bool | None = None
+    metrics_cert_dir: str | None = None
+    metrics_authorization: bool | None = None
     health_bind: str | None = None
     identity: str | None = None
     event_qps: float = EVENT_QPS
@@ -48,14 +51,16 @@ def parser() -> argparse.ArgumentParser:
     """The flags of `python -m manager`."""
     flags = argparse.ArgumentParser(prog="mk-manager", description="The multikueue manager.")
     flags.add_argument("--config", metavar="FILE", help="a config.kueue.x-k8s.io Configuration (v1beta1 or v1beta2)")
-    flags.add_argument("--kubeconfig", metavar="FILE", help="the management cluster; without it the pod's own account")
+    flags.add_argument(
+        "--kubeconfig", metavar="FILE", help="the management cluster; default: the pod's service account"
+    )
     flags.add_argument("--context", help="the context of the kubeconfig")
     flags.add_argument("--namespace", help="where the manager keeps its objects (kueue-system)")
-    reach = flags.add_mutually_exclusive_group()
-    reach.add_argument(
+    address = flags.add_mutually_exclusive_group()
+    address.add_argument(
         "--webhook-url", metavar="URL", help="how the API server reaches the webhooks: https://HOST:PORT"
     )
-    reach.add_argument("--webhook-service", metavar="NAME", help="the Service in front of the webhooks")
+    address.add_argument("--webhook-service", metavar="NAME", help="the Service in front of the webhooks")
     flags.add_argument("--webhook-bind", metavar="ADDR", help="where the webhooks listen: HOST:PORT")
     flags.add_argument("--no-webhooks", dest="webhooks", action="store_false", help="serve and install no webhooks")
     flags.add_argument(
@@ -63,50 +68,65 @@ def parser() -> argparse.ArgumentParser:
         dest="leader_election",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="let one of several managers act at a time",
+        help="elect a leader: only one of several managers acts at a time",
     )
     flags.add_argument(
         "--no-job-integrations",
         dest="job_integrations",
         action="store_false",
-        help="leave jobs alone; somebody else makes the Workloads",
+        help="do not manage jobs; another controller creates the Workloads",
     )
     flags.add_argument("--metrics-bind", metavar="ADDR", help="HOST:PORT of /metrics; 0 for none (:8080)")
+    flags.add_argument(
+        "--metrics-secure",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="serve /metrics over TLS (on :8443), with the webhooks' certificate unless --metrics-cert-dir is given",
+    )
+    flags.add_argument("--metrics-cert-dir", metavar="FOLDER", help="tls.crt and tls.key for /metrics")
+    flags.add_argument(
+        "--metrics-authorization",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="serve /metrics only to authorized users, by TokenReview and SubjectAccessReview",
+    )
     flags.add_argument("--health-bind", metavar="ADDR", help="HOST:PORT of /healthz and /readyz; 0 for none (:8081)")
-    flags.add_argument("--identity", help="the name this process holds the lease under (host name and a random part)")
+    flags.add_argument(
+        "--identity", help="the identity of this process in the leader election (host name and a random part)"
+    )
     flags.add_argument(
         "--event-qps",
         type=_rate,
         metavar="N",
         default=EVENT_QPS,
-        help="Normal events a second, over long; warnings are not counted; 0 for no limit (%(default)s)",
+        help="limit of Normal events per second; warnings are not limited; 0 for no limit (%(default)s)",
     )
     flags.add_argument(
         "--event-burst",
         type=_burst,
         metavar="N",
         default=EVENT_BURST,
-        help="Normal events at once before --event-qps holds (%(default)s)",
+        help="burst of Normal events above --event-qps (%(default)s)",
     )
     flags.add_argument("--log-format", choices=("text", "json"), default="text")
     flags.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     return flags
 
 
-def parse(arguments: Sequence[str]) -> Options:
-    """The options; argparse prints usage and leaves with 2 on a flag it does not know."""
-    return Options(**vars(parser().parse_args(arguments)))
+def parse(arguments: Sequence[str]) -> ManagerOptions:
+    """The options; for an unknown flag argparse prints usage and exits with 2."""
+    return ManagerOptions(**vars(parser().parse_args(arguments)))
 
 
 def _rate(text: str) -> float:
     rate = float(text)
     if not 0 <= rate < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no rate: a number from 0 is expected")
+        raise argparse.ArgumentTypeError(f"{text} is not a rate: a number of 0 or more is expected")
     return rate
 
 
 def _burst(text: str) -> int:
     burst = int(text)
     if burst < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no burst: a whole number from 1 is expected")
+        raise argparse.ArgumentTypeError(f"{text} is not a burst: a whole number of 1 or more is expected")
     return burst

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dispatch to worker clusters: facts from caches, a plan from `multikueue.federation`, and its execution."""
+"""Dispatch to worker clusters: facts from caches, a plan from `multikueue.dispatch`, and its execution."""

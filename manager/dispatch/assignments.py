@@ -27,18 +27,19 @@ from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent, assignment_name, mailbox_namespace
 from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from multikueue.core.keys import Key
-from multikueue.federation.annotations import NOTES
-from multikueue.federation.facts import Adoption
-from multikueue.federation.wire import FINGERPRINT_ANNOTATION, cluster_label
-from multikueue.integrations.admission_infos import pod_set_infos
-from multikueue.integrations.protocol import JobIntegration, PodSetInfo, RemoteIdentity
+from multikueue.dispatch.hub.facts import Adoption
+from multikueue.dispatch.protocol.propagated_metadata import propagated_annotations, propagated_labels
+from multikueue.dispatch.protocol.wire import FINGERPRINT_ANNOTATION, cluster_label
+from multikueue.jobs.framework.admission_infos import pod_set_infos
+from multikueue.jobs.framework.capabilities import SentGroups
+from multikueue.jobs.framework.protocol import JobIntegration, PodSetInfo, RemoteIdentity
 
 _GATE: Final = {"name": MULTIKUEUE_PREEMPTION_GATE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """What all assignments of one dispatch have in common."""
+    """What all assignments of one dispatch share."""
 
     workload: JsonObject
     job: JsonObject
@@ -51,12 +52,14 @@ class Dispatch:
     lease_seconds: int
     adopts: Adoption | None = None
     verdicts: tuple[str, ...] = ()
+    provisioning: tuple[JsonObject, ...] = ()
+    """The provisioning checks that are delegated, as they are sent."""
 
 
-def fingerprint(workload: JsonObject) -> str:
-    """Equal as long as what was sent of the workload need not be sent again."""
+def fingerprint(workload: JsonObject, *, members: str = "") -> str:
+    """Equal as long as what was sent of the workload does not change; `members` is a digest of those of a group."""
     admission: JsonObject = (workload.get("status") or {}).get("admission") or {}
-    parts = (workload.get("spec"), admission.get("podSetAssignments"))
+    parts = (workload.get("spec"), admission.get("podSetAssignments"), *((members,) if members else ()))
     return hashlib.blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
 
 
@@ -67,20 +70,25 @@ def assignment(
     intent: Intent = Intent.RESERVE,
     clones: bool = True,
     gate: GatePosition | None = None,
+    provisions: bool = False,
 ) -> JsonObject:
     """The object for the mailbox of `cluster`. Raises `InjectionConflict`.
 
-    `clones` says whether a queueing engine there needs a Workload; without, half of the object is not sent. `gate` is
-    where the clone's preemption gate is to be; None for a clone without one.
+    `provisions`: its capacity is provisioned before the job runs.
+
+    `clones` is whether a queueing engine there needs a Workload; if not, half of the object is not sent. `gate` is the
+    desired position of the clone's preemption gate; None for a clone without one.
     """
     metadata: JsonObject = dispatch.workload["metadata"]
     spec: JsonObject = dispatch.workload["spec"]
     key = Key(metadata["namespace"], metadata["name"])
     name = assignment_name(key)
     infos = pod_set_infos(dispatch.workload, dispatch.flavors)
-    resource = dispatch.integration.resource
-    # The job's uid would make a worker's own engine look for an owner that is not there.
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != JOB_UID_LABEL}
+    resource = dispatch.integration.traits.sent_as or dispatch.integration.resource
+    # With the job's uid a worker's engine would look for an owner that does not exist there.
+    labels = {
+        key: value for key, value in propagated_labels(metadata.get("labels") or {}).items() if key != JOB_UID_LABEL
+    }
     manifest = dispatch.integration.remote_manifest(
         dispatch.job,
         infos,
@@ -106,7 +114,7 @@ def assignment(
         "job": {
             "apiVersion": resource.api_version,
             "kind": resource.kind,
-            "name": dispatch.job["metadata"]["name"],
+            "name": manifest["metadata"]["name"],
             "manifest": manifest,
         },
         "podSetAssignments": [_pod_set(dispatch.workload, info) for info in infos],
@@ -114,11 +122,12 @@ def assignment(
         "leaseSeconds": dispatch.lease_seconds,
     }
     if clones:
-        # The gates of this side keep it from preempting here; nobody opens them there.
+        # The gates of the hub prevent preemption on the hub; on the worker nothing would open them.
         body["workloadSpec"] = spec if gate is None else {**spec, "preemptionGates": [_GATE]}
         body["workloadLabels"] = labels | {ORIGIN_LABEL: dispatch.origin}
-        annotations: dict[str, str] = metadata.get("annotations") or {}
-        body["workloadAnnotations"] = {name: text for name, text in annotations.items() if name not in NOTES}
+        body["workloadAnnotations"] = propagated_annotations(metadata.get("annotations") or {})
+    if provisions:
+        body["provisioning"] = list(dispatch.provisioning)
     if gate is not None:
         body["preemptionGate"] = str(gate)
     if dispatch.adopts is not None and dispatch.adopts.cluster == cluster:
@@ -134,12 +143,18 @@ def assignment(
             "labels": {CLUSTER_LABEL: cluster_label(cluster)},
             "annotations": {
                 CLUSTER_LABEL: cluster,
-                FINGERPRINT_ANNOTATION: fingerprint(dispatch.workload),
+                FINGERPRINT_ANNOTATION: fingerprint(dispatch.workload, members=_members(dispatch)),
                 **({VERDICTS_ANNOTATION: "; ".join(dispatch.verdicts)} if dispatch.verdicts else {}),
             },
         },
         "spec": body,
     }
+
+
+def _members(dispatch: Dispatch) -> str:
+    """The digest of the members of a group; empty for a job of its own."""
+    integration = dispatch.integration
+    return integration.sent_digest(dispatch.job) if isinstance(integration, SentGroups) else ""
 
 
 def _pod_set(workload: JsonObject, info: PodSetInfo) -> JsonObject:

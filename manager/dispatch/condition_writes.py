@@ -1,31 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a condition of a cluster-scoped object, Active or another, when it says something new."""
+"""Writes a condition of a cluster-scoped object, Active or another, if it changed."""
 
 from __future__ import annotations
 
 import logging
 
-from manager.conditions import condition_wire, conditions_of
 from manager.context import ManagerContext
+from manager.workload.conditions import condition_wire, conditions_of
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ACTIVE_CONDITION
 from multikueue.api.resource import Resource
 from multikueue.core import conditions
 from multikueue.core.conditions import FALSE, TRUE, Condition
-from multikueue.kube.client import PatchKind
+from multikueue.kube.rest.client import PatchKind
 
 _log = logging.getLogger(__name__)
 
 
 def active_condition(obj: JsonObject) -> Condition | None:
-    """The Active condition as it stands."""
+    """The current Active condition."""
     return conditions.find(_read(obj), ACTIVE_CONDITION)
 
 
 async def write_active(
     context: ManagerContext, resource: Resource, obj: JsonObject, *, active: bool, reason: str, message: str
 ) -> None:
-    """Make Active say this. Raises `Conflict` when `obj` is not the newest any more."""
+    """Write the condition Active if it changed. Raises `Conflict` when `obj` is not the newest version."""
     await write_condition(context, resource, obj, ACTIVE_CONDITION, value=active, reason=reason, message=message)
 
 
@@ -39,7 +39,7 @@ async def write_condition(
     reason: str,
     message: str,
 ) -> None:
-    """Make the condition of that type say this, as `write_active`."""
+    """Write the condition of that type if it changed, as `write_active`."""
     before = _read(obj)
     after = conditions.set_condition(
         before,
@@ -63,8 +63,16 @@ async def write_condition(
         subresource="status",
         resource_version=obj["metadata"]["resourceVersion"],
     )
-    context.caches.view(resource).observe(answer)
-    _log.info("%s %s: %s=%s %s: %s", resource.kind, name, kind, value, reason, message)
+    context.caches.view(resource).on_write(answer)
+    _log.info(
+        "condition changed kind=%s name=%s condition=%s status=%s reason=%s message=%s",
+        resource.kind,
+        name,
+        kind,
+        value,
+        reason,
+        message,
+    )
 
 
 def _read(obj: JsonObject) -> tuple[Condition, ...]:

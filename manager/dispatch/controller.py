@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dispatch controller: wakes for everything that matters to a dispatched workload, plans, and carries out.
+"""The dispatch controller: gathers the facts of a workload, plans, and carries the plan out.
 
-Owns three reconcilers (workloads, MultiKueueClusters, AdmissionChecks), what wakes them, and the memory of clusters
-that refused a grant. Runs on the leader only. Promises that the books of clusters and checks are complete before the
-first plan, so that a restart does not take what it has not read yet for lost.
+Owns three reconcilers (workloads, MultiKueueClusters, AdmissionChecks) and the events that enqueue their keys. Runs on
+the leader only. Promises that the facts of all clusters and checks are complete before the first plan, so that a
+restart does not consider lost what it has not read yet.
 """
 
 from __future__ import annotations
@@ -11,164 +11,228 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import anyio
 
-from manager.caches import DISPATCH_INDEX
+from manager.cache.caches import DISPATCH_INDEX
 from manager.context import ManagerContext
-from manager.dispatch.beliefs import beliefs
-from manager.dispatch.carriers import Carrier, MailboxCarrier
-from manager.dispatch.checks import Checks
+from manager.controllers.held_pods import owner_key
+from manager.dispatch.assumed_observations import assumed_observations
+from manager.dispatch.capacity_cache import CapacityCache
+from manager.dispatch.checks import Checks, is_multikueue
 from manager.dispatch.clusters import Clusters
+from manager.dispatch.dispatch_on_reserve import DispatchOnReserve
 from manager.dispatch.execution import Executor
 from manager.dispatch.gather import Gathered, Gatherer
-from manager.dispatch.merging import Merging
-from manager.dispatch.mixed_carrier import MixedCarrier
-from manager.dispatch.push_clusters import PushClusters
-from manager.dispatch.push_hosts import PushSettings
-from manager.dispatch.push_recovery import PushRecovery
+from manager.dispatch.logs.assigned_requests import AssignedLogRequests
+from manager.dispatch.logs.log_relay import LogRelay
 from manager.dispatch.quota_automation import QuotaAutomation
-from manager.dispatch.resync import Resync
-from manager.dispatch.rooms import Rooms
+from manager.dispatch.reported.failure_records import FailureRecords
+from manager.dispatch.reported.start_reports import StartReports
+from manager.dispatch.transport.mailbox_transport import MailboxTransport, Transport
+from manager.dispatch.transport.push_clusters import PushClusters
+from manager.dispatch.transport.push_hosts import PushSettings
+from manager.dispatch.transport.push_recovery import PushRecovery
+from manager.dispatch.transport.push_transport import MixedTransport
+from manager.dispatch.transport.resync import Resync
+from manager.provisioning.checks import is_provisioning
 from manager.registration.controller import RegistrationController
-from multikueue.api.constants import MULTIKUEUE_CONTROLLER
+from manager.workload.status import Status
+from multikueue.api.constants import CLUSTER_LABEL, MAILBOX_NAMESPACE_PREFIX
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent, mailbox_namespace
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_PROFILES,
+    CLUSTER_QUEUES,
     CLUSTER_REGISTRATIONS,
     CLUSTER_REPORTS,
     LEASES,
     MULTIKUEUE_CLUSTERS,
     MULTIKUEUE_CONFIGS,
+    NAMESPACES,
+    PODS,
     SECRETS,
     WORKLOADS,
     Resource,
 )
-from multikueue.core.errors import MultikueueError
 from multikueue.core.keys import Key
-from multikueue.federation.actions import Assign, Plan, Rule, SetIntent
-from multikueue.federation.occupancy import occupied
-from multikueue.federation.pacing import Pacer
-from multikueue.federation.phases import ENDED
-from multikueue.federation.plan import plan
-from multikueue.integrations.registry import Registry
-from multikueue.kube.controller import Controller, Result
-from multikueue.kube.informer import Change
+from multikueue.dispatch.hub.actions import Assign, DispatchPlan, Rule, SetIntent
+from multikueue.dispatch.hub.availability import Pacer
+from multikueue.dispatch.hub.failed_jobs import KeptFailures, failed_there
+from multikueue.dispatch.hub.plan import plan
+from multikueue.dispatch.protocol.phases import ENDED
+from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind
+from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.registry import JobRegistry
+from multikueue.kube.cache.informer import Change
+from multikueue.kube.runtime.controller import Controller, Result
 
 _log = logging.getLogger(__name__)
 
 _WORKLOAD_WORKERS: Final = 10  # as many as upstream runs, docs/spec/multikueue.md §1.2
 
+JobKey = tuple[Resource, Key]
+"""A job and its kind: jobs of two kinds may have one name."""
+
 
 class DispatchController:
-    """Dispatch, from MultiKueueClusters to mirrored Jobs."""
+    """Dispatch, from MultiKueueClusters to the synced status of Jobs."""
 
     def __init__(self, context: ManagerContext, *, push: PushSettings | None = None) -> None:
-        """Raises `BadInput` when the Configuration names a framework that there is no integration of."""
+        """Raises `BadInput` when the Configuration names a framework without an integration."""
         self._context = context
-        metrics, clock = context.metrics.controllers, context.clock
+        metrics, clock, quarantine = context.metrics.controllers, context.clock, context.caches.quarantine
         self._workloads = Controller[Key](
-            "multikueue_workload", self._reconcile, workers=_WORKLOAD_WORKERS, clock=clock, metrics=metrics
+            "multikueue_workload",
+            self._reconcile,
+            workers=_WORKLOAD_WORKERS,
+            clock=clock,
+            metrics=metrics,
+            quarantine=quarantine,
+            resource=WORKLOADS,
         )
         self._push = PushClusters(
             context,
             settings=push or PushSettings(),
             changed=lambda name: self._cluster_controller.enqueue(Key("", name)),
-            workload_changed=self._workloads.enqueue,
+            workload_changed=self._observed,
         )
-        self._rooms = Rooms(wake=self._workloads.enqueue, now=clock.now)
+        self._logs = LogRelay(context, AssignedLogRequests(context, self._push.transport))
+        self._capacities = CapacityCache(wake=self._workloads.enqueue, now=clock.now, quarantine=quarantine)
         self._clusters = Clusters(
             context,
-            rooms=self._rooms,
+            capacities=self._capacities,
             changed=self._cluster_changed,
             push=self._push,
-            quotas_wanted=lambda name: self._quotas.wants(name),
+            reports_quotas=lambda name: self._quotas.uses(name),
         )
         self._cluster_controller = Controller[Key](
-            "multikueuecluster", self._clusters.reconcile, clock=clock, metrics=metrics
+            "multikueuecluster",
+            self._clusters.reconcile,
+            clock=clock,
+            metrics=metrics,
+            quarantine=quarantine,
+            resource=MULTIKUEUE_CLUSTERS,
         )
         self._checks = Checks(context, clusters=self._clusters, changed=self._check_changed)
         self._check_controller = Controller[Key](
-            "multikueue_admissioncheck", self._checks.reconcile, clock=clock, metrics=metrics
+            "multikueue_admissioncheck",
+            self._checks.reconcile,
+            clock=clock,
+            metrics=metrics,
+            quarantine=quarantine,
+            resource=ADMISSION_CHECKS,
         )
         self._quotas = QuotaAutomation(context, checks=self._checks, clusters=self._clusters)
-        self._registry = Registry(context.configuration.integrations.frameworks)
-        self._gatherer = Gatherer(context, checks=self._checks, clusters=self._clusters, registry=self._registry)
+        self._registry = JobRegistry.configured(context.configuration)
+        self._gatherer = Gatherer(
+            context,
+            checks=self._checks,
+            clusters=self._clusters,
+            registry=self._registry,
+            namespace=context.namespace,
+        )
         settings = self._gatherer.settings
         self._pacer = Pacer(per_second=settings.evictions_per_second, burst=settings.eviction_burst)
+        self._start_reports = StartReports()
         self._verdicts: dict[Key, tuple[str, ...]] = {}
         self._delivered: dict[Key, tuple[str, int]] = {}
-        self._heeding: dict[Key, Key] = {}
-        self._heeded: dict[Key, Key] = {}
+        self._watched_jobs: dict[Key, JobKey] = {}
+        self._job_watchers: dict[JobKey, Key] = {}
         self._granting: set[Key] = set()
-        self._carrier: Carrier | None = None
-        context.statuses.stands = self._stands
+        self._failures = FailureRecords(context)
+        self._kept_failures = KeptFailures()
+        self._transport: Transport | None = None
+        self._on_reserve: DispatchOnReserve | None = None
 
     async def run(self) -> None:
         """Dispatch until cancelled; the caches must be synced."""
         caches = self._context.caches
-        await self._open_books()
-        pull = MailboxCarrier(self._context, changed=self._workloads.enqueue)
-        self._carrier = MixedCarrier(pull, self._push.carrier)
-        for workload, observation in beliefs(self._context, self._checks, self._push):
+        await self._load()
+        pull = MailboxTransport(self._context, changed=self._observed)
+        self._transport = MixedTransport(pull, self._push.transport)
+        for workload, kind, observation in assumed_observations(
+            self._context, self._checks, self._push, self._registry
+        ):
             if observation.cluster not in pull.observations(workload):
-                self._push.carrier.believe(workload, observation)
+                self._push.transport.assume(workload, observation, kind=kind)
         self._count_all()
         caches.subscribe(WORKLOADS, self._on_workload)
-        for integration in self._registry:
-            caches.subscribe(integration.resource, self._on_job)
+        for integration in self._registry.followed:
+            caches.subscribe(integration.resource, partial(self._on_job, integration))
+            if integration.traits.holds_pods and integration.traits.dispatched:
+                caches.subscribe(PODS, partial(self._on_held_pod, integration))
         caches.subscribe(MULTIKUEUE_CLUSTERS, lambda change: self._cluster_controller.enqueue(change.key))
         caches.subscribe(CLUSTER_REGISTRATIONS, lambda change: self._cluster_controller.enqueue(change.key))
         for resource in (LEASES, CLUSTER_REPORTS):
             caches.subscribe(resource, self._on_mailbox)
+        caches.subscribe(NAMESPACES, self._on_namespace)
+        self._logs.attach()
         for resource in (SECRETS, CLUSTER_PROFILES):
             caches.subscribe(resource, lambda change: self._all_clusters())
         caches.subscribe(ADMISSION_CHECKS, self._on_check)
+        caches.subscribe(CLUSTER_QUEUES, self._on_cluster_queue)
         caches.subscribe(MULTIKUEUE_CONFIGS, lambda change: self._all_checks())
-        merging = Merging(self._context, gatherer=self._gatherer, carrier=self._carrier, decided=self._decided)
-        self._context.statuses.completion = merging
-        try:
-            await self._serve(Resync(self._context, digests=pull.digests))
-        finally:
-            self._context.statuses.completion = None
+        self._on_reserve = DispatchOnReserve(
+            self._context, gatherer=self._gatherer, transport=self._transport, decided=self._decided
+        )
+        await self._serve(Resync(self._context, digests=pull.digests))
+
+    def complete(self, workload: JsonObject, status: Status) -> Status:
+        """`status` with the dispatch that follows from it; unchanged until dispatch has read everything."""
+        return status if self._on_reserve is None else self._on_reserve.complete(workload, status)
+
+    def completed(self, workload: JsonObject, before: Status, after: Status) -> None:
+        """The status that `complete` returned was written."""
+        if self._on_reserve is not None:
+            self._on_reserve.completed(workload, before, after)
 
     async def _serve(self, resync: Resync) -> None:
+        loops = {
+            **{each.name: each.run for each in (self._cluster_controller, self._check_controller, self._workloads)},
+            **{each.name: each.run for each in self._logs.loops},
+            "multikueue-push": self._push.hosts.run,
+            "multikueue-push-recovery": PushRecovery(self._context, self._push.transport).run,
+            "multikueue-registration": RegistrationController(self._context).run,
+            "multikueue-resync": resync.run,
+            "multikueue-quota": self._quotas.run,
+            "multikueue-garbage": self._collect_garbage,
+        }
         async with anyio.create_task_group() as tasks:
-            for controller in (self._cluster_controller, self._check_controller, self._workloads):
-                tasks.start_soon(controller.run, name=controller.name)
-            tasks.start_soon(self._push.hosts.run, name="multikueue-push")
-            tasks.start_soon(PushRecovery(self._context, self._push.carrier).run, name="multikueue-push-recovery")
-            tasks.start_soon(RegistrationController(self._context).run, name="multikueue-registration")
-            tasks.start_soon(resync.run, name="multikueue-resync")
-            tasks.start_soon(self._quotas.run, name="multikueue-quota")
-            tasks.start_soon(self._collect_garbage, name="multikueue-garbage")
+            for name, loop in loops.items():
+                tasks.start_soon(self._context.supervisor.keep, name, loop, name=name)
 
-    async def _open_books(self) -> None:
-        """Read every check and judge every cluster once before anything is planned."""
+    async def _load(self) -> None:
+        """Read every check and judge every cluster once before the first plan."""
         for key in self._keys(ADMISSION_CHECKS):
-            self._checks.load(key)
+            with self._context.caches.quarantine.guard("multikueue_admissioncheck", ADMISSION_CHECKS, key):
+                self._checks.load(key)
         for key in self._keys(MULTIKUEUE_CLUSTERS):
-            try:
-                await self._clusters.reconcile(key)
-            except MultikueueError as error:
-                _log.warning("MultiKueueCluster %s: %s; it counts as absent until that works", key, error)
-                self._cluster_controller.enqueue(key)
+            # A cluster that cannot be read, or whose mailbox cannot be written, counts as absent until that works.
+            await self._cluster_controller.process(key)
 
     async def _reconcile(self, key: Key) -> Result | None:
-        """One workload: load, guard, gather, decide, act."""
-        assert self._carrier is not None, "run() makes the carrier before any key comes"
+        """Reconcile one workload: gather, plan, carry out."""
+        assert self._transport is not None, "run() creates the transport before any key is enqueued"
         now = self._context.clock.now()
         gathered = self._gather(key, now)
         if gathered is None:
             self._forget(key)
             return None
-        decision = plan(gathered.facts, now)
-        _log.debug("workload %s: rule %s: %s: %s", key, decision.rule.value, decision.actions, decision.verdicts)
+        decision = plan(self._kept(key, gathered).facts, now)
+        decision = self._start_reports.admit(key, decision, now=self._context.clock.monotonic())
+        _log.debug(
+            "planned workload=%s rule=%s actions=%s verdicts=%s",
+            key,
+            decision.rule.value,
+            decision.actions,
+            decision.verdicts,
+        )
         if decision.rule is Rule.DELIVER:
-            # It was decided when the grant was written; what was said of each cluster then goes along now.
+            # Planned when the grant was written; the reasons for each cluster are sent with the assignment now.
             decision = replace(decision, verdicts=self._verdicts.pop(key, ()))
         pause = self._pause(key, gathered, decision, now)
         if pause > 0:
@@ -177,52 +241,64 @@ class DispatchController:
         if _grants(decision):
             self._granting.add(key)
         try:
-            outcome = await Executor(self._context, self._carrier).execute(key, decision, gathered)
+            outcome = await Executor(self._context, self._transport, self._failures).execute(key, decision, gathered)
         finally:
             self._granting.discard(key)
         if outcome.outdated:
             return Result(after=0.0)
-        # A status that could not be shown yet waits for the local job to be started; and it is in their job that users
-        # change where they want what has no cluster yet.
-        self._heed(key, gathered.job if outcome.deferred is not None or decision.rule is Rule.NOMINATE else None)
+        # A deferred status waits for the local job to be started; and users change the preferences of a workload
+        # without a cluster in its job. Of a job that holds pods these are sent as they come.
+        watched = outcome.deferred is not None or decision.rule in (Rule.NOMINATE, Rule.PROVISION)
+        watched = watched or isinstance(gathered.integration, PodHoldingKind)
+        self._watch_job(key, _job_key(gathered) if watched else None)
         waits = [seconds for seconds in (decision.requeue_after, outcome.deferred) if seconds is not None]
         return Result(after=min(waits)) if waits else None
 
-    def _stands(self, workload: JsonObject) -> bool:
-        """Whether a cluster that was told to run it, or is being told, has not said yet that nothing runs there.
+    def may_run_elsewhere(self, workload: JsonObject) -> bool:
+        """Whether a cluster was, or is being, instructed to run it and has not reported yet that nothing runs there.
 
-        The mirrored status of a job is behind what happens on the worker, and must not give quota away that is in use.
+        The job's status here lags behind what happens on the worker; quota that is in use there must not be released.
         """
-        if self._carrier is None:
-            # Nobody knows before the books are open; what was never sent anywhere waits for that as well.
+        if self._transport is None:
+            # Unknown until everything was read, also for a Workload that was never dispatched.
             return bool((workload.get("status") or {}).get("admissionChecks"))
         metadata = workload["metadata"]
         key = Key(metadata["namespace"], metadata["name"])
         return key in self._granting or any(
             seen.workload_uid == metadata["uid"]
-            and seen.intent is not Intent.RESERVE
+            and not seen.intent.precedes_grant
             and not (seen.answered and seen.phase in ENDED)
-            for seen in self._carrier.observations(key).values()
+            for seen in self._transport.observations(key).values()
         )
 
-    def _pause(self, key: Key, gathered: Gathered, decision: Plan, now: datetime) -> float:
-        """The seconds until it is this workload's turn to leave a lost cluster."""
+    def _kept(self, key: Key, gathered: Gathered) -> Gathered:
+        """With whether newer failed Jobs of the namespace have taken the place of this one."""
+        workload = gathered.facts.workload
+        failed = workload is not None and failed_there(gathered.facts, workload) is not None
+        for other in self._kept_failures.settle(key, workload.failed_at if failed and workload is not None else None):
+            self._workloads.enqueue(other)
+        if workload is None or not self._kept_failures.is_superseded(key):
+            return gathered
+        return replace(gathered, facts=replace(gathered.facts, workload=replace(workload, superseded=True)))
+
+    def _pause(self, key: Key, gathered: Gathered, decision: DispatchPlan, now: datetime) -> float:
+        """The seconds until this workload may leave a lost cluster."""
         workload = gathered.facts.workload
         if decision.rule is not Rule.LOST or decision.check is None or workload is None:
             self._pacer.leave(key)
             return 0.0
         return self._pacer.turn(workload.cluster_name, key, now)
 
-    def _decided(self, key: Key, gathered: Gathered, decision: Plan) -> None:
-        """Before anything is written: room that is given is not there for the next one."""
+    def _decided(self, key: Key, gathered: Gathered, decision: DispatchPlan) -> None:
+        """Count a decision before it is written: capacity that is granted is not free for the next workload."""
         if decision.cluster_name and decision.verdicts:
             self._verdicts[key] = decision.verdicts
         self._count(key, gathered, granting=decision.cluster_name)
-        self._line_up(key, gathered, held_back=decision.held_back)
+        self._queue_for_capacity(key, gathered, held_back=decision.held_back)
 
     def _gather(self, key: Key, now: datetime) -> Gathered | None:
-        assert self._carrier is not None
-        observations = self._carrier.observations(key)
+        assert self._transport is not None
+        observations = self._transport.observations(key)
         gathered = self._gatherer.gather(key, self._context.statuses.current(key), observations, now=now)
         workload = None if gathered is None else gathered.facts.workload
         if gathered is None or workload is None or not workload.cluster_name:
@@ -235,68 +311,90 @@ class DispatchController:
         return replace(gathered, facts=replace(gathered.facts, delivered=delivered))
 
     def _count(self, key: Key, gathered: Gathered, *, granting: str | None) -> None:
-        """Count the workload where it stands, and from now on where it is about to be sent."""
+        """Count the workload where it has an assignment, and from now on where it is about to get one."""
         workload = gathered.facts.workload
-        standing = occupied(gathered.facts, granting=granting)
-        self._rooms.settle(key, standing, () if workload is None else workload.demands)
+        occupied_clusters = gathered.facts.occupied_clusters(granting=granting)
+        demands, queue = ((), None) if workload is None else (workload.demands, workload.queue)
+        self._capacities.settle(key, occupied_clusters, demands, queue=queue)
 
     def _count_all(self) -> None:
-        """What stood in the mailboxes before this process began is counted before anything is sent anywhere."""
-        assert self._carrier is not None
+        """Count the assignments from before this process started, before the first one is created."""
+        assert self._transport is not None
         now = self._context.clock.now()
-        for key in (*self._carrier.workloads(), *self._keys(WORKLOADS)):
-            gathered = self._gather(key, now)
-            if gathered is not None:
-                self._count(key, gathered, granting=None)
+        for key in (*self._transport.workloads(), *self._keys(WORKLOADS)):
+            with self._context.caches.quarantine.guard("multikueue_workload", WORKLOADS, key):
+                gathered = self._gather(key, now)
+                if gathered is not None:
+                    self._count(key, gathered, granting=None)
 
-    def _line_up(self, key: Key, gathered: Gathered, *, held_back: bool) -> None:
+    def _queue_for_capacity(self, key: Key, gathered: Gathered, *, held_back: bool) -> None:
         workload = gathered.facts.workload
         if held_back and workload is not None and workload.waits_since is not None:
             spec: JsonObject = (gathered.workload or {}).get("spec") or {}
-            self._rooms.queue(key, priority=int(spec.get("priority") or 0), since=workload.waits_since)
+            priority = int(spec.get("priority") or 0)
+            self._capacities.queue(key, priority=priority, since=workload.waits_since, queue=workload.queue)
         else:
-            self._rooms.leave(key)
+            self._capacities.leave(key)
 
     def _forget(self, key: Key) -> None:
-        self._rooms.settle(key, (), ())
-        self._rooms.leave(key)
+        self._capacities.settle(key, (), ())
+        self._capacities.leave(key)
         self._pacer.leave(key)
+        self._start_reports.forget(key)
         self._delivered.pop(key, None)
         self._verdicts.pop(key, None)
-        self._heed(key, None)
+        self._kept_failures.settle(key, None)
+        self._watch_job(key, None)
 
-    def _heed(self, key: Key, job: Key | None) -> None:
-        """Have the workload looked at with each change of that job, or of none."""
-        before = self._heeding.pop(key, None)
-        if before is not None and self._heeded.get(before) == key:
-            del self._heeded[before]
+    def _watch_job(self, key: Key, job: JobKey | None) -> None:
+        """Enqueue the workload with each change of that job, or of no job any more."""
+        before = self._watched_jobs.pop(key, None)
+        if before is not None and self._job_watchers.get(before) == key:
+            del self._job_watchers[before]
         if job is not None:
-            self._heeding[key], self._heeded[job] = job, key
+            self._watched_jobs[key], self._job_watchers[job] = job, key
 
     async def _collect_garbage(self) -> None:
-        """Look again at every assignment, in case an event of its workload was missed."""
-        assert self._carrier is not None
+        """Reconcile every assignment periodically, in case an event of its workload was missed."""
+        assert self._transport is not None
         interval = self._context.configuration.multikueue.gc_interval.total_seconds()
         if interval <= 0:
             return
         while True:
             await anyio.sleep(interval)
             view = self._context.caches.view(WORKLOADS)
-            self._gatherer.wanted.keep({row.uid for row in view.rows()})
-            assigned = set(self._carrier.workloads())
-            for key in assigned.union(self._rooms.counted()):
-                # What is counted without an assignment is a grant on its way, or one whose write failed for good.
+            self._gatherer.requests.keep({row.uid for row in view.rows()})
+            assigned = set(self._transport.workloads())
+            for key in assigned.union(self._capacities.counted()):
+                # Counted without an assignment: a grant that is being written, or one whose write failed for good.
                 if view.get(key) is None or key not in assigned:
                     self._workloads.enqueue(key)
 
+    def _observed(self, key: Key) -> None:
+        """An assignment of the workload has changed."""
+        self._workloads.enqueue(key)
+        self._logs.observed(key)
+
     def _on_workload(self, change: Change) -> None:
+        self._logs.observed(change.key)
         if change.new is None:
-            self._gatherer.wanted.forget(change.row.uid)
+            self._gatherer.requests.forget(change.row.uid)
         if self._checks.names:
             self._workloads.enqueue(change.key)
 
-    def _on_job(self, change: Change) -> None:
-        workload = self._heeded.get(change.key)
+    def _on_job(self, integration: JobIntegration, change: Change) -> None:
+        workload = self._job_watchers.get((integration.resource, change.key))
+        if workload is not None:
+            self._workloads.enqueue(workload)
+        group = integration.group_of(change.row.object()) if isinstance(integration, GroupedKind) else ""
+        if group and self._checks.names:
+            # What is sent of a group changes with its members.
+            self._workloads.enqueue(Key(change.key.namespace, group))
+
+    def _on_held_pod(self, integration: JobIntegration, change: Change) -> None:
+        """What is sent of such a job are its pods."""
+        job = owner_key(change.row.object(), integration.resource)
+        workload = None if job is None else self._job_watchers.get((integration.resource, job))
         if workload is not None:
             self._workloads.enqueue(workload)
 
@@ -305,25 +403,41 @@ class DispatchController:
             if mailbox_namespace(key.name) == change.key.namespace:
                 self._cluster_controller.enqueue(key)
 
+    def _on_namespace(self, change: Change) -> None:
+        """A namespace that is, was, or is taken for a mailbox."""
+        if not change.key.name.startswith(MAILBOX_NAMESPACE_PREFIX):
+            return
+        self._on_mailbox(replace(change, key=Key(change.key.name, "")))
+        # Only the namespace names a cluster that was removed.
+        named = (change.row.object()["metadata"].get("annotations") or {}).get(CLUSTER_LABEL)
+        if named:
+            self._cluster_controller.enqueue(Key("", named))
+
     def _on_check(self, change: Change) -> None:
-        spec: JsonObject = change.row.object().get("spec") or {}  # its schema lets one leave it out
-        if spec.get("controllerName") == MULTIKUEUE_CONTROLLER or change.key.name in self._checks.names:
+        if is_multikueue(change.row.object()) or change.key.name in self._checks.names:
             self._check_controller.enqueue(change.key)
+        elif is_provisioning(change.row.object()) and (change.old is None or change.new is None):
+            self._all_checks()
+
+    def _on_cluster_queue(self, change: Change) -> None:
+        # Its checks decide whether it matters that the clusters can provision.
+        if change.old is None or change.new is None or change.old.generation != change.new.generation:
+            self._all_checks()
 
     def _cluster_changed(self, name: str) -> None:
-        """Look at what stands on the cluster and at what has no cluster yet; work elsewhere does not ask about it."""
+        """Enqueue the workloads of the cluster and those without a cluster; others do not depend on it."""
         self._all_checks()
         self._quotas.touched()
         waiting = self._context.caches.view(WORKLOADS)
         for key in (*waiting.indexed(DISPATCH_INDEX, name), *waiting.indexed(DISPATCH_INDEX, "")):
             self._workloads.enqueue(key)
-        if self._carrier is not None:
-            for key in self._carrier.workloads(name):
+        if self._transport is not None:
+            for key in self._transport.workloads(name):
                 self._workloads.enqueue(key)
 
     def _check_changed(self, name: str) -> None:
         self._all_workloads()
-        # It may ask for the quotas of other clusters now.
+        # It may need the quotas of other clusters now.
         self._all_clusters()
         self._quotas.touched()
 
@@ -341,10 +455,16 @@ class DispatchController:
     def _all_workloads(self) -> None:
         for key in self._keys(WORKLOADS):
             self._workloads.enqueue(key)
-        if self._carrier is not None:
-            for key in self._carrier.workloads():
+        if self._transport is not None:
+            for key in self._transport.workloads():
                 self._workloads.enqueue(key)
 
 
-def _grants(plan: Plan) -> bool:
+def _job_key(gathered: Gathered) -> JobKey | None:
+    if gathered.integration is None or gathered.job is None:
+        return None
+    return gathered.integration.resource, gathered.job
+
+
+def _grants(plan: DispatchPlan) -> bool:
     return any(isinstance(action, Assign | SetIntent) and action.intent is Intent.RUN for action in plan.actions)

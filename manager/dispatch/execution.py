@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carrying out a plan.
+"""Carries out a plan.
 
-Owns the order that safety hangs on: the user's job shows the last status before the Workload is finished, and
-`clusterName` is written, where the API server refuses a second winner, before a cluster is told to run. Promises that
-a plan is given up when the Workload is no longer as it was when the plan was made.
+Owns the order that safety depends on: the user's job shows the last status before the Workload is finished, and
+`clusterName` is written, where the API server rejects a second winner, before a cluster is instructed to run. Promises
+that a plan is dropped when the Workload has changed since it was made.
 """
 
 from __future__ import annotations
@@ -17,23 +17,38 @@ import anyio
 
 from manager.context import ManagerContext
 from manager.dispatch.assignments import Dispatch, assignment
-from manager.dispatch.carriers import Carrier
 from manager.dispatch.gather import Gathered, adoption_for, load_job
+from manager.dispatch.reported.failure_records import FailureRecords
 from manager.dispatch.status_change import PlanChange, failed_to_start
+from manager.dispatch.transport.mailbox_transport import Transport
+from manager.provisioning.delegated_checks import DelegatedChecks
 from multikueue.api.constants import AVOIDED_ANNOTATION, GATE_OPENING_ANNOTATION, ROUND_ANNOTATION, GatePosition
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import WorkloadEvent
 from multikueue.api.remoteassignment import Intent
 from multikueue.api.resource import RESOURCE_FLAVORS, WORKLOADS
-from multikueue.core.errors import MultikueueError
+from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.core.keys import Key
-from multikueue.federation.actions import Assign, DeclareStopped, MirrorStatus, Plan, Remove, Rule, SetGate, SetIntent
-from multikueue.federation.annotations import avoided_text, gate_opening_text, round_text
-from multikueue.federation.preemption_gates import position
-from multikueue.integrations.protocol import InjectionConflict, JobWrite
-from multikueue.kube.client import PatchKind
+from multikueue.dispatch.hub import messages
+from multikueue.dispatch.hub.actions import (
+    Assign,
+    DeclareStopped,
+    DispatchPlan,
+    RecordFailure,
+    RemoveAssignment,
+    Rule,
+    SetGate,
+    SetIntent,
+    StartUpdate,
+    SyncStatus,
+)
+from multikueue.dispatch.hub.preemption_gates import position
+from multikueue.dispatch.protocol.annotations import avoided_text, gate_opening_text, round_text
+from multikueue.jobs.framework.capabilities import SentGroups
+from multikueue.jobs.framework.protocol import InjectionConflict, JobWrite
 from multikueue.kube.errors import Invalid, NotFound
-from multikueue.kube.events import Reference
+from multikueue.kube.rest.client import PatchKind
+from multikueue.kube.runtime.events import WARNING, Reference
 
 _log = logging.getLogger(__name__)
 
@@ -41,32 +56,33 @@ Call = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a plan: given up because the Workload changed, or when to look again."""
+class ExecutionOutcome:
+    """The result of a plan: dropped because the Workload changed, or when to plan again."""
 
     outdated: bool = False
     deferred: float | None = None
 
 
 class Executor:
-    """Does what plans say."""
+    """Carries out plans."""
 
-    def __init__(self, context: ManagerContext, carrier: Carrier) -> None:
+    def __init__(self, context: ManagerContext, transport: Transport, failures: FailureRecords | None = None) -> None:
         self._context = context
-        self._carrier = carrier
+        self._failures = failures or FailureRecords(context)
+        self._transport = transport
 
-    async def execute(self, key: Key, plan: Plan, gathered: Gathered) -> Outcome:
-        """Mirror, write the status, tell clusters. Raises what the API server answers; running it again is safe."""
+    async def execute(self, key: Key, plan: DispatchPlan, gathered: Gathered) -> ExecutionOutcome:
+        """Sync the job, write the status, assign. Raises what the API server answers; running it again is safe."""
         deferred = await self._write_job(plan, gathered)
         try:
             calls = self._calls(key, plan, gathered)
         except InjectionConflict as error:
             now = self._context.clock.now()
             await self._context.statuses.write(key, partial(failed_to_start, message=str(error), now=now))
-            return Outcome()
+            return ExecutionOutcome()
         await self._note(plan, gathered)
         if plan.rule is Rule.NOMINATE:
-            # Neither depends on the other: a copy that holds room without being nominated is found by the next plan.
+            # They are independent: an assignment that reserves without a nomination is found by the next plan.
             written: list[bool] = []
 
             async def write() -> None:
@@ -80,13 +96,13 @@ class Executor:
                 await _together(calls)
         if not outdated:
             self.report(plan, gathered)
-        return Outcome(outdated=outdated, deferred=deferred)
+        return ExecutionOutcome(outdated=outdated, deferred=deferred)
 
-    async def _write_job(self, plan: Plan, gathered: Gathered) -> float | None:
-        """The job's status; gives the seconds after which a status that may not be shown yet is tried again."""
+    async def _write_job(self, plan: DispatchPlan, gathered: Gathered) -> float | None:
+        """Write the job's status; returns the seconds after which a deferred status is tried again."""
         deferred: float | None = None
         for action in plan.actions:
-            if not isinstance(action, MirrorStatus | DeclareStopped):
+            if not isinstance(action, SyncStatus | DeclareStopped):
                 continue
             job = load_job(self._context, gathered)
             if job is None or gathered.integration is None:
@@ -97,15 +113,26 @@ class Executor:
                 observation = gathered.facts.observations[action.cluster]
                 if observation.job_status is None:
                     continue
-                mirror = gathered.integration.mirror_status(job, observation.job_status)
-                write = mirror.write
-                deferred = mirror.retry_after if mirror.deferred else deferred
+                workload = gathered.facts.workload
+                key = gathered.job if workload is None else workload.key
+                assert key is not None, "the job was found"
+                quarantine = self._context.caches.quarantine
+                try:
+                    synced = gathered.integration.sync_status(job, observation.job_status)
+                except BadInput as error:
+                    # The worker reports no valid status. The workload must continue all the same.
+                    unreadable = BadInput(f"cluster {action.cluster}: jobStatus: {error}")
+                    quarantine.add("status_sync", WORKLOADS, key, unreadable)
+                    continue
+                quarantine.release("status_sync", WORKLOADS, key)
+                write = synced.write
+                deferred = synced.retry_after if synced.deferred else deferred
             if write is not None:
                 await self._patch_job(job, write, gathered)
         return deferred
 
-    async def _note(self, plan: Plan, gathered: Gathered) -> None:
-        """What must outlive this process goes into the Workload first: a round, an opened gate, a cluster to avoid."""
+    async def _note(self, plan: DispatchPlan, gathered: Gathered) -> None:
+        """Write annotations that must outlive this process first: a round, an opened gate, a cluster to avoid."""
         facts, now = gathered.facts.workload, self._context.clock.now()
         if facts is None or gathered.workload is None:
             return
@@ -125,48 +152,51 @@ class Executor:
                 {"metadata": {"uid": facts.uid, "annotations": notes}},
                 namespace=facts.key.namespace,
                 kind=PatchKind.MERGE,
-                # Whoever does not know of the last opening, as a leader of before, must not add one to it.
+                # A former leader that has not seen the last opening must not add another one.
                 resource_version=None
                 if plan.gate_opening is None
                 else gathered.workload["metadata"]["resourceVersion"],
             )
         except NotFound:
             return
-        self._context.caches.view(WORKLOADS).observe(answer)
+        self._context.caches.view(WORKLOADS).on_write(answer)
 
     async def _patch_job(self, job: JsonObject, write: JobWrite, gathered: Gathered) -> None:
         assert gathered.integration is not None
-        resource = gathered.integration.resource
-        try:
-            answer = await self._context.client.patch(
-                resource,
-                job["metadata"]["name"],
-                write.body,
-                namespace=job["metadata"]["namespace"],
-                kind=PatchKind.MERGE,
-                subresource=write.subresource or None,
-                # The patch was made for this very version: counters must not go back, nor startTime move.
-                resource_version=job["metadata"]["resourceVersion"],
-            )
-        except NotFound:
-            return  # the user deleted the job, and with it the interest in its status
-        except Invalid as error:
-            # Kubernetes does not take what the worker reports. The workload must go on all the same.
-            _log.warning("%s %s: its status cannot be mirrored: %s", resource.kind, gathered.job, error.message)
-            return
-        self._context.caches.view(resource).observe(answer)
+        for each in (write, *write.also):
+            resource = each.resource or gathered.integration.resource
+            metadata = (each.target or job)["metadata"]
+            try:
+                answer = await self._context.client.patch(
+                    resource,
+                    metadata["name"],
+                    each.body,
+                    namespace=metadata["namespace"],
+                    kind=PatchKind.MERGE,
+                    subresource=each.subresource or None,
+                    # The patch was made for exactly this version: counters must not decrease, nor startTime change.
+                    resource_version=metadata["resourceVersion"],
+                )
+            except NotFound:
+                continue  # the user deleted the job, or the member of a group
+            except Invalid as error:
+                # Kubernetes rejects what the worker reports. The workload must continue all the same.
+                key = Key(metadata["namespace"], metadata["name"])
+                _log.warning("job status not synced kind=%s key=%s error=%s", resource.kind, key, error.message)
+                continue
+            self._context.caches.view(resource).on_write(answer)
 
-    async def _write_status(self, key: Key, plan: Plan, gathered: Gathered) -> bool:
-        """The Workload's status, in one write; False when it is not what the plan was made for any more."""
+    async def _write_status(self, key: Key, plan: DispatchPlan, gathered: Gathered) -> bool:
+        """Write the Workload's status once; False when it is no longer the one that the plan was made for."""
         facts, status = gathered.facts.workload, gathered.status
         if facts is None or status is None or not plan.writes_status or (facts.check is None and not plan.evict):
             return True
         check = "" if facts.check is None else facts.check.name
         change = PlanChange(plan, check=check, planned_for=status, now=self._context.clock.now())
-        written = await self._context.statuses.write(key, change, uid=facts.uid)
+        written = await self._context.statuses.write(key, change, uid=facts.uid, planned=True)
         return written is not None and change.applied
 
-    def _calls(self, key: Key, plan: Plan, gathered: Gathered) -> list[Call]:
+    def _calls(self, key: Key, plan: DispatchPlan, gathered: Gathered) -> list[Call]:
         calls: list[Call] = []
         dispatch: Dispatch | None = None
         for action in plan.actions:
@@ -176,27 +206,37 @@ class Executor:
                     dispatch = dispatch or self._dispatch(plan, gathered)
                     if dispatch is not None:
                         gate, clones = self._gate(plan, gathered, cluster), _clones(gathered, cluster)
-                        body = assignment(dispatch, cluster, intent=intent, clones=clones, gate=gate)
-                        calls.append(partial(self._carrier.assign, cluster, key, body))
+                        provisions = bool(dispatch.provisioning) and _provisions(plan, gathered, cluster, intent)
+                        body = assignment(
+                            dispatch, cluster, intent=intent, clones=clones, gate=gate, provisions=provisions
+                        )
+                        calls.append(partial(self._transport.assign, cluster, key, body))
                 case SetIntent(cluster, intent):
-                    calls.append(partial(self._carrier.set_intent, cluster, key, intent))
-                case Remove(cluster):
-                    calls.append(partial(self._carrier.remove, cluster, key))
-                case MirrorStatus() | DeclareStopped():
+                    calls.append(partial(self._transport.set_intent, cluster, key, intent))
+                case RemoveAssignment(cluster):
+                    calls.append(partial(self._transport.remove, cluster, key))
+                case RecordFailure(cluster):
+                    calls.append(partial(self._failures.record, gathered, gathered.facts.observations[cluster]))
+                case SyncStatus() | DeclareStopped():
                     continue
         return calls
 
-    def _gate(self, plan: Plan, gathered: Gathered, cluster: str) -> GatePosition | None:
+    def _gate(self, plan: DispatchPlan, gathered: Gathered, cluster: str) -> GatePosition | None:
         facts, workload = gathered.facts, gathered.facts.workload
         if workload is None:
             return None
         chosen, now = plan.cluster_name or workload.cluster_name, self._context.clock.now()
         return position(facts, workload, cluster, now=now, opening=plan.gate_opening, chosen=chosen)
 
-    def _dispatch(self, plan: Plan, gathered: Gathered) -> Dispatch | None:
-        """What is sent; None while the job is not there, whose absence ends the Workload by itself."""
+    def _dispatch(self, plan: DispatchPlan, gathered: Gathered) -> Dispatch | None:
+        """What is sent; None while the job does not exist, whose absence ends the Workload by itself.
+
+        None also while it has no pod that could be sent: the next one brings the Workload here again.
+        """
         job, facts = load_job(self._context, gathered), gathered.facts.workload
         if job is None or facts is None or gathered.workload is None or gathered.integration is None:
+            return None
+        if isinstance(gathered.integration, SentGroups) and gathered.integration.awaits_members(job):
             return None
         flavors = self._context.caches.view(RESOURCE_FLAVORS)
         names = {
@@ -215,22 +255,37 @@ class Executor:
             epoch=facts.epoch,
             policy=facts.partition_policy,
             lease_seconds=int(gathered.facts.settings.lease.total_seconds()),
-            adopts=adoption_for(job, gathered.workload["metadata"].get("annotations") or {}, epoch=facts.epoch),
+            adopts=adoption_for(self._context.seals, gathered.workload, job, epoch=facts.epoch),
             verdicts=plan.verdicts,
+            provisioning=tuple(DelegatedChecks(self._context.caches).sent(gathered.workload)),
         )
 
-    def report(self, plan: Plan, gathered: Gathered) -> None:
-        """Events and metrics of what was done, once it is done."""
+    def report(self, plan: DispatchPlan, gathered: Gathered) -> None:
+        """Record events and metrics of a plan that was carried out."""
         if gathered.workload is None:
             return
         self.report_grant(plan, gathered)
+        if plan.pods_started is not None and plan.pods_started.reason:
+            self._report_not_started(plan.pods_started, gathered)
         queue, metrics = _queue(gathered), self._context.metrics
         for action in plan.actions:
             if isinstance(action, Assign) and not _has_copy(gathered, action.cluster):
                 metrics.dispatched.labels(queue, action.cluster, metrics.role).inc()
 
-    def report_grant(self, plan: Plan, gathered: Gathered) -> None:
-        """Events, and that a cluster was granted."""
+    def _report_not_started(self, shown: StartUpdate, gathered: Gathered) -> None:
+        """Record why the pods do not start, at the Workload and at its job, which users look at first."""
+        assert gathered.workload is not None, "its condition was written"
+        about = [Reference.of(gathered.workload, api_version=WORKLOADS.api_version, kind=WORKLOADS.kind)]
+        job, integration = load_job(self._context, gathered), gathered.integration
+        if job is not None and integration is not None:
+            resource = integration.resource
+            about.append(Reference.of(job, api_version=resource.api_version, kind=resource.kind))
+        for each in about:
+            text = f"{shown.reason}: {shown.message}"
+            self._context.recorder.event(each, WARNING, WorkloadEvent.PODS_NOT_STARTED, text)
+
+    def report_grant(self, plan: DispatchPlan, gathered: Gathered) -> None:
+        """Record the events, and the grant if there is one."""
         if gathered.workload is None:
             return
         about = Reference.of(gathered.workload, api_version=WORKLOADS.api_version, kind=WORKLOADS.kind)
@@ -248,20 +303,32 @@ def _queue(gathered: Gathered) -> str:
 
 
 def _has_copy(gathered: Gathered, cluster: str) -> bool:
-    """Whether the cluster has been sent this very dispatch before, and is told of a change to it."""
+    """Whether the cluster has an assignment of this dispatch, which is only updated."""
     workload, seen = gathered.facts.workload, gathered.facts.observations.get(cluster)
     return workload is not None and seen is not None and seen.epoch == workload.epoch
 
 
+def _provisions(plan: DispatchPlan, gathered: Gathered, cluster: str, intent: Intent) -> bool:
+    """Whether the assignment asks for provisioned capacity; a cluster that was granted for free capacity is not."""
+    if intent is not Intent.RUN or plan.rule is Rule.GRANT_AT_ONCE:
+        return intent is Intent.PROVISION
+    seen = gathered.facts.observations.get(cluster)
+    if seen is not None and plan.rule is not Rule.DELIVER:
+        return seen.provisions
+    # The assignment is gone, as with a hub that pushes and was restarted: the checks show why it was granted.
+    checks = () if gathered.status is None else gathered.status.checks
+    return any(check.message.startswith(messages.PROVISIONED_ON) for check in checks)
+
+
 def _clones(gathered: Gathered, cluster: str) -> bool:
-    """Whether the cluster admits by an engine of its own, or nobody knows yet."""
+    """Whether the cluster has a queueing engine, or has not reported yet."""
     facts = gathered.facts.cluster(cluster)
-    report = None if facts is None or facts.room is None else facts.room.report
+    report = None if facts is None or facts.capacity is None else facts.capacity.report
     return report is None or bool(report.engine)
 
 
 async def _together(calls: Iterable[Call]) -> None:
-    """All of them at once; when they have all ended, the first failure is raised as it is, and not in a group."""
+    """Run all concurrently; when they have ended, raise the first failure itself, not in a group."""
     failures: list[MultikueueError] = []
 
     async def guarded(call: Call) -> None:

@@ -1,50 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From caches to facts.
+"""The facts of one plan, from the caches.
 
-Owns how a Workload, its job and the books of checks and clusters become the `Facts` of one plan. Reads only.
+Turns a Workload, its job and the state of checks and clusters into `DispatchFacts`. Reads only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Protocol
 
-from manager.caches import Caches
+from manager.cache.caches import GROUP_INDEX, OWNER_INDEX, Caches, owner_term
+from manager.controllers.held_pods import HeldPods
 from manager.dispatch.assignments import fingerprint
 from manager.dispatch.checks import CheckSource
-from manager.dispatch.wanted import Wanted
-from manager.workload_status import Check, Status
+from manager.dispatch.workload_requests import WorkloadRequests
+from manager.provisioning.delegated_checks import DelegatedChecks
+from manager.workload.status import Check, Status
 from multikueue.api.configuration import Configuration
 from multikueue.api.constants import (
+    IS_GROUP_WORKLOAD_ANNOTATION,
     MULTIKUEUE_MANAGED_BY,
     PARTITION_POLICY_ANNOTATION,
     CheckState,
     PartitionPolicy,
 )
 from multikueue.api.meta import JsonObject
-from multikueue.api.reasons import WorkloadCondition
-from multikueue.api.resource import RESOURCE_FLAVORS
-from multikueue.core.conditions import TRUE
+from multikueue.api.reasons import FinishedReason, WorkloadCondition
+from multikueue.api.resource import RESOURCE_FLAVORS, WORKLOADS
+from multikueue.core.conditions import FALSE, TRUE, Condition
+from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.federation import messages
-from multikueue.federation.annotations import adoption_of, avoided_of, gate_opening_of, preferences_of, round_of
-from multikueue.federation.availability import agreed
-from multikueue.federation.epochs import epoch_of
-from multikueue.federation.facts import (
+from multikueue.dispatch.hub import messages
+from multikueue.dispatch.hub.availability import agreed
+from multikueue.dispatch.hub.facts import (
     Adoption,
     CheckFacts,
     ClusterFacts,
-    Facts,
+    DispatchedWorkload,
+    DispatchFacts,
+    DispatchSettings,
     Observation,
     OwnerFacts,
     Preferences,
-    Settings,
-    WorkloadFacts,
 )
-from multikueue.integrations.protocol import JobIntegration
-from multikueue.integrations.registry import Registry
+from multikueue.dispatch.policy.dispatch_policy import DispatchSubject, PolicyVerdict, hub_rules, verdict
+from multikueue.dispatch.protocol.annotations import avoided_of, gate_opening_of, preferences_of, round_of
+from multikueue.dispatch.protocol.epochs import epoch_of
+from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, SentGroups
+from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.registry import JobRegistry
 
 ORCHESTRATED_PREEMPTION: Final = "MultiKueueOrchestratedPreemption"
 """The feature gate."""
@@ -54,11 +60,18 @@ ORCHESTRATED_PREEMPTION: Final = "MultiKueueOrchestratedPreemption"
 class Gathered:
     """The facts, and the objects they were read from."""
 
-    facts: Facts
+    facts: DispatchFacts
     workload: JsonObject | None = None
     status: Status | None = None
     integration: JobIntegration | None = None
     job: Key | None = None
+
+
+class Adoptions(Protocol):
+    """Proves that an adoption was requested by a user with that right."""
+
+    def adoption_of(self, obj: JsonObject | None) -> Adoption | None:
+        """The remote job that a job or Workload is to adopt; None if that is not confirmed."""
 
 
 class Hub(Protocol):
@@ -66,67 +79,125 @@ class Hub(Protocol):
 
     @property
     def configuration(self) -> Configuration:
-        """What was configured."""
+        """The Configuration."""
 
     @property
     def caches(self) -> Caches:
         """The objects of the management cluster."""
 
+    @property
+    def seals(self) -> Adoptions:
+        """Proves adoption requests."""
 
-class ClusterBook(Protocol):
-    """What is known of the worker clusters."""
+
+class ClusterFactsSource(Protocol):
+    """The facts of the worker clusters."""
 
     def inside(self, name: str, *, check: str) -> ClusterFacts:
-        """The facts of a cluster that the config of the check lists, whether it is there or not."""
+        """The facts of a cluster that the config of the check lists, whether it exists or not."""
 
     def outside(self, name: str, *, check: str, why: str) -> ClusterFacts:
-        """The facts of a cluster that is named somewhere but not in the config of the check."""
+        """The facts of a cluster that is named by the workload but not in the config of the check."""
 
     def fences(self, name: str) -> bool:
-        """Whether fenced work there is stopped by somebody who is on its side of a cut link."""
+        """Whether an agent beside the cluster stops fenced work there while the link is cut."""
 
 
-class CheckBook(Protocol):
-    """Which clusters each check stands for."""
+class CheckSources(Protocol):
+    """The clusters of each check."""
 
     def source(self, name: str) -> CheckSource | None:
-        """What the check stands for; None when it is not one of ours."""
+        """The clusters of the check; None when it is not one of our controller."""
 
 
 def load_job(context: Hub, gathered: Gathered) -> JsonObject | None:
-    """The user's job, if it is still there."""
+    """The user's job, if it exists and is not a new one of the same name."""
     if gathered.integration is None or gathered.job is None:
         return None
-    return context.caches.view(gathered.integration.resource).object(gathered.job)
+    if gathered.workload is not None and is_group_workload(gathered.workload):
+        return _group(context, gathered.integration, gathered.job, gathered.workload)
+    owner = None if gathered.workload is None else _controller(gathered.workload)
+    job: JsonObject | None = context.caches.view(gathered.integration.resource).object(gathered.job)
+    if job is None or owner is None or job["metadata"]["uid"] != owner["uid"]:
+        return None
+    kind = gathered.integration
+    return HeldPods(context.caches).added_to(job, kind) if isinstance(kind, PodHoldingKind) else job
 
 
-def adoption_for(job: JsonObject | None, annotations: Mapping[str, str], *, epoch: int) -> Adoption | None:
-    """The copy that the dispatch of that epoch is to go on with, as a job or its Workload says."""
-    of_job: dict[str, str] = {} if job is None else job["metadata"].get("annotations") or {}
-    found = adoption_of({**of_job, **annotations})
-    return found if found is not None and found.epoch == epoch else None
+def owner_of(workload: JsonObject) -> JsonObject | None:
+    """The owner reference of its job; of a group one of its members', with the name of the group."""
+    owners: list[JsonObject] = workload["metadata"].get("ownerReferences") or []
+    if is_group_workload(workload) and owners:
+        return {**owners[0], "name": workload["metadata"]["name"]}
+    return _controller(workload)
+
+
+def sent_kind(owner: JsonObject, integration: JobIntegration | None) -> tuple[str, str]:
+    """The apiVersion and kind of the remote job of that owner."""
+    sent = None if integration is None else integration.traits.sent_as
+    if sent is None:
+        return str(owner.get("apiVersion", "")), str(owner.get("kind", ""))
+    return sent.api_version, sent.kind
+
+
+def is_group_workload(workload: JsonObject) -> bool:
+    """Whether its job is a group of objects."""
+    return (workload["metadata"].get("annotations") or {}).get(IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+
+
+def _group(context: Hub, integration: JobIntegration, key: Key, workload: JsonObject) -> JsonObject | None:
+    """The members that own the Workload, as one object."""
+    if not isinstance(integration, GroupedKind):
+        return None
+    owners = {owner.get("uid") for owner in workload["metadata"].get("ownerReferences") or ()}
+    found = context.caches.view(integration.resource).objects(GROUP_INDEX, str(key))
+    members = [each for each in found if each["metadata"]["uid"] in owners and integration.group_of(each) == key.name]
+    return integration.composed(members) if members else None
+
+
+def adoption_for(seals: Adoptions, workload: JsonObject, job: JsonObject | None, *, epoch: int) -> Adoption | None:
+    """The remote job that the dispatch of that epoch is to adopt, as requested in the Workload or its job.
+
+    Only if the user who requested it had the right to.
+    """
+    found = (seals.adoption_of(obj) for obj in (workload, job))
+    return next((each for each in found if each is not None and each.epoch == epoch), None)
 
 
 class Gatherer:
     """Reads the caches for one plan at a time."""
 
-    def __init__(self, context: Hub, *, checks: CheckBook, clusters: ClusterBook, registry: Registry) -> None:
+    def __init__(
+        self,
+        context: Hub,
+        *,
+        checks: CheckSources,
+        clusters: ClusterFactsSource,
+        registry: JobRegistry,
+        namespace: str = "",
+    ) -> None:
+        """`namespace` is the manager's, if it is not that of the Configuration."""
         self._context = context
         self._checks = checks
         self._clusters = clusters
         self._registry = registry
-        self.wanted = Wanted(context.caches.view(RESOURCE_FLAVORS))
+        self.requests = WorkloadRequests(context.caches.view(RESOURCE_FLAVORS))
         configuration, federation = context.configuration, context.configuration.multikueue
-        self._settings = Settings(
+        self._settings = DispatchSettings(
             worker_lost_timeout=federation.worker_lost_timeout,
             dispatcher=federation.dispatcher_name,
             step_size=federation.step_size,
+            keep_failed_jobs=federation.keep_failed_jobs,
             orchestrated_preemption=configuration.gate(ORCHESTRATED_PREEMPTION),
+            pods_start_timeout=federation.pods_start_timeout,
+            provisioning_clusters=federation.provisioning_clusters,
         )
+        self._delegated = DelegatedChecks(context.caches)
+        self._rules = hub_rules(configuration, namespace=namespace)
 
     @property
-    def settings(self) -> Settings:
-        """What the Configuration says about dispatch."""
+    def settings(self) -> DispatchSettings:
+        """The settings of dispatch in the Configuration."""
         return self._settings
 
     def gather(
@@ -138,57 +209,72 @@ class Gatherer:
         now: datetime,
         status: Status | None = None,
     ) -> Gathered | None:
-        """The facts about one workload, as it is or is about to be; None when it is none of dispatch's business."""
+        """The facts about one workload, as it is or is about to be; None when dispatch has nothing to do with it."""
         if workload is None:
-            facts_of_nobody = Facts(workload=None, observations=observations, settings=self._settings)
-            return Gathered(facts=facts_of_nobody) if observations else None
+            facts_without_workload = DispatchFacts(workload=None, observations=observations, settings=self._settings)
+            return Gathered(facts=facts_without_workload) if observations else None
         status = Status.of(workload) if status is None else status
         annotations: dict[str, str] = workload["metadata"].get("annotations") or {}
         avoided = avoided_of(annotations, now)
         check = next((entry for entry in status.checks if self._checks.source(entry.name) is not None), None)
         if check is None and not observations:
             return None
-        owner = _controller(workload)
-        integration = None if owner is None else self._registry.for_kind(owner["apiVersion"], owner["kind"])
+        owner = owner_of(workload)
+        integration = None if owner is None else self._registry.sent_kind(owner["apiVersion"], owner["kind"])
         job = None if owner is None else Key(key.namespace, str(owner["name"]))
         gathered = Gathered(
-            facts=Facts(workload=None),
+            facts=DispatchFacts(workload=None),
             workload=workload,
             status=status,
             integration=integration,
             job=job,
         )
         waits = check is not None and check.state is CheckState.PENDING and not status.cluster_name
-        facts = WorkloadFacts(
+        delegation = (
+            self._delegated.delegation(workload, status, besides=check.name) if check is not None and waits else None
+        )
+        decided_elsewhere = () if delegation is None else delegation.checks
+        facts = DispatchedWorkload(
             key=key,
             uid=workload["metadata"]["uid"],
             epoch=epoch_of((e.count for e in status.evictions), annotations),
             check=None if check is None else CheckFacts(name=check.name, state=check.state, message=check.message),
             owner=self._owner(owner, gathered, pending=check is not None and check.state is CheckState.PENDING),
             quota_reserved=status.is_true(WorkloadCondition.QUOTA_RESERVED),
-            others_ready=all(other.state is CheckState.READY for other in status.checks if other is not check),
+            others_ready=all(
+                other.state is CheckState.READY
+                for other in status.checks
+                if other is not check and other.name not in decided_elsewhere
+            ),
+            delegation=delegation,
             stopping=_holds_quota(status) and (_to_stop(workload, status) or self._goes_before_its_job(gathered)),
             finished=status.is_true(WorkloadCondition.FINISHED),
+            failed_at=_failed_at(status),
             deleting=bool(workload["metadata"].get("deletionTimestamp")),
             cluster_name=status.cluster_name,
             nominated=status.nominated,
-            fingerprint=fingerprint(workload),
+            fingerprint=self._fingerprint(gathered, observations.get(status.cluster_name)),
             partition_policy=self._policy(workload, status.cluster_name, observations),
             queue=Key(key.namespace, str(workload["spec"].get("queueName") or "")),
-            demands=self.wanted.by(workload),
+            demands=self.requests.by(workload),
+            dependency_kinds=self.requests.dependency_kinds(workload) if waits else frozenset(),
             flavors=_flavors(status) if waits else {},
             preferences=self._preferences(annotations, gathered) if waits else Preferences(),
-            waits_since=_waits_since(status, check) if waits else None,
+            waits_since=_waits_since(status, check, decided_elsewhere) if waits else None,
             round=round_of(annotations) if waits else None,
             gate_opening=gate_opening_of(annotations),
-            adopts=self._adopts(annotations, status, gathered) if waits else None,
+            adopts=self._adopts(workload, status, gathered) if waits else None,
+            not_started=_not_started(status),
         )
         listed: tuple[str, ...] = ()
         if check is not None:
             source = self._checks.source(check.name)
             listed = (source.clusters if source is not None else None) or ()
+        made = self._facts(facts, listed, observations, avoided)
+        if waits or _not_delivered(facts, observations):
+            made = replace(made, policy=self._verdict(made, gathered))
         return Gathered(
-            facts=self._facts(facts, listed, observations, avoided),
+            facts=made,
             workload=workload,
             status=status,
             integration=integration,
@@ -197,18 +283,18 @@ class Gatherer:
 
     def _facts(
         self,
-        workload: WorkloadFacts,
+        workload: DispatchedWorkload,
         listed: tuple[str, ...],
         observations: Mapping[str, Observation],
         avoided: Mapping[str, datetime],
-    ) -> Facts:
+    ) -> DispatchFacts:
         named = {*observations, *((workload.cluster_name,) if workload.cluster_name else ())}
         check = "" if workload.check is None else workload.check.name
         others: dict[str, ClusterFacts] = {
             name: self._clusters.outside(name, check=check, why="the cluster is not in the config")
             for name in sorted(named.difference(listed))
         }
-        return Facts(
+        return DispatchFacts(
             workload=workload,
             clusters=tuple(self._clusters.inside(name, check=check) for name in listed),
             others=others,
@@ -217,6 +303,15 @@ class Gatherer:
             settings=self._settings,
         )
 
+    def _verdict(self, facts: DispatchFacts, gathered: Gathered) -> PolicyVerdict:
+        """The verdict of the dispatch policies on each cluster; a running workload is not judged."""
+        assert gathered.workload is not None
+        job = load_job(self._context, gathered) or {}
+        namespace: str = gathered.workload["metadata"]["namespace"]
+        subject = DispatchSubject.of(namespace, job, workload_spec=gathered.workload["spec"])
+        clusters = (*facts.clusters, *facts.others.values())
+        return verdict(subject, self._rules, {cluster.name: cluster.rules for cluster in clusters})
+
     def _policy(
         self, workload: JsonObject, cluster_name: str, observations: Mapping[str, Observation]
     ) -> PartitionPolicy:
@@ -224,38 +319,84 @@ class Gatherer:
         return agreed(
             _policy(workload),
             fences=all(map(self._clusters.fences, {cluster_name, *observations})),
-            told=None if granted is None else granted.policy,
+            assigned=None if granted is None else granted.policy,
         )
 
     def _preferences(self, annotations: dict[str, str], gathered: Gathered) -> Preferences:
-        """Of the Workload, or else of its job, where users write them."""
+        """Those of the Workload, else those of its job, where users write them."""
         job = load_job(self._context, gathered)
         of_job: dict[str, str] = {} if job is None else job["metadata"].get("annotations") or {}
         return preferences_of({**of_job, **annotations})
 
-    def _adopts(self, annotations: Mapping[str, str], status: Status, gathered: Gathered) -> Adoption | None:
-        """The copy that this very dispatch is to go on with."""
-        return adoption_for(
-            load_job(self._context, gathered),
-            annotations,
-            epoch=epoch_of((e.count for e in status.evictions), annotations),
-        )
+    def _adopts(self, workload: JsonObject, status: Status, gathered: Gathered) -> Adoption | None:
+        """The remote job that this dispatch is to adopt."""
+        annotations: dict[str, str] = workload["metadata"].get("annotations") or {}
+        epoch = epoch_of((e.count for e in status.evictions), annotations)
+        return adoption_for(self._context.seals, workload, load_job(self._context, gathered), epoch=epoch)
 
     def _owner(self, owner: JsonObject | None, gathered: Gathered, *, pending: bool) -> OwnerFacts:
         if owner is None:
             return OwnerFacts(problem=messages.no_adapter(""))
         problem = ""
-        if gathered.integration is None:
+        if gathered.integration is None or not gathered.integration.traits.dispatched:
             problem = messages.no_adapter(owner["kind"])
-        elif pending:
+        elif pending and isinstance(gathered.integration, SentGroups):
+            problem = self._not_sent(gathered)
+        elif pending and gathered.integration.traits.has_managed_by:
+            # A job of a kind without that field is held here for as long as its remote job runs.
             # Once granted, an edit of managedBy must not reject what runs; the field is immutable on a Job anyway.
             job = load_job(self._context, gathered)
             managed_by = MULTIKUEUE_MANAGED_BY if job is None else gathered.integration.managed_by(job)
-            problem = "" if managed_by == MULTIKUEUE_MANAGED_BY else messages.not_managed(managed_by)
-        return OwnerFacts(api_version=owner["apiVersion"], kind=owner["kind"], name=owner["name"], problem=problem)
+            problem = messages.not_managed(managed_by) if managed_by != MULTIKUEUE_MANAGED_BY else ""
+            if not problem and gathered.integration in self._registry.external:
+                problem = self._sent_already(gathered, owner)
+        api_version, kind = sent_kind(owner, gathered.integration)
+        return OwnerFacts(api_version=api_version, kind=kind, name=owner["name"], problem=problem)
+
+    def _sent_already(self, gathered: Gathered, owner: JsonObject) -> str:
+        """Why a job of an external framework is not sent by this Workload; empty if it is.
+
+        Of a kind that is queued here, the job reconciler makes one Workload; of these, users can make several.
+        """
+        assert gathered.workload is not None
+        own: JsonObject = gathered.workload["metadata"]
+        term = owner_term(
+            api_version=owner["apiVersion"], kind=owner["kind"], namespace=own["namespace"], name=owner["name"]
+        )
+        for other in self._context.caches.view(WORKLOADS).objects(OWNER_INDEX, term):
+            metadata, reference = other["metadata"], _controller(other)
+            of_job = reference is not None and reference.get("uid") == owner.get("uid")
+            if not of_job or metadata["uid"] == own["uid"] or "deletionTimestamp" in metadata:
+                continue
+            status = Status.of(other)
+            if _to_stop(other, status) or status.is_true(WorkloadCondition.FINISHED):
+                continue
+            if status.cluster_name or _age(metadata) < _age(own):
+                return messages.sent_already(owner["kind"], owner["name"], metadata["name"])
+        return ""
+
+    def _fingerprint(self, gathered: Gathered, granted: Observation | None) -> str:
+        """What is sent; of a group that cannot be sent any more, what was sent: what runs is not touched."""
+        assert gathered.workload is not None
+        kind, job = gathered.integration, load_job(self._context, gathered)
+        if kind is None or job is None or not isinstance(kind, SentGroups):
+            return fingerprint(gathered.workload)
+        if granted is not None and self._not_sent(gathered):
+            return granted.fingerprint
+        return fingerprint(gathered.workload, members=kind.sent_digest(job))
+
+    def _not_sent(self, gathered: Gathered) -> str:
+        """Why the job cannot be sent to a worker; empty if it can."""
+        kind, job = gathered.integration, load_job(self._context, gathered)
+        if kind is None or job is None or not isinstance(kind, SentGroups):
+            return ""
+        try:
+            return kind.not_sent(job)
+        except BadInput as error:
+            return str(error)
 
     def _goes_before_its_job(self, gathered: Gathered) -> bool:
-        """Whether it is deleted and its job is not: the job gets another one, which may be sent elsewhere."""
+        """Whether it is deleted and its job is not: the job gets a new Workload, which may be sent elsewhere."""
         if gathered.workload is None or "deletionTimestamp" not in gathered.workload["metadata"]:
             return False
         job = load_job(self._context, gathered)
@@ -270,6 +411,17 @@ def _controller(workload: JsonObject) -> JsonObject | None:
     return None
 
 
+def _age(metadata: JsonObject) -> tuple[str, str]:
+    """Less for an older object; the clock of an API server counts seconds."""
+    return str(metadata.get("creationTimestamp") or ""), str(metadata["uid"])
+
+
+def _not_delivered(workload: DispatchedWorkload, observations: Mapping[str, Observation]) -> bool:
+    """Whether a cluster was chosen that has no assignment of this dispatch yet."""
+    seen = observations.get(workload.cluster_name)
+    return bool(workload.cluster_name) and (seen is None or seen.epoch < workload.epoch)
+
+
 def _holds_quota(status: Status) -> bool:
     return status.is_true(WorkloadCondition.QUOTA_RESERVED) and not status.is_true(WorkloadCondition.FINISHED)
 
@@ -280,17 +432,29 @@ def _to_stop(workload: JsonObject, status: Status) -> bool:
     return inactive or rejected or status.is_true(WorkloadCondition.EVICTED)
 
 
-def _waits_since(status: Status, check: Check | None) -> datetime | None:
-    """When the last of the other things happened that it waited for."""
+def _failed_at(status: Status) -> datetime | None:
+    finished = status.condition(WorkloadCondition.FINISHED)
+    failed = finished is not None and finished.status == TRUE and finished.reason == FinishedReason.FAILED
+    return finished.last_transition_time if finished is not None and failed else None
+
+
+def _waits_since(status: Status, check: Check | None, delegated: Collection[str]) -> datetime | None:
+    """When the last of its other conditions for dispatch was met."""
     reserved = status.condition(WorkloadCondition.QUOTA_RESERVED)
-    moments = [other.last_transition_time for other in status.checks if other is not check]
+    others = (other for other in status.checks if other is not check and other.name not in delegated)
+    moments = [other.last_transition_time for other in others]
     if reserved is not None and reserved.status == TRUE:
         moments.append(reserved.last_transition_time)
     return max(moments, default=None)
 
 
+def _not_started(status: Status) -> Condition | None:
+    shown = status.condition(WorkloadCondition.PODS_STARTED)
+    return shown if shown is not None and shown.status == FALSE else None
+
+
 def _flavors(status: Status) -> dict[str, str]:
-    """By resource, what was reserved of it; of a job with several pod sets that may be more than one flavor."""
+    """The reserved flavor by resource; a job with several pod sets may have more than one."""
     found: dict[str, dict[str, None]] = {}
     for pod_set in (status.admission or {}).get("podSetAssignments") or ():
         for resource, flavor in (pod_set.get("flavors") or {}).items():
@@ -300,5 +464,5 @@ def _flavors(status: Status) -> dict[str, str]:
 
 def _policy(workload: JsonObject) -> PartitionPolicy:
     text = (workload["metadata"].get("annotations") or {}).get(PARTITION_POLICY_ANNOTATION)
-    # A word that nobody knows must not stop the workload; the webhook tells its author.
+    # An unknown value must not stop the workload; the webhook warns its author.
     return PartitionPolicy(text) if text in set(PartitionPolicy) else PartitionPolicy.FAILOVER

@@ -2,9 +2,9 @@
 """ClusterQueues whose quota follows their worker clusters (gate `MultiKueueManagerQuotaAutomation`).
 
 Owns the nominal quotas and the condition `MultiKueueManagerQuotaAutomation` of the ClusterQueues whose MultiKueueConfig
-asks for it, and which agents are asked to tell of theirs. Promises that nothing is asked, followed or written while the
-gate is off, that a write changes amounts of the object that was looked at and of no other, and that a restart takes no
-quota away before the workers were heard. What the quota is to be is `multikueue.federation.quota_automation`'s.
+enables it, and which agents report quotas. Promises that nothing is requested or written while the gate is off, that a
+write changes amounts of exactly the object that was read, and that a restart reduces no quota before the workers have
+reported. The amounts are computed by `multikueue.dispatch.protocol.quota_automation`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 from datetime import timedelta
 from typing import Final
 
-from manager.caches import CLUSTER_QUEUE_INDEX
+from manager.cache.caches import CLUSTER_QUEUE_INDEX
 from manager.context import ManagerContext
 from manager.dispatch.checks import Checks, CheckSource
 from manager.dispatch.clusters import Clusters
@@ -21,21 +21,28 @@ from manager.dispatch.condition_writes import write_condition
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import QUOTA_AUTOMATION_CONDITION
 from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, MULTIKUEUE_CLUSTERS
+from multikueue.core.conditions import find_in
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.federation import quota_automation
-from multikueue.federation.availability import mass_loss
-from multikueue.federation.facts import Settings
-from multikueue.federation.quota_automation import CheckQuotas, Decision, QueueFacts, Verdict, WorkerQuotas
-from multikueue.kube.controller import Controller, Result
+from multikueue.dispatch.hub.availability import mass_loss
+from multikueue.dispatch.hub.facts import DispatchSettings
+from multikueue.dispatch.protocol import quota_automation
+from multikueue.dispatch.protocol.quota_automation import (
+    CheckQuotas,
+    ManagedQueueFacts,
+    QuotaDecision,
+    QuotaVerdict,
+    WorkerQuotas,
+)
+from multikueue.kube.cache.informer import Change
+from multikueue.kube.cache.store import Row
 from multikueue.kube.errors import BadRequest, Forbidden, Invalid, NotFound
-from multikueue.kube.informer import Change
-from multikueue.kube.store import Row
+from multikueue.kube.runtime.controller import Controller, Result
 
 _log = logging.getLogger(__name__)
 
 QUOTA_GATE: Final = "MultiKueueManagerQuotaAutomation"
-_REFUSED_SECONDS: Final = 60.0  # what refuses a quota, such as a webhook, may change without an event for us
+_REFUSED_SECONDS: Final = 60.0  # the cause of a refusal, such as a webhook, may change without an event
 
 
 class QuotaAutomation:
@@ -49,18 +56,23 @@ class QuotaAutomation:
         self._queues = context.caches.view(CLUSTER_QUEUES)
         self._local_queues = context.caches.view(LOCAL_QUEUES)
         self._controller = Controller[Key](
-            "multikueue_quota", self.reconcile, clock=context.clock, metrics=context.metrics.controllers
+            "multikueue_quota",
+            self.reconcile,
+            clock=context.clock,
+            metrics=context.metrics.controllers,
+            quarantine=context.caches.quarantine,
+            resource=CLUSTER_QUEUES,
         )
 
-    def wants(self, cluster: str) -> bool:
-        """Whether the agent of the cluster is to tell of the quotas there."""
+    def uses(self, cluster: str) -> bool:
+        """Whether the agent of the cluster is to report its quotas."""
         if not self._enabled:
             return False
         sources = (self._checks.source(name) for name in self._checks.names)
         return any(each is not None and each.automated and cluster in (each.clusters or ()) for each in sources)
 
     async def run(self) -> None:
-        """Follow the workers until cancelled; with the gate off there is nothing to do."""
+        """Reconcile until cancelled; with the gate off there is nothing to do."""
         if not self._enabled:
             return
         self._context.caches.subscribe(CLUSTER_QUEUES, self._on_queue)
@@ -68,7 +80,7 @@ class QuotaAutomation:
         await self._controller.run()
 
     def touched(self) -> None:
-        """A cluster, a check or a config says something else."""
+        """Enqueue all queues: a cluster, a check or a config changed."""
         if self._enabled:
             for key in self._queues.keys():  # noqa: SIM118  (a view is no mapping)
                 self._controller.enqueue(key)
@@ -80,7 +92,7 @@ class QuotaAutomation:
             return None
         checks, again = self._read_checks(queue)
         groups: list[JsonObject] = queue["spec"].get("resourceGroups") or []
-        facts = QueueFacts(
+        facts = ManagedQueueFacts(
             resource_groups=groups,
             local_queues=frozenset(self._local_queues.indexed(CLUSTER_QUEUE_INDEX, key.name)),
             checks=checks,
@@ -94,13 +106,13 @@ class QuotaAutomation:
                 if refusal is not None:
                     verdict, again = refusal, min(again or _REFUSED_SECONDS, _REFUSED_SECONDS)
             if verdict is not None:
-                await self._say(key, verdict)
+                await self._write_verdict(key, verdict)
         except NotFound:
-            return None  # deleted meanwhile, and not seen in the cache yet
+            return None  # deleted meanwhile, and still in the cache
         return None if again is None else Result(after=again)
 
-    async def _say(self, key: Key, verdict: Verdict) -> None:
-        queue = self._queues.object(key)  # anew: its amounts may just have been set
+    async def _write_verdict(self, key: Key, verdict: QuotaVerdict) -> None:
+        queue = self._queues.object(key)  # again: its amounts may just have been set
         if queue is not None:
             await write_condition(
                 self._context,
@@ -112,8 +124,8 @@ class QuotaAutomation:
                 message=verdict.message,
             )
 
-    async def _set(self, queue: JsonObject, groups: list[JsonObject], decision: Decision) -> Verdict | None:
-        """Set the amounts; gives what to say when they are refused. Raises `Conflict` for a queue that has changed."""
+    async def _set(self, queue: JsonObject, groups: list[JsonObject], decision: QuotaDecision) -> QuotaVerdict | None:
+        """Set the amounts; returns the verdict if they are refused. Raises `Conflict` for a queue that has changed."""
         name = queue["metadata"]["name"]
         body = {"spec": {"resourceGroups": quota_automation.changed(groups, decision.changes)}}
         try:
@@ -122,13 +134,13 @@ class QuotaAutomation:
             )
         except (Invalid, Forbidden, BadRequest) as error:
             return quota_automation.refused(error.message)
-        self._queues.observe(answer)
+        self._queues.on_write(answer)
         amounts = ", ".join(f"{resource}={amount}" for resource, amount in sorted(decision.changes.items()))
-        _log.info("ClusterQueue %s: its quota follows its workers: %s", name, amounts)
+        _log.info("quota set from workers cluster_queue=%s amounts=%s", name, amounts)
         return None
 
     def _read_checks(self, queue: JsonObject) -> tuple[tuple[CheckQuotas, ...], float | None]:
-        """The MultiKueue checks of the queue, and after how many seconds more will be known without an event."""
+        """The MultiKueue checks of the queue, and the seconds after which to read them again without an event."""
         found: list[CheckQuotas] = []
         waits: list[timedelta] = []
         strategy: JsonObject = queue["spec"].get("admissionChecksStrategy") or {}
@@ -142,7 +154,7 @@ class QuotaAutomation:
         workers: tuple[WorkerQuotas, ...] = ()
         if source.automated:
             listed = source.clusters or ()
-            held = mass_loss([self._clusters.inside(each) for each in listed], Settings())
+            held = mass_loss([self._clusters.inside(each) for each in listed], DispatchSettings())
             workers = tuple(self._read_worker(each, held=held, waits=waits) for each in listed)
         return CheckQuotas(name=name, automated=source.automated, problem=source.problem, workers=workers)
 
@@ -154,17 +166,17 @@ class QuotaAutomation:
             wait = self._clusters.undecided(cluster)
             if wait is not None:
                 waits.append(wait)
-                return WorkerQuotas(cluster=cluster, unknown="not heard yet since the manager began")
+                return WorkerQuotas(cluster=cluster, unknown="no report yet since the manager started")
             if held:
                 return WorkerQuotas(cluster=cluster, unknown=held)
             return WorkerQuotas(cluster=cluster, lost="not connected")
-        told: JsonObject | None = self._clusters.report(cluster).get("quotas")
-        if told is None:
-            return WorkerQuotas(cluster=cluster, unknown="its agent has not told of quotas yet")
-        if told.get("problem"):
-            return WorkerQuotas(cluster=cluster, unknown=str(told["problem"]))
+        reported: JsonObject | None = self._clusters.report(cluster).get("quotas")
+        if reported is None:
+            return WorkerQuotas(cluster=cluster, unknown="its agent has not reported quotas yet")
+        if reported.get("problem"):
+            return WorkerQuotas(cluster=cluster, unknown=str(reported["problem"]))
         try:
-            return WorkerQuotas(cluster=cluster, queues=quota_automation.worker_queues(told))
+            return WorkerQuotas(cluster=cluster, queues=quota_automation.worker_queues(reported))
         except BadInput as error:
             return WorkerQuotas(cluster=cluster, unknown=f"its report cannot be read: {error}")
 
@@ -184,5 +196,4 @@ def _target(row: Row) -> str:
 
 
 def _has_condition(queue: JsonObject) -> bool:
-    entries = (queue.get("status") or {}).get("conditions") or ()
-    return any(entry["type"] == QUOTA_AUTOMATION_CONDITION for entry in entries)
+    return find_in(queue.get("status"), QUOTA_AUTOMATION_CONDITION) is not None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan as a change of a Workload's status.
 
-Owns the guard: a plan holds for the situation that it was made for and for no other. Between plan and write the
-workload may have been evicted, finished or granted elsewhere; then the change does nothing, and the next plan is made
-from what is there. Two managers that both believe to lead are kept apart by the same guard and by `resourceVersion`.
+A plan applies only to the situation that it was made for. Between plan and write the workload may have been evicted,
+finished or granted elsewhere; then the change does nothing, and the next plan uses the new status. This guard and
+`resourceVersion` also separate two managers that both consider themselves the leader.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from manager import workload_changes
-from manager.workload_status import Status
+from manager.workload import changes
+from manager.workload.status import Status
 from multikueue.api.constants import CheckState
 from multikueue.api.reasons import EvictedReason, FinishedReason, WorkloadCondition
-from multikueue.federation.actions import Plan
+from multikueue.dispatch.hub.actions import DispatchPlan
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What of a status decides which rule applies."""
+    """The part of a status that decides which rule applies."""
 
     state: CheckState | None
     others: tuple[CheckState, ...]
@@ -48,12 +48,12 @@ class Situation:
 
 
 class PlanChange:
-    """`Status -> Status` for `StatusWriter.write`; `applied` says whether the last status was the expected one.
+    """`Status -> Status` for `StatusWriter.write`; `applied` is whether the last status was the expected one.
 
     `check` is empty for a workload without the check of dispatch.
     """
 
-    def __init__(self, plan: Plan, *, check: str, planned_for: Status, now: datetime) -> None:
+    def __init__(self, plan: DispatchPlan, *, check: str, planned_for: Status, now: datetime) -> None:
         self.applied = False
         self._plan = plan
         self._check = check
@@ -61,33 +61,44 @@ class PlanChange:
         self._now = now
 
     def __call__(self, status: Status) -> Status:
-        """The status after the plan, or as it is when the situation is another one."""
+        """The status after the plan, or unchanged when the situation is another one."""
         self.applied = Situation.of(status, self._check) == self._situation
         if not self.applied:
             return status
         plan = self._plan
+        for update in plan.delegated:
+            status = changes.set_check(
+                status,
+                update.check,
+                state=update.state,
+                message=update.message,
+                now=self._now,
+                requeue_after_seconds=update.requeue_after_seconds,
+            )
         if plan.check is not None:
-            status = workload_changes.set_check(
+            status = changes.set_check(
                 status, self._check, state=plan.check.state, message=plan.check.message, now=self._now
             )
             if plan.check.state is CheckState.READY:
                 # In the same write: the last check that becomes Ready admits the workload.
-                status = workload_changes.sync_admitted(status, now=self._now)
+                status = changes.sync_admitted(status, now=self._now)
         if plan.cluster_name is not None and plan.cluster_name != status.cluster_name:
             status = replace(status, cluster_name=plan.cluster_name)
         if plan.nominated is not None and plan.nominated != status.nominated:
             status = replace(status, nominated=plan.nominated)
         if plan.finish is not None:
-            status = workload_changes.finish(
-                status, reason=plan.finish.reason, message=plan.finish.message, now=self._now
-            )
+            status = changes.finish(status, reason=plan.finish.reason, message=plan.finish.message, now=self._now)
+        if plan.pods_started is not None:
+            shown = plan.pods_started
+            status = changes.pods_started(status, reason=shown.reason, message=shown.message, now=self._now)
+        elif plan.cluster_name:
+            # It is of the dispatch before.
+            status = changes.without_condition(status, WorkloadCondition.PODS_STARTED)
         if plan.evict:
-            status = workload_changes.evict(
-                status, reason=EvictedReason.ADMISSION_CHECK, message=plan.evict, now=self._now
-            )
+            status = changes.evict(status, reason=EvictedReason.ADMISSION_CHECK, message=plan.evict, now=self._now)
         return status
 
 
 def failed_to_start(status: Status, *, message: str, now: datetime) -> Status:
     """Finished, since what admission adds contradicts the job (`docs/spec/kueue-api.md §4.2` step 13)."""
-    return workload_changes.finish(status, reason=FinishedReason.FAILED_TO_START, message=message, now=now)
+    return changes.finish(status, reason=FinishedReason.FAILED_TO_START, message=message, now=now)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Letting agents in: which certificate requests are approved, and what a registration remembers."""
+"""Registration of agents: which certificate requests are approved, and the status of ClusterRegistrations."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agents' certificate requests, from the first one to the thousandth renewal.
+"""The certificate requests of agents, and the status of ClusterRegistrations.
 
 Owns the approval of requests that carry the label of a cluster, the status of ClusterRegistrations, and the end of a
 bootstrap token: once the certificate is in use, or could have been for long, the Secret that the token is bound to is
-removed, and the API server takes the token no more. Runs on the leader only. Promises that a token is written down as
+deleted, and the API server no longer accepts the token. Runs on the leader only. Promises that a token is recorded as
 redeemed before the request that redeems it is approved.
 """
 
@@ -11,53 +11,62 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
 
-from manager.conditions import condition_wire, conditions_of
 from manager.context import ManagerContext
 from manager.registration.approval import Approve, Deny, Wait, judge
+from manager.workload.conditions import condition_wire, conditions_of
 from multikueue.api.constants import CLUSTER_LABEL, MAILBOX_OBJECT_NAME
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_REGISTRATIONS, LEASES, SECRETS
 from multikueue.core import conditions
-from multikueue.core.conditions import FALSE, TRUE, Condition
+from multikueue.core.conditions import FALSE, TRUE, Condition, find_in
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_time, parse_time
-from multikueue.federation.enrolment import bootstrap_secret
-from multikueue.federation.wire import cluster_label
-from multikueue.kube.certificates import life_of
-from multikueue.kube.client import PatchKind
-from multikueue.kube.controller import Controller, Result
-from multikueue.kube.errors import NotFound
-from multikueue.kube.informer import Change, Informer
+from multikueue.dispatch.protocol.enrolment import bootstrap_secret
+from multikueue.dispatch.protocol.wire import cluster_label
+from multikueue.kube.cache.informer import Change, Informer
+from multikueue.kube.errors import ApiError, NotFound
+from multikueue.kube.rest.certificates import life_of
+from multikueue.kube.rest.client import PatchKind
+from multikueue.kube.runtime.controller import Controller, Result
 
 _log = logging.getLogger(__name__)
 
 REGISTERED: Final = "Registered"
-_CONTACT_SECONDS: Final = 2.0  # how often it is looked whether a new certificate is in use
-_UNUSED: Final = timedelta(minutes=10)  # a token whose certificate nobody came with in that time ends all the same
-_KEPT: Final = timedelta(seconds=30)  # a request that was answered is kept that long for its agent to read
+_CONTACT_SECONDS: Final = 2.0  # how often to check whether a new certificate is in use
+_UNUSED: Final = timedelta(minutes=10)  # a token ends then although its certificate was never used
+_KEPT: Final = timedelta(seconds=30)  # an answered request is kept that long for its agent to read
+_UNSIGNED: Final = timedelta(hours=1)  # an approved request that is not signed, that long
 
 
 class RegistrationController:
-    """Lets agents in."""
+    """Approves and denies the certificate requests of agents."""
 
     def __init__(self, context: ManagerContext) -> None:
         self._context = context
+        self._just_approved: set[str] = set()
+        """By uid, the requests that were approved here and are not in the cache as approved yet."""
         self._requests = Informer(
             context.client,
             CERTIFICATE_SIGNING_REQUESTS,
             label_selector=CLUSTER_LABEL,
             clock=context.clock,
             random=context.random,
+            quarantine=context.caches.quarantine,
         )
         self._controller = Controller[Key](
-            "clusterregistration", self._reconcile, clock=context.clock, metrics=context.metrics.controllers
+            "clusterregistration",
+            self._reconcile,
+            clock=context.clock,
+            metrics=context.metrics.controllers,
+            quarantine=context.caches.quarantine,
+            resource=CERTIFICATE_SIGNING_REQUESTS,
         )
 
     async def run(self) -> None:
@@ -69,6 +78,8 @@ class RegistrationController:
             tasks.start_soon(self._controller.run, name="registrations")
 
     def _on_request(self, change: Change) -> None:
+        if change.new is None or _is_approved(change.new.object()):
+            self._just_approved.discard(change.row.uid)
         if change.new is not None:
             self._controller.enqueue(change.key)
 
@@ -89,15 +100,28 @@ class RegistrationController:
         if status.get("certificate"):
             return await self._issued(request, cluster, now)
         if "Approved" in decided:
-            return None
+            # The signer may be away for long; an agent whose request is gone sends a new one.
+            return await self._tidy(request, since=_approved_at(request) or now, now=now, kept=_UNSIGNED)
         registration = self._context.caches.view(CLUSTER_REGISTRATIONS).object(Key("", cluster))
-        verdict = judge(request, registration, cluster=cluster, namespace=self._context.namespace, now=now)
+        verdict = judge(
+            request,
+            registration,
+            cluster=cluster,
+            namespace=self._context.namespace,
+            now=now,
+            approved=approved_of(self._requests.store.objects(), request, besides=self._just_approved),
+        )
         match verdict:
             case Approve(uid, redeems):
-                assert registration is not None, "nothing is approved without one"
+                assert registration is not None, "a request is only approved for a registration"
                 message = f"cluster uid {uid}, certificate approved"
                 await self._note(registration, TRUE, "Approved", message, uid=uid, redeems=redeems, request=request)
-                await self._decide(request, "Approved", "RegisteredCluster", message)
+                self._just_approved.add(request["metadata"]["uid"])
+                try:
+                    await self._decide(request, "Approved", "RegisteredCluster", message)
+                except ApiError:
+                    self._just_approved.discard(request["metadata"]["uid"])
+                    raise
             case Deny(reason, message):
                 if registration is not None:
                     await self._warn(registration, reason, message)
@@ -119,10 +143,10 @@ class RegistrationController:
             subresource="approval",
             resource_version=request["metadata"]["resourceVersion"],
         )
-        _log.info("certificate request %s: %s: %s: %s", name, kind, reason, message)
+        _log.info("certificate request answered name=%s answer=%s reason=%s message=%s", name, kind, reason, message)
 
     async def _warn(self, registration: JsonObject, reason: str, message: str) -> None:
-        """Tell of a refused request without touching what holds: anybody may ask for anything."""
+        """Report a denied request without changing a registration that is valid: any user may send requests."""
         status: JsonObject = registration.get("status") or {}
         entry = conditions.find(conditions_of(status.get("conditions") or ()), REGISTERED)
         if entry is None or entry.status == FALSE:
@@ -140,7 +164,7 @@ class RegistrationController:
         request: JsonObject | None = None,
         expires: datetime | None = None,
     ) -> None:
-        """Write the registration's status, guarded by its version, when it says something new."""
+        """Write the registration's status, guarded by its version, if it differs."""
         metadata, before = registration["metadata"], registration.get("status") or {}
         old = conditions_of(before.get("conditions") or ())
         entry = Condition(
@@ -171,7 +195,7 @@ class RegistrationController:
             subresource="status",
             resource_version=metadata["resourceVersion"],
         )
-        self._context.caches.view(CLUSTER_REGISTRATIONS).observe(answer)
+        self._context.caches.view(CLUSTER_REGISTRATIONS).on_write(answer)
 
     async def _issued(self, request: JsonObject, cluster: str, now: datetime) -> Result | None:
         life = life_of(base64.b64decode(request["status"]["certificate"]))
@@ -179,7 +203,7 @@ class RegistrationController:
         since = _approved_at(request) or now
         if registration is not None:
             if newest_answered(self._requests.store.objects(), cluster) == request["metadata"]["uid"]:
-                message = f"certificate issued, good until {format_time(life.ends)}"
+                message = f"certificate issued, valid until {format_time(life.ends)}"
                 await self._note(registration, TRUE, "Issued", message, expires=life.ends)
             status: JsonObject = registration.get("status") or {}
             if status.get("usedBy") == request["metadata"]["uid"]:
@@ -201,12 +225,14 @@ class RegistrationController:
             await self._context.client.delete(SECRETS, name, namespace=self._context.namespace)
         except NotFound:
             return
-        _log.info("cluster %s: its bootstrap token is redeemed and ended", cluster)
+        _log.info("bootstrap token used and deleted cluster=%s", cluster)
 
-    async def _tidy(self, request: JsonObject, *, since: datetime, now: datetime) -> Result | None:
-        """Remove a request that was answered: an agent's next one has the same name."""
-        if now < since + _KEPT:
-            return Result(after=(since + _KEPT - now).total_seconds())
+    async def _tidy(
+        self, request: JsonObject, *, since: datetime, now: datetime, kept: timedelta = _KEPT
+    ) -> Result | None:
+        """Delete a request that is no longer needed, some time after it was answered."""
+        if now < since + kept:
+            return Result(after=(since + kept - now).total_seconds())
         metadata = request["metadata"]
         try:
             await self._context.client.delete(CERTIFICATE_SIGNING_REQUESTS, metadata["name"], uid=metadata["uid"])
@@ -216,7 +242,7 @@ class RegistrationController:
 
 
 def _cluster_of(request: JsonObject) -> str:
-    """The cluster that a request says it is of: the whole name in the annotation, what fits of it in the label."""
+    """The cluster of a request: the whole name in the annotation, what fits of it in the label."""
     metadata = request["metadata"]
     label = str((metadata.get("labels") or {}).get(CLUSTER_LABEL, ""))
     named = str((metadata.get("annotations") or {}).get(CLUSTER_LABEL, ""))
@@ -226,7 +252,7 @@ def _cluster_of(request: JsonObject) -> str:
 def newest_answered(requests: Iterable[JsonObject], cluster: str) -> str:
     """The uid of the latest request of a cluster that has its certificate; empty when there is none.
 
-    Only that one is told of in the registration: two that write what they know in turn would never end.
+    Only that one is reported in the registration: two that overwrite each other in turn would never end.
     """
     found = [
         (request["metadata"]["creationTimestamp"], request["metadata"]["name"], str(request["metadata"]["uid"]))
@@ -234,6 +260,23 @@ def newest_answered(requests: Iterable[JsonObject], cluster: str) -> str:
         if _cluster_of(request) == cluster and (request.get("status") or {}).get("certificate")
     ]
     return max(found)[2] if found else ""
+
+
+def approved_of(requests: Iterable[JsonObject], asked: JsonObject, *, besides: Container[str] = ()) -> int:
+    """How many other requests of the same requester are approved, answered or not.
+
+    `besides` are the uids of those whose approval is not in `requests` yet.
+    """
+    return sum(
+        request["metadata"]["uid"] != asked["metadata"]["uid"]
+        and request["spec"].get("username") == asked["spec"].get("username")
+        and (request["metadata"]["uid"] in besides or _is_approved(request))
+        for request in requests
+    )
+
+
+def _is_approved(request: JsonObject) -> bool:
+    return find_in(request.get("status"), "Approved") is not None
 
 
 def _approved_at(request: JsonObject) -> datetime | None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API server asks the manager: defaulting, validation, conversion, and the certificates for it."""
+"""Calls of the API server to the manager: defaulting, validation, conversion, and the certificates for them."""

@@ -57,12 +57,12 @@ class Bundle:
 
 
 def renewed(old: Bundle | None, *, hosts: Iterable[str], now: datetime) -> Bundle:
-    """A bundle that serves all `hosts`: the old one where it still does, else as much of it as can stay."""
+    """A bundle that serves all `hosts`: the old one if it still does, else with as much of it as remains valid."""
     wanted = frozenset(hosts)
     if old is not None:
         try:
             return _kept(old, wanted, now)
-        except ValueError:  # PEM that nobody can read is made anew
+        except ValueError:  # unreadable PEM is replaced
             pass
     return _issued(_new_ca(now), hosts=wanted, now=now, former=b"")
 

@@ -1,29 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the API server is told to ask us: webhook configurations and the CRDs' conversion stanza.
+"""The webhook configurations and the CRDs' conversion stanza, as manifests.
 
-Owns names, rules, paths and selectors of the webhooks (`docs/spec/kueue-api.md §3`) as manifests. Pure; who installs
-them is `webhooks.install`. System namespaces are never asked about, so that a manager that is down blocks no cluster.
+Owns names, rules, paths and selectors of the webhooks (`docs/spec/kueue-api.md §3`). Pure; `webhooks.install` installs
+them. System namespaces are excluded, so that a manager that is down blocks no cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from multikueue.api.constants import ADMISSION_FIELD_MANAGER, NAMESPACE_NAME_LABEL
+import orjson
+
+from manager.webhooks.owner_rights import CONTROLLER_ACCOUNTS, CONTROLLER_USER
+from multikueue.api.constants import (
+    ADMISSION_FIELD_MANAGER,
+    ADMISSION_SCHEDULING_GATE,
+    ADOPTS_ANNOTATION,
+    ADOPTS_SEAL_ANNOTATION,
+    NAMESPACE_NAME_LABEL,
+)
 from multikueue.api.crds import CONVERSION_PATH
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import (
     CLUSTER_QUEUES,
     COHORTS,
-    JOBS,
+    JOB_LOG_REQUESTS,
     MUTATING_WEBHOOK_CONFIGURATIONS,
     RESOURCE_FLAVORS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
     WORKLOADS,
     Resource,
 )
+from multikueue.jobs.framework.capabilities import UpdatedKind
+from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.traits import Hold
 
 MUTATING_NAME: Final = "kueue-mutating-webhook-configuration"
 VALIDATING_NAME: Final = "kueue-validating-webhook-configuration"
@@ -31,8 +43,8 @@ TIMEOUT_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """How the API server gets to us: a URL without a path, or a Service; and the CA that vouches for us."""
+class WebhookClientConfig:
+    """The API server's way to the manager: a URL without a path, or a Service; and the CA of its certificate."""
 
     ca_bundle: str
     url: str = ""
@@ -51,7 +63,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """One webhook; `mutates` tells which configuration it belongs to."""
+    """One webhook; `mutates` decides which configuration it belongs to."""
 
     resource: Resource
     mutates: bool
@@ -59,25 +71,38 @@ class Hook:
     subresources: Sequence[str] = ()
     selected_namespaces: bool = False
     conditions: Sequence[tuple[str, str]] = field(default_factory=tuple)
+    namespace_selector: JsonObject | None = None
+    """With `selected_namespaces`: a selector that namespaces must match as well."""
+    ambiguous: bool = False
+    """Whether another enabled kind has the same name in another group."""
+    purpose: str = ""
+    """Distinguishes it from the webhook that Kueue has for the same kind."""
+    not_by_us: bool = False
+    """Whether the manager's own status applies are excluded."""
+    never_by_us: bool = False
+    """Whether all writes of the manager are excluded."""
 
     @property
     def path(self) -> str:
         """Where it is served, as Kueue names it."""
         group = self.resource.group.replace(".", "-")
         verb = "mutate" if self.mutates else "validate"
+        verb = f"{verb}-{self.purpose}" if self.purpose else verb
         return f"/{verb}-{group}-{self.resource.version}-{self.resource.kind.lower()}"
 
     @property
     def name(self) -> str:
         """Unique within its configuration, as Kueue names it."""
-        return f"{'m' if self.mutates else 'v'}{self.resource.kind.lower()}.kb.io"
+        kind = self.resource.kind.lower()
+        kind = f"{kind}-{self.resource.group.replace('.', '-')}" if self.ambiguous else kind
+        return f"{'m' if self.mutates else 'v'}{self.purpose}{kind}.kb.io"
 
-    def manifest(self, reach: Reach, *, excluded: Sequence[str]) -> JsonObject:
-        """The entry of `webhooks`."""
+    def manifest(self, target: WebhookClientConfig, *, excluded: Sequence[str], user: str = "") -> JsonObject:
+        """The entry of `webhooks`; `user` is the manager's user on that API server, if known."""
         entry: JsonObject = {
             "name": self.name,
             "admissionReviewVersions": ["v1"],
-            "clientConfig": reach.client_config(self.path),
+            "clientConfig": target.client_config(self.path),
             "failurePolicy": "Fail",
             "sideEffects": "None",
             "timeoutSeconds": TIMEOUT_SECONDS,
@@ -96,24 +121,32 @@ class Hook:
             ],
         }
         if self.selected_namespaces:
+            wanted = self.namespace_selector or {}
+            system = {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": sorted(set(excluded))}
+            expressions = [each for each in wanted.get("matchExpressions") or () if each != system]
             entry["namespaceSelector"] = {
-                "matchExpressions": [
-                    {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": sorted(set(excluded))}
-                ]
+                **({"matchLabels": wanted["matchLabels"]} if wanted.get("matchLabels") else {}),
+                "matchExpressions": [system, *expressions],
             }
-        if self.conditions:
-            entry["matchConditions"] = [
-                {"name": name, "expression": expression} for name, expression in self.conditions
-            ]
+        conditions = [*([_not_ourselves(user)] if self.not_by_us and user else []), *self.conditions]
+        if self.never_by_us and user:
+            conditions.insert(0, ("not-by-us", f"request.userInfo.username != {orjson.dumps(user).decode()}"))
+        if conditions:
+            entry["matchConditions"] = [{"name": name, "expression": expression} for name, expression in conditions]
         return entry
 
 
-# Our own status applies are built from validated parts; asking ourselves about each would double the cost of a write.
-_NOT_OURSELVES: Final = (
-    "not-our-own-status",
-    f"!has(request.subResource) || request.subResource != 'status' || !has(request.options.fieldManager)"
-    f" || request.options.fieldManager != '{ADMISSION_FIELD_MANAGER}'",
-)
+def _not_ourselves(user: str) -> tuple[str, str]:
+    """Our own status applies are built from validated parts; a webhook call for each would double their cost.
+
+    Any user may write under any field manager's name; only the user that the API server reports proves it is ours.
+    """
+    return (
+        "not-our-own-status",
+        "!has(request.subResource) || request.subResource != 'status'"
+        f" || request.userInfo.username != {orjson.dumps(user).decode()} || !has(request.options.fieldManager)"
+        f" || request.options.fieldManager != '{ADMISSION_FIELD_MANAGER}'",
+    )
 
 
 def _differs(*fields: str) -> str:
@@ -127,12 +160,48 @@ def _differs(*fields: str) -> str:
     )
 
 
-# Each call costs the API server and us a millisecond, and a Job would cost three more: who changes nothing but
-# finalizers or owners, or starts a job, breaks no rule of ours, and there is nothing to default without minCount.
-_ASKS_FOR_SOMETHING_ELSE: Final = ("not-the-same-wishes", _differs("spec", "metadata.labels", "metadata.annotations"))
-_IS_ANOTHER_JOB: Final = (
-    "not-the-same-pods",
-    _differs("metadata.labels", "metadata.annotations", "spec.parallelism", "spec.completions", "spec.template"),
+def _changed(annotation: str) -> str:
+    """CEL: an update that adds, changes or removes that annotation; the object has others or this one."""
+    values = (
+        f"(has({each}.metadata.annotations) && '{annotation}' in {each}.metadata.annotations"
+        f" ? {each}.metadata.annotations['{annotation}'] : '')"
+        for each in ("object", "oldObject")
+    )
+    return " != ".join(values)
+
+
+# Each call costs the API server and us a millisecond, and a Job would cost three more: an update that changes only
+# finalizers or owners, or starts a job, breaks no rule, and there is nothing to default without minCount.
+_CHANGES_SPEC_OR_METADATA: Final = (
+    "spec-or-metadata-changed",
+    _differs("spec", "metadata.labels", "metadata.annotations"),
+)
+_ASKS_FOR_ADOPTION: Final = (
+    "asks-for-adoption",
+    f"has(object.metadata.annotations) && '{ADOPTS_ANNOTATION}' in object.metadata.annotations"
+    f" && (request.operation != 'UPDATE' || {_changed(ADOPTS_ANNOTATION)} || {_changed(ADOPTS_SEAL_ANNOTATION)})",
+)
+_NAMES_A_CONTROLLER: Final = (
+    # Adding an owner is as good as naming it from the start; one that was there was reviewed then.
+    "names-a-controller",
+    "has(object.metadata.ownerReferences)"
+    " && object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller"
+    " && (request.operation != 'UPDATE' || !has(oldObject.metadata.ownerReferences)"
+    " || !oldObject.metadata.ownerReferences.exists(p, p == o)))",
+)
+_NOT_BY_A_CONTROLLER: Final = (
+    # Pods and child jobs that the cluster itself makes cost no call.
+    "not-by-a-controller-of-the-cluster",
+    f"request.userInfo.username != '{CONTROLLER_USER}'"
+    f" && !request.userInfo.username.startsWith('{CONTROLLER_ACCOUNTS}')",
+)
+_GATED: Final = (
+    "(has({each}.spec.schedulingGates)"
+    f" && {{each}}.spec.schedulingGates.exists(g, g.name == '{ADMISSION_SCHEDULING_GATE}'))"
+)
+_OPENS_THE_GATE: Final = (
+    "opens-the-gate",
+    f"{_GATED.format(each='oldObject')} && !{_GATED.format(each='object')}",
 )
 _MAY_RUN_IN_PART: Final = (
     "with-min-count",
@@ -147,34 +216,136 @@ KUEUE_HOOKS: Final = (
         mutates=False,
         operations=("CREATE", "UPDATE"),
         subresources=("status",),
-        conditions=(_NOT_OURSELVES, _ASKS_FOR_SOMETHING_ELSE),
+        conditions=(_CHANGES_SPEC_OR_METADATA,),
+        not_by_us=True,
     ),
     Hook(resource=CLUSTER_QUEUES, mutates=False, operations=("CREATE", "UPDATE")),
     Hook(resource=COHORTS, mutates=False, operations=("CREATE", "UPDATE")),
     Hook(resource=RESOURCE_FLAVORS, mutates=False, operations=("CREATE", "UPDATE")),
 )
-JOB_HOOKS: Final = (
-    Hook(resource=JOBS, mutates=True, operations=("CREATE",), selected_namespaces=True),
-    Hook(
-        resource=JOBS,
-        mutates=False,
-        operations=("CREATE", "UPDATE"),
-        selected_namespaces=True,
-        conditions=(_IS_ANOTHER_JOB,),
-    ),
+LOG_REQUEST_HOOK: Final = Hook(resource=JOB_LOG_REQUESTS, mutates=True, operations=("CREATE",))
+# A status write of a job may change annotations as well; one of a Workload may change nothing else.
+_ADOPTION_HOOK: Final = Hook(
+    resource=WORKLOADS,
+    mutates=True,
+    operations=("CREATE", "UPDATE"),
+    conditions=(_ASKS_FOR_ADOPTION,),
+    purpose="adoption",
 )
 
 
+def adoption_hooks(integrations: Iterable[JobIntegration]) -> tuple[Hook, ...]:
+    """The webhooks that confirm a request to adopt a remote job, for Workloads and the kinds that workers can run."""
+    kinds = [each.resource for each in integrations if each.traits.dispatched and each.traits.sent_as is None]
+    return (
+        _ADOPTION_HOOK,
+        *(
+            replace(
+                _ADOPTION_HOOK, resource=resource, subresources=("status",), ambiguous=_is_ambiguous(resource, kinds)
+            )
+            for resource in kinds
+        ),
+    )
+
+
+def job_hooks(
+    integrations: Iterable[JobIntegration], *, namespace_selector: JsonObject | None = None
+) -> tuple[Hook, ...]:
+    """The two webhooks of each enabled kind: one that defaults a job, one that validates it.
+
+    Of a kind whose objects others make as well, such as Pod, only those in namespaces that `namespace_selector`
+    selects are sent: a manager that is down must not block them elsewhere.
+    """
+    integrations = tuple(integrations)
+    kinds = [each.resource for each in integrations]
+    found: list[Hook] = []
+    for each in integrations:
+        default = Hook(
+            resource=each.resource,
+            mutates=True,
+            operations=("CREATE",),
+            selected_namespaces=True,
+            namespace_selector=namespace_selector
+            if each.traits.needs_managed_label or each.traits.pods_are_jobs or each.traits.holds_pods
+            else None,
+            ambiguous=_is_ambiguous(each.resource, kinds),
+        )
+        changed = _differs("metadata.labels", "metadata.annotations", *each.traits.reviewed_fields)
+        validate = replace(
+            default,
+            mutates=False,
+            operations=("CREATE", "UPDATE"),
+            subresources=each.traits.reviewed_subresources,
+            conditions=(("not-the-same-pods", changed),),
+        )
+        if isinstance(each, UpdatedKind):
+            default = replace(default, operations=("CREATE", "UPDATE"), conditions=(("not-the-same-pods", changed),))
+        found += (default, validate)
+    return tuple(found)
+
+
+def owner_hooks(
+    integrations: Iterable[JobIntegration], *, namespace_selector: JsonObject | None = None
+) -> tuple[Hook, ...]:
+    """The webhook of each enabled kind that reviews an owner in whose place an object would not be queued.
+
+    A status write of a Job may change its owners as well; one of a pod may not.
+    """
+    integrations = tuple(integrations)
+    validating = {
+        hook.resource: hook
+        for hook in job_hooks(integrations, namespace_selector=namespace_selector)
+        if not hook.mutates
+    }
+    return tuple(
+        replace(
+            validating[each.resource],
+            subresources=("status",) if each.traits.hold is Hold.SUSPEND else (),
+            conditions=(_NOT_BY_A_CONTROLLER, _NAMES_A_CONTROLLER),
+            purpose="owners",
+        )
+        for each in integrations
+    )
+
+
+def gate_hooks(
+    integrations: Iterable[JobIntegration], *, namespace_selector: JsonObject | None = None
+) -> tuple[Hook, ...]:
+    """The webhook that reviews users who remove the gate of a pod; the manager does that when it is admitted."""
+    return tuple(
+        Hook(
+            resource=each.resource,
+            mutates=False,
+            operations=("UPDATE",),
+            selected_namespaces=True,
+            namespace_selector=namespace_selector,
+            conditions=(_OPENS_THE_GATE,),
+            purpose="gates",
+            never_by_us=True,
+        )
+        for each in integrations
+        if each.traits.hold is Hold.GATE
+    )
+
+
+def _is_ambiguous(resource: Resource, kinds: Iterable[Resource]) -> bool:
+    return any(other.kind == resource.kind and other.group != resource.group for other in kinds)
+
+
 def configurations(
-    hooks: Sequence[Hook], reach: Reach, *, excluded: Sequence[str]
+    hooks: Sequence[Hook], target: WebhookClientConfig, *, excluded: Sequence[str], user: str = ""
 ) -> list[tuple[Resource, JsonObject]]:
-    """The two configurations with these hooks; namespaces in `excluded` are not asked about for jobs."""
+    """The two configurations with these hooks.
+
+    Namespaces in `excluded` are skipped for jobs. `user` is the manager's user on that API server; without one its own
+    writes are reviewed like those of any user.
+    """
     found = []
     for resource, name, mutates in (
         (MUTATING_WEBHOOK_CONFIGURATIONS, MUTATING_NAME, True),
         (VALIDATING_WEBHOOK_CONFIGURATIONS, VALIDATING_NAME, False),
     ):
-        webhooks = [hook.manifest(reach, excluded=excluded) for hook in hooks if hook.mutates is mutates]
+        webhooks = [hook.manifest(target, excluded=excluded, user=user) for hook in hooks if hook.mutates is mutates]
         body: JsonObject = {
             "apiVersion": resource.api_version,
             "kind": resource.kind,
@@ -185,16 +356,16 @@ def configurations(
     return found
 
 
-def conversion_patch(reach: Reach) -> JsonObject:
-    """The merge patch that makes a CustomResourceDefinition convert through us."""
+def conversion_patch(target: WebhookClientConfig) -> JsonObject:
+    """The merge patch that makes a CustomResourceDefinition convert through this manager."""
     # A Service and a URL exclude each other, and a merge patch keeps what it does not name.
-    other = {"service": None} if reach.url else {"url": None}
+    other = {"service": None} if target.url else {"url": None}
     return {
         "spec": {
             "conversion": {
                 "strategy": "Webhook",
                 "webhook": {
-                    "clientConfig": {**reach.client_config(CONVERSION_PATH), **other},
+                    "clientConfig": {**target.client_config(CONVERSION_PATH), **other},
                     "conversionReviewVersions": ["v1"],
                 },
             }

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The certificates of the webhooks, shared by all replicas through one Secret.
 
-Owns reading, making, renewing and giving out the bundle. Promises that replicas agree (whoever writes the Secret
-first is right, the others take what stands there), and that a serving server gets a new certificate without restart.
+Replicas agree, as the first writer of the Secret wins; a serving server gets a new certificate without a restart.
 """
 
 from __future__ import annotations
@@ -17,14 +16,15 @@ from manager.webhooks.certificates import Bundle, renewed
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import NAMESPACES, SECRETS
 from multikueue.core.clock import Clock
-from multikueue.kube.client import KubeClient
+from multikueue.core.keys import Key
 from multikueue.kube.errors import AlreadyExists, Conflict, Details, KubeError, NotFound
+from multikueue.kube.rest.client import KubeClient
 
 _log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 10
 CHECK_SECONDS: Final = 60.0
-"""How often the bundle is looked at; also the time after which a replica serves what another one renewed."""
+"""How often the bundle is checked; also the time after which a replica serves what another one renewed."""
 
 
 class SharedBundle:
@@ -38,7 +38,7 @@ class SharedBundle:
         self._clock = clock
 
     async def ensure(self) -> Bundle:
-        """The bundle that is in the Secret now, made or renewed where it must be. Raises `KubeError`."""
+        """The bundle in the Secret now, created or renewed if needed. Raises `KubeError`."""
         for _ in range(_ATTEMPTS):
             secret = await self._read()
             old = None if secret is None else Bundle.of_secret(secret.get("data") or {})
@@ -46,7 +46,7 @@ class SharedBundle:
             if new == old:
                 return new
             if await self._write(secret, new):
-                _log.info("webhook certificate in Secret %s/%s made anew", self._namespace, self._name)
+                _log.info("webhook certificate rotated secret=%s", Key(self._namespace, self._name))
                 return new
         raise Conflict(
             request=f"{self._client.config.name}: Secret {self._namespace}/{self._name}",
@@ -57,13 +57,13 @@ class SharedBundle:
         )
 
     async def follow(self, changed: Callable[[Bundle], None], *, current: Bundle) -> None:
-        """Renew in time and tell of every other bundle than the one before, until cancelled."""
+        """Renew in time and call `changed` with each new bundle, until cancelled."""
         while True:
             await anyio.sleep(CHECK_SECONDS)
             try:
                 found = await self.ensure()
             except KubeError as error:
-                _log.warning("webhook certificate not checked: %s", error)
+                _log.warning("webhook certificate not checked error=%s", error)
                 continue
             if found != current:
                 current = found
@@ -76,7 +76,7 @@ class SharedBundle:
             return None
 
     async def _write(self, secret: JsonObject | None, bundle: Bundle) -> bool:
-        """False when somebody else wrote meanwhile."""
+        """False when another client has written meanwhile."""
         body: JsonObject = {
             "apiVersion": SECRETS.api_version,
             "kind": SECRETS.kind,
@@ -88,7 +88,7 @@ class SharedBundle:
             if secret is None:
                 await self._client.create(SECRETS, body, namespace=self._namespace)
             else:
-                # The type of a Secret is immutable: one that a chart made empty keeps its own.
+                # The type of a Secret is immutable: one that a chart has created empty keeps its type.
                 body = {**secret, "data": {**(secret.get("data") or {}), **bundle.secret_data()}}
                 await self._client.replace(SECRETS, self._name, body, namespace=self._namespace)
         except (AlreadyExists, Conflict):
@@ -97,7 +97,7 @@ class SharedBundle:
 
 
 async def ensure_namespace(client: KubeClient, name: str) -> None:
-    """The namespace the manager keeps its objects in; making it is no error when it is there."""
+    """Create the manager's namespace unless it exists."""
     try:
         await client.get(NAMESPACES, name)
     except NotFound:
@@ -106,4 +106,4 @@ async def ensure_namespace(client: KubeClient, name: str) -> None:
             await client.create(NAMESPACES, body)
         except AlreadyExists:
             return
-        _log.info("namespace %s made", name)
+        _log.info("namespace created name=%s", name)

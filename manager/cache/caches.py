@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shared informers of the manager: one per kind, for every reconciler, on leaders and followers alike.
+
+Owns which kinds are watched and with which indexes. A kind whose CRD is not installed is logged once, has an empty view
+that counts as synced, and is checked for periodically; the view of a kind that is followed on demand is empty until
+then. Promises that subscriptions end with `unsubscribe_all`, so that a follower keeps its caches warm and calls no
+handler.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, TypeAlias
+
+import anyio
+import orjson
+
+from manager.cache.views import Handler, View
+from multikueue.api.constants import (
+    MAILBOX_OBJECT_NAME,
+    MANAGED_LABEL,
+    MANAGED_LABEL_VALUE,
+    PREBUILT_WORKLOAD_LABEL,
+    WORKLOAD_PRIORITY_CLASS_KIND,
+)
+from multikueue.api.meta import JsonObject
+from multikueue.api.objects import controller_of
+from multikueue.api.reasons import WorkloadCondition
+from multikueue.api.resource import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    CLUSTER_REGISTRATIONS,
+    CLUSTER_REPORTS,
+    COHORTS,
+    JOB_LOG_REQUESTS,
+    LEASES,
+    LIMIT_RANGES,
+    LOCAL_QUEUES,
+    MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
+    NAMESPACES,
+    POD_TEMPLATES,
+    PODS,
+    PRIORITY_CLASSES,
+    PROVISIONING_REQUEST_CONFIGS,
+    PROVISIONING_REQUESTS,
+    REMOTE_ASSIGNMENTS,
+    RESOURCE_FLAVORS,
+    RUNTIME_CLASSES,
+    SECRETS,
+    TOPOLOGIES,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+    Resource,
+)
+from multikueue.core.clock import Clock
+from multikueue.core.conditions import is_true_in
+from multikueue.core.keys import Key
+from multikueue.jobs.framework.capabilities import GroupedKind
+from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.kube.cache.informer import Informer
+from multikueue.kube.cache.store import Indexer, packed
+from multikueue.kube.errors import KubeError, NotFound
+from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.runtime.quarantine import Quarantine
+
+_log = logging.getLogger(__name__)
+
+OWNER_INDEX: Final = "owner"
+"""Workloads by `Kind.group/namespace/name` of each of their owners."""
+GROUP_INDEX: Final = "group"
+"""Jobs by `namespace/name` of the group that they are members of."""
+CONTROLLER_INDEX: Final = "controller"
+"""Pods by the uid of the owner that controls them."""
+PREBUILT_INDEX: Final = "prebuilt"
+"""Jobs by `namespace/name` of the prebuilt Workload they name."""
+QUEUE_INDEX: Final = "queue"
+"""Workloads by `namespace/LocalQueue`."""
+PRIORITY_CLASS_INDEX: Final = "priorityClass"
+"""Workloads by the name of their WorkloadPriorityClass."""
+CLUSTER_QUEUE_INDEX: Final = "clusterQueue"
+"""Workloads by the ClusterQueue they hold quota in; LocalQueues by the one they point to."""
+DISPATCH_INDEX: Final = "dispatch"
+"""Workloads that are not finished by the cluster they were granted to, `""` while they hold quota and have none."""
+WORKLOAD_INDEX: Final = "workload"
+"""ProvisioningRequests by `namespace/name` of the Workload that controls them."""
+NAMESPACE_INDEX: Final = "namespace"
+"""JobLogRequests by their namespace."""
+LOGGED_JOB_INDEX: Final = "loggedJob"
+"""JobLogRequests by the `owner_term` of the job that they are for."""
+_MISSING_SECONDS: Final = 10.0
+_VERIFY_SECONDS: Final = 10.0
+
+Shrink: TypeAlias = Callable[[bytes], bytes]
+"""Reduces an object to the fields that are kept in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedKind:
+    """A kind and how it is followed."""
+
+    resource: Resource
+    namespace: str | None = None
+    field_selector: str | None = None
+    indexers: Mapping[str, Indexer] = field(default_factory=dict)
+    shrink: Shrink | None = None
+    """What is kept of a kind of which there are as many objects as workloads."""
+    on_demand: bool = False
+    """Followed once `Caches.demand` asks for it: a kind of another project, which many clusters do not have."""
+    label_selector: str | None = None
+    framework: str = ""
+    """The framework that serves a job kind, which waits for its CRD; empty for kinds that the manager needs."""
+
+
+_SENT: Final = ("workloadSpec", "workloadLabels", "workloadAnnotations", "podSetAssignments")
+
+
+def without_owners_of_fields(raw: bytes) -> bytes:
+    """The object without `metadata.managedFields`, a third of it or more, which the manager never reads; packed."""
+    obj: JsonObject = orjson.loads(raw)
+    obj["metadata"].pop("managedFields", None)
+    return packed(orjson.dumps(obj))
+
+
+def without_what_was_sent(raw: bytes) -> bytes:
+    """An assignment without the parts its cluster makes the job from: the larger part, read live if needed; packed."""
+    obj: JsonObject = orjson.loads(raw)
+    obj["metadata"].pop("managedFields", None)
+    spec: JsonObject = obj.get("spec") or {}
+    for name in _SENT:
+        spec.pop(name, None)
+    spec.get("job", {}).pop("manifest", None)
+    return packed(orjson.dumps(obj))
+
+
+def metadata_only(raw: bytes) -> bytes:
+    """The object without its content: of PodTemplates, which may be large, only the existence counts."""
+    obj: JsonObject = orjson.loads(raw)
+    metadata: JsonObject = obj["metadata"]
+    metadata.pop("managedFields", None)
+    return orjson.dumps({"metadata": metadata})
+
+
+def owner_term(*, api_version: str, kind: str, namespace: str, name: str) -> str:
+    """The term of `OWNER_INDEX` for the objects of that owner."""
+    group, _, _ = api_version.rpartition("/")
+    return f"{kind}.{group}/{namespace}/{name}"
+
+
+def _owners(obj: JsonObject) -> Iterable[str]:
+    metadata = obj["metadata"]
+    return [
+        owner_term(
+            api_version=owner["apiVersion"], kind=owner["kind"], namespace=metadata["namespace"], name=owner["name"]
+        )
+        for owner in metadata.get("ownerReferences") or ()
+    ]
+
+
+def _controller(obj: JsonObject) -> Iterable[str]:
+    owner = controller_of(obj)
+    return [str(owner["uid"])] if owner else ()
+
+
+def _namespace(obj: JsonObject) -> Iterable[str]:
+    return [str(obj["metadata"]["namespace"])]
+
+
+def _logged_job(request: JsonObject) -> Iterable[str]:
+    job = request["spec"]["job"]
+    namespace: str = request["metadata"]["namespace"]
+    return [owner_term(api_version=job["apiVersion"], kind=job["kind"], namespace=namespace, name=job["name"])]
+
+
+def prebuilt_name(job: JsonObject) -> str:
+    """The prebuilt Workload that a job names; empty without one."""
+    metadata = job["metadata"]
+    for texts in (metadata.get("labels"), metadata.get("annotations")):
+        if texts and texts.get(PREBUILT_WORKLOAD_LABEL):
+            return str(texts[PREBUILT_WORKLOAD_LABEL])
+    return ""
+
+
+def _prebuilt(job: JsonObject) -> Iterable[str]:
+    name = prebuilt_name(job)
+    return [str(Key(job["metadata"]["namespace"], name))] if name else ()
+
+
+def _queue(obj: JsonObject) -> Iterable[str]:
+    name = (obj.get("spec") or {}).get("queueName")
+    return [str(Key(obj["metadata"]["namespace"], name))] if name else ()
+
+
+def _reserved_in(obj: JsonObject) -> Iterable[str]:
+    name = ((obj.get("status") or {}).get("admission") or {}).get("clusterQueue")
+    return [name] if name else ()
+
+
+def _dispatched_to(obj: JsonObject) -> Iterable[str]:
+    status: JsonObject = obj.get("status") or {}
+    ended = is_true_in(status, WorkloadCondition.FINISHED)
+    waits = status.get("clusterName") or status.get("admission")
+    return [status.get("clusterName") or ""] if waits and not ended else ()
+
+
+def _controlling_workload(obj: JsonObject) -> Iterable[str]:
+    owner = controller_of(obj)
+    return [str(Key(obj["metadata"]["namespace"], owner["name"]))] if owner and owner["kind"] == WORKLOADS.kind else ()
+
+
+def _priority_class(obj: JsonObject) -> Iterable[str]:
+    reference: JsonObject = (obj.get("spec") or {}).get("priorityClassRef") or {}
+    return [reference["name"]] if reference.get("kind") == WORKLOAD_PRIORITY_CLASS_KIND else ()
+
+
+def _points_to(obj: JsonObject) -> Iterable[str]:
+    name = (obj.get("spec") or {}).get("clusterQueue")
+    return [name] if name else ()
+
+
+def followed(
+    *, namespace: str, jobs: Iterable[JobIntegration], cluster_profiles: Sequence[Resource] = ()
+) -> tuple[FollowedKind, ...]:
+    """What a manager follows; `jobs` are the enabled integrations.
+
+    `cluster_profiles` is empty while no worker can be named by a ClusterProfile: their CRD is seldom installed.
+    """
+    plain = (
+        CLUSTER_QUEUES,
+        COHORTS,
+        RESOURCE_FLAVORS,
+        TOPOLOGIES,
+        ADMISSION_CHECKS,
+        MULTIKUEUE_CLUSTERS,
+        MULTIKUEUE_CONFIGS,
+        PROVISIONING_REQUEST_CONFIGS,
+        WORKLOAD_PRIORITY_CLASSES,
+        PRIORITY_CLASSES,
+        NAMESPACES,
+        LIMIT_RANGES,
+        RUNTIME_CLASSES,
+        CLUSTER_REPORTS,
+        CLUSTER_REGISTRATIONS,
+    )
+    return (
+        *(FollowedKind(resource=resource) for resource in plain),
+        FollowedKind(resource=LOCAL_QUEUES, indexers={CLUSTER_QUEUE_INDEX: _points_to}),
+        FollowedKind(
+            resource=WORKLOADS,
+            indexers={
+                OWNER_INDEX: _owners,
+                QUEUE_INDEX: _queue,
+                CLUSTER_QUEUE_INDEX: _reserved_in,
+                DISPATCH_INDEX: _dispatched_to,
+                PRIORITY_CLASS_INDEX: _priority_class,
+            },
+            shrink=without_owners_of_fields,
+        ),
+        FollowedKind(resource=REMOTE_ASSIGNMENTS, shrink=without_what_was_sent),
+        FollowedKind(resource=JOB_LOG_REQUESTS, indexers={NAMESPACE_INDEX: _namespace, LOGGED_JOB_INDEX: _logged_job}),
+        FollowedKind(
+            resource=PROVISIONING_REQUESTS,
+            indexers={WORKLOAD_INDEX: _controlling_workload},
+            shrink=without_owners_of_fields,
+            on_demand=True,
+        ),
+        FollowedKind(resource=POD_TEMPLATES, shrink=metadata_only, on_demand=True),
+        FollowedKind(resource=SECRETS, namespace=namespace),
+        *(FollowedKind(resource=resource, namespace=namespace) for resource in cluster_profiles),
+        FollowedKind(resource=LEASES, field_selector=f"metadata.name={MAILBOX_OBJECT_NAME}"),
+        *(
+            FollowedKind(
+                resource=integration.resource,
+                indexers={PREBUILT_INDEX: _prebuilt, **_groups(integration), **_controllers(integration)},
+                shrink=without_owners_of_fields,
+                label_selector=f"{MANAGED_LABEL}={MANAGED_LABEL_VALUE}"
+                if integration.traits.needs_managed_label
+                else None,
+                framework=integration.framework,
+            )
+            for integration in jobs
+            if not integration.traits.pods_are_jobs
+        ),
+    )
+
+
+def _controllers(integration: JobIntegration) -> Mapping[str, Indexer]:
+    return {CONTROLLER_INDEX: _controller} if integration.resource == PODS else {}
+
+
+def _groups(integration: JobIntegration) -> Mapping[str, Indexer]:
+    if not isinstance(integration, GroupedKind):
+        return {}
+    group_of = integration.group_of
+
+    def group(obj: JsonObject) -> Iterable[str]:
+        name = group_of(obj)
+        return [str(Key(obj["metadata"]["namespace"], name))] if name else ()
+
+    return {GROUP_INDEX: group}
+
+
+class Caches:
+    """One view per kind."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        kinds: Iterable[FollowedKind],
+        *,
+        clock: Clock,
+        random: Random | None = None,
+        quarantine: Quarantine | None = None,
+    ) -> None:
+        self.quarantine = quarantine if quarantine is not None else Quarantine(clock=clock, random=random)
+        self._client = client
+        self._clock = clock
+        self._random = random
+        self._kinds = tuple(kinds)
+        self._views = {
+            kind.resource: View(
+                kind.resource, clock=clock, quarantine=self.quarantine, has_spec=bool(kind.framework) or None
+            )
+            for kind in self._kinds
+        }
+        self._informers: dict[Resource, Informer] = {}
+        self.restored = anyio.Event()
+        """Set when the management cluster turns out to have been restored from a backup."""
+        self._settled: dict[Resource, anyio.Event] = {kind.resource: anyio.Event() for kind in self._kinds}
+        self._demanded: dict[Resource, anyio.Event] = {
+            kind.resource: anyio.Event() for kind in self._kinds if kind.on_demand
+        }
+        self._report_framework: Callable[[FollowedKind, bool], None] | None = None
+
+    def view(self, resource: Resource) -> View:
+        """The view of a kind; an empty one for a kind that is not watched."""
+        found = self._views.get(resource)
+        if found is None:
+            found = self._views[resource] = View(resource, clock=self._clock, quarantine=self.quarantine)
+        return found
+
+    def subscribe(self, resource: Resource, handler: Handler) -> None:
+        """Call `handler` with each change of that kind until leadership ends, beginning with existing objects."""
+        self.view(resource).subscribe(handler)
+
+    async def replay(self, resource: Resource, handler: Handler, *, reader: str = "") -> None:
+        """As `subscribe`, yielding to other tasks while many objects are replayed; `reader` names it in quarantines."""
+        await self.view(resource).replay(handler, reader=reader)
+
+    def unsubscribe_all(self) -> None:
+        """End all subscriptions."""
+        for view in self._views.values():
+            view.unsubscribe_all()
+
+    def report_frameworks(self, report: Callable[[FollowedKind, bool], None] | None) -> None:
+        """Call `report` with each framework that waits for its CRD, now and later, and again when it has started."""
+        self._report_framework = report
+        if report is None:
+            return
+        for kind in self._kinds:
+            if kind.framework and self._settled[kind.resource].is_set() and kind.resource not in self._informers:
+                report(kind, True)
+
+    def informer(self, resource: Resource) -> Informer | None:
+        """The informer of a kind; None while its CRD is not installed."""
+        return self._informers.get(resource)
+
+    def demand(self, resource: Resource) -> bool:
+        """Follow a kind that is followed on demand; whether its first list is complete."""
+        demanded = self._demanded.get(resource)
+        if demanded is not None:
+            demanded.set()
+        informer = self._informers.get(resource)
+        return informer is not None and informer.synced.is_set()
+
+    def workload(self, key: Key) -> JsonObject | None:
+        """The newest Workload of that key."""
+        return self.view(WORKLOADS).object(key)
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """Kinds whose first list has not come yet."""
+        return tuple(kind.qualified for kind, event in self._settled.items() if not event.is_set())
+
+    async def synced(self) -> None:
+        """Wait until every kind was listed once, or is known not to be installed."""
+        for event in self._settled.values():
+            await event.wait()
+
+    async def run(self) -> None:
+        """Follow all kinds until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.quarantine.run, name="quarantine")
+            for kind in self._kinds:
+                tasks.start_soon(self._follow, kind, name=f"informer-{kind.resource.plural}")
+            tasks.start_soon(self._verify_writes, name="verify-writes")
+
+    async def _verify_writes(self) -> None:
+        """Find objects that were deleted while no watch ran, right after a write of ours: no event tells of them."""
+        while True:
+            await anyio.sleep(_VERIFY_SECONDS)
+            for resource, view in self._views.items():
+                try:
+                    await view.verify_writes(self._client)
+                except KubeError as error:
+                    _log.debug("cannot verify writes resource=%s error=%s", resource.qualified, error)
+
+    async def _follow(self, kind: FollowedKind) -> None:
+        resource = kind.resource
+        settled = self._settled[resource]
+        if kind.on_demand:
+            settled.set()
+            await self._demanded[resource].wait()
+        reported = False
+        while not await self._installed(resource):
+            settled.set()
+            if not reported:
+                self._report_missing(kind)
+                reported = True
+            await anyio.sleep(_MISSING_SECONDS)
+        if reported:
+            _log.info("CustomResourceDefinition installed crd=%s", resource.qualified)
+            if kind.framework and self._report_framework is not None:
+                self._report_framework(kind, False)
+        informer = Informer(
+            self._client,
+            resource,
+            namespace=kind.namespace,
+            field_selector=kind.field_selector,
+            label_selector=kind.label_selector,
+            indexers=kind.indexers,
+            shrink=kind.shrink,
+            clock=self._clock,
+            random=self._random,
+            quarantine=self.quarantine,
+            on_restored=self.restored.set,
+        )
+        self._informers[resource] = informer
+        self._views[resource].follow(informer)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(informer.run, name=f"follow-{resource.plural}")
+            await informer.synced.wait()
+            settled.set()
+
+    def _report_missing(self, kind: FollowedKind) -> None:
+        crd, cluster = kind.resource.qualified, self._client.config.name
+        if not kind.framework:
+            where = "the one of its project" if kind.on_demand else "crds/"
+            _log.error("CustomResourceDefinition not installed, apply %s crd=%s cluster=%s", where, crd, cluster)
+            return
+        _log.warning(
+            "framework waits for its CustomResourceDefinition framework=%s crd=%s cluster=%s",
+            kind.framework,
+            crd,
+            cluster,
+        )
+        if self._report_framework is not None:
+            self._report_framework(kind, True)
+
+    async def _installed(self, resource: Resource) -> bool:
+        """Whether the server has the kind; a server that does not answer is left to the informer's back-off."""
+        try:
+            await self._client.list_page(resource, limit=1, metadata_only=True)
+        except NotFound:
+            return False
+        except KubeError:
+            return True
+        return True

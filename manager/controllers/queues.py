@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reconcilers of ClusterQueues, LocalQueues, Cohorts, ResourceFlavors and AdmissionChecks.
+
+Owns their status, from the engine's figures: written at most once a second for each object, less often while it changes
+continuously, and only when something differs; and the finalizer that keeps each object while it is in use. The content
+of the status is computed by `queue_status`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import replace
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+import orjson
+
+from manager.cache.caches import CLUSTER_QUEUE_INDEX
+from manager.cache.views import View
+from manager.context import ManagerContext
+from manager.controllers import queue_status
+from manager.scheduler.engine_feed import READER
+from multikueue.api.constants import RESOURCE_IN_USE_FINALIZER
+from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import ClusterQueueReason, LocalQueueReason
+from multikueue.api.resource import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    LOCAL_QUEUES,
+    RESOURCE_FLAVORS,
+    TOPOLOGIES,
+    Resource,
+)
+from multikueue.core.clock import Clock
+from multikueue.core.conditions import is_true_in
+from multikueue.core.keys import Key
+from multikueue.core.merge_patch import merge_patch
+from multikueue.engine.decisions import ClusterQueueState
+from multikueue.engine.engine import Engine
+from multikueue.kube.cache.informer import Change
+from multikueue.kube.errors import NotFound
+from multikueue.kube.runtime.controller import Controller, Result
+
+K = TypeVar("K", bound=Hashable)
+
+UPDATE_SECONDS: Final = 1.0
+"""Figures change with every admission; no reader needs them more often."""
+LONGEST_SECONDS: Final = 1.5
+"""A busy queue's figures are stale as soon as they are written, and a write costs as much as one of a Job's.
+
+At rest the last change is to be shown within 2 s, and no change is known in advance to be the last.
+"""
+_WRITES_PER_SECOND: Final = 10.0
+"""Of figures of all busy queues together: a thousand of them must not take the API server from admissions."""
+_LONGEST_WHEN_MANY: Final = 30.0
+_COUNT_SECONDS: Final = 1.0  # how often the busy ones are counted
+
+
+class Pace(Generic[K]):
+    """How long to wait before figures that change continuously are written again; seconds, by key.
+
+    The pause is the shortest after a time without changes, and doubles with each write that follows another one
+    closely, up to the longest. With a rate the longest is longer while more keys are busy than it allows for.
+    """
+
+    def __init__(
+        self, *, shortest: float, longest: float, clock: Clock, rate: float | None = None, longest_at_rate: float = 0.0
+    ) -> None:
+        """`rate` is in writes of all keys a second, with pauses of at most `longest_at_rate`."""
+        self._shortest = shortest
+        self._longest = longest
+        self._rate = rate
+        self._longest_at_rate = longest_at_rate
+        self._clock = clock
+        self._wrote: dict[K, tuple[float, float]] = {}
+        self._counted = (0, -_COUNT_SECONDS)  # busy keys, and when
+
+    def pause(self, key: K) -> float:
+        """How long to collect changes of `key` before they are written."""
+        wrote, pause = self._wrote.get(key, (0.0, 0.0))
+        # Another change within the pause after a write: the figures change continuously.
+        return pause if self._clock.monotonic() - wrote < 2 * pause else self._shortest
+
+    def wrote(self, key: K) -> None:
+        """`key` has been written."""
+        now = self._clock.monotonic()
+        before, pause = self._wrote.get(key, (0.0, 0.0))
+        busy = now - before < 2 * pause
+        self._wrote[key] = (now, min(2 * pause, self._longest_now(now)) if busy else self._shortest)
+
+    def _longest_now(self, now: float) -> float:
+        if self._rate is None:
+            return self._longest
+        if now - self._counted[1] >= _COUNT_SECONDS:
+            self._counted = (sum(now - wrote < 2 * pause for wrote, pause in self._wrote.values()), now)
+        return max(self._longest, min(self._longest_at_rate, self._counted[0] / self._rate))
+
+    def forget(self, key: K) -> None:
+        """`key` is gone."""
+        self._wrote.pop(key, None)
+
+
+class QueueReconcilers:
+    """One controller for each kind that the engine keeps figures of, or that a finalizer holds."""
+
+    def __init__(self, context: ManagerContext, *, engine: Callable[[], Engine]) -> None:
+        self._context = context
+        self._engine = engine
+        self._pace: Pace[tuple[Resource, Key]] = Pace(
+            shortest=UPDATE_SECONDS,
+            longest=LONGEST_SECONDS,
+            rate=_WRITES_PER_SECOND,
+            longest_at_rate=_LONGEST_WHEN_MANY,
+            clock=context.clock,
+        )
+        self._views = {
+            resource: context.caches.view(resource)
+            for resource in (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS, RESOURCE_FLAVORS, ADMISSION_CHECKS)
+        }
+        self._attached = False
+        self._shown_inactive: dict[str, set[bool]] = {}
+        """Of each ClusterQueue, whether it was inactive when the statuses of its LocalQueues were made."""
+        workers = context.configuration.controller.group_kind_concurrency
+        self.controllers: dict[Resource, Controller[Key]] = {
+            resource: Controller(
+                resource.singular,
+                reconcile,
+                workers=workers.get(f"{resource.kind}.{resource.group}", 1),
+                clock=context.clock,
+                metrics=context.metrics.controllers,
+                quarantine=context.caches.quarantine,
+                resource=resource,
+            )
+            for resource, reconcile in self._reconcilers().items()
+        }
+
+    def _reconcilers(self) -> dict[Resource, Callable[[Key], Awaitable[Result | None]]]:
+        return {
+            CLUSTER_QUEUES: self.reconcile_cluster_queue,
+            LOCAL_QUEUES: self.reconcile_local_queue,
+            COHORTS: self.reconcile_cohort,
+            RESOURCE_FLAVORS: self.reconcile_flavor,
+            ADMISSION_CHECKS: self.reconcile_admission_check,
+        }
+
+    def attach(self) -> None:
+        """Subscribe to the objects themselves; figures arrive through `touched`."""
+        for resource, controller in self.controllers.items():
+            self._context.caches.subscribe(resource, partial(_enqueue, controller))
+        self._context.caches.subscribe(CLUSTER_QUEUES, self._cluster_queue_changed)
+        self._attached = True
+
+    def touched(self, resource: Resource, key: Key) -> None:
+        """The figures of that object may have changed; a flavor, topology or check affects every ClusterQueue."""
+        if resource in (CLUSTER_QUEUES, LOCAL_QUEUES):
+            self.controllers[resource].queue.add_after(key, self._pace.pause((resource, key)))
+            if resource is CLUSTER_QUEUES and self._engine().settings.fair_sharing:
+                self._touch_all(COHORTS)
+            return
+        if resource is COHORTS:
+            self.controllers[COHORTS].enqueue(key)
+        if resource in (RESOURCE_FLAVORS, TOPOLOGIES, ADMISSION_CHECKS, COHORTS):
+            self._touch_all(CLUSTER_QUEUES)
+
+    def _touch_all(self, resource: Resource) -> None:
+        # More than figures may have changed, such as whether it is active.
+        for row in self._views[resource].rows():
+            pause = min(LONGEST_SECONDS, self._pace.pause((resource, row.key)))
+            self.controllers[resource].queue.add_after(row.key, pause)
+
+    def _cluster_queue_changed(self, change: Change) -> None:
+        """A ClusterQueue that is created, deleted or changed may release what it names, and affects its LocalQueues."""
+        if change.old is not None and change.new is not None and change.old.generation == change.new.generation:
+            return
+        for resource in (RESOURCE_FLAVORS, ADMISSION_CHECKS):
+            for row in self._views[resource].rows():
+                if row.deleting:
+                    self.controllers[resource].enqueue(row.key)
+        self._touch_local_queues(change.key.name)
+        if self._attached and self._engine().settings.fair_sharing:
+            # The shares of all queues of a tree follow from the quota of each.
+            self._touch_all(CLUSTER_QUEUES)
+
+    def _touch_local_queues(self, cluster_queue: str) -> None:
+        for key in self._views[LOCAL_QUEUES].indexed(CLUSTER_QUEUE_INDEX, cluster_queue):
+            self.controllers[LOCAL_QUEUES].enqueue(key)
+
+    async def reconcile_cluster_queue(self, key: Key) -> Result | None:
+        """Status, metrics and finalizer of one ClusterQueue."""
+        queue = self._views[CLUSTER_QUEUES].object(key)
+        if queue is None:
+            self._pace.forget((CLUSTER_QUEUES, key))
+            self._shown_inactive.pop(key.name, None)
+            return None
+        state = self._engine().cluster_queue_state(key.name)
+        unusable = self._context.caches.quarantine.get(READER, CLUSTER_QUEUES, key)
+        if unusable is not None:
+            message = f"Can't admit new workloads: the ClusterQueue cannot be used: {unusable.message}"
+            state = replace(state, active=False, reason=ClusterQueueReason.UNKNOWN, message=message)
+        self._measure(queue, state)
+        was_active = _active(queue)
+        wanted = queue_status.cluster_queue_status(queue, state, now=self._context.clock.now())
+        # It may have been inactive for less than the pause between two writes; a LocalQueue may still show that.
+        if was_active is not state.active or state.active in self._shown_inactive.get(key.name, ()):
+            self._shown_inactive.pop(key.name, None)
+            self._touch_local_queues(key.name)
+        await self._write_status(CLUSTER_QUEUES, queue, wanted)
+
+        async def reserved() -> bool:
+            return state.reserving > 0
+
+        await self._hold(CLUSTER_QUEUES, key, used=reserved)
+        return None
+
+    async def reconcile_local_queue(self, key: Key) -> Result | None:
+        """Status of one LocalQueue."""
+        queue = self._views[LOCAL_QUEUES].object(key)
+        if queue is None or self._context.caches.quarantine.get(READER, LOCAL_QUEUES, key) is not None:
+            self._pace.forget((LOCAL_QUEUES, key))
+            return None
+        state = self._engine().local_queue_state(key)
+        name: str = queue["spec"].get("clusterQueue") or ""
+        cluster_queue = self._views[CLUSTER_QUEUES].object(Key("", name))
+        if cluster_queue is not None:
+            inactive = state.reason is LocalQueueReason.CLUSTER_QUEUE_IS_INACTIVE
+            self._shown_inactive.setdefault(name, set()).add(inactive)
+        wanted = queue_status.local_queue_status(queue, cluster_queue, state, now=self._context.clock.now())
+        await self._write_status(LOCAL_QUEUES, queue, wanted)
+        metrics = self._context.metrics
+        labels = (key.name, key.namespace, metrics.role)
+        metrics.local_reserving.labels(*labels).set(state.reserving)
+        metrics.local_admitted_active.labels(*labels).set(state.admitted)
+        metrics.local_pending.labels(key.name, key.namespace, "active", metrics.role).set(state.pending)
+        for value in ("True", "False"):
+            shown = state.active is (value == "True")
+            metrics.local_queue_status.labels(key.name, key.namespace, value, metrics.role).set(shown)
+        return None
+
+    async def reconcile_cohort(self, key: Key) -> Result | None:
+        """Status of one Cohort."""
+        cohort = self._views[COHORTS].object(key)
+        if cohort is None:
+            self._pace.forget((COHORTS, key))
+            return None
+        try:
+            state = self._engine().cohort_state(key.name)
+        except KeyError:
+            return None  # it cannot be read; an event reports that
+        wanted = queue_status.cohort_status(cohort, state, now=self._context.clock.now())
+        await self._write_status(COHORTS, cohort, wanted)
+        return None
+
+    async def reconcile_flavor(self, key: Key) -> Result | None:
+        """The finalizer of one ResourceFlavor: it stays while a ClusterQueue names it."""
+        await self._hold(RESOURCE_FLAVORS, key, used=lambda: self._named_by_queues(_flavor_names, key.name))
+        return None
+
+    async def reconcile_admission_check(self, key: Key) -> Result | None:
+        """The finalizer of one AdmissionCheck: it stays while a ClusterQueue names it."""
+        await self._hold(ADMISSION_CHECKS, key, used=lambda: self._named_by_queues(_check_names, key.name))
+        return None
+
+    async def _named_by_queues(self, names: Callable[[JsonObject], set[str]], wanted: str) -> bool:
+        if any(wanted in names(queue) for queue in self._views[CLUSTER_QUEUES].objects()):
+            return True
+        # A released object is gone for good: a queue that is not in the cache yet must not lose what it names.
+        page = await self._context.client.list_all(CLUSTER_QUEUES)
+        return any(wanted in names(orjson.loads(raw)) for raw in page.items)
+
+    async def _write_status(self, resource: Resource, obj: JsonObject, wanted: JsonObject) -> None:
+        patch = merge_patch(obj.get("status") or {}, wanted)
+        if not patch:
+            return
+        metadata = obj["metadata"]
+        try:
+            answer = await self._context.client.patch(
+                resource,
+                metadata["name"],
+                {"status": patch},
+                namespace=metadata.get("namespace"),
+                subresource="status",
+                # Conditions are a list and are sent whole: one that another writer has added since must not be lost.
+                resource_version=metadata["resourceVersion"],
+            )
+        except NotFound:
+            return
+        self._views[resource].on_write(answer)
+        self._pace.wrote((resource, Key(metadata.get("namespace", ""), metadata["name"])))
+
+    async def _hold(self, resource: Resource, key: Key, *, used: Callable[[], Awaitable[bool]]) -> None:
+        """Add the finalizer if the object lacks it; remove it if the object is being deleted and not in use."""
+        view: View = self._views[resource]
+        obj = view.object(key)
+        if obj is None:
+            return
+        metadata = obj["metadata"]
+        finalizers: list[str] = list(metadata.get("finalizers") or ())
+        held, deleting = RESOURCE_IN_USE_FINALIZER in finalizers, "deletionTimestamp" in metadata
+        if not deleting and not held:
+            finalizers.append(RESOURCE_IN_USE_FINALIZER)
+        elif deleting and held and not await used():
+            finalizers.remove(RESOURCE_IN_USE_FINALIZER)
+        else:
+            return
+        try:
+            answer = await self._context.client.patch(
+                resource,
+                key.name,
+                {"metadata": {"finalizers": finalizers}},
+                resource_version=metadata["resourceVersion"],
+            )
+        except NotFound:
+            return
+        if not deleting:
+            view.on_write(answer)
+
+    def _measure(self, queue: JsonObject, state: ClusterQueueState) -> None:
+        metrics = self._context.metrics
+        name = state.name
+        metrics.pending.labels(name, "active", metrics.role).set(state.pending - state.inadmissible)
+        metrics.pending.labels(name, "inadmissible", metrics.role).set(state.inadmissible)
+        metrics.reserving.labels(name, metrics.role).set(state.reserving)
+        metrics.admitted_active.labels(name, metrics.role).set(state.admitted)
+        terminating = "deletionTimestamp" in queue["metadata"]
+        shown = "terminating" if terminating else "active" if state.active else "pending"
+        for status in ("pending", "active", "terminating"):
+            metrics.cluster_queue_status.labels(name, status, metrics.role).set(status == shown)
+
+
+def _enqueue(controller: Controller[Key], change: Change) -> None:
+    controller.enqueue(change.key)
+
+
+def _active(queue: JsonObject) -> bool:
+    return is_true_in(queue.get("status"), "Active")
+
+
+def _flavor_names(queue: JsonObject) -> set[str]:
+    return {flavor for flavor, _ in queue_status.flavor_resources(queue)}
+
+
+def _check_names(queue: JsonObject) -> set[str]:
+    strategy: JsonObject = (queue.get("spec") or {}).get("admissionChecksStrategy") or {}
+    return {entry["name"] for entry in strategy.get("admissionChecks") or ()}

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removes our finalizer from a Workload, and Workloads whose job is gone."""
+
+from __future__ import annotations
+
+import orjson
+
+from manager.context import ManagerContext
+from multikueue.api.constants import RESOURCE_IN_USE_FINALIZER
+from multikueue.api.meta import JsonObject
+from multikueue.api.resource import WORKLOADS, Resource
+from multikueue.core.keys import Key
+from multikueue.kube.errors import NotFound
+
+
+async def release_workload(context: ManagerContext, workload: JsonObject) -> JsonObject | None:
+    """Remove our finalizer; returns the Workload as it is then, None when that deleted it. Raises `Conflict`."""
+    metadata = workload["metadata"]
+    left = [item for item in metadata.get("finalizers") or () if item != RESOURCE_IN_USE_FINALIZER]
+    try:
+        answer = await context.client.patch(
+            WORKLOADS,
+            metadata["name"],
+            {"metadata": {"uid": metadata["uid"], "finalizers": left}},
+            namespace=metadata["namespace"],
+            resource_version=metadata["resourceVersion"],
+        )
+    except NotFound:
+        return None
+    if "deletionTimestamp" in metadata:
+        return None
+    context.caches.view(WORKLOADS).on_write(answer)
+    released: JsonObject = orjson.loads(answer)
+    return released
+
+
+async def remove_orphan(context: ManagerContext, workload: JsonObject, *, job: Key, resource: Resource) -> None:
+    """Remove the Workload of a job that is gone. Raises `Conflict`.
+
+    The garbage collector would, but it may lag by half a minute while CRDs change; meanwhile the quota would be held
+    and remote jobs would run.
+    """
+    if RESOURCE_IN_USE_FINALIZER in (workload["metadata"].get("finalizers") or ()):
+        workload = await release_workload(context, workload) or workload
+    metadata = workload["metadata"]
+    owners: list[JsonObject] = metadata.get("ownerReferences") or []
+    if "deletionTimestamp" in metadata or len(owners) != 1:
+        return
+    if not await _is_gone(context, job, resource, uid=owners[0]["uid"]):
+        return
+    try:
+        await context.client.delete(
+            WORKLOADS,
+            metadata["name"],
+            namespace=metadata["namespace"],
+            uid=metadata["uid"],
+            # With orphan propagation the owner reference was removed before the job.
+            resource_version=metadata["resourceVersion"],
+        )
+    except NotFound:
+        return
+
+
+async def _is_gone(context: ManagerContext, job: Key, resource: Resource, *, uid: str) -> bool:
+    """Ask the server: the cache of jobs may lag behind that of Workloads."""
+    try:
+        raw = await context.client.get(resource, job.name, namespace=job.namespace)
+    except NotFound:
+        return True
+    return bool(orjson.loads(raw)["metadata"]["uid"] != uid)

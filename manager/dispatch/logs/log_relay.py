@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passes requests for logs on to the agent of the cluster on which the job is, and its answers back.
+
+Owns the JobLogRequests: which of them count, what their status shows, and when they are removed. A request counts if
+the webhook has sealed it and it is one of the oldest of its namespace; it is read only from the assignment of the job
+of that name in its own namespace. Promises that a namespace has one chunk for each of a few requests at most, whatever
+users and workers write: a request ends after `MAX_BYTES` or `MAX_SECONDS`, and is removed when it has ended or was not
+used for `IDLE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from manager.cache.caches import LOGGED_JOB_INDEX, NAMESPACE_INDEX, OWNER_INDEX, owner_term
+from manager.context import ManagerContext
+from manager.dispatch.logs.assigned_requests import AssignedLogRequests
+from multikueue.api.meta import JsonObject
+from multikueue.api.objects import controller_of
+from multikueue.api.reasons import WorkloadCondition
+from multikueue.api.resource import JOB_LOG_REQUESTS, WORKLOADS
+from multikueue.core.conditions import is_true_in, truncate_message
+from multikueue.core.errors import BadInput
+from multikueue.core.keys import Key
+from multikueue.core.parsing import parse_unsigned
+from multikueue.dispatch.protocol.job_logs import (
+    INTERRUPTED,
+    MAX_REQUESTS,
+    LogAnswer,
+    LogQuery,
+    RelayedRequest,
+    answers_of,
+)
+from multikueue.kube.cache.informer import Change
+from multikueue.kube.errors import NotFound
+from multikueue.kube.rest.client import PatchKind
+from multikueue.kube.runtime.controller import Controller, Result
+
+_log = logging.getLogger(__name__)
+
+IDLE_SECONDS: Final = 120.0
+"""A request whose cursor has not moved for so long is removed."""
+MAX_SECONDS: Final = 900.0
+"""A request ends after so long, and with it the right that was checked when it was created."""
+MAX_BYTES: Final = 16 * 1024 * 1024
+_WORKERS: Final = 4
+_SKIPPED: Final = 2
+"""A new agent that cannot continue skips the number of a chunk that was not passed on."""
+NOT_SEALED: Final = "The manager did not check whether you may read logs; its webhooks are not installed"
+AHEAD: Final = "spec.cursor is not the number of a chunk that was written"
+NO_CLUSTER: Final = "The job is on no worker cluster now"
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How a request was used so far."""
+
+    uid: str
+    began: float
+    inherited: bool = False
+    """Whether an earlier process has passed on chunks of it; an agent in the memory of that process is gone."""
+    cursors: tuple[int, int] = (0, 0)
+    moved: float = 0.0
+    sent: int = 0
+
+
+class LogRelay:
+    """The JobLogRequests of the hub."""
+
+    def __init__(self, context: ManagerContext, assigned: AssignedLogRequests) -> None:
+        self._context = context
+        self._client = context.client
+        self._clock = context.clock
+        self._assigned = assigned
+        self._requests = context.caches.view(JOB_LOG_REQUESTS)
+        self._workloads = context.caches.view(WORKLOADS)
+        self._progress: dict[Key, _Progress] = {}
+        self._controller = Controller[Key](
+            "job_log_request",
+            self.reconcile,
+            workers=_WORKERS,
+            clock=context.clock,
+            metrics=context.metrics.controllers,
+            quarantine=context.caches.quarantine,
+            resource=JOB_LOG_REQUESTS,
+        )
+        self._deliveries = Controller[Key](
+            "job_log_delivery", self.deliver, workers=_WORKERS, clock=context.clock, metrics=context.metrics.controllers
+        )
+
+    @property
+    def loops(self) -> tuple[Controller[Key], ...]:
+        """What runs while this replica leads."""
+        return self._controller, self._deliveries
+
+    def attach(self) -> None:
+        """Follow the requests, and remove those from assignments whose request is gone."""
+        self._context.caches.subscribe(JOB_LOG_REQUESTS, self._on_request)
+        for workload in self._assigned.with_requests():
+            self._deliveries.enqueue(workload)
+
+    def observed(self, workload: Key) -> None:
+        """The assignment of the workload has changed, or the workload."""
+        for key in self._requests_of(workload):
+            self._controller.enqueue(key)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Answer one request. Raises `KubeError`."""
+        request = self._requests.object(key)
+        if request is None or "deletionTimestamp" in request["metadata"]:
+            self._progress.pop(key, None)
+            return None
+        progress = self._progress.get(key)
+        now = self._clock.monotonic()
+        if progress is None or progress.uid != request["metadata"]["uid"]:
+            progress = _Progress(request["metadata"]["uid"], now, inherited=_cursors(request)[1] > 0, moved=now)
+            self._progress[key] = progress
+        read, written = _cursors(request)
+        if (read, written) != progress.cursors:
+            progress.cursors, progress.moved = (read, written), now
+        status: JsonObject = request.get("status") or {}
+        over = status.get("ended") is True and read >= written
+        if over or self._is_surplus(key, request) or now - progress.moved >= IDLE_SECONDS:
+            await self._delete(key, request)
+            return None
+        if status.get("ended") is not True:
+            answer = self._answer(key, request, progress)
+            if answer is not None:
+                await self._write(key, request, answer)
+                return Result(after=IDLE_SECONDS)
+        return Result(after=max(0.0, progress.moved + IDLE_SECONDS - now))
+
+    async def deliver(self, workload: Key) -> Result | None:
+        """Have the requests for the job of that workload in its assignment. Raises `KubeError`."""
+        obj = self._workloads.object(workload)
+        cluster = _cluster_of(obj)
+        if cluster:
+            wanted = [self._relayed(key) for key in self._requests_of(workload)]
+            found = sorted((each for each in wanted if each is not None), key=lambda each: each.request)
+            await self._assigned.request(cluster, workload, found[:MAX_REQUESTS])
+        return None
+
+    def _answer(self, key: Key, request: JsonObject, progress: _Progress) -> tuple[str, LogAnswer] | None:
+        """The cluster and the chunk that the status is to show next; None while there is none."""
+        uid, (read, written) = str(request["metadata"]["uid"]), progress.cursors
+        shown = str((request.get("status") or {}).get("cluster") or "")
+
+        def end(message: str, cluster: str = shown) -> tuple[str, LogAnswer]:
+            return cluster, LogAnswer(request=uid, cursor=written + 1, ended=True, message=message)
+
+        if not self._context.seals.honours_log_request(request):
+            return end(NOT_SEALED)
+        if read > written:
+            return end(AHEAD)
+        workload = self._workload_of(key, request)
+        cluster = _cluster_of(workload)
+        if workload is None or not cluster:
+            return end(NO_CLUSTER)
+        where = Key(key.namespace, str(workload["metadata"]["name"]))
+        assignment = self._assigned.assignment(cluster, where)
+        if assignment is None:
+            if not _has_ended(workload):
+                return None  # it is being sent there
+            return end(f'Worker cluster "{cluster}" does not keep the job any more', cluster)
+        if progress.inherited or (shown and shown != cluster):
+            return end(INTERRUPTED)
+        if read < written:
+            return None  # the user has not read the last chunk
+        if progress.sent >= MAX_BYTES:
+            most = MAX_BYTES // 1024 // 1024
+            message = f"The limit of {most} MiB for one request is reached; request the last lines with tailLines"
+            return end(message, cluster)
+        if self._clock.monotonic() - progress.began >= MAX_SECONDS:
+            return end(INTERRUPTED, cluster)
+        self._deliveries.enqueue(where)
+        answer = next((each for each in answers_of(assignment) if each.request == uid), None)
+        if answer is None or not read < answer.cursor <= read + _SKIPPED:
+            return None
+        progress.sent += len(answer.text.encode())
+        return cluster, answer
+
+    async def _write(self, key: Key, request: JsonObject, answer: tuple[str, LogAnswer]) -> None:
+        cluster, chunk = answer
+        status = {"cursor": chunk.cursor, "cluster": truncate_message(cluster, 253), **chunk.shown()}
+        patch = {"metadata": {"uid": request["metadata"]["uid"]}, "status": status}
+        try:
+            written = await self._client.patch(
+                JOB_LOG_REQUESTS,
+                key.name,
+                patch,
+                namespace=key.namespace,
+                kind=PatchKind.MERGE,
+                subresource="status",
+            )
+        except NotFound:
+            self._requests.on_not_found(key)
+            return
+        self._requests.on_write(written)
+
+    async def _delete(self, key: Key, request: JsonObject) -> None:
+        try:
+            await self._client.delete(
+                JOB_LOG_REQUESTS, key.name, namespace=key.namespace, uid=request["metadata"]["uid"]
+            )
+        except NotFound:
+            self._requests.on_not_found(key)
+
+    def _on_request(self, change: Change) -> None:
+        self._controller.enqueue(change.key)
+        workload = self._workload_of(change.key, change.row.object())
+        if workload is not None:
+            self._deliveries.enqueue(Key(change.key.namespace, str(workload["metadata"]["name"])))
+
+    def _is_surplus(self, key: Key, request: JsonObject) -> bool:
+        """Whether its namespace has so many older ones that it does not count: they were created at one moment."""
+        others = self._requests.objects(NAMESPACE_INDEX, key.namespace)
+        own = _age(request)
+        return sum(_age(other) < own for other in others) >= MAX_REQUESTS
+
+    def _relayed(self, key: Key) -> RelayedRequest | None:
+        """The request as the agent gets it; None if it does not count or has ended."""
+        request = self._requests.object(key)
+        if request is None or "deletionTimestamp" in request["metadata"]:
+            return None
+        if (request.get("status") or {}).get("ended") is True or self._is_surplus(key, request):
+            return None
+        if not self._context.seals.honours_log_request(request):
+            return None
+        try:
+            query = LogQuery.of(request["spec"])
+        except BadInput:
+            return None
+        return RelayedRequest(request=str(request["metadata"]["uid"]), cursor=_cursors(request)[0], query=query)
+
+    def _requests_of(self, workload: Key) -> tuple[Key, ...]:
+        obj = self._workloads.object(workload) if self._requests.keys() else None
+        owner = None if obj is None else controller_of(obj)
+        if owner is None:
+            return ()
+        term = owner_term(
+            api_version=owner["apiVersion"], kind=owner["kind"], namespace=workload.namespace, name=owner["name"]
+        )
+        return self._requests.indexed(LOGGED_JOB_INDEX, term)
+
+    def _workload_of(self, key: Key, request: JsonObject) -> JsonObject | None:
+        """The newest Workload of the job that the request names, in the namespace of the request."""
+        job: JsonObject = request["spec"]["job"]
+        term = owner_term(api_version=job["apiVersion"], kind=job["kind"], namespace=key.namespace, name=job["name"])
+        found = [each for each in self._workloads.objects(OWNER_INDEX, term) if _is_controlled_by(each, job)]
+        return max(found, key=_age, default=None)
+
+
+def _is_controlled_by(workload: JsonObject, job: JsonObject) -> bool:
+    owner = controller_of(workload)
+    return owner is not None and (owner["kind"], owner["name"]) == (job["kind"], job["name"])
+
+
+def _cluster_of(workload: JsonObject | None) -> str:
+    return "" if workload is None else str((workload.get("status") or {}).get("clusterName") or "")
+
+
+def _has_ended(workload: JsonObject) -> bool:
+    return is_true_in(workload.get("status") or {}, WorkloadCondition.FINISHED)
+
+
+def _age(obj: JsonObject) -> tuple[str, str]:
+    return str(obj["metadata"].get("creationTimestamp")), str(obj["metadata"]["uid"])
+
+
+def _cursors(request: JsonObject) -> tuple[int, int]:
+    """What the user has read, and what was written. Raises `BadInput`."""
+    read = parse_unsigned((request.get("spec") or {}).get("cursor") or 0, field="spec.cursor")
+    written = parse_unsigned((request.get("status") or {}).get("cursor") or 0, field="status.cursor")
+    return read, written

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's decisions as changes of Workload status: the pure half of the scheduler loop.
+
+Each decision must pass its guard again when it is written, since the object may have changed since the cycle
+(`docs/spec/engine.md §3.11`, §3.12, §4.7). A guard that fails returns the status unchanged; the caller then reports
+that to the engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from manager.scheduler.pending_writes import News
+from manager.workload import changes
+from manager.workload.status import Status
+from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import QuotaReservedReason, WorkloadCondition
+from multikueue.core.conditions import MAX_EVENT_MESSAGE, TRUE, truncate_message
+from multikueue.engine.decisions import Bypassed, Decision, Victim
+from multikueue.engine.resources import texts
+
+_AMOUNT: Final = re.compile(r"(?<![\w.\-/])\d+(?:\.\d+)?(?:[numkMGTPE]|[KMGTPE]i)?(?![\w\-/])")
+
+
+def admission_of(decision: Decision) -> JsonObject:
+    """status.admission of a reservation."""
+    return {
+        "clusterQueue": decision.cluster_queue,
+        "podSetAssignments": [
+            {
+                "name": pod_set.name,
+                "flavors": dict(pod_set.flavors),
+                "resourceUsage": texts(pod_set.resource_usage),
+                "count": pod_set.count,
+            }
+            for pod_set in decision.pod_sets
+        ],
+    }
+
+
+def reserve(status: Status, decision: Decision, *, now: datetime) -> Status:
+    """The reservation with the checks of its flavors, unless the workload is finished or holds one.
+
+    A check that is not required any more stays listed, and keeps the workload from being admitted, until the workload
+    reconciler drops it.
+    """
+    if status.is_true(WorkloadCondition.FINISHED) or status.is_true(WorkloadCondition.QUOTA_RESERVED):
+        return status
+    return changes.reserve(
+        changes.list_checks(status, decision.admission_checks, now=now),
+        cluster_queue=decision.cluster_queue,
+        admission=admission_of(decision),
+        required_checks=decision.admission_checks,
+        now=now,
+    )
+
+
+def pend(status: Status, decision: Decision, *, now: datetime) -> Status:
+    """Why there is no reservation, unless there is one now."""
+    if (
+        decision.reason is None
+        or status.is_true(WorkloadCondition.FINISHED)
+        or status.is_true(WorkloadCondition.QUOTA_RESERVED)
+    ):
+        return status
+    return changes.pend(
+        status,
+        reason=decision.reason,
+        message=decision.message,
+        resource_requests=_requests(decision.resource_requests),
+        blocked_on_gates=decision.blocked_on_preemption_gates,
+        now=now,
+    )
+
+
+def news(before: Status, after: Status) -> News:
+    """How much `after`, which explains why a workload waits, differs from `before`."""
+    if after is before or after.wire() == before.wire():
+        return News.NOTHING
+    if before.checks != after.checks or not changes.only_explains_waiting(before, after):
+        return News.REASON
+    if _reasons(before) == _reasons(after):
+        return News.FIGURES
+    shown = before.condition(WorkloadCondition.QUOTA_RESERVED)
+    return News.REASON if shown is None else News.CHANGED
+
+
+def _reasons(status: Status) -> list[tuple[str, str, str, str]]:
+    return [(item.type, item.status, item.reason, _AMOUNT.sub("0", item.message)) for item in status.conditions]
+
+
+def bypass(status: Status, bypassed: Bypassed, *, now: datetime) -> Status:
+    """Inadmissible like an equal workload; the scheduler's last message about the workload itself is kept."""
+    held = status.condition(WorkloadCondition.QUOTA_RESERVED)
+    if status.is_true(WorkloadCondition.FINISHED) or (held is not None and held.status == TRUE):
+        return status
+    if held is not None and held.reason == bypassed.reason:
+        return status
+    return changes.pend(status, reason=bypassed.reason, message=bypassed.message, resource_requests=None, now=now)
+
+
+def unusable(status: Status, message: str, *, now: datetime) -> Status:
+    """Why the engine cannot use the Workload at all, unless it is finished or holds quota."""
+    if status.is_true(WorkloadCondition.FINISHED) or status.is_true(WorkloadCondition.QUOTA_RESERVED):
+        return status
+    return changes.pend(
+        status,
+        reason=QuotaReservedReason.MISCONFIGURED,
+        message=truncate_message(message, MAX_EVENT_MESSAGE),
+        resource_requests=None,
+        now=now,
+    )
+
+
+def preempt(status: Status, victim: Victim, *, now: datetime) -> Status:
+    """Phase A on a victim, unless it is evicted already, has finished, or holds no quota any more."""
+    if (
+        status.is_true(WorkloadCondition.FINISHED)
+        or status.is_true(WorkloadCondition.EVICTED)
+        or not status.is_true(WorkloadCondition.QUOTA_RESERVED)
+    ):
+        return status
+    return changes.preempt(status, reason=victim.reason, message=victim.message, now=now)
+
+
+def _requests(requests: tuple[tuple[str, Mapping[str, int]], ...]) -> tuple[JsonObject, ...] | None:
+    if not requests:
+        return None
+    return changes.requests_wire((name, texts(amounts)) for name, amounts in requests)
+
+
+def reserved_event(decision: Decision, *, waited: float) -> str:
+    """The message of the event QuotaReserved (§9.4)."""
+    text = f"Quota reserved in ClusterQueue {decision.cluster_queue}, wait time since queued was {waited:.0f}s"
+    if decision.flavors_considered:
+        text = f"{text}; Flavors considered: {decision.flavors_considered}"
+    return truncate_message(text, MAX_EVENT_MESSAGE)
+
+
+def admitted_event(cluster_queue: str, *, waited: float) -> str:
+    """The message of the event Admitted (§9.4)."""
+    return f"Admitted by ClusterQueue {cluster_queue}, wait time since reservation was {waited:.0f}s"

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the engine equal to the caches, object by object, and replaces an engine that failed.
+
+Owns the one `Engine` of the process and the order in which kinds are fed. An object that cannot be read is quarantined
+for the reader `scheduler`: queues and flavors count as absent, and so does a Workload, unless it holds quota, which
+is still counted. An engine that failed in the middle of a cycle or a change is replaced by a new one, fed from the
+caches without the object at which it failed; that object is retried when it changes, and after growing pauses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import anyio.lowlevel
+
+from manager.context import ManagerContext
+from multikueue.api.meta import JsonObject
+from multikueue.api.resource import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    LIMIT_RANGES,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    RESOURCE_FLAVORS,
+    RUNTIME_CLASSES,
+    TOPOLOGIES,
+    WORKLOADS,
+    Resource,
+)
+from multikueue.core.backoff import Backoff
+from multikueue.core.errors import MultikueueError
+from multikueue.core.keys import Key
+from multikueue.engine import decode
+from multikueue.engine.engine import Engine
+from multikueue.engine.settings import Settings
+from multikueue.kube.cache.subscribers import Change
+from multikueue.kube.rest import watch
+
+READER: Final = "scheduler"
+"""The name under which objects are quarantined that the engine cannot use."""
+
+_BATCH: Final = 50  # objects fed in one turn of the event loop: some 20 ms
+_UNDECIDABLE: Final = Backoff(base=60.0, factor=2.0, cap=3600.0)
+
+
+class Undecidable(MultikueueError):
+    """The engine failed at one object; the cause is a bug."""
+
+    def __init__(self, kind: str, cause: str) -> None:
+        super().__init__(f"the scheduler failed at this {kind} and ignores it until it changes: {cause}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """An object at which the engine failed."""
+
+    uid: str
+    generation: int
+    cause: str
+    until: float
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How one kind is read, and which changes of the engine follow."""
+
+    resource: Resource
+    read: Callable[[JsonObject], Any]
+    upsert: Callable[[Any, datetime], None]
+    delete: Callable[[Key, datetime], None]
+
+
+class EngineFeed:
+    """The engine, and what keeps it up to date with the caches."""
+
+    def __init__(
+        self,
+        context: ManagerContext,
+        *,
+        settings: Settings,
+        changed: Callable[[Resource, Key, JsonObject | None], None],
+    ) -> None:
+        """`changed` is called after each change with the object as it is; None for one that is gone."""
+        self._context = context
+        self._clock = context.clock
+        self._settings = settings
+        self._changed = changed
+        self._shapes = decode.Shapes()
+        self._held: dict[tuple[Resource, Key], _Held] = {}
+        self._kinds = self._make_kinds()
+        self._workloads = self._kinds[-1]
+        self.engine = Engine(settings)
+        self.broken = False
+        """Whether the engine failed in the middle of a change: `rebuild` must run before the next cycle."""
+
+    async def attach(self) -> None:
+        """Feed the engine from the caches and subscribe to changes; Workloads come last.
+
+        Ten thousand Workloads take seconds, in which the lease of the leader has to be renewed.
+        """
+        for kind in self._kinds:
+            await self._context.caches.replay(kind.resource, partial(self._feed, kind), reader=READER)
+
+    async def rebuild(self) -> None:
+        """Replace the engine by one that is fed from the caches; no write of a decision may be in flight."""
+        self.engine = Engine(self._settings)
+        self.broken = False
+        for kind in self._kinds:
+            view = self._context.caches.view(kind.resource)
+            for number, key in enumerate(view.keys(), 1):
+                self._feed_again(kind, key)
+                if number % _BATCH == 0:
+                    await anyio.lowlevel.checkpoint()
+
+    def hold(self, resource: Resource, key: Key, cause: Exception) -> None:
+        """Keep an object at which the engine failed out of it until the object changes or a growing pause is over."""
+        self.broken = True
+        row = self._context.caches.view(resource).get(key)
+        if row is None:
+            return
+        before = self._held.get((resource, key))
+        attempts = 1 if before is None or before.uid != row.uid else before.attempts + 1
+        until = self._clock.monotonic() + _UNDECIDABLE.delay(attempts)
+        self._held[resource, key] = _Held(row.uid, row.generation, f"{type(cause).__name__}: {cause}", until, attempts)
+
+    def refresh(self, workload: Key) -> None:
+        """Feed a Workload again as it is now."""
+        self._feed_again(self._workloads, workload)
+
+    def _feed_again(self, kind: _Kind, key: Key) -> None:
+        view = self._context.caches.view(kind.resource)
+        row = view.get(key)
+        if row is not None:
+            view.call(READER, partial(self._feed, kind), Change(watch.ADDED, key, None, row))
+
+    def _feed(self, kind: _Kind, change: Change) -> None:
+        now = self._clock.now()
+        if change.new is None:
+            self._held.pop((kind.resource, change.key), None)
+            self._change(kind, change.key, lambda: kind.delete(change.key, now))
+            self._changed(kind.resource, change.key, None)
+            return
+        obj: JsonObject | None = None
+        try:
+            obj = self._context.caches.view(kind.resource).parse(change.new)
+            self._refuse_held(kind, change)
+            value = kind.read(obj)
+            self._change(kind, change.key, lambda: kind.upsert(value, now))
+        except Exception:
+            self._change(kind, change.key, lambda: self._remove(kind, change.key, obj, now))
+            raise
+        finally:
+            self._changed(kind.resource, change.key, obj)
+
+    def _change(self, kind: _Kind, key: Key, change: Callable[[], None]) -> None:
+        """Change the engine; a failure halfway leaves it inconsistent, and it is rebuilt without the object."""
+        try:
+            change()
+        except Exception as error:
+            self.hold(kind.resource, key, error)
+            raise
+
+    def _remove(self, kind: _Kind, key: Key, obj: JsonObject | None, now: datetime) -> None:
+        """Remove the object: half a queue must admit nothing; but quota that a Workload holds must not be released."""
+        held = decode.held_quota(obj) if kind.resource is WORKLOADS and obj is not None else None
+        if held is None:
+            kind.delete(key, now)
+        else:
+            self.engine.upsert_workload(held, now)
+
+    def _refuse_held(self, kind: _Kind, change: Change) -> None:
+        entry = self._held.get((kind.resource, change.key))
+        row = change.row
+        if entry is None:
+            return
+        if (entry.uid, entry.generation) != (row.uid, row.generation):
+            del self._held[kind.resource, change.key]
+        elif self._clock.monotonic() < entry.until:
+            raise Undecidable(kind.resource.kind, entry.cause)
+
+    def _make_kinds(self) -> tuple[_Kind, ...]:
+        """Every kind that decides admission, in the order in which they are fed."""
+        return (
+            _Kind(
+                NAMESPACES,
+                decode.namespace,
+                lambda value, now: self.engine.upsert_namespace(value, now),
+                lambda key, now: self.engine.delete_namespace(key.name, now),
+            ),
+            _Kind(
+                LIMIT_RANGES,
+                decode.limit_range,
+                lambda value, now: self.engine.upsert_limit_range(value, now),
+                lambda key, now: self.engine.delete_limit_range(key, now),
+            ),
+            _Kind(
+                RUNTIME_CLASSES,
+                decode.runtime_class,
+                lambda value, now: self.engine.upsert_runtime_class(value, now),
+                lambda key, now: self.engine.delete_runtime_class(key.name, now),
+            ),
+            _Kind(
+                TOPOLOGIES,
+                decode.topology,
+                lambda value, now: self.engine.upsert_topology(value, now),
+                lambda key, now: self.engine.delete_topology(key.name, now),
+            ),
+            _Kind(
+                RESOURCE_FLAVORS,
+                decode.flavor,
+                lambda value, now: self.engine.upsert_flavor(value, now),
+                lambda key, now: self.engine.delete_flavor(key.name, now),
+            ),
+            _Kind(
+                ADMISSION_CHECKS,
+                decode.admission_check,
+                lambda value, now: self.engine.upsert_admission_check(value, now),
+                lambda key, now: self.engine.delete_admission_check(key.name, now),
+            ),
+            _Kind(
+                COHORTS,
+                decode.cohort,
+                lambda value, now: self.engine.upsert_cohort(value, now),
+                lambda key, now: self.engine.delete_cohort(key.name, now),
+            ),
+            _Kind(
+                CLUSTER_QUEUES,
+                decode.cluster_queue,
+                lambda value, now: self.engine.upsert_cluster_queue(value, now),
+                lambda key, now: self.engine.delete_cluster_queue(key.name, now),
+            ),
+            _Kind(
+                LOCAL_QUEUES,
+                decode.local_queue,
+                lambda value, now: self.engine.upsert_local_queue(value, now),
+                lambda key, now: self.engine.delete_local_queue(key, now),
+            ),
+            _Kind(
+                WORKLOADS,
+                lambda obj: decode.workload(obj, self._shapes),
+                lambda value, now: self.engine.upsert_workload(value, now),
+                lambda key, now: self.engine.delete_workload(key, now),
+            ),
+        )

@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler loop: feeds the engine, runs its cycles, and writes its decisions.
+
+Promises that cycles run back to back in memory while writes go out in the background, that a write that failed is
+retried or reverted in the engine (`docs/reference/write-failures.md`), and that the loop never spins: after a cycle
+with exactly the decisions of the one before it waits for an event or for the time that the engine returns
+(`docs/spec/engine.md §1.11` uses sleeps instead). The engine decides; texts come from `admission_writes`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+
+from manager.context import ManagerContext
+from manager.scheduler import admission_writes
+from manager.scheduler.affected_queues import AffectedQueues
+from manager.scheduler.engine_feed import READER, EngineFeed
+from manager.scheduler.pending_writes import News, PendingWrite, PendingWrites
+from manager.scheduler.write_concurrency import WriteConcurrency
+from manager.scheduler.write_queue import WriteQueue
+from manager.workload.status import Change as StatusChange
+from manager.workload.status import Status, Written
+from manager.workload.transitions import queued_at, seconds_since
+from multikueue.api.meta import JsonObject
+from multikueue.api.resource import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, WORKLOADS, Resource
+from multikueue.core.backoff import Backoff
+from multikueue.core.conditions import MAX_EVENT_MESSAGE, truncate_message
+from multikueue.core.keys import Key
+from multikueue.engine.decisions import Bypassed, Cycle, Decision, Outcome, Victim
+from multikueue.engine.engine import Engine
+from multikueue.engine.settings import Settings
+from multikueue.kube.errors import ApiError, KubeError, Unreachable
+from multikueue.kube.rest.retries import Effect, effect_of
+from multikueue.kube.runtime.events import Reference
+from multikueue.kube.runtime.quarantine import Quarantined
+
+_log = logging.getLogger(__name__)
+
+_MOST_WRITES: Final = 48  # at once; fewer than the default limit of an API server
+_REPEAT_SECONDS: Final = 1.0  # how soon heads without an event are decided again, as a precaution
+_SLICE_SECONDS: Final = 0.02  # how long cycles may hold the event loop before watches and writes get a turn
+_PACES: Final = (0.001, 0.002, 0.004, 0.008, 0.010)
+_MIN_SAMPLING_SECONDS: Final = 1.0  # a configured interval of nothing must not spin
+_GONE_PAUSE: Final = 1.0
+_REFUSED: Final = Backoff(base=1.0, cap=60.0)  # a refused write is refused again until its cause is fixed
+_REASON: Final = "reason"  # the scheduler's slot among the pending writes
+_MOST_ASKED: Final = 60.0  # the longest Retry-After that is honoured
+
+Touched = Callable[[Resource, Key], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reason:
+    """A pending reason, as a change of the Workload's status."""
+
+    key: Key
+    change: StatusChange
+    holds: Callable[[], bool]
+    """Whether it still applies."""
+    uid: str = ""
+    written: Written | None = None
+
+
+class Scheduler:
+    """One engine and the loop around it, for one term of leadership."""
+
+    def __init__(
+        self,
+        context: ManagerContext,
+        *,
+        settings: Settings,
+        pending_writes: PendingWrites,
+        preemption_delay: float,
+        touched: Touched,
+    ) -> None:
+        """`touched` is called with each object whose figures may have changed.
+
+        `preemption_delay` is in seconds. The victim is often one that would end a moment later, or whose end has not
+        been read yet, so an eviction is written after it, unless its preemptor was admitted without.
+        """
+        self._context = context
+        self._clock = context.clock
+        self._touched = touched
+        self._feed = EngineFeed(context, settings=settings, changed=self._changed)
+        self._pending_writes = pending_writes
+        self._preemption_delay = preemption_delay
+        self._concurrency = WriteConcurrency(most=_MOST_WRITES)
+        quarantine = context.caches.quarantine
+        self._write_queue = WriteQueue(
+            runners=_MOST_WRITES, quarantine=quarantine, concurrency=self._concurrency, clock=context.clock
+        )
+        self._wake = anyio.Event()
+        self._queues_changed = anyio.Event()
+        self._events = 0  # a cycle without progress is only repeated when this has changed
+        self._pause_until = 0.0
+        self._failures = 0
+        self._refusals: dict[Key, int] = {}
+        self._backoff = Backoff(base=0.1, cap=10.0)
+        self._affected_queues = AffectedQueues()
+
+    @property
+    def writes_decisions(self) -> bool:
+        """Whether a reservation or an eviction is still to be written."""
+        return self._write_queue.busy
+
+    @property
+    def server_overloaded(self) -> bool:
+        """Whether the API server is slow to answer even a few writes."""
+        return self._concurrency.overloaded(self._clock.monotonic())
+
+    @property
+    def engine(self) -> Engine:
+        """The current engine; a failed one is replaced."""
+        return self._feed.engine
+
+    async def attach(self) -> None:
+        """Fill the engine from the caches and subscribe to changes."""
+        await self._feed.attach()
+
+    def _changed(self, resource: Resource, key: Key, obj: JsonObject | None) -> None:
+        self._events += 1
+        self._mark(resource, key, obj)
+        self._wake.set()
+
+    def _mark(self, resource: Resource, key: Key, obj: JsonObject | None) -> None:
+        """Report the objects whose figures may have changed."""
+        if resource is LOCAL_QUEUES or resource is CLUSTER_QUEUES:
+            self._queues_changed.set()
+        if resource is COHORTS:
+            for name in self.engine.moved_cohorts():
+                self._touched(COHORTS, Key("", name))
+        if resource is WORKLOADS and obj is None:
+            self._refusals.pop(key, None)
+        for affected in self._affected_queues.of_change(resource, key, obj):
+            self._touched(*affected)
+
+    async def run(self) -> None:
+        """Decide and write until cancelled; the next leader decides again what was not written."""
+        quarantine, keep = self._context.caches.quarantine, self._context.supervisor.keep
+        quarantine.add_reporter(self._report_unusable)
+        self._context.statuses.follow_answers(self._answered)
+        for entry in quarantine.entries():
+            self._report_unusable(entry)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._write_queue.run, name="admission-writes")
+                tasks.start_soon(keep, "scheduler", self._decide, name="scheduler-loop")
+                tasks.start_soon(keep, "usage-sampling", self._sample_usage, name="usage-sampling")
+        finally:
+            self._context.statuses.follow_answers(None)
+            quarantine.remove_reporter(self._report_unusable)
+
+    def _answered(self, seconds: float, error: KubeError | None) -> None:
+        failure = error if isinstance(error, ApiError | Unreachable) else None
+        self._concurrency.answered(seconds, now=self._clock.monotonic(), error=failure)
+
+    def _report_unusable(self, entry: Quarantined) -> None:
+        """Write into a Workload's status why the engine cannot use it."""
+        if entry.reader != READER or entry.resource is not WORKLOADS:
+            return
+        row = self._context.caches.view(WORKLOADS).get(entry.key)
+        if row is not None:
+            self._put_reason(
+                _Reason(
+                    key=entry.key,
+                    change=lambda status: admission_writes.unusable(status, entry.message, now=self._clock.now()),
+                    uid=row.uid,
+                    # Not once it is deleted or readable.
+                    holds=lambda: self._context.caches.quarantine.get(READER, WORKLOADS, entry.key) is not None,
+                )
+            )
+
+    async def _rebuild_engine(self) -> None:
+        """Rebuild a failed engine, once every write of its decisions has ended."""
+        await self._write_queue.drained()
+        _log.error("engine failed, rebuilding it from the caches")
+        await self._feed.rebuild()
+        self._events += 1
+
+    async def _sample_usage(self) -> None:
+        """Decay the usage of LocalQueues whenever the engine schedules it (`docs/spec/engine.md §1.10`)."""
+        while True:
+            self._queues_changed = anyio.Event()
+            now = self._clock.now()
+            due, sampled = self.engine.sample_usage(now)
+            for key in sampled:
+                self._touched(LOCAL_QUEUES, key)
+            if sampled:
+                self._events += 1  # another local queue may be first now
+                self._wake.set()
+            pause = None if due is None else max(_MIN_SAMPLING_SECONDS, (due - now).total_seconds())
+            with anyio.move_on_after(pause):
+                await self._queues_changed.wait()
+
+    async def _decide(self) -> None:
+        unsuccessful = 0
+        last: frozenset[tuple[Key, Outcome, str]] | None = None
+        seen = -1
+        while True:
+            pause = self._pause_until - self._clock.monotonic()
+            if pause > 0:
+                await anyio.sleep(pause)
+            if self._feed.broken:
+                await self._rebuild_engine()
+                continue
+            started = self._clock.monotonic()
+            settled = True
+            while self.engine.has_heads(now := self._clock.now()):
+                events = self._events
+                cycle = self._cycle(now)
+                if cycle is None:
+                    settled = False
+                    break
+                decided = frozenset((item.workload, item.outcome, item.message) for item in cycle.decisions)
+                # The engine is a function of events and time: without a new event the same heads get the same
+                # decisions again.
+                settled = not cycle.success and not cycle.scan_progress and decided == last and events == seen
+                last, seen = decided, events
+                if settled:
+                    break
+                unsuccessful = 0 if cycle.success else unsuccessful + 1
+                if not cycle.success or self._clock.monotonic() - started > _SLICE_SECONDS:
+                    settled = False
+                    break
+            if settled:
+                await self._rest()
+                unsuccessful = 0
+            elif unsuccessful:
+                await anyio.sleep(_PACES[min(unsuccessful, len(_PACES)) - 1])
+            else:
+                await anyio.lowlevel.checkpoint()
+
+    async def _rest(self) -> None:
+        """Wait for an event, or for the time at which the engine has something to do."""
+        now = self._clock.now()
+        due = self.engine.next_wake(now)
+        seconds = None if due is None else max(_PACES[-1], (due - now).total_seconds())
+        if self.engine.has_heads(now):
+            # For example a preemptor whose victims end: its next cycle comes with their events.
+            seconds = min(seconds or _REPEAT_SECONDS, _REPEAT_SECONDS)
+        if not self._wake.is_set():
+            with anyio.move_on_after(seconds):
+                await self._wake.wait()
+        self._wake = anyio.Event()
+
+    def _cycle(self, now: datetime) -> Cycle | None:
+        """One cycle and its consequences; None when the engine failed at a Workload."""
+        started = self._clock.monotonic()
+        try:
+            cycle = self.engine.cycle(now)
+        except Exception as error:
+            deciding = self.engine.deciding
+            self._feed.broken = True
+            if deciding is None:
+                raise
+            _log.error("engine failed in a cycle workload=%s", deciding, exc_info=error)
+            self._feed.hold(WORKLOADS, deciding, error)
+            return None
+        metrics = self._context.metrics
+        result = "success" if cycle.success else "inadmissible"
+        if cycle.decisions:
+            metrics.admission_attempts.labels(result, metrics.role).inc()
+            metrics.admission_attempt_duration.labels(result, metrics.role).observe(self._clock.monotonic() - started)
+        for decision in cycle.decisions:
+            self._carry_out(decision, now)
+        for bypassed in cycle.bypassed:
+            self._put_bypass(bypassed, now)
+        return cycle
+
+    def _carry_out(self, decision: Decision, now: datetime) -> None:
+        self._touched(CLUSTER_QUEUES, Key("", decision.cluster_queue))
+        if decision.outcome is Outcome.RESERVED:
+            self._pending_writes.drop(decision.workload, slot=_REASON)
+            self._write_queue.put(decision.workload, lambda: self._reserve(decision, now), slot="reserve", replace=True)
+            return
+        for victim in decision.victims:
+            if not victim.evicted and not self._write_queue.holds(victim.workload, "preempt"):
+                evict = partial(self._preempt, decision, victim, now)
+                self._write_queue.postpone(victim.workload, evict, slot="preempt", seconds=self._preemption_delay)
+        if decision.reason is not None:
+            self._put_pend(decision, now)
+
+    def _put_bypass(self, bypassed: Bypassed, now: datetime) -> None:
+        self._put_reason(
+            _Reason(
+                key=bypassed.workload,
+                change=lambda status: admission_writes.bypass(status, bypassed, now=now),
+                holds=lambda: self.engine.is_pending(bypassed.workload),
+            )
+        )
+
+    async def _reserve(self, decision: Decision, now: datetime, attempt: int = 1) -> None:
+        key = decision.workload
+        reserved = False
+
+        def notify(workload: JsonObject, before: Status, after: Status) -> None:
+            nonlocal reserved
+            reserved = True
+            waited = seconds_since(queued_at(workload, before), now)
+            text = admission_writes.reserved_event(decision, waited=waited)
+            self._context.recorder.event(Reference.of(workload), "Normal", "QuotaReserved", text)
+
+        if not self.engine.holds_unwritten(key):
+            return  # the workload changed since, and the engine has reverted the reservation
+        try:
+            written = await self._context.statuses.write(
+                key,
+                lambda status: admission_writes.reserve(status, decision, now=now),
+                uid=decision.uid,
+                written=notify,
+            )
+        except (ApiError, Unreachable) as error:
+            self._reservation_failed(decision, error, lambda: self._reserve(decision, now, attempt + 1), attempt)
+            return
+        except Exception as error:
+            # Its status cannot be read: the engine is fed again without it, so that it does not hold quota for nothing.
+            self._feed.hold(WORKLOADS, key, error)
+            self._wake.set()
+            raise
+        self._write_succeeded(key)
+        if written is None:
+            # It is gone, and its deletion arrives as an event. If that takes long, for example from a hub that was
+            # restored, it must not be reserved for again as fast as the server answers.
+            self._write_queue.postpone(key, lambda: self._offer_again(key), slot="reserve", seconds=_GONE_PAUSE)
+        elif reserved:
+            self.engine.admission_written(key, self._clock.now())
+        else:
+            _log.info(
+                "workload changed before its reservation was written workload=%s cluster_queue=%s",
+                key,
+                decision.cluster_queue,
+            )
+            self._admission_failed(key)
+        self._wake.set()
+
+    def _reservation_failed(
+        self, decision: Decision, error: ApiError | Unreachable, again: Callable[[], Awaitable[None]], attempt: int
+    ) -> None:
+        key = decision.workload
+        match effect_of(error):
+            case Effect.UNKNOWN:
+                # The quota stays reserved until the server has answered whether the reservation is stored: released, it
+                # would go to another workload while this one holds it too.
+                self._write_queue.postpone(key, again, slot="reserve", seconds=self._server_failed(key, error, attempt))
+            case Effect.NONE:
+                self._server_failed(key, error, attempt)
+                self._admission_failed(key)
+            case Effect.REFUSED:
+                pause = self._refused(key, error)
+                # Meanwhile the engine decides without it: it holds neither quota nor its place in the queue.
+                self.engine.delete_workload(key, self._clock.now())
+                self._events += 1
+                self._wake.set()
+                self._write_queue.postpone(key, lambda: self._offer_again(key), slot="reserve", seconds=pause)
+
+    async def _offer_again(self, key: Key) -> None:
+        """Have the engine decide again about a workload whose reservation was not stored."""
+        self._admission_failed(key)
+
+    def _admission_failed(self, key: Key) -> None:
+        self._events += 1
+        self.engine.admission_failed(key, self._clock.now())
+        self._feed.refresh(key)
+        self._wake.set()
+
+    def _put_pend(self, decision: Decision, now: datetime) -> None:
+        def notify(workload: JsonObject, before: Status, after: Status) -> None:
+            self._context.recorder.event(Reference.of(workload), "Warning", str(decision.reason), decision.message)
+
+        self._put_reason(
+            _Reason(
+                key=decision.workload,
+                change=lambda status: admission_writes.pend(status, decision, now=now),
+                uid=decision.uid,
+                written=notify,
+                holds=lambda: self.engine.is_pending(decision.workload),
+            )
+        )
+
+    def _put_reason(self, reason: _Reason) -> None:
+        write = PendingWrite(partial(self._news, reason), partial(self._write_reason, reason, 1))
+        self._pending_writes.put(reason.key, write, slot=_REASON)
+
+    def _news(self, reason: _Reason) -> News:
+        workload = self._context.statuses.current(reason.key) if reason.holds() else None
+        if workload is None or (reason.uid and workload["metadata"].get("uid") != reason.uid):
+            return News.NOTHING
+        status = Status.of(workload)
+        return admission_writes.news(status, reason.change(status))
+
+    async def _write_reason(self, reason: _Reason, attempt: int) -> None:
+        """Write why a workload waits; a failed write is retried, as an inadmissible workload gets no new decision."""
+        if not reason.holds():
+            return
+        try:
+            await self._context.statuses.write(reason.key, reason.change, uid=reason.uid, written=reason.written)
+        except (ApiError, Unreachable) as error:
+            if effect_of(error) is Effect.REFUSED:
+                pause = _REFUSED.delay(attempt)
+                _log.error("API server refused status workload=%s retry_after=%.0f error=%s", reason.key, pause, error)
+            else:
+                pause = self._server_failed(reason.key, error, attempt)
+            again = PendingWrite(partial(self._news, reason), partial(self._write_reason, reason, attempt + 1))
+            self._pending_writes.retry(reason.key, again, slot=_REASON, seconds=pause)
+        else:
+            self._failures = 0
+
+    async def _preempt(self, decision: Decision, victim: Victim, now: datetime, attempt: int = 1) -> None:
+        key = victim.workload
+        if not self.engine.is_pending(decision.workload):
+            self._eviction_failed(key)
+            return
+        try:
+            await self._context.statuses.write(
+                key,
+                lambda status: admission_writes.preempt(status, victim, now=now),
+                uid=victim.uid,
+                written=lambda workload, before, after: self._preempted(decision, victim, workload),
+            )
+        except (ApiError, Unreachable) as error:
+            match effect_of(error):
+                case Effect.UNKNOWN:
+                    # The same victim again, and not another one: this one may already be evicted.
+                    again = partial(self._preempt, decision, victim, now, attempt + 1)
+                    pause = self._server_failed(key, error, attempt)
+                    self._write_queue.postpone(key, again, slot="preempt", seconds=pause)
+                case Effect.NONE:
+                    self._server_failed(key, error, attempt)
+                    self._eviction_failed(key)
+                case Effect.REFUSED:
+                    pause = self._refused(key, error, preemptor=decision.workload)
+                    self._eviction_failed(key, exempt_until=self._clock.now() + timedelta(seconds=pause))
+        else:
+            self._write_succeeded(key)
+
+    def _eviction_failed(self, key: Key, *, exempt_until: datetime | None = None) -> None:
+        """Have the engine choose victims again, this one or another."""
+        self._events += 1
+        self.engine.eviction_failed(key, self._clock.now(), exempt_until=exempt_until)
+        self._wake.set()
+
+    def _preempted(self, decision: Decision, victim: Victim, evicted: JsonObject) -> None:
+        _log.info(
+            "preempted workload=%s cluster_queue=%s preemptor=%s reason=%s rule=%s",
+            victim.workload,
+            victim.cluster_queue,
+            decision.workload,
+            victim.reason,
+            victim.rule,
+        )
+        metrics, recorder = self._context.metrics, self._context.recorder
+        metrics.preempted.labels(decision.cluster_queue, str(victim.reason), metrics.role).inc()
+        preemptor = self._context.statuses.current(decision.workload)
+        recorder.event(Reference.of(evicted), "Normal", "Preempted", f"{victim.message}; {victim.priorities}")
+        if preemptor is not None:
+            recorder.event(
+                Reference.of(preemptor),
+                "Normal",
+                "PreemptedWorkload",
+                f"Preempted workload {victim.workload} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue};"
+                f" {victim.priorities}",
+            )
+
+    def _write_succeeded(self, key: Key) -> None:
+        self._failures = 0
+        self._refusals.pop(key, None)
+
+    def _server_failed(self, key: Key, error: ApiError | Unreachable, attempt: int) -> float:
+        """Slow decisions down to what the server can take; returns the seconds until the same write may be retried."""
+        self._failures += 1
+        asked = min(_MOST_ASKED, error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
+        decided = max(asked, self._backoff.delay(min(self._failures, 10), self._context.random))
+        self._pause_until = max(self._pause_until, self._clock.monotonic() + decided)
+        _log.warning("status not written, scheduling pauses workload=%s pause=%.1f error=%s", key, decided, error)
+        return max(asked, self._backoff.delay(attempt, self._context.random))
+
+    def _refused(self, key: Key, error: ApiError | Unreachable, *, preemptor: Key | None = None) -> float:
+        """Report a status that the server refuses; returns the seconds until another attempt."""
+        self._refusals[key] = count = self._refusals.get(key, 0) + 1
+        pause = _REFUSED.delay(count)
+        what = "its quota reservation" if preemptor is None else f"its eviction for {preemptor}"
+        _log.error("API server refused write=%s workload=%s retry_after=%.0f error=%s", what, key, pause, error)
+        concerned = {key: f"The API server refused {what}"}
+        if preemptor is not None:
+            concerned[preemptor] = f"The API server refused to evict workload {key}; looking for other victims"
+        for each, text in concerned.items():
+            workload = self._context.statuses.current(each)
+            if workload is not None:
+                message = truncate_message(f"{text}: {error}", MAX_EVENT_MESSAGE)
+                self._context.recorder.event(Reference.of(workload), "Warning", "WriteRefused", message)
+        return pause

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Background writes: in order for each key, with bounded concurrency.
+
+Jobs of one key run one after another in the order they were put; a job may replace a waiting one of the same slot (a
+newer pending reason makes the older one worthless). Jobs handle their failures: one that is to be retried is postponed,
+which blocks no runner, and is dropped when another of its key and slot is put before. A job that raises nevertheless
+quarantines the Workload for the reader `status` and ends no runner. How many run at once follows the server's latency.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from manager.scheduler.turns import NamespaceTurns
+from manager.scheduler.write_concurrency import WriteConcurrency
+from multikueue.api.resource import WORKLOADS
+from multikueue.core.clock import Clock, SystemClock
+from multikueue.core.keys import Key
+from multikueue.kube.errors import KubeError
+from multikueue.kube.runtime.quarantine import Quarantine
+
+_log = logging.getLogger(__name__)
+
+Job = Callable[[], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Entry:
+    slot: str
+    job: Job
+
+
+class WriteQueue:
+    """Jobs by key, carried out by a fixed number of runners, or by fewer of them at once."""
+
+    def __init__(
+        self,
+        *,
+        runners: int,
+        quarantine: Quarantine | None = None,
+        concurrency: WriteConcurrency | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Without `concurrency` all runners work at once. `clock` is the one of its times."""
+        self._runners: Final = runners
+        self._concurrency = concurrency
+        self._clock = clock if clock is not None else SystemClock()
+        self._wakes_later = False
+        self._quarantine = quarantine if quarantine is not None else Quarantine()
+        self._drained = anyio.Event()
+        self._jobs: dict[Key, deque[_Entry]] = {}
+        self._ready = NamespaceTurns()
+        self._running: set[Key] = set()
+        self._idle: deque[anyio.Event] = deque()
+        self._postponed: dict[tuple[Key, str], _Entry] = {}
+        self._tasks: TaskGroup | None = None
+
+    def __len__(self) -> int:
+        return sum(len(jobs) for jobs in self._jobs.values()) + len(self._running) + len(self._postponed)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job waits or runs."""
+        return bool(self._jobs or self._running)
+
+    def holds(self, key: Key, slot: str) -> bool:
+        """Whether a job of that slot waits or is postponed."""
+        return (key, slot) in self._postponed or any(entry.slot == slot for entry in self._jobs.get(key, ()))
+
+    def postpone(self, key: Key, job: Job, *, slot: str, seconds: float) -> None:
+        """Put `job` after so many seconds, unless another of its key and slot waits or comes before."""
+        if any(entry.slot == slot for entry in self._jobs.get(key, ())):
+            return
+        if seconds <= 0:
+            self.put(key, job, slot=slot)
+            return
+        assert self._tasks is not None, "jobs are only postponed while the queue runs"
+        entry = self._postponed[key, slot] = _Entry(slot, job)
+        self._tasks.start_soon(self._put_later, key, entry, seconds)
+
+    async def _put_later(self, key: Key, entry: _Entry, seconds: float) -> None:
+        await anyio.sleep(seconds)
+        if self._postponed.get((key, entry.slot)) is entry:
+            self.put(key, entry.job, slot=entry.slot)
+
+    def put(self, key: Key, job: Job, *, slot: str, replace: bool = False) -> None:
+        """Run `job` after those of this key; with `replace`, in the place of a waiting one of the same slot."""
+        self._postponed.pop((key, slot), None)
+        jobs = self._jobs.get(key)
+        if jobs is None:
+            jobs = self._jobs[key] = deque()
+            if key not in self._running:
+                self._offer(key)
+        elif replace:
+            for entry in jobs:
+                if entry.slot == slot:
+                    entry.job = job
+                    return
+        jobs.append(_Entry(slot, job))
+
+    async def drained(self) -> None:
+        """Wait until no job waits or runs; postponed jobs are not waited for."""
+        while self.busy:
+            self._drained = anyio.Event()
+            await self._drained.wait()
+
+    async def run(self) -> None:
+        """Run jobs until cancelled; waiting jobs are dropped."""
+        async with anyio.create_task_group() as runners:
+            self._tasks = runners
+            self._wakes_later = False
+            for number in range(self._runners):
+                runners.start_soon(self._run_one, name=f"write-{number}")
+
+    async def _run_one(self) -> None:
+        while True:
+            while not self._may_start():
+                # Each idle runner has a separate event: one job wakes one of them, not all.
+                wanted = anyio.Event()
+                self._idle.append(wanted)
+                await wanted.wait()
+            key = self._ready.popleft()
+            jobs = self._jobs[key]
+            entry = jobs.popleft()
+            if not jobs:
+                del self._jobs[key]
+            self._running.add(key)
+            self._wake_another()
+            try:
+                with self._quarantine.guard("status", WORKLOADS, key):
+                    await entry.job()
+            except KubeError as error:
+                _log.warning("write failed workload=%s error=%s", key, error)
+            finally:
+                self._running.discard(key)
+                if key in self._jobs:
+                    self._offer(key)
+                elif not self._jobs and not self._running:
+                    self._drained.set()
+
+    def _offer(self, key: Key) -> None:
+        self._ready.append(key)
+        self._wake_another()
+
+    def _wake_another(self) -> None:
+        if self._idle and self._may_start():
+            self._idle.pop().set()
+
+    def _may_start(self) -> bool:
+        """Whether there is a job that may start now; sees to it that one which must wait is not forgotten."""
+        if not self._ready:
+            return False
+        if self._concurrency is None:
+            return True
+        pause = self._concurrency.pause(self._clock.monotonic())
+        if pause > 0:
+            if not self._wakes_later and self._tasks is not None:
+                self._wakes_later = True
+                self._tasks.start_soon(self._wake_after, pause)
+            return False
+        return self._concurrency.allows(len(self._running))
+
+    async def _wake_after(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+        self._wakes_later = False
+        self._wake_another()
