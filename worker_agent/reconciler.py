@@ -1,77 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One assignment at a time: look, decide, act, say.
+"""Reconciles one assignment at a time: read, decide, act, report.
 
-Owns how `federation.mirror.step` gets its facts on this cluster and how its actions are done, the removal of jobs
-whose assignment is gone, and the memory of what this cluster refused. Level-based: it may run twice, late, or on a
-stale cache; a job that is there already is recognised by its marks.
+Owns the input of `dispatch.worker.assignment_state.step` on this cluster, how its actions are carried out, and the
+removal of jobs whose assignment is gone. Level-based: it may run twice, late, or on a stale cache; a job that exists
+already is recognised by its annotations.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
-from multikueue.api.constants import PartitionPolicy
 from multikueue.api.meta import JsonObject
-from multikueue.api.remoteassignment import Intent, Phase
+from multikueue.api.remoteassignment import AssignmentPhase, Intent
+from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.federation.demands import demands
-from multikueue.federation.ledger import Demand
-from multikueue.federation.mirror import (
-    NAME_CONFLICT,
-    NO_ROOM,
-    AssignmentFacts,
+from multikueue.dispatch.protocol.phases import ENDED
+from multikueue.dispatch.protocol.wire import assigned_epoch, status_of
+from multikueue.dispatch.worker.assignment_state import (
+    NO_CAPACITY,
+    AssignmentStep,
     JobAction,
-    JobFacts,
-    Obstacle,
-    Step,
-    Word,
+    RemoteJobFacts,
+    ReportedStatus,
+    may_start,
     remove,
     step,
-    wants_room,
+    wants_capacity,
 )
-from multikueue.federation.wire import intent_of, word_of
-from multikueue.kube.controller import Result
-from multikueue.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
-from worker_agent.capacity import Capacity
-from worker_agent.hub import MailboxView
-from worker_agent.jobs import Jobs
-from worker_agent.outbox import Outbox
-from worker_agent.queues import CloneWish, Queues, Standing
+from multikueue.kube.errors import NotFound
+from multikueue.kube.runtime.controller import Result
+from multikueue.kube.runtime.quarantine import Guard, Quarantine
+from multikueue.provisioning.delegated import RequestStage
+from worker_agent.assigned_jobs import AssignedJobs
+from worker_agent.creation import Creation
+from worker_agent.group_members import GroupMembers
+from worker_agent.hub.client import MailboxView
+from worker_agent.hub.status_reporter import StatusReporter
+from worker_agent.local.assignment_spec import AssignmentSpec, read_assignment
+from worker_agent.local.boundary import Boundary
+from worker_agent.local.capacity import Capacity
+from worker_agent.local.dependencies.dependency_checks import DependencyChecks
+from worker_agent.local.failures import FailureReadings
+from worker_agent.local.groups.remote_group import RemoteGroup
+from worker_agent.local.jobs import RemoteJobs
+from worker_agent.local.log_requests import LogRequests
+from worker_agent.local.obstacles import (
+    BAD_ASSIGNMENT,
+    REFUSAL_SECONDS,
+    Obstacles,
+)
+from worker_agent.local.pod_starts import PodStarts
+from worker_agent.local.provisioning import ProvisionedWork, WorkerProvisioning
+from worker_agent.local.queueing.queued_work import CloneAdmission, is_queued
+from worker_agent.local.queueing.queues import Queues
+from worker_agent.pod_owners import LoggedPods, logged_pods
 
 _log = logging.getLogger(__name__)
 
-GRANT_PATIENCE_SECONDS: Final = 10.0  # pods of work that was removed may take that long to end
-REFUSAL_SECONDS: Final = 60.0  # how long a refusal of the API server is believed before it is asked again
-NAMESPACE_MISSING: Final = "NamespaceNotFound"
-KIND_MISSING: Final = "KindNotSupported"
-CREATE_REJECTED: Final = "CreateRejected"
-BAD_ASSIGNMENT: Final = "BadAssignment"
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    obstacle: Obstacle
-    until: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
-    """An assignment as read from the mailbox."""
-
-    facts: AssignmentFacts
-    uid: str
-    manager_uid: str
-    job: Key
-    manifest: JsonObject
-    jobs: Jobs | None
-    demands: tuple[Demand, ...]
-    clone: CloneWish
-    adopts: tuple[str, str] | None
+GRANT_PATIENCE_SECONDS: Final = 10.0  # the pods of removed work may take this long to end
+UNREADABLE_JOB: Final = "UnreadableJob"
+_LOOK_SECONDS: Final = 0.2
+_MEMBER_SECONDS: Final = 2.0
+_HOLD_CAPACITY: Final = (AssignmentPhase.RUNNING, AssignmentPhase.RESERVED, AssignmentPhase.PROVISIONED)
+_ENDED: Final = (AssignmentPhase.FINISHED, AssignmentPhase.EVICTED)
 
 
 class Reconciler:
@@ -81,303 +77,422 @@ class Reconciler:
         self,
         *,
         mailbox: MailboxView,
-        kinds: dict[tuple[str, str], Jobs],
+        kinds: Mapping[tuple[str, str], RemoteJobs],
         capacity: Capacity,
         queues: Queues,
-        outbox: Outbox,
+        boundary: Boundary,
+        dependencies: DependencyChecks,
+        pod_starts: PodStarts,
+        status_reporter: StatusReporter,
         namespace_exists: Callable[[str], bool],
         lease_valid: Callable[[float], bool],
         clock: Clock,
+        quarantine: Quarantine | None = None,
+        failures: FailureReadings | None = None,
+        log_requests: LogRequests | None = None,
+        provisioning: WorkerProvisioning | None = None,
     ) -> None:
+        """Without `failures` the end of a failed job is reported without its exit codes.
+
+        Without `provisioning` an assignment that asks for it is refused.
+        """
+        self._log_requests = log_requests
+        self._failures = failures
+        self._provisioning = provisioning
+        self._quarantine = quarantine if quarantine is not None else Quarantine(clock=clock)
         self._mailbox = mailbox
         self._kinds = kinds
         self._capacity = capacity
         self._queues = queues
-        self._outbox = outbox
-        self._namespace_exists = namespace_exists
+        self._boundary = boundary
+        self._pod_starts = pod_starts
+        self._status_reporter = status_reporter
         self._lease_valid = lease_valid
         self._clock = clock
+        self._obstacles = Obstacles(
+            boundary=boundary, queues=queues, dependencies=dependencies, namespace_exists=namespace_exists, clock=clock
+        )
+        self._creation = Creation(boundary=boundary, queues=queues, obstacles=self._obstacles, facts=self._facts)
+        self._members = GroupMembers(obstacles=self._obstacles, creation=self._creation)
         self._waiting: dict[str, None] = {}
-        self._refusals: dict[Key, _Refusal] = {}
-        self._jobs: dict[str, Key] = {}
+        self.assigned = AssignedJobs()
         self._short_since: dict[str, tuple[int, float]] = {}
-        self._spared: set[str] = set()
-        self.phases: dict[str, Phase] = {}
+        self._kept_jobs: set[str] = set()
+        """The uids of jobs that were not removed, since their mailbox belongs to another manager."""
+        self.phases: dict[str, AssignmentPhase] = {}
 
     def waiting(self) -> list[str]:
-        """The assignments that found no room, in the order in which they asked."""
+        """The assignments that wait for capacity, in the order in which they began to wait."""
         return list(self._waiting)
 
+    def forget_refusals(self, namespace: str) -> None:
+        """Drop the refusals of jobs in that namespace: they may be accepted now."""
+        self._obstacles.forget_namespace(namespace)
+
     def restore(self) -> None:
-        """Take the room again that was held before a restart; to be called before any new wish is looked at."""
-        held = []
+        """Reserve the capacity that was reserved before a restart; call it before the first reconcile."""
+        reserved = []
         for name in self._mailbox.names():
-            obj = self._mailbox.get(name)
-            if obj is not None and word_of(obj).phase in (Phase.RUNNING, Phase.RESERVED):
-                held.append((word_of(obj).phase is not Phase.RUNNING, name, obj))
-        for _, name, obj in sorted(held, key=lambda entry: entry[:2]):
-            try:
-                wish = self._read(obj)
-            except BadInput as error:
-                _log.warning("assignment %s: %s", name, error)
-                continue
-            self._jobs[name] = wish.job
-            if not self._queues.serves(wish.clone):
-                self._capacity.ledger.promise(str(wish.job), wish.demands)
+            with self._guard(name):
+                obj = self._mailbox.get(name)
+                if obj is not None and status_of(obj).phase in _HOLD_CAPACITY:
+                    reserved.append((status_of(obj).phase is not AssignmentPhase.RUNNING, name, obj))
+        for _, name, obj in sorted(reserved, key=lambda entry: entry[:2]):
+            with self._guard(name):
+                desired = self._read(obj)
+                self.assigned.set(name, desired.named)
+                if not self._queues.serves(desired.clone):
+                    self._capacity.ledger.reserve(str(desired.named), desired.demands)
+
+    def _guard(self, name: str) -> Guard:
+        return self._quarantine.guard("assignments", REMOTE_ASSIGNMENTS, Key(self._mailbox.namespace, name))
+
+    def _read(self, obj: JsonObject) -> AssignmentSpec:
+        return read_assignment(obj, kinds=self._kinds, lease_valid=self._lease_valid)
 
     async def reconcile(self, name: str) -> Result | None:
-        """Bring the job of one assignment to where it should be, and say where it is."""
+        """Reconcile the job of one assignment and report its status.
+
+        A job or clone that a user of this cluster made unreadable is reported as such, and retried.
+        """
         obj = self._mailbox.get(name)
         if obj is None:
             return await self._remove(name)
-        self._outbox.heed(obj)
-        said = self._outbox.latest(name, obj["metadata"]["uid"]) or word_of(obj)
+        self._status_reporter.resend_if_replaced(obj)
+        reported = self._status_reporter.latest(name, obj["metadata"]["uid"]) or status_of(obj)
         try:
-            wish = self._read(obj)
+            desired = self._read(obj)
         except BadInput as error:
-            word = Word(epoch=int(obj["spec"]["epoch"]), phase=Phase.REFUSED, reason=BAD_ASSIGNMENT, message=str(error))
-            self._outbox.put(name, obj["metadata"]["uid"], word, said=word_of(obj))
+            status = ReportedStatus(
+                epoch=assigned_epoch(obj), phase=AssignmentPhase.REFUSED, reason=BAD_ASSIGNMENT, message=str(error)
+            )
+            self._status_reporter.put(name, obj["metadata"]["uid"], status, reported=status_of(obj))
             return None
-        job = wish.jobs.get(wish.job) if wish.jobs is not None else None
-        standing = None if self._is_settled(wish, job) else await self._ask(wish, said, has_job=job is not None)
-        taken = self._step(wish, job, said, standing)
-        if taken.action is JobAction.CREATE and wish.jobs is not None:
-            await self._create(wish, queued=standing is not None)
-            job = wish.jobs.get(wish.job)
-            said = taken.word
-            taken = self._step(wish, job, said, standing)
+        try:
+            result = await self._reconcile(name, obj, desired, reported)
+        except BadInput as error:
+            status = replace(reported, epoch=desired.facts.epoch, reason=UNREADABLE_JOB, message=str(error))
+            self._status_reporter.put(name, desired.uid, status, reported=status_of(obj))
+            raise
+        return result
+
+    async def _reconcile(
+        self, name: str, obj: JsonObject, desired: AssignmentSpec, reported: ReportedStatus
+    ) -> Result | None:
+        if _may_run_unseen(desired, reported):
+            return None  # its jobs are about to be read, or the agent lost the right to
+        group, job = self._members.find(desired, reported)
+        if await self._members.take_back(desired, group, reported):
+            return Result(after=_LOOK_SECONDS)
+        if job is None and may_start(desired.facts, reported) and not self._holds_request(name, desired):
+            await self._obstacles.look_for_dependencies(desired)
+        admission = None if self._keeps_admission(desired, job) else await self._admission(desired, reported, job)
+        provisioned = await self._provision(desired, job)
+        taken = self._step(desired, job, reported, admission, provisioned)
+        if taken.action is JobAction.CREATE and desired.jobs is not None:
+            missing = () if group is None else group.missing
+            await self._creation.create(desired, missing, queued=admission is not None, provisioned=provisioned)
+            reported = taken.status
+            group, job = self._members.find(desired, reported)
+            if await self._members.take_back(desired, group, reported):
+                return Result(after=_LOOK_SECONDS)
+            taken = self._step(desired, job, reported, admission, provisioned)
             if taken.action is JobAction.CREATE:
-                # It was there and is gone again, or is not ours to see yet: look again in a moment.
-                return Result(after=0.2)
-        self._settle(name, wish, taken)
-        self._outbox.put(name, wish.uid, taken.word, said=word_of(obj))
-        if taken.action is not None and job is not None and wish.jobs is not None:
-            engine_stops_it = self._queues.serves(wish.clone) and (standing is None or standing.end is None)
-            # An engine would only resume a job that is suspended beside its clone; without a clone it does nothing.
-            told = taken.action is JobAction.SUSPEND and engine_stops_it and await self._queues.deactivate(wish.clone)
-            if not told:
-                await self._act(wish, job, taken)
-        if standing is not None and standing.stuck:
+                # The job existed and is gone again, or the agent cannot see it yet.
+                return Result(after=_LOOK_SECONDS)
+        self._track(name, desired, taken)
+        await self._members.follow(desired, group, taken, queued=admission is not None, provisioned=provisioned)
+        if self._provisioning is not None:
+            if desired.adopts is not None:
+                self._provisioning.adopt(name, desired.adopts)
+            if taken.status.phase in _ENDED and self._provisioning.has(name):
+                await self._provisioning.ensure(desired, stage=RequestStage.OVER)
+            if taken.status.phase in _ENDED and job is not None:
+                await self._provisioning.release(name, job)
+        status = self._pod_starts.complete(name, desired.jobs, job, taken.status, reported=reported)
+        if self._failures is not None and (job is not None or status.failure is not None):
+            selector = "" if job is None or desired.jobs is None else desired.jobs.integration.pod_selector(job)
+            status, hold = self._failures.complete(name, desired.job, status, selector=selector)
+            if hold > 0:
+                return Result(after=hold)
+        self._status_reporter.put(name, desired.uid, status, reported=status_of(obj))
+        self._serve_logs(name, obj, desired, job, status)
+        if taken.action is not None and job is not None and desired.jobs is not None:
+            engine_stops_it = self._queues.serves(desired.clone, job) and (admission is None or admission.end is None)
+            # The engine resumes a job that is suspended while its clone is active; without a clone it does nothing.
+            deactivated: bool | None = False
+            if taken.action is JobAction.SUSPEND and engine_stops_it:
+                deactivated = await self._queues.clones.deactivate(desired.clone)
+            if not deactivated:
+                # Next to a clone that the agent may not deactivate the engine would resume the job.
+                await self._act(desired, job, group, taken, stop_by_deletion=deactivated is None)
+        if admission is not None and admission.stuck:
             return Result(after=REFUSAL_SECONDS)
-        return self._again(wish, taken)
+        if group is not None and group.missing and taken.status.phase is AssignmentPhase.RUNNING:
+            return Result(after=_MEMBER_SECONDS)
+        return self._requeue(desired, taken)
 
-    def _read(self, obj: JsonObject) -> _Wish:
-        spec: JsonObject = obj["spec"]
-        reference: JsonObject = spec.get("job") or {}
-        manifest: JsonObject = reference.get("manifest") or {}
-        group, _, _ = str(reference.get("apiVersion", "")).rpartition("/")
-        jobs = self._kinds.get((group, str(reference.get("kind", ""))))
-        fenced = spec.get("partitionPolicy") == PartitionPolicy.FENCED
-        return _Wish(
-            facts=AssignmentFacts(
-                name=obj["metadata"]["name"],
-                epoch=int(spec["epoch"]),
-                intent=intent_of(obj),
-                # The hub counts by the length that it wrote, whatever length the agent was started with.
-                may_run=not fenced or self._lease_valid(float(spec.get("leaseSeconds") or "inf")),
-            ),
-            uid=obj["metadata"]["uid"],
-            manager_uid=str(spec["managerUID"]),
-            job=Key(str(spec["workload"]["namespace"]), str(reference.get("name", ""))),
-            manifest=manifest,
-            jobs=jobs,
-            demands=() if jobs is None else demands(jobs.integration.pod_sets(manifest)),
-            clone=CloneWish.of(obj),
-            adopts=_adopts(spec.get("adopts")),
-        )
+    def _serve_logs(
+        self, name: str, obj: JsonObject, desired: AssignmentSpec, job: JsonObject | None, status: ReportedStatus
+    ) -> None:
+        """Read logs of the job for users who have requested them, if it is the job of the assignment."""
+        if self._log_requests is None or not (obj["spec"].get("logs") or self._log_requests.reads(name)):
+            return
+        pods: LoggedPods | None = None
+        if job is not None and desired.jobs is not None and status.job_uid == job["metadata"]["uid"]:
+            pods = logged_pods(desired.jobs.integration, desired.job.namespace, job)
+        self._log_requests.update(name, obj, pods=pods, over=status.phase in ENDED)
 
-    def _is_settled(self, wish: _Wish, job: JsonObject | None) -> bool:
-        """Whether the queues here are not to be asked, since the clone that is there is that of a job that runs.
+    def _holds_request(self, name: str, desired: AssignmentSpec) -> bool:
+        """Whether it waits here with a clone or a ProvisioningRequest, which a refusal would leave behind.
 
-        What is taken over has been admitted here once; to ask for it again would be to make a second clone. And a job
-        that a hub which was put back in time has forgotten has its room until it is removed: its clone goes after it.
+        Its dependencies were there when that was made, and are looked for again when it is granted.
         """
-        facts = None if job is None else self._facts(wish, job)
-        return facts is not None and (facts.adoptable or (facts.ours and facts.epoch > wish.facts.epoch))
+        if not desired.facts.intent.precedes_grant or self._obstacles.of(desired, has_job=False) is not None:
+            return False
+        provisions = self._provisioning is not None and self._provisioning.has(name)
+        return provisions or self._queues.clones.of_assignment(name) is not None
 
-    async def _ask(self, wish: _Wish, said: Word, *, has_job: bool) -> Standing | None:
-        """Where it stands in the queues of this cluster; None where the ledger admits."""
-        if not self._queues.serves(wish.clone) or self._obstacle(wish) is not None:
+    def _keeps_admission(self, desired: AssignmentSpec, job: JsonObject | None) -> bool:
+        """Whether the queues are not asked, since the job runs with the admission that it has.
+
+        An adopted job was admitted here before: another request would create a second clone. The job of an epoch that a
+        restored hub has lost keeps its capacity until it is removed, and its clone is removed after it. A job that was
+        created before there was a LocalQueue has no clone.
+        """
+        if job is None:
+            return False
+        facts = self._facts(desired, job)
+        if facts.ours and facts.epoch == desired.facts.epoch:
+            return not is_queued(job, workload=desired.clone.workload.name)
+        return facts.adoptable or (facts.ours and facts.epoch > desired.facts.epoch)
+
+    async def _admission(
+        self, desired: AssignmentSpec, reported: ReportedStatus, job: JsonObject | None
+    ) -> CloneAdmission | None:
+        """The admission by the queues of this cluster; None if the ledger admits."""
+        has_job = job is not None
+        if not self._queues.serves(desired.clone, job) or self._obstacles.of(desired, has_job=has_job) is not None:
             return None
-        if not wants_room(wish.facts, said):
-            return Standing()
-        standing = await self._queues.ask(wish.clone)
-        if standing.obstacle is not None:
-            self._refuse(wish.job, standing.obstacle)
-        if standing.halt is not None and has_job and standing.end is None:
-            # The hub decides where it runs next; a clone without a job may wait for its turn here again.
-            await self._queues.deactivate(wish.clone)
-        return standing
+        if not wants_capacity(desired.facts, reported):
+            return CloneAdmission()
+        admission = await self._queues.clones.ensure(desired.clone)
+        if admission.obstacle is not None:
+            self._obstacles.add_refusal(desired.named, admission.obstacle)
+        if admission.halt is not None and has_job and admission.end is None:
+            # The hub decides where it runs next; a clone without a job may stay in the queue of this cluster.
+            await self._queues.clones.deactivate(desired.clone)
+        return admission
 
-    def _facts(self, wish: _Wish, job: JsonObject) -> JobFacts:
-        assert wish.jobs is not None, "a job that was found is of a kind that is known"
-        return wish.jobs.facts(job, assignment=wish.facts.name, manager_uid=wish.manager_uid, adopts=wish.adopts)
+    async def _provision(self, desired: AssignmentSpec, job: JsonObject | None) -> ProvisionedWork | None:
+        """How far the capacity is that the assignment asks to provision; None if it asks for none."""
+        provisioning, name = self._provisioning, desired.facts.name
+        if provisioning is None or not (desired.provisioning or provisioning.has(name)):
+            return None
+        if job is not None or desired.facts.intent is Intent.EVICT:
+            ours = job is not None and self._facts(desired, job).ours
+            return await provisioning.ensure(desired, stage=RequestStage.RUNS) if ours else None
+        if not desired.provisioning:
+            await provisioning.ensure(desired, stage=RequestStage.OVER)  # it is to run without
+            return None
+        if self._obstacles.of(desired, has_job=False) is not None:
+            return None
+        return await provisioning.ensure(desired, stage=RequestStage.WANTED)
 
-    def _step(self, wish: _Wish, job: JsonObject | None, said: Word, standing: Standing | None) -> Step:
-        facts: JobFacts | None = None
+    def _facts(self, desired: AssignmentSpec, job: JsonObject) -> RemoteJobFacts:
+        assert desired.jobs is not None, "a job that was found has a supported kind"
+        facts = desired.jobs.facts(
+            job, assignment=desired.facts.name, manager_uid=desired.manager_uid, adopts=desired.adopts
+        )
+        other = self.assigned.job_of(desired.jobs.assignment_of(job))
+        if facts.former and other not in (None, desired.named):
+            # It has the assignment of a Job with another name: a user copied the annotations, and it is left alone.
+            return replace(facts, former=False)
+        return facts
+
+    def _step(
+        self,
+        desired: AssignmentSpec,
+        job: JsonObject | None,
+        reported: ReportedStatus,
+        admission: CloneAdmission | None,
+        provisioned: ProvisionedWork | None = None,
+    ) -> AssignmentStep:
+        facts: RemoteJobFacts | None = None
         if job is not None:
-            facts = self._facts(wish, job)
-        obstacle = self._obstacle(wish)
-        shortage, asked = "", wish.facts
-        blocked_since = None if standing is None else standing.blocked_since
-        if standing is not None:
-            shortage, asked = standing.shortage, replace(wish.facts, halt=standing.halt)
+            facts = self._facts(desired, job)
+        obstacle = self._obstacles.of(desired, has_job=job is not None)
+        shortage, assignment = "", desired.facts
+        blocked_since = None if admission is None else admission.blocked_since
+        if admission is not None:
+            shortage, assignment = admission.shortage, replace(desired.facts, halt=admission.halt)
             if facts is not None:
-                # A job that waits for its engine is suspended, and not stopped.
-                waits = facts.suspended and standing.halt is None and wish.facts.intent is not Intent.EVICT
-                # Its queue is done with it; the word goes out when its pods are gone, for it is the last one.
-                end = facts.end or (None if facts.live else standing.end)
+                # A job that waits for the worker's engine is suspended, and was not stopped.
+                waits = facts.suspended and admission.halt is None and desired.facts.intent is not Intent.EVICT
+                # The end of the clone is the last status, and is reported once the pods are gone.
+                end = facts.end or (None if facts.active else admission.end)
                 facts = replace(facts, suspended=facts.suspended and not waits, end=end)
-        elif obstacle is None and wants_room(wish.facts, said):
-            short = self._capacity.ledger.promise(str(wish.job), wish.demands)
-            shortage = "" if short is None else short.reason
+        elif obstacle is None and wants_capacity(desired.facts, reported) and _is_here(provisioned):
+            shortage = self._capacity.shortage(str(desired.named), desired.demands)
+        progress = None if provisioned is None else provisioned.progress
+        if facts is not None and progress is not None and progress.failure is not None:
+            assignment = replace(assignment, halt=assignment.halt or progress.failure)
         return step(
-            asked,
+            assignment,
             facts,
-            said=said,
+            reported=reported,
             shortage=shortage,
             obstacle=obstacle,
-            patient=not shortage or self._patience_left(wish) > 0,
+            patient=not shortage or self._patience_left(desired) > 0,
             blocked_since=blocked_since,
+            provisioning=progress,
         )
 
-    def _patience_left(self, wish: _Wish) -> float:
-        """For how long what was granted without asking may wait for room that is about to come free."""
+    def _patience_left(self, desired: AssignmentSpec) -> float:
+        """How long an assignment that was granted without Reserve may wait for capacity that is about to be freed."""
         now = self._clock.monotonic()
-        epoch, since = self._short_since.get(wish.facts.name, (0, 0.0))
-        if epoch != wish.facts.epoch:
+        epoch, since = self._short_since.get(desired.facts.name, (0, 0.0))
+        if epoch != desired.facts.epoch:
             since = now
-            self._short_since[wish.facts.name] = (wish.facts.epoch, now)
+            self._short_since[desired.facts.name] = (desired.facts.epoch, now)
         return since + GRANT_PATIENCE_SECONDS - now
 
-    def _obstacle(self, wish: _Wish) -> Obstacle | None:
-        if wish.jobs is None:
-            return Obstacle(KIND_MISSING, "this cluster's agent does not know the kind of the job")
-        if (wish.manifest.get("metadata") or {}).get("namespace") != wish.job.namespace:
-            # The manifest decides where the job lands, the reference which workload it is charged to.
-            return Obstacle(BAD_ASSIGNMENT, "the job is not of the namespace of its workload")
-        if not self._namespace_exists(wish.job.namespace):
-            return Obstacle(NAMESPACE_MISSING, f'namespace "{wish.job.namespace}" does not exist')
-        refusal = self._refusals.get(wish.job)
-        if refusal is None:
-            return None
-        if self._clock.monotonic() >= refusal.until:
-            del self._refusals[wish.job]
-            return None
-        return refusal.obstacle
-
-    async def _create(self, wish: _Wish, *, queued: bool) -> None:
-        assert wish.jobs is not None
-        manifest = self._queues.manifest(wish.manifest, wish.clone) if queued else wish.manifest
-        try:
-            await wish.jobs.create(manifest)
-        except AlreadyExists:
-            found = await wish.jobs.look(wish.job)
-            if found is None:
-                return
-            facts = self._facts(wish, found)
-            if not (facts.ours or facts.adoptable):
-                message = f'{found.get("kind", "a job")} "{wish.job}" is there already and is not of this assignment'
-                self._refuse(wish.job, Obstacle(NAME_CONFLICT, message))
-        except NotFound:
-            self._refuse(wish.job, Obstacle(NAMESPACE_MISSING, f'namespace "{wish.job.namespace}" does not exist'))
-        except (Invalid, Forbidden, BadRequest) as error:
-            self._refuse(wish.job, Obstacle(CREATE_REJECTED, error.message))
-        else:
-            _log.info("job %s: created for assignment %s, epoch %d", wish.job, wish.facts.name, wish.facts.epoch)
-
-    def _refuse(self, job: Key, obstacle: Obstacle) -> None:
-        _log.warning("job %s: refused: %s: %s", job, obstacle.reason, obstacle.message)
-        self._refusals[job] = _Refusal(obstacle, self._clock.monotonic() + REFUSAL_SECONDS)
-
-    def _settle(self, name: str, wish: _Wish, taken: Step) -> None:
-        """What follows from the word for the ledger and for who is asked again."""
-        self.phases[name] = taken.word.phase
-        self._jobs[name] = wish.job
-        if not taken.keeps_room:
-            self._capacity.release(str(wish.job))
-        if taken.word.phase is Phase.PENDING and taken.word.reason == NO_ROOM:
+    def _track(self, name: str, desired: AssignmentSpec, taken: AssignmentStep) -> None:
+        """Record the phase, release capacity that is not needed any more, and whether the assignment waits for some."""
+        self.phases[name] = taken.status.phase
+        self.assigned.set(name, desired.named)
+        if not taken.keeps_capacity:
+            self._capacity.release(str(desired.named))
+        if taken.status.phase is AssignmentPhase.PENDING and taken.status.reason == NO_CAPACITY:
             self._waiting.setdefault(name)
         else:
             self._waiting.pop(name, None)
 
-    async def _act(self, wish: _Wish, job: JsonObject, taken: Step) -> None:
-        assert wish.jobs is not None, "a job that was found is of a kind that is known"
-        jobs, key, facts = wish.jobs, wish.job, self._facts(wish, job)
+    async def _act(
+        self,
+        desired: AssignmentSpec,
+        job: JsonObject,
+        group: RemoteGroup | None,
+        taken: AssignmentStep,
+        *,
+        stop_by_deletion: bool,
+    ) -> None:
+        assert desired.jobs is not None, "a job that was found has a supported kind"
+        jobs, key, facts = desired.jobs, desired.job, self._facts(desired, job)
+        objects = ((key, facts.uid),) if group is None else group.present
         match taken.action:
             case JobAction.SUSPEND:
-                _log.info("job %s: told to stop", key)
-                await jobs.suspend(key, facts.uid)
+                _log.info("stopping job job=%s", key)
+                for each, uid in objects:
+                    await jobs.stop(each, uid, by_deletion=stop_by_deletion)
             case JobAction.DELETE:
-                wished = wish.facts
-                if facts.epoch > wished.epoch and not await self._mailbox.stands(wished.name, wished.epoch):
-                    return  # what we follow is behind: another agent of this cluster made that copy
-                _log.info("job %s: removing the copy of epoch %d", key, facts.epoch)
-                await jobs.delete(key, facts.uid, ended=facts.end is not None)
+                assignment = desired.facts
+                if facts.epoch > assignment.epoch and not await self._mailbox.has_epoch(
+                    assignment.name, assignment.epoch
+                ):
+                    return  # the cache is stale: another agent of this cluster created that job
+                _log.info("deleting job of another epoch job=%s epoch=%d", key, facts.epoch)
+                for each, uid in objects:
+                    await jobs.delete(each, uid, ended=facts.end is not None)
             case JobAction.ADOPT:
-                _log.info("job %s: taken over for assignment %s", key, wish.facts.name)
-                assert wish.adopts is not None, "there is something to take over"
-                manager_uid, _ = wish.adopts
-                await self._queues.adopt(wish.clone, jobs.workload(job), manager_uid=manager_uid)
-                await jobs.adopt(key, facts.uid, wish.manifest)
+                _log.info("adopting job job=%s assignment=%s", key, desired.facts.name)
+                assert desired.adopts is not None, "an adoption has a job to adopt"
+                manager_uid, _ = desired.adopts
+                await self._queues.clones.adopt(desired.clone, jobs.workload(job), manager_uid=manager_uid)
+                await jobs.adopt(key, facts.uid, self._creation.manifest(desired, desired.manifest))
             case _:
                 return
 
-    def _again(self, wish: _Wish, taken: Step) -> Result | None:
-        if taken.word.phase is Phase.PENDING and taken.word.reason == NO_ROOM and wish.facts.intent is Intent.RUN:
-            return Result(after=max(0.05, self._patience_left(wish)))
-        if taken.word.phase is not Phase.REFUSED:
+    def _requeue(self, desired: AssignmentSpec, taken: AssignmentStep) -> Result | None:
+        if (
+            taken.status.phase is AssignmentPhase.PENDING
+            and taken.status.reason == NO_CAPACITY
+            and desired.facts.intent is Intent.RUN
+        ):
+            return Result(after=max(0.05, self._patience_left(desired)))
+        if taken.status.phase is not AssignmentPhase.REFUSED:
             return None
-        refusal = self._refusals.get(wish.job)
-        if refusal is None:
-            return None
-        return Result(after=max(0.1, refusal.until - self._clock.monotonic()))
+        after = self._obstacles.retry_after(desired.named)
+        return None if after is None else Result(after=after)
 
     async def _remove(self, name: str) -> Result | None:
-        """The assignment is gone: so is what was made for it, if it was this manager's wish and is its absence."""
-        self._outbox.forget(name)
+        """Remove the job and the clone of an assignment that is gone, if they belong to the manager of the mailbox."""
+        if self._failures is not None:
+            self._failures.forget(name)
+        if self._log_requests is not None:
+            self._log_requests.forget(name)
+        self._status_reporter.forget(name)
+        self._pod_starts.forget(name)
         self._waiting.pop(name, None)
         self._short_since.pop(name, None)
         self.phases.pop(name, None)
-        wanted = self._jobs.pop(name, None)
-        if wanted is not None:
-            self._refusals.pop(wanted, None)
-            self._capacity.release(str(wanted))
+        job = self.assigned.job_of(name)
+        if job is not None:
+            self.assigned.forget(name)
+            if not self.assigned.assignments_of(job):  # otherwise a newer assignment uses the capacity
+                self._obstacles.forget(job)
+                self._capacity.release(str(job))
         for jobs in self._kinds.values():
             for key in jobs.of_assignment(name):
                 await self._remove_job(jobs, key, name)
-        if name in self._queues.assignments() and self._mailbox.informer.synced.is_set():
-            try:
-                owner = await self._mailbox.owner()
-            except NotFound:
-                owner = ""
+        if self._provisioning is not None and not any(jobs.of_assignment(name) for jobs in self._kinds.values()):
+            self._provisioning.forget_adoption(name)
+        if name in self._queues.clones.assignments() and self._mailbox.informer.synced.is_set():
+            owner = await self._mailbox_owner()
             if owner and self._mailbox.get(name) is None:
-                await self._queues.remove(name, manager_uid=owner)
+                await self._queues.clones.remove(name, manager_uid=owner)
+        if self._provisioning is not None and self._provisioning.has(name) and self._mailbox.informer.synced.is_set():
+            owner = await self._mailbox_owner()
+            if owner and self._mailbox.get(name) is None:
+                kept = await self._provisioning.remove(name, manager_uid=owner)
+                return None if kept is None else Result(after=kept)
         return None
 
-    async def _remove_job(self, jobs: Jobs, key: Key, name: str) -> None:
+    async def _remove_job(self, jobs: RemoteJobs, key: Key, name: str) -> None:
         job = jobs.get(key)
-        if job is None or not self._mailbox.informer.synced.is_set():
+        if job is None or not jobs.known or not self._mailbox.informer.synced.is_set():
             return
-        made_by = jobs.manager_uid(job)
-        facts = jobs.facts(job, assignment=name, manager_uid=made_by)
+        manager_uid = jobs.manager_uid(job)
+        facts = jobs.facts(job, assignment=name, manager_uid=manager_uid)
         if not facts.ours or remove(facts) is None:
             return
-        try:
-            owner = await self._mailbox.owner()
-        except NotFound:
-            owner = ""
+        owner = await self._mailbox_owner()
         if self._mailbox.get(name) is not None:
-            return  # it came back while we asked
-        if not made_by or owner != made_by:
-            if facts.uid not in self._spared:
-                self._spared.add(facts.uid)
-                _log.warning("job %s: its assignment is gone, but the mailbox is not of the manager that made it", key)
+            return  # it was created again meanwhile
+        if not manager_uid or owner != manager_uid:
+            if facts.uid not in self._kept_jobs:
+                self._kept_jobs.add(facts.uid)
+                _log.warning(
+                    "job kept: its assignment is gone, but the mailbox belongs to another manager"
+                    " job=%s manager=%s mailbox_owner=%s",
+                    key,
+                    manager_uid,
+                    owner,
+                )
             return
-        self._spared.discard(facts.uid)
-        _log.info("job %s: removed, assignment %s is gone", key, name)
+        self._kept_jobs.discard(facts.uid)
+        _log.info("deleting job: its assignment is gone job=%s assignment=%s", key, name)
         await jobs.delete(key, facts.uid, ended=facts.end is not None)
+        if self._provisioning is not None:
+            await self._provisioning.release(name, job)
+
+    async def _mailbox_owner(self) -> str:
+        try:
+            return await self._mailbox.owner()
+        except NotFound:
+            return ""
 
 
-def _adopts(adoption: JsonObject | None) -> tuple[str, str] | None:
-    return None if adoption is None else (str(adoption["managerUID"]), str(adoption["jobUID"]))
+def _may_run_unseen(desired: AssignmentSpec, reported: ReportedStatus) -> bool:
+    """Whether its job may run and cannot be seen: then it is neither known to be gone, nor refused.
+
+    A job that was granted may have been created before this agent, or the manager that hosts it, was started.
+    """
+    running = bool(reported.job_uid) or reported.phase is AssignmentPhase.RUNNING
+    granted = not desired.facts.intent.precedes_grant
+    return (running or granted) and desired.jobs is not None and not desired.jobs.known
+
+
+def _is_here(provisioned: ProvisionedWork | None) -> bool:
+    """Whether the ledger is asked for capacity: what is provisioned is not there before."""
+    return provisioned is None or provisioned.progress.provisioned

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes and metrics of the agent.
-
-Owns the series, which are read from the agent when they are asked for: nothing is counted twice, and nothing costs a
-cycle while nobody looks.
-"""
+"""Probes and metrics of the agent; the series are read from it when they are scraped."""
 
 from __future__ import annotations
 
@@ -15,33 +11,33 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from multikueue.kube.client import KubeClient
-from multikueue.kube.serve import add_metrics, add_probes
+from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.serving.serve import add_metrics, add_probes
 from worker_agent.app import Agent
 
 
 class AgentCollector(Collector):
-    """The series of one agent."""
+    """The metrics of one agent."""
 
     def __init__(self, agent: Agent, *, hub: KubeClient, worker: KubeClient) -> None:
         self._agent = agent
         self._clients = {"hub": hub, "worker": worker}
 
     def collect(self) -> Iterable[Metric]:
-        """All series as of now."""
+        """The current values."""
         agent = self._agent
         phases = GaugeMetricFamily("multikueue_agent_assignments", "Assignments by phase.", labels=["phase"])
         for phase, count in sorted(Counter(agent.reconciler.phases.values()).items()):
             phases.add_metric([str(phase)], count)
         yield phases
-        lease = GaugeMetricFamily("multikueue_agent_lease_valid", "Whether the hub holds the agent for present.")
+        lease = GaugeMetricFamily("multikueue_agent_lease_valid", "Whether the lease of the agent on the hub is valid.")
         lease.add_metric([], float(agent.heartbeat.valid()))
         yield lease
-        writes = CounterMetricFamily("multikueue_agent_status_writes", "Statuses sent to the hub.")
-        writes.add_metric([], agent.outbox.writes)
+        writes = CounterMetricFamily("multikueue_agent_status_writes", "Statuses written to the hub.")
+        writes.add_metric([], agent.status_reporter.writes)
         yield writes
         unsent = GaugeMetricFamily("multikueue_agent_status_unsent", "Statuses that have not reached the hub.")
-        unsent.add_metric([], agent.outbox.unsent)
+        unsent.add_metric([], agent.status_reporter.unsent)
         yield unsent
         requests = CounterMetricFamily(
             "multikueue_agent_requests", "API requests sent.", labels=["cluster", "verb", "resource"]
@@ -52,12 +48,11 @@ class AgentCollector(Collector):
         yield requests
 
 
-def application(agent: Agent, *, hub: KubeClient, worker: KubeClient) -> web.Application:
-    """`/healthz`, `/readyz` and `/metrics`."""
-    registry = CollectorRegistry()
+def application(agent: Agent, *, hub: KubeClient, worker: KubeClient, registry: CollectorRegistry) -> web.Application:
+    """`/healthz`, `/readyz` and `/metrics`; `registry` has the other metrics of the process."""
     registry.register(AgentCollector(agent, hub=hub, worker=worker))
     app = web.Application()
-    # Alive is who answers; a hub that is away is no reason to be restarted.
+    # The agent is alive if it answers; an unreachable hub is no reason for a restart.
     add_probes(app, live=lambda: None, ready=lambda: agent.problem)
     add_metrics(app, registry)
     return app

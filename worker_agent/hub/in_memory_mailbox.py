@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A mailbox in memory, between a manager and the agent that it hosts (push).
+"""A mailbox in the memory of a manager, for an agent that the manager hosts (transport push).
 
-Owns the assignments, the Lease and the report of one cluster as values, and who is told of a change. Promises what a
-mailbox namespace promises: each side sees at once what the other has written, an assignment that was removed and made
-again is another one, and a status never lands on it. What it holds ends with the process; `opening` is the hook by
-which it is filled again from the jobs on the worker before the first absence is acted upon.
+Owns the assignments, the Lease and the report of one cluster. Promises what a mailbox namespace promises: each side
+sees the other's writes at once, an assignment that was removed and created again has another uid, and a status is
+never written to an assignment with another uid. The contents end with the process; `on_open` restores them from the
+remote jobs before an absent assignment is acted on.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from multikueue.api.remoteassignment import Intent, mailbox_namespace
 from multikueue.api.resource import CLUSTER_REPORTS, LEASES, REMOTE_ASSIGNMENTS, Resource
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.kube.client import Body, PatchKind
+from multikueue.dispatch.protocol.wire import assigned_epoch
 from multikueue.kube.errors import Details, KubeError, NotFound
+from multikueue.kube.rest.client import Body, PatchKind
 
-_Told = Callable[[JsonObject], None]
 
-
-class HostedMailbox:
-    """The mailbox of one cluster. The agent's side is a `HubClient` and a `MailboxView`."""
+class InMemoryMailbox:
+    """The mailbox of one cluster. To the agent it is a `HubClient` and a `MailboxView`."""
 
     def __init__(
         self,
@@ -35,12 +34,12 @@ class HostedMailbox:
         *,
         manager_uid: str,
         workload_uid: Callable[[Key], str],
-        told: _Told,
+        changed: Callable[[JsonObject], None],
         reported: Callable[[], None] = lambda: None,
     ) -> None:
-        """`told` hears of each assignment that was said something about or removed, `reported` of each report.
+        """`changed` is called with each assignment whose status was written or that was removed.
 
-        `workload_uid` knows the Workloads of the management cluster, by whose uid an assignment is for them.
+        `reported` is called after each report. `workload_uid` gives the uid of a Workload on the management cluster.
         """
         self.cluster = cluster
         self.manager_uid = manager_uid
@@ -51,99 +50,129 @@ class HostedMailbox:
         self.lease: JsonObject = {}
         self.report: JsonObject = {}
         self.opened = False
-        self._told = told
+        self._listed: set[Resource] = set()
+        self._changed = changed
         self._reported = reported
         self._assignments: dict[str, JsonObject] = {}
-        self._wake: Callable[[str], None] = lambda name: None
-        self._opening: Callable[[], None] = lambda: None
+        self._notify_agent: Callable[[str], None] = lambda name: None
+        self._on_open: Callable[[], None] = lambda: None
+        self._on_request: Callable[[], None] = lambda: None
 
-    # The manager's side
+    # Used by the manager
 
     def put(self, body: JsonObject) -> None:
-        """Make the assignment, or bring it up to date; one of another workload is replaced."""
+        """Create or update the assignment; one of another workload is replaced."""
         name: str = body["metadata"]["name"]
         current = self._assignments.get(name)
         if current is None or current["spec"]["workload"] != body["spec"]["workload"]:
             metadata = {**body["metadata"], "uid": str(uuid.uuid4())}
             self._assignments[name] = {**body, "metadata": metadata}
         else:
-            updated = {**current, "metadata": {**current["metadata"], **body["metadata"]}, "spec": body["spec"]}
+            logs = {"logs": current["spec"]["logs"]} if "logs" in current["spec"] else {}
+            metadata = {**current["metadata"], **body["metadata"]}
+            updated = {**current, "metadata": metadata, "spec": {**body["spec"], **logs}}
             if updated == current:
                 return
             self._assignments[name] = updated
-        self._wake(name)
+        self._notify_agent(name)
 
     def set_intent(self, name: str, intent: Intent) -> None:
-        """Change what the cluster is to do; an assignment that is gone is left alone."""
+        """Change the intent of the assignment; does nothing if it is gone."""
         current = self._assignments.get(name)
         if current is not None and current["spec"]["intent"] != intent:
             self._assignments[name] = {**current, "spec": {**current["spec"], "intent": str(intent)}}
-            self._wake(name)
+            self._notify_agent(name)
+
+    def request_logs(self, name: str, entries: list[JsonObject]) -> None:
+        """Replace the requests for logs of the assignment; does nothing if it is gone."""
+        current = self._assignments.get(name)
+        if current is not None and (current["spec"].get("logs") or []) != entries:
+            self._assignments[name] = {**current, "spec": {**current["spec"], "logs": entries}}
+            self._notify_agent(name)
 
     def remove(self, name: str) -> None:
-        """Take the assignment away."""
+        """Remove the assignment."""
         gone = self._assignments.pop(name, None)
         if gone is not None:
-            self._wake(name)
-            self._told(gone)
+            self._notify_agent(name)
+            self._changed(gone)
 
-    def ask(self, *, quotas: bool) -> None:
-        """Say in the report's spec what is asked of the agent, which reads it with its next report."""
-        self.report = {**self.report, "spec": {**(self.report.get("spec") or {}), "quotas": quotas}}
+    def request_quotas(self, *, quotas: bool) -> None:
+        """Set whether the agent reports the quota of its queues; it reads that with its next report."""
+        spec: JsonObject = self.report.get("spec") or {}
+        if spec.get("quotas") is not quotas:
+            self.report = {**self.report, "spec": {**spec, "quotas": quotas}}
+            self._on_request()
 
-    def ask_back(self, request: JsonObject | None) -> None:
-        """Ask the agent for copies of other managers, or no longer; it reads this with its next report too."""
+    def request_recovery(self, request: JsonObject | None) -> None:
+        """Request the remote jobs of other managers, or with None end that; the agent reads it with its next report."""
         spec: JsonObject = {key: value for key, value in (self.report.get("spec") or {}).items() if key != "recovery"}
         self.report = {**self.report, "spec": spec if request is None else {**spec, "recovery": request}}
 
     def restore(self, obj: JsonObject) -> None:
-        """Put an assignment back with the status it had, unless a newer wish stands there."""
+        """Add an assignment with the status it had, unless there is a newer one of that name."""
         name: str = obj["metadata"]["name"]
         if name not in self._assignments:
             self._assignments[name] = {**obj, "metadata": {**obj["metadata"], "uid": str(uuid.uuid4())}}
-            self._told(obj)
+            self._changed(obj)
+
+    def is_first_list(self, kind: Resource) -> bool:
+        """Whether jobs of that kind were not read before for this mailbox; remembers that they were."""
+        is_first = kind not in self._listed
+        self._listed.add(kind)
+        return is_first
 
     def objects(self) -> Iterable[JsonObject]:
         """All assignments."""
         return tuple(self._assignments.values())
 
-    # The agent's side
+    # Used by the agent
 
-    def attach(self, wake: Callable[[str], None], *, opening: Callable[[], None]) -> None:
-        """An agent begins to serve the mailbox; `opening` is called when it knows the jobs of its cluster."""
+    def attach(
+        self,
+        changed: Callable[[str], None],
+        *,
+        on_open: Callable[[], None],
+        on_request: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Connect an agent. `changed` is called with the name of each assignment that changed.
+
+        `on_open` is called once, when the agent has read the jobs of its cluster. `on_request` is called when the
+        manager requests something with the next report.
+        """
         self.synced = anyio.Event()
-        self._wake, self._opening = wake, opening
+        self._notify_agent, self._on_open, self._on_request = changed, on_open, on_request
 
     @property
-    def informer(self) -> HostedMailbox:
-        """Itself: there is nothing between a wish and who follows it."""
+    def informer(self) -> InMemoryMailbox:
+        """Itself: an assignment in memory needs no watch."""
         return self
 
     async def run(self) -> None:
-        """Open the mailbox to the agent that was attached last."""
+        """Open the mailbox for the agent that was attached last; until cancelled."""
         if not self.opened:
-            # Later what is absent here was removed here, and its jobs are to go.
-            self._opening()
+            # From now on an absent assignment was removed by the manager, and its remote job is deleted.
+            self._on_open()
             self.opened = True
         self.synced.set()
         await anyio.sleep_forever()
 
     def get(self, name: str) -> JsonObject | None:
-        """The assignment, if it stands there."""
+        """The assignment; None if there is none."""
         return self._assignments.get(name)
 
     def names(self) -> list[str]:
-        """All assignments that stand there."""
+        """The names of all assignments."""
         return list(self._assignments)
 
     async def owner(self) -> str:
-        """The manager that hosts it."""
+        """The uid of the manager that hosts the mailbox."""
         return self.manager_uid
 
-    async def stands(self, name: str, epoch: int) -> bool:
-        """Whether the assignment is of that epoch."""
+    async def has_epoch(self, name: str, epoch: int) -> bool:
+        """Whether the assignment has that epoch."""
         found = self._assignments.get(name)
-        return found is not None and int(found["spec"]["epoch"]) == epoch
+        return found is not None and assigned_epoch(found) == epoch
 
     async def patch(
         self,
@@ -155,7 +184,7 @@ class HostedMailbox:
         kind: PatchKind = PatchKind.MERGE,
         subresource: str | None = None,
     ) -> object:
-        """Take what the agent says, as an API server with the agent's rights would."""
+        """Write for the agent, with the same rights as on an API server."""
         if resource is LEASES:
             self.lease = patched(self.lease, body, kind)
             return self.lease
@@ -164,22 +193,22 @@ class HostedMailbox:
             self._reported()
             return self.report
         if resource is not REMOTE_ASSIGNMENTS or subresource != "status":
-            raise BadInput(f"an agent writes no {resource.kind} {name}")
+            raise BadInput(f"an agent may not write {resource.kind} {name}")
         current = self._assignments.get(name)
         if current is None:
             raise _not_found(self.cluster, name)
         try:
-            said = patched(current, body, kind)
+            written = patched(current, body, kind)
         except _TestFailed as failure:
             raise _not_found(self.cluster, name) from failure
-        updated = {**current, "status": said.get("status") or {}}
+        updated = {**current, "status": written.get("status") or {}}
         self._assignments[name] = updated
-        self._told(updated)
+        self._changed(updated)
         return updated
 
 
 class _TestFailed(Exception):
-    """A JSON patch expected another value."""
+    """A `test` of a JSON patch failed."""
 
 
 def patched(obj: JsonObject, body: Body | list[dict[str, Any]], kind: PatchKind) -> JsonObject:
@@ -187,7 +216,7 @@ def patched(obj: JsonObject, body: Body | list[dict[str, Any]], kind: PatchKind)
     if kind is PatchKind.MERGE and isinstance(body, Mapping):
         return _merged(obj, body)
     if kind is not PatchKind.JSON or not isinstance(body, list):
-        raise BadInput(f"a mailbox in memory knows no patch of kind {kind}")
+        raise BadInput(f"a mailbox in memory does not support patches of type {kind}")
     for operation in body:
         path = [step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]
         if operation["op"] == "test":
@@ -196,7 +225,7 @@ def patched(obj: JsonObject, body: Body | list[dict[str, Any]], kind: PatchKind)
         elif operation["op"] in ("add", "replace"):
             obj = _set(obj, path, operation["value"])
         else:
-            raise BadInput(f"a mailbox in memory knows no {operation['op']}")
+            raise BadInput(f"a mailbox in memory does not support the operation {operation['op']}")
     return obj
 
 

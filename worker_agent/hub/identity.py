@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an agent keeps its identity on the hub.
+"""The stored identity of an agent on the hub: a kubeconfig with its certificate and key.
 
-Owns the one document that holds it, a kubeconfig with the certificate and the key in it, and its two homes: a file
-beside a process, a Secret of the worker cluster for a pod. Promises that it is replaced whole: a reader finds the old
-or the new one, never half of each.
+Owns the document and its two stores: a file for a process, a Secret of the worker cluster for a pod. Promises that it
+is replaced atomically: a reader finds the old or the new one.
 """
 
 from __future__ import annotations
@@ -18,21 +17,20 @@ import yaml
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import SECRETS
 from multikueue.core.errors import BadInput
-from multikueue.kube import credentials
-from multikueue.kube.certificates import ClientRequest, Life, life_of
-from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import NotFound
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.certificates import CertificateLife, ClientRequest, life_of
+from multikueue.kube.rest.client import KubeClient
 
-_NAME: Final = "hub"
 _SECRET_KEY: Final = "kubeconfig"
 _FIELD_MANAGER: Final = "multikueue-agent"
 
 
-class Store(Protocol):
-    """A home of the identity."""
+class IdentityStore(Protocol):
+    """A store of the identity."""
 
     async def load(self) -> JsonObject | None:
-        """The kubeconfig; None before the first. Raises `BadInput` for one that is none, `KubeError`."""
+        """The kubeconfig; None if there is none. Raises `BadInput` if it is malformed, `KubeError`."""
 
     async def save(self, kubeconfig: JsonObject) -> None:
         """Replace it. Raises `BadInput`, `KubeError`."""
@@ -45,7 +43,7 @@ class FileStore:
         self._path = path
 
     async def load(self) -> JsonObject | None:
-        """What the file holds."""
+        """Read the file."""
         try:
             text = self._path.read_bytes()
         except FileNotFoundError:
@@ -63,7 +61,7 @@ class FileStore:
 
 
 class SecretStore:
-    """A Secret of the worker cluster, so that a new pod goes on as who the old one was."""
+    """A Secret of the worker cluster, so that a new pod has the identity of the former one."""
 
     def __init__(self, worker: KubeClient, *, namespace: str, name: str) -> None:
         self._worker = worker
@@ -71,7 +69,7 @@ class SecretStore:
         self._name = name
 
     async def load(self) -> JsonObject | None:
-        """What the Secret holds."""
+        """Read the Secret."""
         try:
             secret = await self._worker.get_object(SECRETS, self._name, namespace=self._namespace)
         except NotFound:
@@ -93,12 +91,12 @@ class SecretStore:
 
 
 def pending(*, name: str, made: ClientRequest) -> JsonObject:
-    """What is stored while a request waits for its answer, so that a restart does not lose the key."""
+    """What is stored while a certificate request is pending, so that a restart does not lose the key."""
     return {"pending": {"name": name, "key": made.key.decode(), "request": made.request.decode()}}
 
 
 def pending_request(document: JsonObject | None, *, name: str) -> ClientRequest | None:
-    """The request of that name that waits for its answer."""
+    """The pending certificate request of that name; None if there is none."""
     waiting: JsonObject = (document or {}).get("pending") or {}
     if waiting.get("name") != name:
         return None
@@ -106,49 +104,51 @@ def pending_request(document: JsonObject | None, *, name: str) -> ClientRequest 
 
 
 def is_complete(document: JsonObject | None) -> bool:
-    """Whether it is a kubeconfig by now."""
+    """Whether it is a kubeconfig, and not a pending request."""
     return document is not None and "pending" not in document
 
 
 def with_certificate(kubeconfig: JsonObject, *, user: str, certificate: bytes, key: bytes) -> JsonObject:
-    """A kubeconfig of the same server for the holder of that certificate."""
-    cluster = _current(kubeconfig, "clusters", "cluster")
+    """A kubeconfig of the same server with that certificate; its context is `USER@CLUSTER`."""
+    name, cluster = _current(kubeconfig, "clusters", "cluster")
+    context = f"{user}@{name}"
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": _NAME, "cluster": cluster}],
+        "clusters": [{"name": name, "cluster": cluster}],
         "users": [
             {
-                "name": user,
+                "name": context,
                 "user": {
                     "client-certificate-data": base64.b64encode(certificate).decode(),
                     "client-key-data": base64.b64encode(key).decode(),
                 },
             }
         ],
-        "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": user}}],
-        "current-context": _NAME,
+        "contexts": [{"name": context, "context": {"cluster": name, "user": context}}],
+        "current-context": context,
     }
 
 
-def certificate_life(kubeconfig: JsonObject) -> Life | None:
-    """How long its client certificate is good; None when it holds none. Raises `BadInput`."""
-    data = _current(kubeconfig, "users", "user").get("client-certificate-data")
+def certificate_life(kubeconfig: JsonObject) -> CertificateLife | None:
+    """The validity of its client certificate; None if it has none. Raises `BadInput`."""
+    _, user = _current(kubeconfig, "users", "user")
+    data = user.get("client-certificate-data")
     return life_of(base64.b64decode(data)) if data else None
 
 
-def _current(kubeconfig: JsonObject, section: str, inner: str) -> JsonObject:
+def _current(kubeconfig: JsonObject, section: str, inner: str) -> tuple[str, JsonObject]:
     chosen = kubeconfig.get("current-context")
     context: JsonObject = next(
         (entry["context"] for entry in kubeconfig.get("contexts") or () if entry["name"] == chosen), {}
     )
-    wanted = context.get(inner)
+    named = context.get(inner)
     found: JsonObject | None = next(
-        (entry[inner] for entry in kubeconfig.get(section) or () if entry["name"] == wanted), None
+        (entry[inner] for entry in kubeconfig.get(section) or () if entry["name"] == named), None
     )
     if found is None:
-        raise BadInput(f"the kubeconfig's current-context names no {inner} that is there")
-    return found
+        raise BadInput(f"kubeconfig: the {inner} of the current-context does not exist")
+    return str(named), found
 
 
 def _replace(path: Path, text: bytes) -> None:

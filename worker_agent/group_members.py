@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The members of groups on this cluster: found, created while the group runs, and deleted.
+
+A group is refused as a whole: its pods are deleted first, since the hub sends a refused group to another cluster at
+once. While it runs, pods that the hub has anew are created, and those that it has no longer are deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from multikueue.api.meta import JsonObject
+from multikueue.api.remoteassignment import AssignmentPhase, Intent
+from multikueue.dispatch.worker.assignment_state import AssignmentStep, ReportedStatus
+from worker_agent.creation import Creation
+from worker_agent.local.assignment_spec import AssignmentSpec
+from worker_agent.local.groups.remote_group import RemoteGroup, remote_group
+from worker_agent.local.obstacles import Obstacles
+from worker_agent.local.provisioning import ProvisionedWork
+
+_log = logging.getLogger(__name__)
+
+
+class GroupMembers:
+    """The members of the groups of one mailbox; does nothing for a job of its own."""
+
+    def __init__(self, *, obstacles: Obstacles, creation: Creation) -> None:
+        self._obstacles = obstacles
+        self._creation = creation
+
+    def find(self, desired: AssignmentSpec, reported: ReportedStatus) -> tuple[RemoteGroup | None, JsonObject | None]:
+        """The job of the assignment on this cluster; of a group also its members."""
+        if desired.jobs is None or not desired.members:
+            return None, None if desired.jobs is None else desired.jobs.get(desired.job)
+        wanted = desired.facts
+        group = remote_group(
+            desired.jobs,
+            desired.manifest,
+            desired.members,
+            assignment=wanted.name,
+            epoch=wanted.epoch,
+            manager_uid=desired.manager_uid,
+            reported=reported,
+            stopping=wanted.intent is not Intent.RUN or not wanted.may_run,
+            refusal=self._obstacles.refusal(desired.named),
+        )
+        return group, group.job
+
+    async def take_back(self, desired: AssignmentSpec, group: RemoteGroup | None, reported: ReportedStatus) -> bool:
+        """Delete the pods of a group that the cluster does not take whole; whether they are not gone yet."""
+        same = reported.epoch == desired.facts.epoch
+        runs = same and reported.phase in (
+            AssignmentPhase.RUNNING,
+            AssignmentPhase.FINISHED,
+            AssignmentPhase.EVICTED,
+        )
+        if group is None or group.job is None or runs or self._obstacles.refusal(desired.named) is None:
+            return False
+        assert desired.jobs is not None, "its pods were found"
+        for key, uid in group.present:
+            _log.info("deleting pod of a group that is refused job=%s assignment=%s", key, desired.facts.name)
+            await desired.jobs.delete(key, uid, ended=False)
+        return True
+
+    async def follow(
+        self,
+        desired: AssignmentSpec,
+        group: RemoteGroup | None,
+        taken: AssignmentStep,
+        *,
+        queued: bool,
+        provisioned: ProvisionedWork | None,
+    ) -> None:
+        """While the group runs: delete the pods that the hub has no longer, and create those that it has anew."""
+        if group is None or desired.jobs is None or taken.action is not None:
+            return
+        runs = taken.status.phase is AssignmentPhase.RUNNING and taken.status.end is None
+        if not runs or desired.facts.intent is not Intent.RUN or not desired.facts.may_run:
+            return
+        for key, uid in group.replaced:
+            _log.info("deleting pod: the hub has it no longer job=%s assignment=%s", key, desired.facts.name)
+            await desired.jobs.delete(key, uid, ended=False)
+        if group.missing and self._obstacles.refusal(desired.named) is None:
+            await self._creation.create(desired, group.missing, queued=queued, provisioned=provisioned)

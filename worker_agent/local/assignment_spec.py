@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The spec of an assignment, read from the mailbox."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from multikueue.api.constants import PartitionPolicy
+from multikueue.api.meta import JsonObject
+from multikueue.api.remoteassignment import Intent
+from multikueue.core.errors import BadInput
+from multikueue.core.keys import Key
+from multikueue.core.parsing import MAX_INT32, parse_unsigned
+from multikueue.dispatch.protocol.wire import assigned_epoch, intent_of
+from multikueue.dispatch.worker.assignment_state import AssignmentFacts
+from multikueue.dispatch.worker.demands import demands
+from multikueue.dispatch.worker.dependencies import Dependency, dependencies
+from multikueue.dispatch.worker.ledger import Demand
+from multikueue.jobs.framework.capabilities import GroupedKind
+from multikueue.provisioning.delegated import settings_of
+from multikueue.provisioning.settings import ProvisioningSettings
+from worker_agent.local.groups.remote_group import members_of
+from worker_agent.local.jobs import GROUP_PREFIX, RemoteJobKey, RemoteJobs
+from worker_agent.local.queueing.queued_work import CloneSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentSpec:
+    """What an assignment wants on this cluster; `jobs` is None for a kind that the agent does not support."""
+
+    facts: AssignmentFacts
+    uid: str
+    manager_uid: str
+    job: Key
+    manifest: JsonObject
+    jobs: RemoteJobs | None
+    members: tuple[JsonObject, ...]
+    """The manifests of the members of a group; none for a job of its own."""
+    demands: tuple[Demand, ...]
+    dependencies: tuple[Dependency, ...]
+    """The objects without which its pods do not start."""
+    clone: CloneSpec
+    provisioning: Mapping[str, ProvisioningSettings]
+    """The provisioning checks whose capacity is provisioned here before the job is created."""
+    adopts: tuple[str, str] | None
+    """Manager uid and job uid of the remote job that may be adopted."""
+
+    @property
+    def named(self) -> RemoteJobKey:
+        """The job among those of all kinds."""
+        if self.jobs is not None:
+            return self.jobs.named(self.job)
+        group, _, _ = str(self.manifest.get("apiVersion", "")).rpartition("/")
+        return RemoteJobKey(f"{self.manifest.get('kind', '')}.{group}", self.job)
+
+
+def read_assignment(
+    obj: JsonObject, *, kinds: Mapping[tuple[str, str], RemoteJobs], lease_valid: Callable[[float], bool]
+) -> AssignmentSpec:
+    """The spec of the assignment; `kinds` are the job kinds by group and kind. Raises `BadInput`."""
+    spec: JsonObject = obj["spec"]
+    reference: JsonObject = spec.get("job") or {}
+    manifest: JsonObject = reference.get("manifest") or {}
+    group, _, _ = str(reference.get("apiVersion", "")).rpartition("/")
+    jobs = kinds.get((group, str(reference.get("kind", ""))))
+    fenced = spec.get("partitionPolicy") == PartitionPolicy.FENCED
+    intent, provisioning = intent_of(obj), settings_of(spec.get("provisioning"))
+    if intent is Intent.PROVISION and not provisioning:
+        raise BadInput("spec.provisioning: expected the checks to provision for, with intent Provision")
+    namespace, name = str(spec["workload"]["namespace"]), str(reference.get("name", ""))
+    grouped = jobs is not None and isinstance(jobs.integration, GroupedKind)
+    members = members_of(manifest, namespace=namespace) if grouped else ()
+    pod_sets = () if jobs is None else jobs.integration.pod_sets(manifest)
+    return AssignmentSpec(
+        facts=AssignmentFacts(
+            name=obj["metadata"]["name"],
+            epoch=assigned_epoch(obj),
+            intent=intent,
+            # The hub counts with the duration in the assignment, whatever duration the agent was started with.
+            may_run=not fenced or lease_valid(_lease_seconds(spec)),
+        ),
+        uid=obj["metadata"]["uid"],
+        manager_uid=str(spec["managerUID"]),
+        job=Key(namespace, f"{GROUP_PREFIX}{name}" if members else name),
+        manifest=manifest,
+        jobs=jobs,
+        members=members,
+        demands=demands(pod_sets),
+        dependencies=dependencies(pod_sets),
+        clone=CloneSpec.of(obj),
+        provisioning=provisioning,
+        adopts=_adopts(spec.get("adopts")),
+    )
+
+
+def _lease_seconds(spec: JsonObject) -> float:
+    """The lease duration that the hub counts with; infinite for an assignment without one."""
+    seconds = spec.get("leaseSeconds")
+    return parse_unsigned(seconds, field="spec.leaseSeconds", maximum=MAX_INT32) if seconds else math.inf
+
+
+def _adopts(adoption: JsonObject | None) -> tuple[str, str] | None:
+    return None if adoption is None else (str(adoption["managerUID"]), str(adoption["jobUID"]))
