@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutating and validating webhooks of a write.
+
+Owns which webhooks are called (rules, selectors, match conditions), the order and reinvocation of mutating ones, their
+patches, and the answer if a webhook denies the write or fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+from binascii import Error as Base64Error
+from dataclasses import dataclass
+from typing import Final
+
+from devcluster.apiserver import errors
+from devcluster.apiserver.admission.hooks import HookFailed, Hooks
+from devcluster.apiserver.cel.compile import Expression
+from devcluster.apiserver.cel.syntax import CelError
+from devcluster.apiserver.codec import decoding, documents
+from devcluster.apiserver.codec.documents import JsonObject, JsonValue
+from devcluster.apiserver.context import ServerContext
+from devcluster.apiserver.errors import StatusError
+from devcluster.apiserver.http.requests import User
+from devcluster.apiserver.patch import json_patch
+from devcluster.apiserver.registry.resources import ResourceType
+from multikueue.core.errors import BadInput
+from multikueue.core.selectors import LabelSelector, Requirement
+
+MUTATING: Final = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+VALIDATING: Final = "validatingwebhookconfigurations.admissionregistration.k8s.io"
+_UNASKED: Final = frozenset({MUTATING, VALIDATING})
+_VARIABLES: Final = frozenset({"object", "oldObject", "request"})
+_NO_PATCH: Final = "json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+
+
+@dataclass(slots=True, kw_only=True)
+class Review:
+    """One write under admission."""
+
+    kind: ResourceType
+    operation: str
+    user: User
+    namespace: str
+    name: str
+    value: JsonObject | None
+    old: JsonObject | None
+    subresource: str = ""
+    dry_run: bool = False
+    options: JsonObject | None = None
+    warnings: list[str] | None = None
+
+
+class Webhooks:
+    """Calls the webhooks of writes."""
+
+    def __init__(self, context: ServerContext, hooks: Hooks) -> None:
+        self._context = context
+        self._hooks = hooks
+        self._expressions: dict[str, Expression] = {}
+        self._configured: dict[str, tuple[int, list[JsonObject]]] = {}
+
+    def waits(self, kind: ResourceType, operation: str, subresource: str) -> bool:
+        """Whether a webhook may have to be called for such a write."""
+        hooks = [*self._of(MUTATING), *self._of(VALIDATING)]
+        return bool(hooks) and any(self._covered(hook, kind, operation, subresource) for hook in hooks)
+
+    async def mutate(self, review: Review) -> None:
+        """Call the mutating webhooks. Raises `StatusError`."""
+        called: list[tuple[JsonObject, JsonObject | None]] = []
+        for hook in self._of(MUTATING):
+            if self._matches(hook, review):
+                await self._change(hook, review)
+                called.append((hook, documents.copy(review.value)))
+        for hook, left in called:
+            # A webhook with reinvocationPolicy IfNeeded is called again if the object has changed since.
+            again = hook.get("reinvocationPolicy") == "IfNeeded" and left != review.value
+            if again and self._matches(hook, review):
+                await self._change(hook, review)
+
+    async def validate(self, review: Review) -> None:
+        """Call the validating webhooks, all at once. Raises `StatusError`."""
+        matching = [hook for hook in self._of(VALIDATING) if self._matches(hook, review)]
+        found = await asyncio.gather(*(self._call(hook, review) for hook in matching), return_exceptions=True)
+        for outcome in found:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _change(self, hook: JsonObject, review: Review) -> None:
+        response = await self._call(hook, review, patches=True)
+        if response is None or review.value is None or not response.get("patch"):
+            return
+        changed: JsonValue = review.value
+        for operation in response["patch"]:
+            try:
+                changed = json_patch.json_patch(changed, [operation])
+            except json_patch.PatchFailed as error:
+                raise errors.internal(_patch_problem(operation, error)) from error
+        if isinstance(changed, dict):
+            problem = decoding.mismatched(changed, review.kind)
+            if problem is not None:
+                raise errors.internal(problem)
+            review.value = changed
+
+    def _of(self, collection: str) -> list[JsonObject]:
+        rows = self._context.store.collection(collection)
+        kept = self._configured.get(collection)
+        if kept is None or kept[0] != rows.version:
+            found = [hook for value in self._context.objects(collection) for hook in documents.items(value, "webhooks")]
+            kept = self._configured[collection] = (rows.version, found)
+        return kept[1]
+
+    def _covered(self, hook: JsonObject, kind: ResourceType, operation: str, subresource: str) -> bool:
+        resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
+        for rule in documents.items(hook, "rules"):
+            operations, resources = rule.get("operations") or (), rule.get("resources") or ()
+            if not {"*", operation} & set(operations) or not {"*", kind.group} & set(rule.get("apiGroups") or ()):
+                continue
+            if not self._version_fits(rule, hook, kind):
+                continue
+            scope = "Namespaced" if kind.namespaced else "Cluster"
+            if rule.get("scope", "*") not in ("*", scope):
+                continue
+            wanted = {resource, f"{kind.plural}/*" if subresource else "*", "*/*"}
+            if subresource:
+                wanted.add(f"*/{subresource}")
+            if wanted & set(resources):
+                return True
+        return False
+
+    def _version_fits(self, rule: JsonObject, hook: JsonObject, kind: ResourceType) -> bool:
+        named = set(rule.get("apiVersions") or ())
+        if {"*", kind.version} & named:
+            return True
+        if hook.get("matchPolicy") == "Exact":
+            return False
+        # matchPolicy Equivalent: a served version that the rule names matches as well.
+        return any(self._context.registry.find(kind.group, version, kind.plural) for version in named)
+
+    def _matches(self, hook: JsonObject, review: Review) -> bool:
+        kind = review.kind
+        if kind.collection in _UNASKED or not self._covered(hook, kind, review.operation, review.subresource):
+            return False
+        labels: dict[str, str] | None = None
+        if kind.namespaced:
+            namespace = self._context.get("namespaces", review.namespace) or {}
+            labels = documents.strings(documents.metadata(namespace).get("labels"))
+        elif kind.collection == "namespaces":
+            labels = documents.strings(documents.metadata(review.value or review.old or {}).get("labels"))
+        if labels is not None and not selects(hook.get("namespaceSelector"), labels):
+            return False
+        selector = hook.get("objectSelector")
+        if selector and not any(
+            selects(selector, documents.strings(documents.metadata(value).get("labels")))
+            for value in (review.value, review.old)
+            if value is not None
+        ):
+            return False
+        return self._conditions_hold(hook, review)
+
+    def _conditions_hold(self, hook: JsonObject, review: Review) -> bool:
+        """Whether all match conditions are true; a false one wins over a failed one. Raises `StatusError`."""
+        conditions = documents.items(hook, "matchConditions")
+        if not conditions:
+            return True
+        variables = {"object": review.value, "oldObject": review.old, "request": self._request(review)}
+        failed: list[str] = []
+        for condition in conditions:
+            text = condition.get("expression", "true")
+            try:
+                expression = self._expressions.get(text)
+                if expression is None:
+                    expression = self._expressions[text] = Expression(text, variables=_VARIABLES)
+                if expression.evaluate(variables) is not True:
+                    return False
+            except CelError as error:
+                failed.append(f"expression '{text}' resulted in error: {error}")
+        if not failed:
+            return True
+        if hook.get("failurePolicy") == "Ignore":
+            return False
+        raise errors.forbidden(review.kind.about(review.name), errors.joined(failed))
+
+    def _request(self, review: Review) -> JsonObject:
+        kind = review.kind
+        gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+        if review.subresource == "scale":
+            gvk = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+        gvr = {"group": kind.group, "version": kind.version, "resource": kind.plural}
+        found: JsonObject = {"uid": self._hooks.new_uid(), "kind": gvk, "resource": gvr}
+        if review.subresource:
+            found["subResource"] = review.subresource
+        found |= {"requestKind": gvk, "requestResource": gvr}
+        if review.subresource:
+            found["requestSubResource"] = review.subresource
+        if review.name:
+            found["name"] = review.name
+        if review.namespace:
+            found["namespace"] = review.namespace
+        return {
+            **found,
+            "operation": review.operation,
+            "userInfo": review.user.document(),
+            "object": review.value,
+            "oldObject": review.old,
+            "dryRun": review.dry_run,
+            "options": review.options,
+        }
+
+    async def _call(self, hook: JsonObject, review: Review, *, patches: bool = False) -> JsonObject | None:
+        """The response of a webhook that allows the write; None if it failed and its failures are ignored."""
+        name = hook["name"]
+        if review.dry_run and hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
+            raise errors.bad_request(f'admission webhook "{name}" does not support dry run')
+        request = self._request(review)
+        body = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+        try:
+            seconds = float(hook.get("timeoutSeconds", 10))
+            answer = await self._hooks.call(hook.get("clientConfig", {}), body, seconds=seconds)
+            response = _read(answer, uid=request["uid"], patches=patches)
+        except HookFailed as error:
+            if hook.get("failurePolicy") == "Ignore":
+                return None
+            raise errors.internal(f'failed calling webhook "{name}": {error}') from error
+        if review.warnings is not None:
+            review.warnings += [str(text) for text in response.get("warnings") or []]
+        if response.get("allowed") is not True:
+            raise _denied(name, documents.child(response, "status"))
+        return response
+
+
+def _read(answer: JsonObject, *, uid: str, patches: bool) -> JsonObject:
+    """The response, its patch decoded. Raises `HookFailed`."""
+
+    def invalid(why: str) -> HookFailed:
+        return HookFailed(f"received invalid webhook response: {why}")
+
+    version, kind = answer.get("apiVersion", ""), answer.get("kind", "")
+    if (version or kind) and (version, kind) != ("admission.k8s.io/v1", "AdmissionReview"):
+        where = 'in scheme "pkg/runtime/scheme.go:111"'
+        raise HookFailed(f'failed to call webhook: no kind "{kind}" is registered for version "{version}" {where}')
+    found = answer.get("response")
+    if not isinstance(found, dict):
+        raise invalid("webhook response was absent")
+    response: JsonObject = found
+    if response.get("uid") != uid:
+        raise invalid(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
+    patch, kind = response.get("patch"), response.get("patchType")
+    if not patches:
+        if patch:
+            raise invalid("validating webhook may not return response.patch")
+        return response
+    if patch and not kind:
+        raise invalid("webhook returned response.patch but not response.patchType")
+    if kind and not patch:
+        raise invalid("webhook returned response.patchType but not response.patch")
+    if patch and kind != "JSONPatch":
+        return {**response, "patch": []}  # other patch types change nothing
+    if patch:
+        try:
+            operations = documents.load(b64decode(patch))
+        except (ValueError, Base64Error) as error:
+            raise HookFailed(f"received undecodable patch in webhook response: {error}") from error
+        if not isinstance(operations, list):
+            raise HookFailed(f"received undecodable patch in webhook response: {_NO_PATCH}")
+        response = {**response, "patch": operations}
+    return response
+
+
+def _patch_problem(operation: JsonValue, error: Exception) -> str:
+    if isinstance(operation, dict) and operation.get("op") == "remove":
+        path = str(operation.get("path", ""))
+        key = path.rpartition("/")[2]
+        return f"error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
+    return str(error)
+
+
+def _denied(name: str, status: JsonObject) -> StatusError:
+    """The answer if a webhook denies the write."""
+    message = status.get("message")
+    reason = status.get("reason")
+    prefix = f'admission webhook "{name}" denied the request'
+    text = f"{prefix}: {message or reason}" if message or reason else f"{prefix} without explanation"
+    code = status.get("code") or 400
+    causes = [
+        errors.StatusCause(cause.get("reason", ""), cause.get("message", ""), cause.get("field", ""))
+        for cause in documents.items(status, "details", "causes")
+    ]
+    return StatusError(code if 400 <= code < 600 else 400, reason or "", text, None, causes)
+
+
+def selects(selector: object, labels: dict[str, str]) -> bool:
+    """Whether a label selector of the API matches; an invalid one does not."""
+    if not isinstance(selector, dict) or not selector:
+        return True
+    try:
+        requirements = [
+            Requirement(entry.get("key", ""), entry.get("operator", ""), tuple(entry.get("values") or ()))
+            for entry in documents.items(selector, "matchExpressions")
+        ]
+    except BadInput:
+        return False
+    base = LabelSelector.of(documents.strings(selector.get("matchLabels")))
+    return base.matches(labels) and LabelSelector(tuple(requirements)).matches(labels)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functions of the language, those of Kubernetes included."""

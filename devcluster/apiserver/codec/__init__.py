@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies to objects and back: JSON, YAML, protobuf, tables."""

@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delete: preconditions, grace periods, finalizers and collections.
+
+A namespace stays until its controller has emptied it, a custom resource definition until its objects are deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final
+from urllib.parse import parse_qs
+
+from devcluster.apiserver import errors
+from devcluster.apiserver.admission.admission import AdmissionChain, Review, new_options
+from devcluster.apiserver.codec import decoding, documents, protobuf
+from devcluster.apiserver.codec.documents import JsonObject
+from devcluster.apiserver.context import ServerContext
+from devcluster.apiserver.http.requests import Answer, Request, RequestTarget, answer
+from devcluster.apiserver.registry import objects, selectors, versions
+from devcluster.apiserver.registry.definitions import Definitions
+from devcluster.apiserver.registry.options import dry_run_problems
+from devcluster.apiserver.registry.reading import continue_token, number, open_token
+from devcluster.apiserver.registry.resources import ResourceType
+from devcluster.apiserver.storage.entry import StoredObject
+from multikueue.core.timestamps import format_time
+
+FOREGROUND: Final = "foregroundDeletion"
+ORPHAN: Final = "orphan"
+_POLICIES: Final = ("Background", "Foreground", "Orphan")
+# The answer to a deletion of these is the object, of others a Status.
+_RETURNED: Final = frozenset(
+    {"pods", "services", "resourcequotas", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims"}
+    | {"podtemplates", "namespaces"}
+)
+
+
+_JOBS: Final = "jobs.batch"
+_LEFT_BEHIND: Final = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
+_FORMS: Final[dict[str, tuple[type, str]]] = {
+    "gracePeriodSeconds": (int, "int64"),
+    "preconditions": (dict, "v1.Preconditions"),
+    "orphanDependents": (bool, "bool"),
+    "propagationPolicy": (str, "v1.DeletionPropagation"),
+    "dryRun": (list, "[]string"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    entries: list[StoredObject]
+    metadata: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """The options of a deletion."""
+
+    policy: str = ""
+    grace: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    dry_run: bool = False
+
+
+class Deleter:
+    """Answers deletions."""
+
+    def __init__(self, context: ServerContext, admission: AdmissionChain, definitions: Definitions) -> None:
+        self._context = context
+        self._admission = admission
+        self._definitions = definitions
+
+    async def delete(self, request: Request, kind: ResourceType, target: RequestTarget) -> Answer:
+        """DELETE of one object. Raises `StatusError`."""
+        options = self._completed(read_options(request), kind, request)
+        entry, value = await self._admitted(request, kind, target, options)
+        kept = self.begin(kind, entry, value, options)
+        if kept is not None:
+            return answer(200, versions.outward(kept, kind))
+        if kind.collection in _RETURNED:
+            return answer(200, value)
+        return answer(200, errors.success(kind.about(target.name, value["metadata"]["uid"])))
+
+    def empty(self, collection: str) -> None:
+        """Delete all objects of a collection; those with finalizers stay until these are removed."""
+        kind = next((kind for kind in self._context.registry.types() if kind.collection == collection), None)
+        if kind is not None:
+            for entry in list(self._context.store.collection(collection).entries()):
+                self.begin(kind, entry, entry.parse(), DeleteOptions(policy="Background"))
+
+    async def delete_collection(self, request: Request, kind: ResourceType, target: RequestTarget) -> Answer:
+        """DELETE of all selected objects. Raises `StatusError`."""
+        options = self._completed(read_options(request), kind, request)
+        page = self._page(request, kind, target)
+        items = []
+        for entry in page.entries:
+            value = entry.parse()
+            items.append(entry.parse())
+            metadata = value["metadata"]
+            one = RequestTarget(kind.group, kind.version, kind.plural, metadata.get("namespace", ""), metadata["name"])
+            try:
+                current, value = await self._admitted(request, kind, one, options, named=False)
+            except errors.StatusError as error:
+                if error.code == 404:
+                    continue
+                raise
+            self.begin(kind, current, value, options)
+        for item in items:
+            versions.outward(item, kind)
+            if not kind.custom:
+                del item["kind"], item["apiVersion"]
+        return answer(
+            200, {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": page.metadata, "items": items}
+        )
+
+    def _page(self, request: Request, kind: ResourceType, target: RequestTarget) -> _Page:
+        """The page of objects that a deletion of a collection selects. Raises `StatusError`."""
+        query = request.query
+        selection = selectors.selection(query, kind)
+        limit = max(0, number(query.get("limit", "")))
+        after = open_token(query["continue"])[1] if query.get("continue") else ""
+        prefix = f"{target.namespace}/" if kind.namespaced and target.namespace else ""
+        rows = self._context.store.collection(kind.collection)
+        found = [
+            entry
+            for entry in rows.entries(prefix=prefix, after=after)
+            if selection.everything or selection.matches(entry.parse(), kind)
+        ]
+        metadata: JsonObject = {"resourceVersion": str(self._context.store.version)}
+        if kind.custom:
+            metadata["continue"] = ""
+        if limit and len(found) > limit:
+            metadata["continue"] = continue_token(self._context.store.version, found[limit - 1].key)
+            if selection.everything:
+                metadata["remainingItemCount"] = len(found) - limit
+            found = found[:limit]
+        return _Page(found, metadata)
+
+    def _completed(self, options: DeleteOptions, kind: ResourceType, request: Request) -> DeleteOptions:
+        """The options with the default policy of Jobs, which orphans their pods."""
+        if kind.collection != _JOBS or options.policy:
+            return options
+        request.warnings.append(_LEFT_BEHIND)
+        return replace(options, policy="Orphan")
+
+    def remove(self, kind: ResourceType, key: str, last: JsonObject | None = None) -> None:
+        """Remove an object from the store; does nothing if it is not there."""
+        entry = self._context.store.collection(kind.collection).get(key)
+        if entry is None:
+            return
+        value = versions.inward(dict(last), kind, versions.storage_api_version(kind)) if last is not None else None
+        self._context.store.remove(kind.collection, key, value)
+
+    def begin(
+        self, kind: ResourceType, entry: StoredObject, value: JsonObject, options: DeleteOptions
+    ) -> JsonObject | None:
+        """Delete the object stored as `entry`; returns the object if it stays for now, None if it was removed."""
+        metadata = value["metadata"]
+        if self._definitions.begin_deletion(kind, value, options.dry_run):
+            return value
+        if kind.collection == "namespaces":
+            return self._terminate(kind, entry, value, options)
+        finalizers = [name for name in metadata.get("finalizers") or [] if name not in (FOREGROUND, ORPHAN)]
+        given = metadata.get("finalizers") or []
+        if options.policy == "Foreground":
+            finalizers.append(FOREGROUND)
+        elif options.policy == "Orphan":
+            finalizers.append(ORPHAN)
+        elif not options.policy:
+            finalizers = list(given)
+        grace = kind.behaviour.grace(value, options.grace)
+        marked = "deletionTimestamp" in metadata
+        if not finalizers and not grace:
+            if not options.dry_run:
+                if grace is not None:
+                    # Kinds with a grace period are written with 0 seconds before they are removed.
+                    self._mark(metadata, 0)
+                    if not marked and metadata.get("generation"):
+                        metadata["generation"] += 1
+                    self._context.store.put(kind.collection, entry.key, value)
+                self.remove(kind, entry.key)
+                if grace is not None:
+                    metadata["resourceVersion"] = str(self._context.store.version)
+            return None
+        before = documents.copy(value)
+        if marked:
+            seconds = metadata.get("deletionGracePeriodSeconds", 0)
+            if grace is not None and grace < seconds:
+                self._mark(metadata, grace)
+            elif grace is None and not finalizers:
+                if not options.dry_run:
+                    self.remove(kind, entry.key)
+                return None
+            elif grace is None:
+                metadata["deletionGracePeriodSeconds"] = 0
+        else:
+            self._mark(metadata, grace or 0)
+            if metadata.get("generation"):
+                metadata["generation"] += 1
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        else:
+            metadata.pop("finalizers", None)
+        if value == before or options.dry_run:
+            return value
+        metadata.update(objects.ordered(metadata))
+        self._context.store.put(kind.collection, entry.key, value)
+        return value
+
+    def _mark(self, metadata: JsonObject, grace: int) -> None:
+        metadata["deletionTimestamp"] = format_time(self._context.now() + timedelta(seconds=grace))
+        metadata["deletionGracePeriodSeconds"] = grace
+
+    def _terminate(
+        self, kind: ResourceType, entry: StoredObject, value: JsonObject, options: DeleteOptions
+    ) -> JsonObject | None:
+        metadata = value["metadata"]
+        if not documents.child(value, "spec").get("finalizers") and not metadata.get("finalizers"):
+            self.remove(kind, entry.key)
+            return None
+        if "deletionTimestamp" not in metadata:
+            metadata["deletionTimestamp"] = self._context.stamp()
+            value["status"] = {**documents.child(value, "status"), "phase": "Terminating"}
+            if not options.dry_run:
+                self._context.store.put(kind.collection, entry.key, value)
+        return value
+
+    async def _admitted(
+        self, request: Request, kind: ResourceType, target: RequestTarget, options: DeleteOptions, *, named: bool = True
+    ) -> tuple[StoredObject, JsonObject]:
+        rows = self._context.store.collection(kind.collection)
+        entry = rows.get(kind.key(target.namespace, target.name))
+        about = kind.about(target.name)
+        if entry is None:
+            raise errors.not_found(about)
+        value = entry.parse()
+        metadata = value["metadata"]
+        if options.uid and options.uid != metadata["uid"]:
+            text = (
+                f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']}). "
+                "The object might have been deleted and then recreated"
+            )
+            raise errors.conflict(kind.about_kind(target.name), text)
+        if options.resource_version and options.resource_version != metadata["resourceVersion"]:
+            text = (
+                f"the ResourceVersion in the precondition ({options.resource_version}) does not match the "
+                f"ResourceVersion in record ({metadata['resourceVersion']}). The object might have been modified"
+            )
+            raise errors.conflict(kind.about_kind(target.name), text)
+        delete_options = new_options("DeleteOptions", "", dry_run=options.dry_run)
+        if options.policy:
+            delete_options["propagationPolicy"] = options.policy
+        if options.grace is not None:
+            delete_options["gracePeriodSeconds"] = options.grace
+        review = Review(
+            kind=kind,
+            operation="DELETE",
+            user=request.user,
+            namespace=target.namespace,
+            name=target.name if named else "",
+            value=None,
+            old=value,
+            dry_run=options.dry_run,
+            options=delete_options,
+            warnings=request.warnings,
+        )
+        self._admission.check_namespace(review)
+        if self._admission.waits(kind, "DELETE", ""):
+            await self._admission.mutate(review)
+            await self._admission.validate(review)
+            current = rows.get(entry.key)
+            if current is None:
+                raise errors.not_found(about)
+            entry, value = current, current.parse()
+        return entry, value
+
+
+def _body(request: Request) -> JsonObject:
+    """The body of a deletion as `DeleteOptions` of any version. Raises `StatusError`."""
+    if not request.body:
+        return {}
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media == protobuf.MEDIA_TYPE:
+        return protobuf.decode(request.body)
+    if media and media not in decoding.READ:
+        raise decoding.unknown_format()
+    body = decoding.head(request.body, is_yaml=media.endswith("yaml")) or {}
+    given = body.get("kind")
+    if given and given != "DeleteOptions":
+        version = body.get("apiVersion", "")
+        raise errors.bad_request(
+            f'no kind "{given}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        )
+    for name, (form, go_type) in _FORMS.items():
+        entry = body.get(name)
+        if entry is not None and (not isinstance(entry, form) or (form is int and isinstance(entry, bool))):
+            where = f"Go struct field DeleteOptions.{name} of type {go_type}"
+            raise errors.bad_request(f"json: cannot unmarshal {decoding.json_type(entry)} into {where}")
+    return body
+
+
+def read_options(request: Request) -> DeleteOptions:
+    """The options of a deletion, from body and parameters. Raises `StatusError`."""
+    body = _body(request)
+    query = request.query
+    policy = body.get("propagationPolicy") or query.get("propagationPolicy") or ""
+    orphan = body.get("orphanDependents", query.get("orphanDependents"))
+    if orphan is not None and policy:
+        text = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        cause = errors.StatusCause("FieldValueInvalid", text, "propagationPolicy")
+        raise errors.invalid(errors.About("", "meta.k8s.io", "DeleteOptions"), [cause])
+    if orphan is not None:
+        policy = "Orphan" if orphan in (True, "true") else "Background"
+    about = errors.About("", "meta.k8s.io", "DeleteOptions")
+    given = parse_qs(request.query_text, keep_blank_values=True).get("dryRun", []) if "dryRun" in query else []
+    wrong = dry_run_problems(body.get("dryRun") or given)
+    if wrong:
+        raise errors.invalid(about, wrong)
+    if policy and policy not in _POLICIES:
+        listed = ", ".join(f'"{name}"' for name in ("Foreground", "Background", "Orphan"))
+        text = f'Unsupported value: "{policy}": supported values: {listed}, "nil"'
+        raise errors.invalid(about, [errors.StatusCause("FieldValueNotSupported", text, "propagationPolicy")])
+    grace = body.get("gracePeriodSeconds")
+    if grace is None and query.get("gracePeriodSeconds"):
+        try:
+            grace = int(query["gracePeriodSeconds"])
+        except ValueError:
+            text = f'strconv.ParseInt: parsing "{query["gracePeriodSeconds"]}": invalid syntax'
+            raise errors.bad_request(text) from None
+    if isinstance(grace, int) and grace < 0:
+        grace = 1
+    preconditions = documents.child(body, "preconditions")
+    dry_run = bool(body.get("dryRun") or given)
+    return DeleteOptions(policy, grace, preconditions.get("uid", ""), preconditions.get("resourceVersion", ""), dry_run)

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Virtual nodes: pods run, become ready, finish and fail as their annotations tell, without containers."""

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Child processes that end with their owner, whatever ends it."""
