@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`mkctl`: one command a module; `main` knows their names and imports one when it is invoked."""
+"""`mkctl`: one module per command; `main` has their names and imports only the invoked one."""

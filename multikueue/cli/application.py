@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Typer application behind `mkctl`.
+"""Builds the Typer application of `mkctl` from the table of commands.
 
-Owns how the table of commands becomes an application. Apart from the entry point, because Typer costs a quarter of a
-second that commands of plain arguments need not wait for.
+Separate from the entry point: importing Typer takes a quarter of a second, which plain commands do not need.
 """
 
 from __future__ import annotations
@@ -15,28 +14,28 @@ import typer
 from multikueue import __version__
 
 if TYPE_CHECKING:
-    from multikueue.cli.main import Entry
+    from multikueue.cli.entry import Command
 
 _PASS_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-def application(commands: Mapping[str, Entry], arguments: Sequence[str]) -> typer.Typer:
-    """The application for these arguments: every name is known, the invoked one is loaded."""
+def application(commands: Mapping[str, Command], arguments: Sequence[str]) -> typer.Typer:
+    """The application for these arguments: all commands are registered, only the invoked one is imported."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
     app.callback(invoke_without_command=True)(_mkctl)
     invoked = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, entry in commands.items():
         if name != invoked:
-            app.command(name, help=entry.help)(_listed)
+            app.command(name, help=entry.help, hidden=entry.hidden)(_listed)
         elif entry.plain:
-            app.command(name, add_help_option=False, context_settings=_PASS_ON)(_passed_on(entry))
+            app.command(name, add_help_option=False, context_settings=_PASS_ON, hidden=entry.hidden)(_passed_on(entry))
         else:
             app.command(name)(entry.load())
     return app
 
 
 def _mkctl(
-    version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Federate Kubernetes clusters for batch work."""
     if version:
@@ -45,10 +44,10 @@ def _mkctl(
 
 
 def _listed() -> None:
-    """Stands for a command in `--help`; what is invoked has been loaded instead."""
+    """Placeholder for a command that is not invoked, for `--help`."""
 
 
-def _passed_on(entry: Entry) -> Callable[[typer.Context], None]:
+def _passed_on(entry: Command) -> Callable[[typer.Context], None]:
     def command(context: typer.Context) -> None:
         raise typer.Exit(entry.load()(context.args))
 

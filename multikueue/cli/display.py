@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How mkctl talks: progress and errors on standard error, results on standard output.
+"""Progress and errors of `mkctl`, on standard error.
 
-Owns the progress display, which is a bar or a spinner on a terminal and plain lines elsewhere, and the one way an error
-ends a command.
+Progress is a bar or a spinner on a terminal and plain lines elsewhere. `errors_of` maps errors to exit codes.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,37 +17,36 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from devcluster.progress import Step
+from multikueue.cli.console import PrintableConsole
+from multikueue.cli.terminal import BAD_INPUT, FAILED, INTERRUPTED, print_message
 from multikueue.core.errors import BadInput, MultikueueError
-from multikueue.devcluster.progress import Step
 
-FAILED: Final = 1
-BAD_INPUT: Final = 2
-INTERRUPTED: Final = 130  # what a shell reports for ^C
 _PLAIN_WIDTH: Final = 160
-_PLAIN_EVERY: Final = 10.0  # seconds between two lines of one growing step, where there is no terminal
+_PLAIN_EVERY: Final = 10.0  # seconds between two lines for the same step, without a terminal
 
 
 def terminal_or_wide() -> Console:
-    """Standard output: as wide as the terminal is, and wide enough for every table where there is none."""
-    found = Console()
-    return found if found.is_terminal else Console(width=_PLAIN_WIDTH)
+    """A console for standard output, wide enough for every table if it is not a terminal."""
+    found = PrintableConsole()
+    return found if found.is_terminal else PrintableConsole(width=_PLAIN_WIDTH)
 
 
 class Output(StrEnum):
-    """How a result is printed."""
+    """Output format of a command."""
 
     TABLE = "table"
     JSON = "json"
 
 
 class StepDisplay:
-    """Shows steps while inside; call it with each one, from any thread."""
+    """Context manager that shows progress; call it with each step, from any thread."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
+        self._console = console or PrintableConsole(stderr=True)
         self._bar = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TimeElapsedColumn(),
             console=self._console,
@@ -61,7 +58,7 @@ class StepDisplay:
         self._printed = 0.0
 
     def __call__(self, step: Step) -> None:
-        """Show a step."""
+        """Show the step."""
         if self._console.is_terminal:
             width = max(20, self._console.width - 40)
             self._bar.update(self._task, description=step.text[:width], completed=step.done, total=step.total)
@@ -84,14 +81,14 @@ class StepDisplay:
 
 
 def fail(command: str, error: object, *, code: int = FAILED) -> NoReturn:
-    """End the command with one message and an exit code."""
-    print(f"mkctl {command}: {error}", file=sys.stderr)
+    """Print the error and exit with the code."""
+    print_message(f"mkctl {command}: {error}")
     raise typer.Exit(code)
 
 
 @contextmanager
 def errors_of(command: str) -> Iterator[None]:
-    """Turn our errors into a message and an exit code: 2 for bad input, 130 for ^C, 1 for the rest."""
+    """Print our errors and exit: code 2 for bad input, 130 for ^C, 1 for others."""
     try:
         yield
     except BadInput as error:

@@ -1,61 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
 """The entry point of `mkctl`.
 
-Owns the table of commands. Only the module of the command that is invoked is imported; one of plain arguments starts
-without Typer, which is what lets `mkctl simulate` answer in a fraction of a second.
+Owns the table of commands. Only the module of the invoked command is imported. Plain commands run without Typer, so
+that `mkctl simulate` starts in a fraction of a second.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from multikueue.cli.entry import Command
 
 if TYPE_CHECKING:
     import typer
 
 
-class Entry(NamedTuple):
-    """Where a command's function stands, and the line that `mkctl --help` shows for it.
-
-    A plain one takes the arguments as they are and returns the exit status; any other is a Typer command.
-    """
-
-    target: str
-    help: str
-    plain: bool = False
-
-    def load(self) -> Callable[..., Any]:
-        """The function, imported."""
-        module, _, function = self.target.partition(":")
-        loaded: Callable[..., Any] = getattr(import_module(module), function)
-        return loaded
-
-
 COMMANDS: Final = {
-    "up": Entry("multikueue.cli.up:up", "Bring a federation up and leave it running."),
-    "down": Entry("multikueue.cli.down:down", "End a federation and remove its data."),
-    "status": Entry("multikueue.cli.status:status", "Show what runs, as a table or as JSON."),
-    "kubeconfig": Entry("multikueue.cli.kubeconfig:kubeconfig", "Print the path of a cluster's kubeconfig."),
-    "demo": Entry("multikueue.cli.demo:demo", "Run 20 Jobs through a federation of its own and watch them."),
-    "cluster": Entry("multikueue.cli.cluster:main", "Register, list, cordon, drain and remove workers.", plain=True),
-    "binaries": Entry("multikueue.cli.binaries:binaries", "Find, download or build the real control plane."),
-    "simulate": Entry("multikueue.cli.simulate:main", "Show what the queues would decide about manifests.", plain=True),
-    "story": Entry("multikueue.cli.story:main", "Show what happened to a workload, where and why.", plain=True),
-    "explain": Entry("multikueue.cli.explain:main", "Show why a workload stands where it stands.", plain=True),
+    "up": Command("multikueue.cli.local.up:up", "Start a local federation and leave it running."),
+    "down": Command("multikueue.cli.local.down:down", "Stop a local federation and delete its data."),
+    "status": Command("multikueue.cli.local.status:status", "Show the local federations and their health."),
+    "kubeconfig": Command("multikueue.cli.local.kubeconfig:kubeconfig", "Print the path of a cluster's kubeconfig."),
+    "demo": Command("multikueue.cli.local.demo:demo", "Start a federation, run 20 Jobs on it and remove it."),
+    "cluster": Command(
+        "multikueue.cli.cluster.commands:main", "Register, list, cordon, drain and remove worker clusters.", plain=True
+    ),
+    "binaries": Command(
+        "multikueue.cli.local.binaries:binaries", "Find, download or build etcd and the Kubernetes control plane."
+    ),
+    "simulate": Command(
+        "multikueue.cli.inspect.simulate:main", "Simulate admission of manifests, without a cluster.", plain=True
+    ),
+    "explain": Command(
+        "multikueue.cli.inspect.explain:main", "Show the state of a workload and the reasons for it.", plain=True
+    ),
+    "timeline": Command(
+        "multikueue.cli.inspect.timeline:main", "Show what happened to a workload, where and why.", plain=True
+    ),
+    "integration": Command(
+        "multikueue.cli.inspect.integration:main", "Check the declaration of a job kind, without a cluster.", plain=True
+    ),
+    "logs": Command(
+        "multikueue.cli.logs.command:main", "Print the logs of a Job's pods, on whichever cluster they run.", plain=True
+    ),
+    "story": Command(
+        "multikueue.cli.inspect.timeline:former_main", "Former name of `timeline`.", plain=True, hidden=True
+    ),
 }
 
 
 def build(arguments: Sequence[str]) -> typer.Typer:
-    """The application for these arguments."""
+    """The Typer application for these arguments."""
     from multikueue.cli.application import application
 
     return application(COMMANDS, arguments)
 
 
 def main() -> None:
-    """Run `mkctl`; that `mkctl … | head` closes the pipe is no error."""
+    """Run `mkctl`; a pipe closed by the reader, as in `mkctl … | head`, is not an error."""
     arguments = sys.argv[1:]
     entry = COMMANDS.get(arguments[0]) if arguments else None
     try:

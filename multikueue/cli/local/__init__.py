@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local federations: up, down, status, kubeconfig, demo, binaries."""
