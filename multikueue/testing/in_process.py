@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole federation in the event loop of whoever wants one: embedded API servers, controllers, nodes, manager, agents.
+"""A federation in the current event loop: embedded API servers, controllers, nodes, manager and agents.
 
-Owns how these are put together without processes, files or TLS, so that a test has a federation in about a second and
-can look into every part of it. Leaves out what needs a process: killing, freezing, data that outlive it, logs of pods.
-Faults are set on `InProcessCluster.api.faults` instead.
+Wires these without processes, files or TLS, so that a test has a federation in about a second and access to all its
+parts. Not available without processes: killing, freezing, persistent data and pod logs. Faults are set on
+`InProcessCluster.api.faults`.
 """
 
 from __future__ import annotations
@@ -19,40 +19,49 @@ import anyio
 import orjson
 from anyio.abc import TaskGroup
 
+from devcluster import kubeconfigs
+from devcluster.apiserver.http.audit import Audit
+from devcluster.apiserver.http.listener import Listener
+from devcluster.apiserver.http.requests import User
+from devcluster.apiserver.server import ApiServer
+from devcluster.cluster import ADMIN_GROUP, ADMIN_USER
+from devcluster.controllers.app import ControllerOptions, Controllers
+from devcluster.federation import connections, enrolment, roles
+from devcluster.federation.spec import HUB, FederationSpec, WorkerSpec
+from devcluster.kubelet.journal import JournalEntry
+from devcluster.kubelet.virtual_nodes import VirtualNodes
+from devcluster.manifests import create_all
+from devcluster.pki import new_key
+from devcluster.ports import LOOPBACK, PortRegistry
 from manager import options as manager_options
 from manager.app import Manager
 from manager.dispatch.controller import DispatchController
-from multikueue.api import configuration, constants, crds
+from multikueue.api import configuration_file, constants, crds
 from multikueue.api.meta import JsonObject
 from multikueue.core.clock import SystemClock
-from multikueue.devcluster import connections, enrolment, kubeconfigs, roles
-from multikueue.devcluster.apiserver.listener import Listener
-from multikueue.devcluster.apiserver.requests import User
-from multikueue.devcluster.apiserver.server import ApiServer
-from multikueue.devcluster.cluster import ADMIN_GROUP, ADMIN_USER
-from multikueue.devcluster.controllers.app import Controllers, Options
-from multikueue.devcluster.federation import HUB, FederationSpec, WorkerSpec
-from multikueue.devcluster.manifests import create_all
-from multikueue.devcluster.nodes.journal import Entry
-from multikueue.devcluster.nodes.virtual_nodes import VirtualNodes
-from multikueue.devcluster.pki import new_key
-from multikueue.devcluster.ports import LOOPBACK, PortRegistry
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
+from multikueue.core.errors import BadInput
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 from worker_agent import options as agent_options
 from worker_agent.app import Agent
+from worker_agent.kinds import served_integrations
 
+MANAGER_USER = f"system:serviceaccount:{constants.DEFAULT_NAMESPACE}:kueue-controller-manager"
+WORKER_AGENT_USER = f"system:serviceaccount:{constants.AGENT_NAMESPACE}:multikueue-agent"
+"""The agent on its worker; on the hub it has the user of its enrolment."""
 _CONTROLLERS_USER = "system:kube-controller-manager"
 
 
 class InProcessCluster:
-    """One cluster without a process: its API server and who may ask it."""
+    """One cluster without a process: its API server and its users."""
 
-    def __init__(self, name: str, *, users: Sequence[User] = ()) -> None:
+    def __init__(self, name: str, *, users: Sequence[User] = (), audit: Audit | None = None) -> None:
         self.name = name
-        everybody = [_administrator(ADMIN_USER), _administrator(_CONTROLLERS_USER), *users]
-        self._tokens = {user.name: secrets.token_urlsafe(32) for user in everybody}
-        self.api = ApiServer(signing_key=new_key(), static_tokens={self._tokens[user.name]: user for user in everybody})
+        administrators = (ADMIN_USER, _CONTROLLERS_USER, MANAGER_USER, WORKER_AGENT_USER)
+        all_users = [*(_administrator(user) for user in administrators), *users]
+        self._tokens = {user.name: secrets.token_urlsafe(32) for user in all_users}
+        tokens = {self._tokens[user.name]: user for user in all_users}
+        self.api = ApiServer(signing_key=new_key(), static_tokens=tokens, audit=audit)
         self.listener = Listener(self.api)
 
     @property
@@ -61,31 +70,33 @@ class InProcessCluster:
         return self.listener.url
 
     def kubeconfig(self, user: str = ADMIN_USER) -> JsonObject:
-        """The kubeconfig of one of the users it was made for."""
+        """The kubeconfig of one of its users."""
         return kubeconfigs.with_token(cluster=self.name, server=self.server, user=user, token=self._tokens[user])
 
     def write_kubeconfig(self, path: Path) -> Path:
-        """Write the administrator's, for kubectl or any other program; return its path."""
+        """Write the administrator's kubeconfig for kubectl or other programs. Returns its path."""
         return kubeconfigs.write(self.kubeconfig(), path)
 
     def client(self, user: str = ADMIN_USER) -> KubeClient:
-        """A client of one of its users; the caller enters and closes it."""
+        """A client for one of its users; the caller enters and closes it."""
         return KubeClient(credentials.from_dict(self.kubeconfig(user)))
 
 
 @dataclass(slots=True, kw_only=True)
 class InProcessFederation:
-    """What runs: its clusters and its parts."""
+    """A running federation: its clusters and components."""
 
     hub: InProcessCluster
     workers: dict[str, InProcessCluster]
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[JournalEntry] = field(default_factory=list)
     managers: list[Manager] = field(default_factory=list)
-    """The manager, unless the spec wants none."""
+    """The manager; empty if the spec has none."""
+    worker_managers: dict[str, list[Manager]] = field(default_factory=dict)
+    """The manager of each worker, with `worker_queues`."""
     agents: dict[str, Agent] = field(default_factory=dict)
 
-    def journal(self) -> list[Entry]:
-        """What ran on the virtual nodes so far."""
+    def journal(self) -> list[JournalEntry]:
+        """The pods that the virtual nodes have run so far."""
         return list(self.entries)
 
     @property
@@ -96,16 +107,21 @@ class InProcessFederation:
 
 
 @asynccontextmanager
-async def embedded_federation(spec: FederationSpec | None = None) -> AsyncIterator[InProcessFederation]:
-    """A federation as long as the context lasts; on entry every worker is connected.
+async def embedded_federation(
+    spec: FederationSpec | None = None, *, audit: Audit | None = None
+) -> AsyncIterator[InProcessFederation]:
+    """A federation for the duration of the context; on entry every worker is connected.
 
-    What goes wrong in a part of it cancels the body and is raised at its end.
+    `audit` receives the audit events of all clusters. An error in a component cancels the body and is raised at exit.
     """
     spec = spec or FederationSpec()
+    if spec.as_kind:
+        raise BadInput(f"federation {spec.name}: as_kind needs processes; use Federation")
     since = SystemClock().now()
     agents = [User(enrolment.agent_user(worker.name), groups=(constants.AGENT_GROUP,)) for worker in spec.workers]
-    hub = InProcessCluster(HUB, users=agents)
-    made = InProcessFederation(hub=hub, workers={worker.name: InProcessCluster(worker.name) for worker in spec.workers})
+    hub = InProcessCluster(HUB, users=agents, audit=audit)
+    workers = {worker.name: InProcessCluster(worker.name, audit=audit) for worker in spec.workers}
+    made = InProcessFederation(hub=hub, workers=workers)
     async with AsyncExitStack() as stack:
         for cluster in made.clusters:
             await stack.enter_async_context(cluster.listener)
@@ -113,18 +129,18 @@ async def embedded_federation(spec: FederationSpec | None = None) -> AsyncIterat
         parts = anyio.create_task_group()
         await parts.__aenter__()
         try:
-            await _start(parts, made, spec, webhooks=ports.take())
+            await _start(parts, made, spec, ports=ports)
             if spec.manager:
                 async with hub.client() as client:
                     await connections.wait_until_connected(client, made.workers, since=since)
             yield made
         finally:
-            # Without the body's error, which would come out wrapped in a group.
+            # Without the body's error, which would be raised in an exception group.
             parts.cancel_scope.cancel()
             await parts.__aexit__(None, None, None)
 
 
-async def _start(parts: TaskGroup, made: InProcessFederation, spec: FederationSpec, *, webhooks: int) -> None:
+async def _start(parts: TaskGroup, made: InProcessFederation, spec: FederationSpec, *, ports: PortRegistry) -> None:
     for worker in spec.workers:
         _start_worker(parts, made, worker)
     own = [enrolment.system_namespace()]
@@ -132,15 +148,23 @@ async def _start(parts: TaskGroup, made: InProcessFederation, spec: FederationSp
         own += enrolment.manifests(worker.name)
     async with made.hub.client() as client:
         await create_all(client, [*crds.manifests(), *own])
-    parts.start_soon(_control, made.hub, Options(scheduler=False), name="controllers of the hub")
+    parts.start_soon(_control, made.hub, ControllerOptions(scheduler=False), name="controllers of the hub")
     if not spec.manager:
         return
-    manager = _manager(made, spec, webhooks=webhooks)
+    manager = _manager(
+        made.hub, made.managers, spec.configuration, webhooks=ports.take(), arguments=spec.manager_arguments
+    )
     parts.start_soon(manager, name="manager")
+    for worker in spec.workers if spec.worker_queues else ():
+        cluster = made.workers[worker.name]
+        async with cluster.client() as client:
+            await create_all(client, [*crds.manifests(), enrolment.system_namespace()])
+        engines = made.worker_managers.setdefault(worker.name, [])
+        parts.start_soon(_manager(cluster, engines, {}, webhooks=ports.take()), name=f"manager of {worker.name}")
     async with made.hub.client() as client:
         await connections.wait_until_enrolled(client, made.workers)
     for worker in spec.workers:
-        parts.start_soon(_agent, made, worker.name, spec.agent_arguments, name=f"agent of {worker.name}")
+        parts.start_soon(_agent, made, worker.name, spec, name=f"agent of {worker.name}")
 
 
 def _start_worker(parts: TaskGroup, made: InProcessFederation, worker: WorkerSpec) -> None:
@@ -151,17 +175,22 @@ def _start_worker(parts: TaskGroup, made: InProcessFederation, worker: WorkerSpe
             nodes = VirtualNodes(client, nodes=worker.nodes, cluster=worker.name, record=made.entries.append)
             await nodes.run()
 
-    parts.start_soon(_control, cluster, Options(), name=f"controllers of {worker.name}")
+    parts.start_soon(_control, cluster, ControllerOptions(), name=f"controllers of {worker.name}")
     parts.start_soon(run_nodes, name=f"nodes of {worker.name}")
 
 
-async def _control(cluster: InProcessCluster, options: Options) -> None:
+async def _control(cluster: InProcessCluster, options: ControllerOptions) -> None:
     async with cluster.client(_CONTROLLERS_USER) as client:
         await Controllers(client, options).run()
 
 
 def _manager(
-    made: InProcessFederation, spec: FederationSpec, *, webhooks: int
+    cluster: InProcessCluster,
+    started: list[Manager],
+    overlay: JsonObject,
+    *,
+    webhooks: int,
+    arguments: Sequence[str] = (),
 ) -> Callable[[], Coroutine[object, object, None]]:
     options = manager_options.parse(
         [
@@ -170,13 +199,13 @@ def _manager(
             f"--metrics-bind={LOOPBACK}:0",
             f"--health-bind={LOOPBACK}:0",
             "--no-leader-elect",
-            *spec.manager_arguments,
+            *arguments,
         ]
     )
-    settings = configuration.load(orjson.dumps(roles.manager_configuration(spec.configuration)).decode())
+    settings = configuration_file.load(orjson.dumps(roles.manager_configuration(overlay)).decode())
 
     async def run() -> None:
-        async with made.hub.client() as client:
+        async with cluster.client(MANAGER_USER) as client:
             manager = Manager(
                 settings,
                 client,
@@ -185,16 +214,28 @@ def _manager(
                 random=Random(),
                 dispatch=DispatchController,
             )
-            made.managers.append(manager)
+            started.append(manager)
             await manager.run()
 
     return run
 
 
-async def _agent(made: InProcessFederation, name: str, arguments: Sequence[str]) -> None:
-    given = agent_options.parse([f"--cluster={name}", "--hub-kubeconfig=unused", *arguments])
-    async with made.hub.client(enrolment.agent_user(name)) as hub, made.workers[name].client() as worker:
-        made.agents[name] = Agent(hub, worker, cluster=name, origin=given.origin, rhythm=given.rhythm)
+async def _agent(made: InProcessFederation, name: str, spec: FederationSpec) -> None:
+    given = agent_options.parse([f"--cluster={name}", "--hub-kubeconfig=unused", *spec.agent_arguments])
+    served = roles.manager_configuration(spec.configuration)["integrations"]
+    integrations = served_integrations(served["frameworks"], declarations=served.get("declarations", ()))
+    async with (
+        made.hub.client(enrolment.agent_user(name)) as hub,
+        made.workers[name].client(WORKER_AGENT_USER) as worker,
+    ):
+        made.agents[name] = Agent(
+            hub,
+            worker,
+            cluster=name,
+            origin=given.origin,
+            intervals=given.intervals,
+            integrations=integrations,
+        )
         await made.agents[name].run()
 
 

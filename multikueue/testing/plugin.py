@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pytest plugin: clusters, and a whole federation, as fixtures (`docs/testing.md`).
+"""The pytest plugin: clusters and federations as fixtures (`docs/testing.md`).
 
-Installed with the package as a `pytest11` entry point, so its own import is cheap: what a fixture needs is imported
-when it is asked for. The async fixtures want an anyio backend of session scope. `--mk-provider` says what clusters are
-made of; a machine without the real binaries, or without docker for kind, skips the tests that need them with a word.
+Installed as a `pytest11` entry point, so other modules are imported only when a fixture needs them. The async fixtures
+need an anyio backend of session scope. `--mk-provider` selects the provider of the clusters; tests that need binaries
+or docker are skipped with a message if these are not available.
 """
 
 from __future__ import annotations
@@ -17,38 +17,39 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 if TYPE_CHECKING:
-    from multikueue.devcluster.binaries.provider import BinariesProvider
-    from multikueue.devcluster.binaries.release import Binaries
-    from multikueue.devcluster.cluster import Cluster
-    from multikueue.devcluster.federation import Federation, FederationSpec
-    from multikueue.devcluster.provider import ProviderFactory
+    from devcluster.cluster import Cluster
+    from devcluster.federation.federation import Federation
+    from devcluster.federation.spec import FederationSpec
+    from devcluster.providers.binaries.provider import BinariesProvider
+    from devcluster.providers.binaries.release import Binaries
+    from devcluster.providers.provider import ProviderFactory
     from multikueue.testing.in_process import InProcessFederation
 
 MakeFederation: TypeAlias = "Callable[[FederationSpec], Awaitable[Federation]]"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--mk-provider`."""
+    """Add `--mk-provider`."""
     parser.getgroup("multikueue").addoption(
         "--mk-provider",
         choices=("embedded", "binaries", "kind"),
         default="embedded",
-        help="what the clusters of `federation`, `hub` and `worker` are made of (embedded)",
+        help="provider of the clusters of `federation`, `hub` and `worker` (default: embedded)",
     )
 
 
 @pytest.fixture(scope="session")
 def kube_binaries() -> Binaries:
-    """The folder of real binaries; skips where there are none."""
-    from multikueue.devcluster.binaries import acquire
-    from multikueue.devcluster.errors import BinariesUnavailable
+    """The real binaries; skips the test if there are none."""
+    from devcluster.errors import BinariesUnavailable
+    from devcluster.providers.binaries import acquire
 
     try:
         found = acquire.find()
     except BinariesUnavailable as error:
         pytest.skip(str(error))
     if found is None:
-        pytest.skip("no Kubernetes binaries here; `mkctl binaries` makes them")
+        pytest.skip("no Kubernetes binaries; run `mkctl binaries`")
     return found
 
 
@@ -56,8 +57,8 @@ def kube_binaries() -> Binaries:
 async def binaries_provider(
     anyio_backend: str, kube_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[BinariesProvider]:
-    """A provider with a running etcd, for tests that make clusters of their own."""
-    from multikueue.devcluster.binaries.provider import BinariesProvider
+    """A provider with a running etcd, for tests that create clusters."""
+    from devcluster.providers.binaries.provider import BinariesProvider
 
     folder = tmp_path_factory.mktemp("clusters")
     async with BinariesProvider(folder=folder, binaries=kube_binaries) as provider:
@@ -69,7 +70,7 @@ async def binaries_cluster(
     binaries_provider: BinariesProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:
     """One real cluster with the built-in controllers and a scheduler, shared by all tests of the session."""
-    from multikueue.devcluster.provider import ClusterSpec
+    from devcluster.providers.provider import ClusterSpec
 
     cluster = await binaries_provider.create("shared", folder=tmp_path_factory.mktemp("shared"), spec=ClusterSpec())
     async with cluster:
@@ -78,22 +79,22 @@ async def binaries_cluster(
 
 @pytest.fixture(scope="session")
 def mk_provider(request: pytest.FixtureRequest) -> ProviderFactory:
-    """What makes the clusters of the fixtures below: `--mk-provider`, or a fixture of this name that a test has."""
+    """The provider of the fixtures below, from `--mk-provider`; tests may override this fixture."""
     chosen = request.config.getoption("--mk-provider")
     if chosen == "kind":
         return _kind()
     if chosen == "binaries":
-        from multikueue.devcluster.binaries.provider import BinariesProvider
+        from devcluster.providers.binaries.provider import BinariesProvider
 
         return partial(BinariesProvider, binaries=request.getfixturevalue("kube_binaries"))
-    from multikueue.devcluster.embedded.provider import EmbeddedProvider
+    from devcluster.providers.embedded.provider import EmbeddedProvider
 
     return EmbeddedProvider
 
 
 def _kind() -> ProviderFactory:
-    from multikueue.devcluster.kind import containers
-    from multikueue.devcluster.kind.provider import KindProvider
+    from devcluster.providers.kind import containers
+    from devcluster.providers.kind.provider import KindProvider
 
     try:
         make = containers.find()
@@ -106,8 +107,9 @@ def _kind() -> ProviderFactory:
 async def federation(
     anyio_backend: str, mk_provider: ProviderFactory, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Federation]:
-    """A hub and two workers with manager and agents, shared by all tests of the session: leave it as you found it."""
-    from multikueue.devcluster.federation import Federation, FederationSpec
+    """A hub and two workers with manager and agents, shared by all tests of the session: undo your changes."""
+    from devcluster.federation.federation import Federation
+    from devcluster.federation.spec import FederationSpec
 
     folder = tmp_path_factory.mktemp("federation")
     async with Federation(FederationSpec(), folder=folder, provider=mk_provider) as made:
@@ -128,7 +130,7 @@ async def worker(federation: Federation) -> Cluster:
 
 @pytest.fixture
 async def in_process_federation(anyio_backend: str) -> AsyncIterator[InProcessFederation]:
-    """A federation of one test's own in its event loop, of embedded clusters whatever `--mk-provider` says."""
+    """A federation of embedded clusters in the event loop of one test, regardless of `--mk-provider`."""
     from multikueue.testing.in_process import embedded_federation
 
     async with embedded_federation() as made:
@@ -139,8 +141,8 @@ async def in_process_federation(anyio_backend: str) -> AsyncIterator[InProcessFe
 async def make_federation(
     anyio_backend: str, mk_provider: ProviderFactory, tmp_path: Path
 ) -> AsyncIterator[MakeFederation]:
-    """Makes federations for one test, which may break them; they are ended after it."""
-    from multikueue.devcluster.federation import Federation
+    """Creates federations for one test, which may break them; they are stopped after the test."""
+    from devcluster.federation.federation import Federation
 
     async with AsyncExitStack() as stack:
 
