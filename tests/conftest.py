@@ -20,12 +20,19 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
+import hypothesis
 import pytest
 
 from multikueue.core.errors import MultikueueError
 from tests.conformance.summary import pytest_terminal_summary as pytest_terminal_summary
 
+# A busy machine takes long for one example now and then; speed is measured by tests/bench.
+hypothesis.settings.register_profile("multikueue", deadline=None)
+hypothesis.settings.load_profile("multikueue")
+
 _SELF = Path("/proc/self")
+_TEAR_DOWN_SECONDS = 10.0
 _SETTLE_SECONDS = 2.0  # a closed transport gives its socket back one turn of the loop later, a child when it is reaped
 
 
@@ -119,17 +126,29 @@ def _left(before: set[asyncio.Task[object]]) -> set[asyncio.Task[object]]:
     return {task for task in begun if getattr(task.get_coro(), "__qualname__", "") != "RequestHandler.start"}
 
 
+def _limit(test: pytest.Function) -> float:
+    marker = test.get_closest_marker("timeout")
+    return float(marker.args[0] if marker is not None else test.config.getini("timeout"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
-    """Wrap each coroutine test so that a task it leaves running fails it."""
+    """Wrap each coroutine test so that a task it leaves running fails it, and so does one that takes too long.
+
+    The alarm of pytest-timeout leaves the coroutine where it waits, and the tear-down of its fixtures would wait for it
+    for ever; it is left to end what is not a coroutine.
+    """
     test = pyfuncitem.obj
     if not inspect.iscoroutinefunction(test):
         return
 
+    limit = _limit(pyfuncitem) - _TEAR_DOWN_SECONDS
+
     @functools.wraps(test)
     async def checked(*args: object, **kwargs: object) -> None:
         before = asyncio.all_tasks()
-        await test(*args, **kwargs)
+        with anyio.fail_after(limit):
+            await test(*args, **kwargs)
         for _ in range(5):  # a closed TLS connection gives its socket back one turn of the loop later for each layer
             await asyncio.sleep(0)
         for _ in range(10):  # cancelled tasks need a few turns of the loop to end

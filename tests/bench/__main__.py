@@ -26,7 +26,7 @@ def benches() -> Iterator[str]:
 
 
 def run(wanted: list[str]) -> int:
-    """Run all, or those whose name contains one of the words."""
+    """Run all, or those whose name contains one of the arguments."""
     chosen = [name for name in benches() if not wanted or any(word in name for word in wanted)]
     if not chosen:
         print(f"no bench matches {' '.join(wanted)}; there are {', '.join(benches())}", file=sys.stderr)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What it costs until a federation is up: `mkctl up` with two and with twenty workers, and one in an event loop.
 
-Wall time says little on a busy machine, so CPU seconds of all processes stand beside it, and the memory that they
+Wall time is unreliable on a busy machine, so CPU seconds of all processes are printed too, and the memory that they
 hold together, shared pages counted once.
 """
 

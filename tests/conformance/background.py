@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An HTTPS server in a loop of its own, so that its connections are no test's."""
+"""An HTTPS server in a separate event loop, so that its connections belong to no test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def _start(
 ) -> tuple[str, Callable[[], Coroutine[object, object, None]]]:
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    # Clients keep their connections, and would not say goodbye for half a minute.
+    # Clients keep their connections open for half a minute.
     listening = await asyncio.get_running_loop().create_server(
         runner.server, "127.0.0.1", 0, ssl=context, ssl_shutdown_timeout=0.1
     )

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
-from multikueue.devcluster.binaries.provider import BinariesProvider
+from devcluster.providers.binaries.provider import BinariesProvider
 from multikueue.testing.plugin import binaries_provider, kube_binaries
 from tests.conformance.harness import Both, Case, servers
 from tests.conformance.summary import PROPERTY

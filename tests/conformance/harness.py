@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same requests to the embedded API server and to a real one, and what differs between the answers.
+"""Sends the same requests to the embedded API server and to a real one, and compares the answers.
 
-Owns sending, taking out what no two servers share (uids, versions, times, random names), and the comparison. A case is
-a coroutine function that talks to one `Side`; `Both.judge` plays it on both sides and compares everything that was
-answered. Differences that somebody has looked at and accepts stand in `differences.yaml`, a case's id and the reason;
-an entry whose case is equal fails, so that the list never tells of what is gone.
+Owns sending requests, normalising what differs between any two servers (uids, versions, times, random names), and the
+comparison. A case is a coroutine function that talks to one `Side`; `Both.judge` plays it on both sides and compares
+all answers. Accepted differences are in `differences.yaml`, by case id with the reason; an entry whose case is equal
+fails, so that the list has no stale entries.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import aiohttp
 import pytest
 import yaml
 
-from multikueue.devcluster.apiserver.listener import Listener
-from multikueue.devcluster.apiserver.requests import MASTERS, User
-from multikueue.devcluster.apiserver.server import ApiServer
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.cluster import ADMIN_GROUP, ADMIN_USER
-from multikueue.devcluster.pki import front_proxy, new_key
-from multikueue.devcluster.provider import ClusterSpec
-from multikueue.kube import credentials
+from devcluster.apiserver.http.listener import Listener
+from devcluster.apiserver.http.requests import MASTERS, User
+from devcluster.apiserver.server import ApiServer
+from devcluster.cluster import ADMIN_GROUP, ADMIN_USER
+from devcluster.pki import front_proxy, new_key
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
+from multikueue.kube.rest import credentials
 
 Json: TypeAlias = Any
 """Whatever JSON can hold."""
@@ -52,14 +52,16 @@ _UUID: Final = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0
 _TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _AGE: Final = re.compile(r"(?:\d+[dhms])+")
 _DOCUMENT: Final = re.compile(r'Invalid value: "(?:\{|map\[).*[\]}]": ', re.DOTALL)
+_OF_DEFINITION: Final = "Custom resource definition column"
 _MISSING: Final = re.compile(r"is missing in '\{.*\}'", re.DOTALL)
+_ETCD_PREFIX: Final = re.compile(r"Key: /conformance-[0-9a-f]+/")
 _RECORDED: Final = re.compile(r"in record \((\d+)\)")
 _VERSION_WORDS: Final = re.compile(r"(ResourceVersion in (?:precondition|object meta)): (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said."""
+    """The answer of a server."""
 
     status: int
     content_type: str
@@ -70,12 +72,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request; `{ns}` and `{id}` in the path, the query and the body's strings are the case's own."""
+    """One request; `{ns}` and `{id}` in the path, the query and the body's strings are replaced for each case."""
 
     method: str
     path: str
     body: Json = None
-    """JSON to be; bytes are sent as they are."""
+    """A JSON value; bytes are sent unchanged."""
     content_type: str = "application/json"
     accept: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -94,7 +96,7 @@ class Server:
         self.tls = tls
 
     async def send(self, exchange: Exchange) -> Answer:
-        """The answer to one request; an `Answer` of status 0 when there is none in time."""
+        """The answer to one request; an `Answer` of status 0 if there is none in time."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 return await self._send(exchange)
@@ -117,7 +119,7 @@ class Server:
             return Answer(response.status, media, _read(raw, media), tuple(response.headers.getall("Warning", ())))
 
     async def stream(self, exchange: Exchange) -> AsyncIterator[Json]:
-        """The lines of a streamed answer as they come."""
+        """The lines of a streamed answer, as they arrive."""
         headers = {"Accept": exchange.accept, **exchange.headers}
         async with self.session.request(
             exchange.method, self.url + exchange.path, headers=headers, ssl=self.tls
@@ -141,32 +143,32 @@ def _read(raw: bytes, media: str) -> Json:
 
 
 class Side:
-    """One case on one server: sends, and keeps what was answered for the comparison."""
+    """One case on one server: sends requests and records the answers."""
 
     def __init__(self, server: Server, case_id: str) -> None:
         self.server = server
         self.id = "c" + hashlib.sha256(case_id.encode()).hexdigest()[:10]
-        """A name of this case's own, for what has no namespace; `{id}` in paths and bodies."""
+        """The case's unique name, for cluster-scoped objects; `{id}` in paths and bodies."""
         self.ns = self.id
-        """The case's namespace, which is there when the case begins; `{ns}` in paths and bodies."""
+        """The case's namespace, created before the case begins; `{ns}` in paths and bodies."""
         self.record: list[tuple[str, Json]] = []
         self.prefixes: set[str] = set()
-        """What names are made from, here."""
+        """The `generateName` prefixes used here."""
 
     async def begin(self) -> None:
-        """Make the case's namespace, unrecorded."""
+        """Create the case's namespace; not recorded."""
         namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": self.ns}}
         await self.quietly(Exchange("POST", "/api/v1/namespaces", namespace))
 
     async def quietly(self, exchange: Exchange) -> Answer:
-        """The answer, which is not compared; for what a case needs to be there."""
+        """Send a request whose answer is not compared, to prepare a case."""
         found = await self.server.send(self.filled(exchange))
         if found.status >= 400:
             raise AssertionError(f"{self.server.name}: {exchange.method} {exchange.path}: {found.body}")
         return found
 
     async def exchange(self, exchange: Exchange) -> Answer:
-        """The answer, which is compared."""
+        """Send a request whose answer is compared."""
         metadata = exchange.body.get("metadata") if isinstance(exchange.body, dict) else None
         if isinstance(metadata, dict) and metadata.get("generateName"):
             self.prefixes.add(self.own(metadata["generateName"])[:58])
@@ -183,7 +185,7 @@ class Side:
         return found
 
     async def send(self, method: str, path: str, body: Json = None, **more: Json) -> Answer:
-        """The answer, which is compared; `more` are the fields of `Exchange`."""
+        """Send a request whose answer is compared; `more` are the fields of `Exchange`."""
         return await self.exchange(Exchange(method, path, body, **more))
 
     async def get(self, path: str, **more: Json) -> Answer:
@@ -207,7 +209,7 @@ class Side:
         return await self.send("PATCH", path, body, content_type=_MEDIA[kind], **more)
 
     async def watch(self, path: str, *, count: int | None = None, seconds: float = 20.0) -> list[Json]:
-        """The events of a watch, compared: the first `count`, or all until the server ends it."""
+        """The events of a watch, which are compared: the first `count`, or all until the server ends it."""
         found = []
         async with self.watching(path) as events:
             async with asyncio.timeout(seconds):
@@ -220,7 +222,7 @@ class Side:
 
     @asynccontextmanager
     async def watching(self, path: str) -> AsyncIterator[AsyncIterator[Json]]:
-        """A running watch, whose events are not recorded until `note` is told."""
+        """An open watch; its events are recorded only with `note`."""
         events = self.server.stream(self.filled(Exchange("GET", path)))
         try:
             yield events
@@ -228,7 +230,7 @@ class Side:
             await events.aclose()  # type: ignore[attr-defined]
 
     def note(self, what: str, value: Json) -> None:
-        """Compare this, too."""
+        """Record a value to compare."""
         self.record.append((what, value))
 
     def own(self, value: Json) -> Json:
@@ -258,7 +260,7 @@ Play: TypeAlias = Callable[[Side], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to be true of both servers."""
+    """One case to play on both servers."""
 
     topic: str
     name: str
@@ -266,19 +268,19 @@ class Case:
 
     @property
     def id(self) -> str:
-        """As `differences.yaml` names it."""
+        """The id in `differences.yaml`."""
         return f"{self.topic}/{self.name}"
 
 
 class Cases:
-    """The cases of one topic, gathered by decorator or added as tables."""
+    """The cases of one topic, added by decorator or from tables."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.all: list[Case] = []
 
     def case(self, name: str) -> Callable[[Play], Play]:
-        """A case that is a function of a side; the name is a sentence."""
+        """Add a case that is a function of a side; the name is a sentence."""
 
         def keep(play: Play) -> Play:
             self.add(name, play)
@@ -287,13 +289,13 @@ class Cases:
         return keep
 
     def add(self, name: str, play: Play) -> None:
-        """A case. Raises `ValueError` when the topic has one of that name."""
+        """Add a case. Raises `ValueError` if the topic has one of that name."""
         if any(case.name == name for case in self.all):
             raise ValueError(f"{self.topic} has two cases named {name!r}")
         self.all.append(Case(self.topic, name, play))
 
     def exchanges(self, name: str, *steps: Exchange) -> None:
-        """A case that is a list of requests."""
+        """Add a case that is a list of requests."""
 
         async def play(side: Side) -> None:
             for step in steps:
@@ -313,10 +315,10 @@ class Both:
     embedded: Server
     real: Server
     api: ApiServer
-    """The embedded one from inside, for faults and clocks."""
+    """The embedded server in this process, for faults and clocks."""
 
     async def judge(self, case: Case) -> Literal["equal", "listed"]:
-        """Play the case on both; fails when they differ and nobody has accepted that."""
+        """Play the case on both; fails if they differ and the difference is not accepted."""
         sides = [Side(server, case.id) for server in (self.embedded, self.real)]
         await asyncio.gather(*(self._play(case, side) for side in sides))
         found = compare(*(Normalizer(side).all() for side in sides))
@@ -326,7 +328,7 @@ class Both:
         if found and reason is not None:
             return "listed"
         if reason is not None:
-            pytest.fail(f"{case.id} stands in differences.yaml and is equal: take it off", pytrace=False)
+            pytest.fail(f"{case.id} is in differences.yaml but is equal: remove it", pytrace=False)
         pytest.fail("embedded (-) and real (+) differ:\n" + "\n".join(found), pytrace=False)
 
     async def _play(self, case: Case, side: Side) -> None:
@@ -336,13 +338,13 @@ class Both:
 
 @cache
 def differences() -> dict[str, str]:
-    """The differences that somebody has looked at, by case id."""
+    """The accepted differences, by case id."""
     found = yaml.safe_load(_DIFFERENCES.read_text()) or {}
     return {str(key): str(reason) for key, reason in found.items()}
 
 
 class Normalizer:
-    """Names what no two servers share by the order in which it was first seen."""
+    """Replaces values that differ between any two servers by names, in the order of their first use."""
 
     def __init__(self, side: Side) -> None:
         self._record = side.record
@@ -353,27 +355,29 @@ class Normalizer:
         self._prefixes = sorted(side.prefixes, key=len, reverse=True)
 
     def all(self) -> list[tuple[str, Json]]:
-        """What was answered, comparable."""
+        """The recorded answers, comparable."""
         return [(what, self.value(answer)) for what, answer in self._record]
 
     def value(self, value: Json, key: str = "") -> Json:
         """One document, comparable."""
         if isinstance(value, dict):
             if _is_collection(value):
-                # A real server's own leases move on the version of every list.
+                # A real server's leases change the version of every list.
                 value = {**value, "metadata": {**value["metadata"], "resourceVersion": "<version of the store>"}}
             found = {name: self.value(entry, name) for name, entry in value.items()}
             if key == "details" and isinstance(found.get("causes"), list):
-                # A real server validates metadata twice or thrice and tells each time.
+                # A real server validates metadata up to three times and reports each.
                 found["causes"] = [c for i, c in enumerate(found["causes"]) if c not in found["causes"][:i]]
-                # What a schema says comes in the order of a map, which a real server shuffles.
+                # Problems of a schema have the order of a Go map, which is random.
                 found["causes"].sort(key=lambda cause: json.dumps(cause, sort_keys=True))
             if key == "body" and found.get("reason") == "Invalid" and " is invalid: [" in str(found.get("message")):
                 found["message"] = found["message"].partition(" is invalid: [")[0] + " is invalid: [<the causes>]"
             return found
         if isinstance(value, list):
+            if key == "columnDefinitions":
+                value = [_undescribed(column) for column in value]
             if key == "managedFields":
-                # The entries are sorted by their times, whole seconds that the two servers do not share.
+                # The entries are sorted by their times, whole seconds that differ between the servers.
                 value = sorted(value, key=_manager_order)
             return [self.value(entry, key) for entry in value]
         if not isinstance(value, str):
@@ -383,7 +387,7 @@ class Normalizer:
         if key == "resourceVersion" and value.isdigit() and value != "0":
             return self._versions.setdefault(value, f"<version {len(self._versions) + 1}>")
         if key == "cells" and _AGE.fullmatch(value):
-            return "<age>"  # whole seconds, which the two servers do not count from the same moment
+            return "<age>"  # whole seconds, from different times on the two servers
         return self._text(value)
 
     def _text(self, value: str) -> str:
@@ -396,8 +400,15 @@ class Normalizer:
             value = re.sub(pattern, lambda m: self._names.setdefault(m[0], f"<name {len(self._names) + 1}>"), value)
         value = _DOCUMENT.sub('Invalid value: "<the patched document>": ', value)
         value = _MISSING.sub("is missing in '<the document>'", value)
-        # A real server's keys begin with a prefix that its own flags set.
-        return value.replace(self._url, "<server>").replace("Key: /conformance/", "Key: /registry/")
+        # A real server's keys begin with a prefix from its flags.
+        return _ETCD_PREFIX.sub("Key: /registry/", value.replace(self._url, "<server>"))
+
+
+def _undescribed(column: Json) -> Json:
+    """A column of a table; its description is compared only if it comes from a definition."""
+    text = column.get("description", "")
+    kept = not text or str(text).startswith(_OF_DEFINITION)
+    return column if kept else {**column, "description": "<a description>"}
 
 
 def _is_collection(value: dict[str, Json]) -> bool:
@@ -412,7 +423,7 @@ def _manager_order(entry: Json) -> list[str]:
 
 
 def compare(left: Sequence[tuple[str, Json]], right: Sequence[tuple[str, Json]]) -> list[str]:
-    """What differs, a line for each place; nothing when the answers are equal."""
+    """The differences, a line for each place; none if the answers are equal."""
     found = []
     for number, ((what, mine), (_, theirs)) in enumerate(zip(left, right, strict=False), start=1):
         lines = list(_differences(mine, theirs, ""))

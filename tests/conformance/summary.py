@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 PROPERTY: Final = "conformance"
-"""The property of a test's report that tells how its case was judged: `equal`, `listed` or `different`."""
+"""The property of a test's report with the result of its case: `equal`, `listed` or `different`."""
 _FOLDER: Final = "conformance/"
 
 

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.binaries.release import Binaries
-from multikueue.devcluster.provider import ProviderFactory
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.binaries.release import Binaries
+from devcluster.providers.provider import ProviderFactory
 from tests.support.sockets import sockets_settle
 
 __all__ = ["sockets_settle"]

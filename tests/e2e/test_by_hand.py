@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from multikueue.devcluster.binaries.release import Binaries
+from devcluster.providers.binaries.release import Binaries
 from tests.support.federations import EXAMPLES
 from tests.support.hand import Hand
 
-pytestmark = [pytest.mark.e2e, pytest.mark.binaries, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.binaries, pytest.mark.timeout(240)]
+
+_PROVIDERS = [pytest.param("embedded", marks=pytest.mark.e2e), pytest.param("binaries", marks=pytest.mark.attacks)]
 
 
-@pytest.fixture(params=["embedded", "binaries"])
+@pytest.fixture(params=_PROVIDERS)
 def hand(request: pytest.FixtureRequest, tmp_path: Path, kube_binaries: Binaries) -> Iterator[Hand]:
     hand = Hand(home=tmp_path, kubectl=kube_binaries.path("kubectl"))
     hand.mkctl("up", "--provider", request.param)

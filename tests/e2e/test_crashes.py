@@ -6,9 +6,10 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from devcluster import manifests
+from devcluster.federation.federation import Federation
+from devcluster.federation.spec import FederationSpec
 from multikueue.api.resource import JOBS
-from multikueue.devcluster import manifests
-from multikueue.devcluster.federation import Federation, FederationSpec
 from multikueue.testing.plugin import MakeFederation
 from tests.support.federations import (
     apply_two_teams,

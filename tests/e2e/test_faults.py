@@ -2,7 +2,7 @@
 """Every process killed, frozen or cut off, under 300 Jobs in flight: nothing is lost and nothing is left behind.
 
 Half of the Jobs are `fenced` and run to their end exactly once, the others are `failover` and do so at least once. Of a
-fenced Job two copies are never live, but while its agent is frozen: nobody can stop them then, nor say that nobody can
+fenced Job never runs twice, except while its agent is frozen: it can neither stop them then nor report that
 (`docs/adr/0011-what-fenced-promises.md`). Jobs run for longer than that lasts, so none ends there meanwhile.
 What happened is printed. `MK_FAULTS_JOBS` and `MK_FAULTS_RUN_SECONDS` make a smaller drill of it.
 """
@@ -22,16 +22,17 @@ import anyio
 import pytest
 import yaml
 
+from devcluster import manifests
+from devcluster.federation.federation import Federation
+from devcluster.federation.spec import FederationSpec, WorkerSpec
+from devcluster.kubelet import journal
+from devcluster.kubelet.node import several
 from multikueue.api.constants import PARTITION_POLICY_ANNOTATION, PartitionPolicy
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS, MULTIKUEUE_CLUSTERS, WORKLOADS
 from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import parse_time
-from multikueue.devcluster import manifests
-from multikueue.devcluster.federation import Federation, FederationSpec, WorkerSpec
-from multikueue.devcluster.nodes import journal
-from multikueue.devcluster.nodes.node import several
-from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import KubeError, NotFound
+from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import MakeFederation
 from tests.support.faulty_proxy import TcpProxy, tcp_proxy
 from tests.support.federations import finished, job, left_over, objects, wait_until
@@ -50,7 +51,7 @@ FENCED_LEAVES_SECONDS = 130.0
 
 
 class Drill:
-    """One federation and what is done to it; tells as it goes."""
+    """One federation and its faults; logs what it does."""
 
     def __init__(self, federation: Federation, hub: KubeClient) -> None:
         self.federation = federation
@@ -86,14 +87,14 @@ class Drill:
     async def silent(
         self, worker: str, why: str, *, stays: Callable[[str], bool] = lambda name: False
     ) -> AsyncIterator[None]:
-        """Until all work of a cluster that is not heard has been sent elsewhere, but what `stays`; then it is heard.
+        """Until all work of a disconnected cluster has been sent elsewhere, except what `stays`; then it reconnects.
 
         What stays does so for longer than any work that leaves.
         """
         before = await self.unfinished(worker)
         staying = {name for name in before if stays(name)}
         self.tell(f"{why}: {len(before)} workloads on {worker}, of which {len(staying)} are to stay")
-        assert before - staying, "a silence that concerns nobody proves nothing"
+        assert before - staying, "an outage without work proves nothing"
         assert any(map(fenced, before)), "nor does one that concerns no fenced work"
         began = time.monotonic()
         yield
@@ -163,7 +164,7 @@ def overlaps(federation: Federation, *, excused: tuple[datetime, datetime] | Non
 
     Those do not count of which the second began in the time that is `excused`.
     """
-    begun: dict[str, journal.Entry] = {}
+    begun: dict[str, journal.JournalEntry] = {}
     spans: dict[str, list[tuple[datetime, datetime, str]]] = {}
     for entry in federation.journal():
         if entry.event == journal.STARTED:
@@ -249,7 +250,7 @@ async def test_300_jobs_end_as_their_policy_says_whatever_is_killed_frozen_or_cu
         await drill.heard(one.name)
         thawed = SystemClock().now()
 
-        # Its agent says so, and the hub leaves alone what nobody can stop.
+        # Its agent reports that, and the hub does not move what cannot be stopped.
         async with drill.silent(two.name, "SIGSTOP: the API server of the worker", stays=fenced):
             two.pause("apiserver")
         two.resume("apiserver")
@@ -271,7 +272,7 @@ async def test_300_jobs_end_as_their_policy_says_whatever_is_killed_frozen_or_cu
             often = dict(sorted(Counter(ran[name] for name in names).items()))
             ever, else_when = (sum(found[name] > 0 for name in names) for found in (twice, unexcused))
             drill.tell(
-                f"{policy}: runs to the end per Job {often}; two live copies at some moment: {ever} Jobs, "
+                f"{policy}: runs to the end per Job {often}; running twice at some moment: {ever} Jobs, "
                 f"{else_when} of them when the agent was not frozen"
             )
         assert [name for name in (each["metadata"]["name"] for each in jobs) if not ran[name]] == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from multikueue.devcluster.binaries.release import Binaries
+from devcluster.providers.binaries.release import Binaries
 from tests.support.hand import Hand
 
 pytestmark = [pytest.mark.e2e, pytest.mark.binaries, pytest.mark.timeout(300)]

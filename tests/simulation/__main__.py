@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.simulation`: play many seeds, or replay one and print its story.
+"""`python -m tests.simulation`: run many seeds, or replay one and print its timeline.
 
     python -m tests.simulation --seeds 2000
     python -m tests.simulation --replay 417
     python -m tests.simulation --mutant lease-ignored --seeds 500
 
-Exit code 0 when every seed held; 1 and the story of the first that did not; with `--mutant` it is the other way round:
-0 when some seed catches it.
+Exit code 0 if every seed passed; 1 and the timeline of the first that failed; with `--mutant` the reverse: 0 if a seed
+catches it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 from time import monotonic
 from typing import Final
 
-from tests.simulation import federation, shortcuts
+from tests.simulation import autoscaling, federation, shortcuts
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.nominator import DISPATCHER
 from tests.simulation.play import Outcome, make_repeatable, play
@@ -36,15 +36,18 @@ DISPATCHERS: Final = {
 }
 
 
-def runner(*, dispatcher: str = "", mutant: str = "") -> Run:
-    """What plays a seed; without a dispatcher the seeds take turns with all of them."""
+def runner(*, dispatcher: str = "", mutant: str = "", provisioning: bool = False) -> Run:
+    """What plays a seed; without a dispatcher the seeds take turns with all of them.
+
+    With `provisioning` a job starts on a cluster that has provisioned its capacity.
+    """
     make_repeatable()
     for seed in _WARM_UP:
         # What is imported, compiled and cached on its first use is there for all seeds then.
         play(draw(seed), federation.build_servers(), dispatcher=DISPATCHERS["capacity"], goes_on=True)
     make_repeatable()  # what the first seeds have loaded, too
     shortcuts.forget()
-    servers = federation.build_servers()
+    servers = federation.build_servers(prepare=autoscaling.prepare if provisioning else None)
     names = [DISPATCHERS[dispatcher]] if dispatcher else list(DISPATCHERS.values())
     for name in names:
         federation.settings(name)  # kept for the seeds
@@ -52,7 +55,7 @@ def runner(*, dispatcher: str = "", mutant: str = "") -> Run:
     def run(seed: int) -> Outcome:
         if mutant:
             MUTANTS[mutant].apply()
-        return play(draw(seed), servers, dispatcher=names[seed % len(names)])
+        return play(draw(seed), servers, dispatcher=names[seed % len(names)], provisioning=provisioning)
 
     return run
 
@@ -65,16 +68,17 @@ def main() -> int:
     flags.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     flags.add_argument("--dispatcher", choices=sorted(DISPATCHERS), default="", help="only this one")
     flags.add_argument("--mutant", choices=sorted(MUTANTS), default="", help="a deliberate fault")
-    flags.add_argument("--replay", type=int, metavar="SEED", help="play one seed and print its story")
-    flags.add_argument("--log", action="store_true", help="with --replay: what the processes log, too")
+    flags.add_argument("--provisioning", action="store_true", help="capacity is provisioned across clusters first")
+    flags.add_argument("--replay", type=int, metavar="SEED", help="run one seed and print its timeline")
+    flags.add_argument("--log", action="store_true", help="with --replay: also print the logs")
     options = flags.parse_args()
     logging.disable(logging.CRITICAL)
-    run = runner(dispatcher=options.dispatcher, mutant=options.mutant)
+    run = runner(dispatcher=options.dispatcher, mutant=options.mutant, provisioning=options.provisioning)
     if options.log:
         logging.disable(logging.NOTSET)
         logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
     if options.replay is not None:
-        return _told(next(outcomes(run, [options.replay], jobs=1)))
+        return _report(next(outcomes(run, [options.replay], jobs=1)))
     began = monotonic()
     failed = []
     for played, outcome in enumerate(
@@ -89,11 +93,11 @@ def main() -> int:
     print(f"{options.seeds} seeds in {monotonic() - began:.0f} s, {len(failed)} failed", flush=True)
     if options.mutant:
         return 1
-    return _told(min(failed, key=lambda outcome: len(outcome.story))) if failed else 0
+    return _report(min(failed, key=lambda outcome: len(outcome.timeline))) if failed else 0
 
 
-def _told(outcome: Outcome) -> int:
-    print(*outcome.story, sep="\n")
+def _report(outcome: Outcome) -> int:
+    print(*outcome.timeline, sep="\n")
     print(f"seed {outcome.seed}, {outcome.seconds:.0f} s of virtual time: {outcome.problem or 'everything held'}")
     return 1 if outcome.problem else 0
 

@@ -20,23 +20,23 @@ import orjson
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from devcluster.apiserver.http.requests import LOOPBACK, MASTERS, Answer, Request, User
+from devcluster.apiserver.server import ApiServer
+from devcluster.federation import enrolment
 from manager.app import Manager
 from manager.context import ManagerContext
 from manager.dispatch.controller import DispatchController
-from manager.dispatch.push_hosts import PushSettings
-from manager.options import Options
-from multikueue.api import configuration
+from manager.dispatch.transport.push_hosts import PushSettings
+from manager.options import ManagerOptions
+from multikueue.api import configuration, configuration_file
 from multikueue.api.constants import AGENT_GROUP, TRANSPORT_ANNOTATION, Transport
 from multikueue.api.crds import manifests
-from multikueue.devcluster import enrolment
-from multikueue.devcluster.apiserver.requests import LOOPBACK, MASTERS, Answer, Request, User
-from multikueue.devcluster.apiserver.server import ApiServer
-from multikueue.kube.client import KubeClient
-from multikueue.kube.credentials import ClusterConfig
+from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.credentials import ClusterConfig
 from tests.simulation.network import Link, SimClient
 from tests.simulation.virtual_time import SimClock, VirtualLoop
 from worker_agent.app import Agent
-from worker_agent.heartbeat import Rhythm
+from worker_agent.hub.heartbeat import AgentIntervals
 
 Object = dict[str, Any]
 
@@ -49,8 +49,8 @@ PRIORITIES: Final = {"low": -10, "high": 10}
 GROUP: Final = "/apis/kueue.x-k8s.io/v1beta2"
 SECRETS: Final = "/api/v1/namespaces/kueue-system/secrets"
 USER_JOBS: Final = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
-RHYTHM: Final = Rhythm(report_seconds=20.0)
-"""Of agents: what changes is reported at once all the same, and what does not need not be told so often."""
+INTERVALS: Final = AgentIntervals(report_seconds=20.0, rights_seconds=1200.0)
+"""Of agents: changes are reported at once anyway, and unchanged reports are needed less often."""
 _SETTINGS: Final = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -59,11 +59,17 @@ leaderElection: {leaderElect: true, leaseDuration: 30s, renewDeadline: 20s, retr
 """
 
 
-def build_servers() -> dict[str, ApiServer]:
-    """A hub, another for when it is lost, and the most workers that a seed may have, with what administrators make."""
+def build_servers(*, prepare: Callable[[str, ApiServer], None] | None = None) -> dict[str, ApiServer]:
+    """A hub, another for when it is lost, and the most workers that a seed may have, with what administrators make.
+
+    `prepare` is called with the name of each server, and makes what else there is.
+    """
 
     async def build() -> dict[str, ApiServer]:
         made = _servers()
+        for name, server in made.items():
+            if prepare is not None:
+                prepare(name, server)
         await asyncio.sleep(1.0)  # what they do in their own turn is done
         return made
 
@@ -79,12 +85,34 @@ def _servers() -> dict[str, ApiServer]:
         hub.authorizer.role_rules("", "view")  # has it read all roles, once for all seeds
     for number in range(1, MOST_WORKERS + 1):
         for pushed in (False, True):
-            _cluster(f"w{number}", pushed=pushed)  # kept for the seeds
+            cluster_manifests(f"w{number}", pushed=pushed)  # kept for the seeds
         worker = made[f"w{number}"] = _server(f"w{number}")
         create(worker, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         _create_node(worker)
         create(worker, f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", job("foreign", cpu=1))
     return made
+
+
+def build_queued_worker(name: str) -> ApiServer:
+    """A worker that has Kueue's kinds, and a queue of the hub's name for 4 cpu."""
+
+    async def build() -> ApiServer:
+        made = _server(name)
+        create(made, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        _create_node(made)
+        for definition in manifests():
+            create(made, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        create(made, "/api/v1/namespaces", {"metadata": {"name": "kueue-system"}})
+        flavor = {"name": "local", "resources": [{"name": "cpu", "nominalQuota": "4"}]}
+        queue = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
+        create(made, f"{GROUP}/resourceflavors", kueue("ResourceFlavor", "local", spec={}))
+        create(made, f"{GROUP}/clusterqueues", kueue("ClusterQueue", "queue", spec=queue))
+        local = f"{GROUP}/namespaces/{NAMESPACE}/localqueues"
+        create(made, local, kueue("LocalQueue", "queue", spec={"clusterQueue": "queue"}))
+        await asyncio.sleep(1.0)
+        return made
+
+    return VirtualLoop().run_until_complete(build())
 
 
 def job(name: str, *, cpu: int, **metadata: object) -> Object:
@@ -99,7 +127,7 @@ def job(name: str, *, cpu: int, **metadata: object) -> Object:
 
 
 def call(server: ApiServer, method: str, path: str, body: object = None) -> Object:
-    """One request of an administrator who stands beside the server; fails on an error answer."""
+    """One request of an administrator beside the network; fails on an error answer."""
     merge = "application/merge-patch+json" if method == "PATCH" else "application/json"
     request = Request(
         method=method,
@@ -159,30 +187,31 @@ def _create_queue(hub: ApiServer) -> None:
         ("clusterqueues", "ClusterQueue", "queue", queue),
         (f"namespaces/{NAMESPACE}/localqueues", "LocalQueue", "queue", {"clusterQueue": "queue"}),
     ):
-        create(hub, f"{GROUP}/{path}", _kueue(kind, name, spec=spec))
+        create(hub, f"{GROUP}/{path}", kueue(kind, name, spec=spec))
     for name, value in PRIORITIES.items():
-        create(hub, f"{GROUP}/workloadpriorityclasses", _kueue("WorkloadPriorityClass", name, value=value))
+        create(hub, f"{GROUP}/workloadpriorityclasses", kueue("WorkloadPriorityClass", name, value=value))
 
 
 def create_clusters(hub: ApiServer, names: tuple[str, ...], *, pushed: Iterable[str]) -> None:
     """The clusters of one seed, and the config that lists them."""
     for name in names:
         create_cluster(hub, name, pushed=name in pushed)
-    create(hub, f"{GROUP}/multikueueconfigs", _kueue("MultiKueueConfig", "all", spec={"clusters": list(names)}))
+    create(hub, f"{GROUP}/multikueueconfigs", kueue("MultiKueueConfig", "all", spec={"clusters": list(names)}))
 
 
 def create_cluster(hub: ApiServer, name: str, *, pushed: bool) -> None:
     """What an administrator makes for one cluster."""
-    secret, cluster = _cluster(name, pushed=pushed)
+    secret, cluster = cluster_manifests(name, pushed=pushed)
     create(hub, SECRETS, secret)
     create(hub, f"{GROUP}/multikueueclusters", cluster)
 
 
 @cache
-def _cluster(name: str, *, pushed: bool) -> list[Object]:
+def cluster_manifests(name: str, *, pushed: bool) -> list[Object]:
+    """The Secret and the MultiKueueCluster of a worker; cached, so callers must not change them."""
     secret, cluster = enrolment.manifests(name)
     if pushed:
-        # A server of which nobody has to check a certificate: making the checks ready costs as much as the seed.
+        # A server without TLS: preparing certificate checks costs as much as the seed.
         plain = base64.b64decode(secret["data"]["kubeconfig"]).replace(b"https:", b"http:")
         secret["data"]["kubeconfig"] = base64.b64encode(plain).decode()
         cluster["metadata"]["annotations"][TRANSPORT_ANNOTATION] = Transport.PUSH.value
@@ -192,7 +221,7 @@ def _cluster(name: str, *, pushed: bool) -> list[Object]:
 @cache
 def settings(dispatcher: str) -> configuration.Configuration:
     """What managers read, with that dispatcher."""
-    return configuration.load(_SETTINGS % dispatcher)
+    return configuration_file.load(_SETTINGS % dispatcher)
 
 
 def registration(name: str) -> Object:
@@ -211,7 +240,8 @@ def delete_cluster(hub: ApiServer, name: str) -> None:
     call(hub, "DELETE", f"{SECRETS}/{name}-kubeconfig")
 
 
-def _kueue(kind: str, name: str, **content: object) -> Object:
+def kueue(kind: str, name: str, **content: object) -> Object:
+    """An object of Kueue's group."""
     return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, **content}
 
 
@@ -261,9 +291,18 @@ class Process:
 
 
 def manager(
-    name: str, hub: Link, clock: SimClock, random: Random, *, dispatcher: str, pushes: Mapping[str, Link]
+    name: str,
+    hub: Link,
+    clock: SimClock,
+    random: Random,
+    *,
+    dispatcher: str,
+    pushes: Mapping[str, Link],
+    own: configuration.Configuration | None = None,
+    webhook_url: str | None = None,
 ) -> Process:
     """A manager; several may compete for the lease. It reaches the clusters of `pushes` itself."""
+    wanted = own or settings(dispatcher)
 
     def connect(config: ClusterConfig, context: ManagerContext) -> KubeClient:
         return SimClient(pushes[config.name], ADMIN, clock=context.clock, random=context.random)
@@ -272,19 +311,37 @@ def manager(
         return DispatchController(context, push=PushSettings(connect=connect))
 
     async def body(number: int) -> None:
-        options = Options(
-            webhooks=False, metrics_bind="0", health_bind="0", identity=f"{name}-{number}", leader_election=True
+        options = ManagerOptions(
+            webhooks=webhook_url is not None,
+            webhook_url=webhook_url,
+            metrics_bind="0",
+            health_bind="0",
+            identity=f"{name}-{number}",
+            leader_election=True,
         )
         async with SimClient(hub, ADMIN, clock=clock, random=random) as client:
-            made = Manager(settings(dispatcher), client, options=options, clock=clock, random=random, dispatch=dispatch)
+            made = Manager(wanted, client, options=options, clock=clock, random=random, dispatch=dispatch)
             await made.run()
 
     return Process(name, [hub, *pushes.values()], body)
 
 
+def local_kueue(cluster: Link, clock: SimClock, random: Random) -> Process:
+    """The Kueue that a worker has of its own: a manager there that sends nothing elsewhere."""
+
+    async def body(number: int) -> None:
+        options = ManagerOptions(
+            webhooks=False, metrics_bind="0", health_bind="0", identity="local", leader_election=False
+        )
+        async with SimClient(cluster, ADMIN, clock=clock, random=random) as client:
+            await Manager(configuration_file.load(""), client, options=options, clock=clock, random=random).run()
+
+    return Process(f"kueue of {cluster.server.name}", [cluster], body)
+
+
 def agent_of(hub: SimClient, worker: SimClient, name: str, *, number: int, clock: SimClock, random: Random) -> Agent:
     """The real agent of a worker, in its process of that number."""
-    return Agent(hub, worker, cluster=name, rhythm=RHYTHM, clock=clock, random=random, boot_id=f"{name}-{number}")
+    return Agent(hub, worker, cluster=name, intervals=INTERVALS, clock=clock, random=random, boot_id=f"{name}-{number}")
 
 
 def agent(name: str, hub: Link, worker: Link, clock: SimClock, random: Random) -> Process:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What must hold after every write and at every instant, whatever goes wrong.
 
-Owns the checks and the story of a run: one line for each thing that matters, in true time. A check looks at what the
+Owns the checks and the timeline of a run: one line for each thing that matters, in true time. A check looks at what the
 API servers store and at the pods that truly run, never at what a process believes.
 """
 
@@ -12,8 +12,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from devcluster.apiserver.storage.entry import StoredChange
 from multikueue.api.constants import EPOCH_ANNOTATION, ORIGIN_LABEL, PREBUILT_WORKLOAD_LABEL
-from multikueue.devcluster.apiserver.storage.entry import Event
 from tests.simulation.pods import JOBS, Copy, Pods
 
 Object = dict[str, Any]
@@ -43,7 +43,7 @@ class Watcher:
     now: Callable[[], float]
     policy: Callable[[str], str]
     pods: dict[str, Pods] = field(default_factory=dict)
-    story: list[str] = field(default_factory=list)
+    timeline: list[str] = field(default_factory=list)
     problem: str = ""
     rebuilt: bool = False
     """Whether the hub is another one by now: what runs for the first counts beside what the second starts."""
@@ -51,7 +51,7 @@ class Watcher:
     """The jobs that their users have deleted and made anew: two of a name are two."""
     records: dict[str, Record] = field(default_factory=dict)
     forgotten: dict[str, Record] = field(default_factory=dict)
-    """What a hub that was put back in time knew before, and an agent may still act upon."""
+    """What a restored hub stored before the restore, and an agent may still act on."""
     of_job: dict[str, str] = field(default_factory=dict)
     """The uid of the workload of a job, by the job's uid."""
     begun: dict[str, int] = field(default_factory=dict)
@@ -60,11 +60,11 @@ class Watcher:
     """The uids of all workloads that had a name, the newest last."""
 
     def tell(self, line: str) -> None:
-        """One line of the story."""
-        self.story.append(f"{self.now():9.3f}  {line}")
+        """One line of the timeline."""
+        self.timeline.append(f"{self.now():9.3f}  {line}")
 
     def remember(self) -> dict[str, Record]:
-        """What is known now of all that is on the hub, for when it is put back to this moment."""
+        """What is known now of all that is on the hub, for a restore to this moment."""
         return deepcopy(self.records)
 
     def put_back(self, known: dict[str, Record]) -> None:
@@ -72,7 +72,7 @@ class Watcher:
         self.rebuilt = True
         self.forgotten, self.records = self.records, deepcopy(known)
 
-    def on_hub_write(self, collection: str, event: Event) -> None:
+    def on_hub_write(self, collection: str, event: StoredChange) -> None:
         """Follow the management cluster."""
         if collection == _WORKLOADS:
             self._workload(event)
@@ -81,7 +81,7 @@ class Watcher:
         elif collection == JOBS:
             self._user_job(event)
 
-    def on_worker_write(self, cluster: str, collection: str, event: Event) -> None:
+    def on_worker_write(self, cluster: str, collection: str, event: StoredChange) -> None:
         """Follow a worker."""
         if collection != JOBS:
             return
@@ -89,7 +89,7 @@ class Watcher:
         name = job["metadata"]["name"]
         if ORIGIN_LABEL not in (job["metadata"].get("labels") or {}):
             if event.old is not None:
-                self.violated(f"{cluster}: somebody else's job {name} was touched")
+                self.violated(f"{cluster}: another user's job {name} was changed")
             return
         if event.old is None:
             epoch = int(job["metadata"]["annotations"][EPOCH_ANNOTATION])
@@ -122,7 +122,7 @@ class Watcher:
         if len(live) > 1:
             self.violated(f"fenced {name} runs on {' and '.join(sorted(live))} at once")
 
-    def _workload(self, event: Event) -> None:
+    def _workload(self, event: StoredChange) -> None:
         if event.entry is None:
             return
         workload = event.value()
@@ -150,14 +150,14 @@ class Watcher:
                 self.tell(f"hub: {name} {kind} is {_true(status, kind)}: {_message(status, kind)}")
 
     def _grant(self, name: str, record: Record, status: Object) -> None:
-        """The API is what decides: whoever is written there has it, and nobody else in this epoch."""
+        """The API is what decides: the cluster in the Workload has it, and no other in this epoch."""
         epoch = 1 + sum(each["count"] for each in (status.get("schedulingStats") or {}).get("evictions") or ())
         if record.granted.setdefault(epoch, record.cluster) != record.cluster:
             self.violated(f"{name} is granted to {record.granted[epoch]} and to {record.cluster} in epoch {epoch}")
         if not _true(status, "QuotaReserved"):
             self.violated(f"{name} is granted to {record.cluster} without quota")
 
-    def _assignment(self, event: Event) -> None:
+    def _assignment(self, event: StoredChange) -> None:
         if event.entry is None:
             return
         assignment = event.value()
@@ -171,25 +171,25 @@ class Watcher:
         said = (word.get("epoch"), word.get("phase"), word.get("reason"))
         old = ((before or {}).get("status")) or {}
         if said != (old.get("epoch"), old.get("phase"), old.get("reason")):
-            self.tell(f"hub: {cluster} says of {name}: epoch {said[0]} {said[1]} {said[2] or ''}".rstrip())
+            self.tell(f"hub: {cluster} reports {name}: epoch {said[0]} {said[1]} {said[2] or ''}".rstrip())
             began = self.begun[assignment["metadata"]["uid"]]
             if word and word["epoch"] < began:
-                self.violated(f"a word of {cluster} about epoch {said[0]} of {name} stands for epoch {began}")
+                self.violated(f"a status of {cluster} for epoch {said[0]} of {name} counts for epoch {began}")
         if before is not None and (before["spec"]["intent"], before["spec"]["epoch"]) == (
             spec["intent"],
             spec["epoch"],
         ):
             return
-        self.tell(f"hub: {cluster} is to {spec['intent']} {name}, epoch {spec['epoch']}")
+        self.tell(f"hub: {cluster} shall {spec['intent']} {name}, epoch {spec['epoch']}")
         if before is not None and spec["epoch"] < before["spec"]["epoch"]:
             self.violated(f"the epoch of {name} on {cluster} went back to {spec['epoch']}")
         if spec["intent"] == "Run":
             record = self._record(spec["workload"]["uid"])
-            granted = record.granted.get(spec["epoch"], "nobody")
+            granted = record.granted.get(spec["epoch"], "no cluster")
             if granted != cluster:
                 self.violated(f"{name} is to run on {cluster}, and epoch {spec['epoch']} was granted to {granted}")
 
-    def _user_job(self, event: Event) -> None:
+    def _user_job(self, event: StoredChange) -> None:
         if event.entry is None or event.old is None:
             return
         if _true(event.value().get("status") or {}, "Complete") and not _true(
@@ -200,17 +200,17 @@ class Watcher:
             uid = self.of_job[event.value()["metadata"]["uid"]]
             granted = self._record(uid).granted
             epoch = max(granted, default=0)
-            # A copy that the hub has forgotten, and that ran to its end, has done what was wanted.
+            # A remote job that the hub has forgotten, and that ran to its end, completes the job.
             valid = {(granted.get(epoch, ""), epoch)}
             if uid in self.forgotten:
                 valid |= {(cluster, number) for number, cluster in self.forgotten[uid].granted.items()}
             if not any(self._ended(cluster, number, event.key) for cluster, number in valid):
                 self.violated(
-                    f"job {name} is complete on the hub, and its copy of epoch {epoch} did not run to its end"
+                    f"job {name} is complete on the hub, and its remote job of epoch {epoch} did not run to its end"
                 )
 
     def _ended(self, cluster: str, epoch: int, key: str) -> bool:
-        """Whether the copy there, of that epoch, ran to its end."""
+        """Whether the remote job there, of that epoch, ran to its end."""
         copies = self.pods[cluster].copies.values() if cluster in self.pods else ()
         return any(copy.state == "ended" and (copy.key, copy.epoch) == (key, epoch) for copy in copies)
 
@@ -231,6 +231,6 @@ def _message(status: Object, kind: str) -> str:
     return next((str(entry["message"]) for entry in status.get("conditions") or () if entry["type"] == kind), "")
 
 
-def _evicted(event: Event) -> bool:
+def _evicted(event: StoredChange) -> bool:
     """Whether the workload was being evicted before or is by this write."""
     return any(_true((value or {}).get("status") or {}, "Evicted") for value in (event.old_value(), event.value()))

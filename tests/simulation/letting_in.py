@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agents that are nobody on the hub until it lets them in: token, request, approval, certificate, and the next one.
+"""Agents that join the hub: token, request, approval, certificate, and its renewal.
 
 Owns the three sides of it that are not the manager: the administrator who registers and approves with the code of
 `mkctl cluster`, the controller that signs what was approved, and the process of an agent that joins by what it was
@@ -23,26 +23,27 @@ import orjson
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from devcluster.apiserver.auth.authentication import certificate_user
+from devcluster.apiserver.http.requests import LOOPBACK, MASTERS, Request, User
+from devcluster.apiserver.storage.entry import StoredChange
+from devcluster.controllers.certificate_requests import needs_signature
+from devcluster.controllers.request_signing import RequestSigner
+from devcluster.pki import Authority
+from manager import seals
 from multikueue.api.constants import AGENT_USER_PREFIX, CLUSTER_LABEL
-from multikueue.cli import registering
+from multikueue.cli.cluster import registering
 from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput
-from multikueue.devcluster.apiserver.auth.authentication import certificate_user
-from multikueue.devcluster.apiserver.requests import LOOPBACK, MASTERS, Request, User
-from multikueue.devcluster.apiserver.storage.entry import Event
-from multikueue.devcluster.controllers.certificate_requests import waits
-from multikueue.devcluster.controllers.request_signing import RequestSigner
-from multikueue.devcluster.pki import Authority
-from multikueue.federation.enrolment import bootstrap_user
-from multikueue.kube.client import KubeClient
-from multikueue.kube.credentials import ClusterConfig
+from multikueue.dispatch.protocol.enrolment import bootstrap_user
 from multikueue.kube.errors import KubeError
+from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.credentials import ClusterConfig
 from tests.simulation.federation import Process, agent_of
 from tests.simulation.network import Link, Server, SimClient
 from tests.simulation.virtual_time import SimClock
-from worker_agent import enrolment, joining
-from worker_agent.identity import SecretStore
-from worker_agent.options import Options, Renewal
+from worker_agent.hub import enrolment, joining
+from worker_agent.hub.identity import SecretStore
+from worker_agent.options import AgentOptions, Renewal
 
 Object = dict[str, Any]
 
@@ -74,33 +75,33 @@ class Signer:
     """Signs what was approved, a moment later."""
 
     def __init__(self, server: Server, random: Random, *, violated: Callable[[str], None]) -> None:
-        """`violated` hears of an approval that nobody should have given."""
+        """`violated` is called for an approval that must not happen."""
         self._server = server
         self._random = random
         self._violated = violated
 
-    def on_write(self, collection: str, event: Event) -> None:
+    def on_write(self, collection: str, event: StoredChange) -> None:
         """Note that a request may have been approved."""
-        if collection != REQUESTS or event.entry is None or not waits(event.value()):
+        if collection != REQUESTS or event.entry is None or not needs_signature(event.value()):
             return
         request = event.value()
         cluster = request["metadata"]["annotations"][CLUSTER_LABEL]
         asks = request["spec"]["username"]
         if asks not in (bootstrap_user(_NAMESPACE, cluster), f"{AGENT_USER_PREFIX}{cluster}"):
             self._violated(f"{asks} was given the certificate of {cluster}")
-        registration = self._server.api.world.get("clusterregistrations.multikueue.io", cluster)
+        registration = self._server.api.context.get("clusterregistrations.multikueue.io", cluster)
         if registration is None or not registration["spec"].get("accepted"):
-            self._violated(f"{cluster} was let in, and nobody had accepted it")
+            self._violated(f"{cluster} was approved without being accepted")
         asyncio.get_running_loop().call_later(self._random.uniform(0.05, 2.0), self._sign, event.key)
 
     def _sign(self, key: str) -> None:
-        request = self._server.api.world.get(REQUESTS, key)
-        if request is None or not waits(request):
+        request = self._server.api.context.get(REQUESTS, key)
+        if request is None or not needs_signature(request):
             return
         if not self._server.up:
             asyncio.get_running_loop().call_later(1.0, self._sign, key)
             return
-        made = signer().sign(request["spec"], now=self._server.api.world.now())
+        made = signer().sign(request["spec"], now=self._server.api.context.now())
         body = orjson.dumps({"status": {"certificate": base64.b64encode(made).decode()}})
         headers = {"content-type": "application/merge-patch+json"}
         path = f"/apis/certificates.k8s.io/v1/certificatesigningrequests/{key.strip('/')}/status"
@@ -130,7 +131,7 @@ class Registrar:
     async def _register(self, cluster: str) -> None:
         """Hand the agent a token; half of the time it has to be approved when it comes."""
         at_once = self._random.random() < 0.5
-        wanted = registering.Wanted(
+        wanted = registering.RegistrationRequest(
             cluster=cluster,
             namespace=_NAMESPACE,
             ttl=timedelta(hours=1),
@@ -183,8 +184,19 @@ class AgentClient(SimClient):
             found = x509.load_pem_x509_certificate(pem)
             user = certificate_user(found.public_bytes(serialization.Encoding.DER))
             assert user is not None, "an agent's certificate names it"
-            self._session.be(user, until=found.not_valid_after_utc)
+            self._sessions_of_the_link.calls.be(user, until=found.not_valid_after_utc)
             self._certified()
+
+
+def draw_seals(random: Random) -> None:
+    """Have managers draw the key of their seals from the seed."""
+
+    class Drawn:
+        @staticmethod
+        def token_bytes(size: int) -> bytes:
+            return random.randbytes(size)
+
+    setattr(seals, "secrets", Drawn)  # noqa: B010 (mypy would have it that modules are final)
 
 
 def prepare(random: Random) -> None:
@@ -204,13 +216,15 @@ def prepare(random: Random) -> None:
 def agent(
     name: str, hub: Link, worker: Link, clock: SimClock, random: Random, *, certified: Callable[[], None]
 ) -> Process:
-    """The agent of a worker, which is nobody until it has joined; `certified` is called for each certificate."""
+    """The agent of a worker, which has no identity until it has joined; `certified` is called for each certificate."""
 
     def reach(config: ClusterConfig, clock: Clock) -> AgentClient:
         return AgentClient(hub, config, clock=clock, random=random, certified=certified)
 
     _WAYS[_address(name)] = reach
-    given = Options(cluster=name, hub_secret="/".join(_HOME), bootstrap_kubeconfig=f"/beside/{name}", renewal=_RENEWAL)
+    given = AgentOptions(
+        cluster=name, hub_secret="/".join(_HOME), bootstrap_kubeconfig=f"/beside/{name}", renewal=_RENEWAL
+    )
 
     async def body(number: int) -> None:
         async with SimClient(worker, _ADMIN, clock=clock, random=random) as worker_client:
@@ -232,11 +246,11 @@ def agent(
     return Process(name, [hub, worker], body)
 
 
-async def _joined(given: Options, worker: KubeClient, store: SecretStore, clock: SimClock) -> ClusterConfig:
+async def _joined(given: AgentOptions, worker: KubeClient, store: SecretStore, clock: SimClock) -> ClusterConfig:
     """The identity; a process that ends for the want of one is started again."""
     while True:
         try:
-            return await joining.hub_of(given, worker, store, clock=clock)
+            return await joining.hub_config(given, worker, store, clock=clock)
         except (BadInput, enrolment.Refused):
             forget(given.cluster)
             await asyncio.sleep(_AGAIN)

@@ -12,7 +12,7 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from multikueue.devcluster.apiserver.server import ApiServer
+from devcluster.apiserver.server import ApiServer
 from tests.simulation import rebuilding
 from tests.simulation.federation import ADMIN, GROUP, NAMESPACE, USER_JOBS, call
 from tests.simulation.invariants import Record
@@ -62,23 +62,23 @@ class Losing:
 
     def back_up(self) -> None:
         """Keep what the hub holds now."""
-        self._backup = Backup(self._hub.api.world.store), self._play.watcher.remember()
+        self._backup = Backup(self._hub.api.context.store), self._play.watcher.remember()
 
     async def restore(self, seconds: float) -> None:
-        """The hub is put back to its backup; its managers begin anew, and what is lost is made and submitted again."""
+        """The hub is restored from its backup; its managers restart, and lost objects are created again."""
         assert self._backup is not None, "it was backed up before it was lost"
         play, hub = self._play, self._hub
         bump = play.random.random() < 0.5
         works = await self._lose(seconds)
         backup, known = self._backup
-        backup.put_back(hub.api.world.store, bump=bump)
-        play.watcher.tell(f"the hub is what it was, its versions {'far beyond' if bump else 'as they were'}")
+        backup.put_back(hub.api.context.store, bump=bump)
+        play.watcher.tell(f"the hub is restored, its versions {'far beyond' if bump else 'as they were'}")
         play.watcher.put_back(known)
         hub.replace(hub.api)
         play.look_again()
         hub.restart()
         call(hub.api, "PATCH", f"{GROUP}/multikueueconfigs/all", {"spec": {"clusters": play.configured()}})
-        if play.random.random() < 0.5:  # somebody who does not wait until the lease of a manager of then is over
+        if play.random.random() < 0.5:  # without waiting until the lease of the former manager expires
             call(hub.api, "DELETE", _LEADER)
         play.processes["manager"].start()
         for work in works:
@@ -90,7 +90,7 @@ class Losing:
         """Until another hub may come; gives the works that were there. The managers go with it."""
         play, hub = self._play, self._hub
         hub.lose()
-        known = [found["metadata"]["name"] for found in hub.api.world.objects(JOBS, namespace=NAMESPACE)]
+        known = [found["metadata"]["name"] for found in hub.api.context.objects(JOBS, namespace=NAMESPACE)]
         await asyncio.sleep(seconds)
         for name in ("manager", "manager-2"):
             await play.processes[name].kill()

@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from manager.dispatch import beliefs, controller, gather
-from multikueue.api.remoteassignment import Phase
-from multikueue.federation.actions import Plan, Remove
-from multikueue.federation.facts import Facts, Observation
-from worker_agent.heartbeat import Heartbeat
-from worker_agent.outbox import Outbox
+from manager.dispatch import assumed_observations, controller, gather
+from multikueue.api.remoteassignment import AssignmentPhase
+from multikueue.dispatch.hub.actions import DispatchPlan, RemoveAssignment
+from multikueue.dispatch.hub.facts import DispatchFacts, Observation
+from worker_agent.hub.heartbeat import Heartbeat
+from worker_agent.hub.status_reporter import StatusReporter
 from worker_agent.reconciler import Reconciler
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault, and which promise it breaks."""
+    """One fault, and the guarantee that it breaks."""
 
     breaks: str
     apply: Callable[[], None]
@@ -33,23 +33,25 @@ def _remove_epoch_check() -> None:
     def always_first(counts: Iterable[int], annotations: Mapping[str, str]) -> int:
         return 1
 
-    for module in (gather, beliefs):
+    for module in (gather, assumed_observations):
         setattr(module, "epoch_of", always_first)  # noqa: B010 (mypy would have it that modules are final)
 
 
 def _let_earliest_win() -> None:
     honest = controller.plan
 
-    def hasty(facts: Facts, now: datetime) -> Plan:
+    def hasty(facts: DispatchFacts, now: datetime) -> DispatchPlan:
         workload = facts.workload
         if workload is None or not workload.cluster_name or workload.stopping:
             return honest(facts, now)
-        first = next((o.cluster for o in facts.observations.values() if o.says(Phase.RESERVED)), "")
+        first = next((o.cluster for o in facts.observations.values() if o.has_phase(AssignmentPhase.RESERVED)), "")
         if first:
             facts = replace(facts, workload=replace(workload, cluster_name=first))
         found = honest(facts, now)
         # Who decides by the first admission keeps the others as long as none has come.
-        return replace(found, actions=tuple(action for action in found.actions if not isinstance(action, Remove)))
+        return replace(
+            found, actions=tuple(action for action in found.actions if not isinstance(action, RemoveAssignment))
+        )
 
     setattr(controller, "plan", hasty)  # noqa: B010
 
@@ -69,8 +71,8 @@ def _skip_clean_up() -> None:
 
 
 def _accept_stale_status() -> None:
-    """On both sides: the agent's word is not bound to one object, and the hub does not look at its epoch."""
-    bound = Outbox._send
+    """On both sides: the agent's status is not bound to one object, and the hub does not check its epoch."""
+    bound = StatusReporter._send
 
     class Loose:
         def __init__(self, client: object) -> None:
@@ -79,19 +81,19 @@ def _accept_stale_status() -> None:
         async def patch(self, resource: object, name: str, patch: list[object], **how: object) -> object:
             return await self._client.patch(resource, name, patch[1:], **how)  # type: ignore[attr-defined]
 
-    async def send(self: Outbox, name: str) -> object:
+    async def send(self: StatusReporter, name: str) -> object:
         if not isinstance(self._client, Loose):
             self._client = Loose(self._client)  # type: ignore[assignment]
         return await bound(self, name)
 
-    setattr(Outbox, "_send", send)  # noqa: B010
+    setattr(StatusReporter, "_send", send)  # noqa: B010
     setattr(Observation, "answered", property(lambda self: True))  # noqa: B010
 
 
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "epoch-check-removed": Mutant("one grant for each epoch", _remove_epoch_check),
     "earliest-admission-wins": Mutant("clusterName is the only winner", _let_earliest_win),
-    "lease-ignored": Mutant("fenced work has one live copy", _ignore_lease),
+    "lease-ignored": Mutant("fenced work runs once", _ignore_lease),
     "clean-up-skipped": Mutant("nothing is left behind", _skip_clean_up),
-    "stale-status-accepted": Mutant("a word about an old epoch is no answer", _accept_stale_status),
+    "stale-status-accepted": Mutant("status for an older epoch is ignored", _accept_stale_status),
 }

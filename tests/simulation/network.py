@@ -12,26 +12,52 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from datetime import datetime
+from enum import StrEnum
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import aiohttp
+import orjson
 from multidict import CIMultiDict
 from yarl import URL
 
+from devcluster.apiserver.http.requests import Answer, Feed, Request, Stream, User
+from devcluster.apiserver.server import ApiServer
 from multikueue.core.clock import Clock
-from multikueue.devcluster.apiserver.requests import Answer, Feed, Request, Stream, User
-from multikueue.devcluster.apiserver.server import ApiServer
-from multikueue.kube import transport
-from multikueue.kube.client import KubeClient
-from multikueue.kube.credentials import ClusterConfig
-from multikueue.kube.tls import TlsSource
+from multikueue.kube.rest import transport
+from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.credentials import ClusterConfig
+from multikueue.kube.rest.tls import TlsSource
 from tests.simulation.virtual_time import VirtualLoop
 
-_EVENTS: Final = "/apis/events.k8s.io/"  # taken and not kept: nobody here reads what is told to people
+_EVENTS: Final = "/apis/events.k8s.io/"  # accepted and not stored: no code here reads events
 _OVER: Final = b'{"kind":"Status","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}'
 _TCP_PATIENCE: Final = 30.0  # a connection whose link is cut for longer is gone when the link is back
+
+
+class WriteFailure(StrEnum):
+    """What becomes of a write that a simulation has chosen."""
+
+    CONFLICT = "409"
+    TOO_MANY = "429"
+    INTERNAL = "500"
+    NO_ANSWER = "no answer, not done"
+    LOST_ANSWER = "answer lost, done"
+
+
+_REASONS: Final = {
+    WriteFailure.CONFLICT: "Conflict",
+    WriteFailure.TOO_MANY: "TooManyRequests",
+    WriteFailure.INTERNAL: "InternalError",
+}
+
+
+class WriteObserver(Protocol):
+    """Sees every request on its way to a server."""
+
+    def failure(self, server: str, request: Request) -> WriteFailure | None:
+        """What is to become of it; None lets it pass. Called in the task of the sender."""
 
 
 class Server:
@@ -60,7 +86,7 @@ class Server:
         self.api, self.lost = api, False
 
     def restart(self) -> None:
-        """Answer again, unless it is lost; watches that are too old are told so."""
+        """Answer again, unless it is lost; watches that are too old get 410."""
         if self.lost:
             return
         self.up = True
@@ -75,6 +101,7 @@ class Link:
         self.random = random
         self.loop = loop
         self.slowest = 0.02
+        self.observer: WriteObserver | None = None
         self.loss = 0.0
         self.duplicates = 0.0
         self.latest = 2.0
@@ -93,7 +120,7 @@ class Link:
         return self._cut_at is not None
 
     def partition(self) -> None:
-        """Nothing passes any more, and nobody is told."""
+        """Nothing passes any more, without an error at the other end."""
         if self._cut_at is None:
             self._cut_at = self.loop.time()
             self._healed.clear()
@@ -324,15 +351,21 @@ class _Session:
             raise aiohttp.ServerDisconnectedError("the server is gone")
         if link.duplicates and request.method in ("PUT", "PATCH", "DELETE") and link.random.random() < link.duplicates:
             self._loop.call_later(link.random.random() * link.latest, self._again, request)
-        if self._until is not None and link.server.api.world.now() > self._until:
+        if self._until is not None and link.server.api.context.now() > self._until:
             return _Response(401, {"Content-Type": "application/json"}, _OVER)
+        failure = link.observer.failure(link.server.name, request) if link.observer is not None else None
+        if failure is WriteFailure.NO_ANSWER:
+            await link.pause(float("inf"), deadline)
+        if failure in _REASONS:
+            await link.travel(deadline)
+            return _refusal(failure)
         reply = Answer(201, request.body) if request.path.startswith(_EVENTS) else self._handle(request)
         if isinstance(reply, Coroutine):
             async with asyncio.timeout_at(deadline):
                 reply = await reply
         if reply is None:
             raise aiohttp.ServerDisconnectedError("the connection was dropped")
-        if link.loss and link.random.random() < link.loss:
+        if failure is WriteFailure.LOST_ANSWER or (link.loss and link.random.random() < link.loss):
             raise aiohttp.ServerDisconnectedError("the answer was lost")
         if isinstance(reply, Stream):
             return await self._stream(reply, idle, deadline)
@@ -365,9 +398,22 @@ class _Session:
                 raise RuntimeError(f"{request.method} {request.path} waits, which nothing in a simulation should")
 
 
+def _refusal(failure: WriteFailure) -> _Response:
+    reason, code = _REASONS[failure], int(failure)
+    status = {"kind": "Status", "status": "Failure", "message": "as chosen", "reason": reason, "code": code}
+    return _Response(code, {"Content-Type": "application/json"}, orjson.dumps(status))
+
+
 def _refused() -> aiohttp.ClientConnectorError:
     key = aiohttp.client_reqrep.ConnectionKey("sim", 443, True, True, None, None, None)
     return aiohttp.ClientConnectorError(key, ConnectionRefusedError(111, "Connection refused"))
+
+
+class _Sessions:
+    """Both pools of a client: one link."""
+
+    def __init__(self, session: _Session) -> None:
+        self.calls = self.watches = session
 
 
 class SimClient(KubeClient):
@@ -377,13 +423,13 @@ class SimClient(KubeClient):
         """Without a user it is who its token says."""
         config = ClusterConfig(name=link.server.name, server="http://sim", tls=TlsSource(clock=clock))
         super().__init__(config, clock=clock, random=random)
-        self._session = _Session(link, user)
+        self._sessions_of_the_link = _Sessions(_Session(link, user))
 
     async def __aenter__(self) -> Self:
-        self._calls = self._watches = self._session  # type: ignore[assignment]
+        self._sessions = self._sessions_of_the_link  # type: ignore[assignment]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._calls = self._watches = None
+        self._sessions = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody else's dispatcher: it nominates clusters by a rule that nobody here knows.
+"""An external dispatcher: it nominates clusters by a rule of its own.
 
 Owns the writes of `status.nominatedClusterNames` for workloads that have quota and no cluster, as an external
 dispatcher makes them, sooner or later, and others when nothing came of the first.
@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import orjson
 
-from multikueue.devcluster.apiserver.requests import LOOPBACK, Answer, Request
-from multikueue.devcluster.apiserver.storage.entry import Event
+from devcluster.apiserver.http.requests import LOOPBACK, Answer, Request
+from devcluster.apiserver.storage.entry import StoredChange
 from tests.simulation.network import Server
 
 DISPATCHER: Final = "example.com/nominator"
@@ -32,14 +32,14 @@ class Nominator:
         self._clusters = clusters
         self._busy: set[str] = set()
 
-    def on_write(self, collection: str, event: Event) -> None:
+    def on_write(self, collection: str, event: StoredChange) -> None:
         """Note that a Workload may be waiting."""
         if collection == _WORKLOADS and event.entry is not None:
             self._note(event.key)
 
     def look_again(self) -> None:
-        """Note all that is there, of which nobody may have told."""
-        for entry in self._server.api.world.store.collection(_WORKLOADS).entries():
+        """Note all that is there, also what was missed on the watch."""
+        for entry in self._server.api.context.store.collection(_WORKLOADS).entries():
             self._note(entry.key)
 
     def _note(self, key: str) -> None:
@@ -49,7 +49,7 @@ class Nominator:
 
     def _nominate(self, key: str) -> None:
         """Nominate some, and look again later, as long as it waits."""
-        workload = self._server.api.world.get(_WORKLOADS, key)
+        workload = self._server.api.context.get(_WORKLOADS, key)
         if workload is None or not _waits(workload.get("status") or {}):
             self._busy.discard(key)
             return

@@ -17,9 +17,10 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from devcluster.apiserver.server import ApiServer
 from multikueue.api.constants import ORIGIN_LABEL, PRIORITY_CLASS_LABEL
-from multikueue.devcluster.apiserver.server import ApiServer
 from tests.simulation import federation, letting_in, losing, shortcuts
+from tests.simulation.autoscaling import AskedClusters, Autoscaler
 from tests.simulation.federation import GROUP, NAMESPACE, USER_JOBS, Process, call, create, job
 from tests.simulation.garbage import GarbageCollector
 from tests.simulation.invariants import Watcher
@@ -49,7 +50,7 @@ class Outcome:
 
     seed: int
     problem: str
-    story: tuple[str, ...]
+    timeline: tuple[str, ...]
     seconds: float
     """Virtual time that it took."""
 
@@ -58,7 +59,14 @@ class Play:
     """A running seed."""
 
     def __init__(
-        self, scenario: Scenario, apis: dict[str, ApiServer], watcher: Watcher, *, loop: VirtualLoop, dispatcher: str
+        self,
+        scenario: Scenario,
+        apis: dict[str, ApiServer],
+        watcher: Watcher,
+        *,
+        loop: VirtualLoop,
+        dispatcher: str,
+        provisioning: bool = False,
     ) -> None:
         self.scenario = scenario
         self.loop = loop
@@ -73,13 +81,20 @@ class Play:
         self._let_in: set[str] = set()
         self._losing = losing.Losing(self, spare=apis[federation.SPARE])
         self._look_again: list[Callable[[], None]] = []
+        self._asked: AskedClusters | None = None
+        self._autoscalers: list[Autoscaler] = []
+        if provisioning:
+            most = federation.settings(dispatcher).multikueue.provisioning_clusters
+            self._asked = AskedClusters(dispatcher=dispatcher, most=most, tell=watcher.tell, violated=watcher.violated)
         for name, server in self.servers.items():
             self.settle(server)
-            world = server.api.world
+            context = server.api.context
             if name == "hub":
                 self.follow_hub(server)
             else:
-                world.store.listen(partial(self.watcher.on_worker_write, name))
+                context.store.listen(partial(self.watcher.on_worker_write, name))
+                if self._asked is not None:
+                    self._autoscale(server, self._asked)
                 self.watcher.pods[name] = Pods(
                     server, self.random, seconds=seconds.__getitem__, tell=partial(self.watcher.on_pods, name)
                 )
@@ -89,19 +104,22 @@ class Play:
         self._registrar = letting_in.Registrar(
             Link(self.servers["hub"], Random(self.random.getrandbits(64)), loop), self.clock("hub"), self.random
         )
+        letting_in.draw_seals(self.random)
         if scenario.joining:
             letting_in.prepare(self.random)
 
     def settle(self, server: Server) -> None:
         """Have it live on this machine, in this seed."""
-        server.api.world.rng = Random(self.random.getrandbits(64))
-        server.api.world.clock = self.clock(server.name)
+        server.api.context.rng = Random(self.random.getrandbits(64))
+        server.api.context.clock = self.clock(server.name)
 
     def follow_hub(self, hub: Server) -> None:
         """Make the clusters of this seed there, and have it followed by all who follow a hub."""
         federation.create_clusters(hub.api, self.scenario.workers, pushed=self.scenario.pushed)
-        listen = hub.api.world.store.listen
+        listen = hub.api.context.store.listen
         listen(self.watcher.on_hub_write)
+        if self._asked is not None:
+            listen(self._asked.on_hub_write)
         garbage = GarbageCollector(hub, self.random)
         listen(garbage.on_write)
         self._look_again = [garbage.look_again]
@@ -112,8 +130,16 @@ class Play:
             listen(nominator.on_write)
             self._look_again.append(nominator.look_again)
 
+    def _autoscale(self, server: Server, asked: AskedClusters) -> None:
+        own = Random(f"{self.scenario.seed} {server.name}")
+        autoscaler = Autoscaler(server, own, tell=self.watcher.tell)
+        listen = server.api.context.store.listen
+        listen(partial(asked.on_worker_write, server.name))
+        listen(autoscaler.on_write)
+        self._autoscalers.append(autoscaler)
+
     def look_again(self) -> None:
-        """The hub is not what those who follow it were told last."""
+        """The hub no longer has the state that its watchers were sent last."""
         for look in self._look_again:
             look()
 
@@ -136,19 +162,21 @@ class Play:
                 task.cancel()
 
     async def stop(self) -> None:
-        """End the processes, for who goes on after this seed: some take their time."""
+        """End the processes before the next seed: some take their time."""
         for process in self.processes.values():
             await process.kill()
 
     async def _until_healed(self) -> None:
         while self.loop.time() < self.scenario.healed and not self._broken():
             await asyncio.sleep(1.0)
-        self.watcher.tell("nothing goes wrong any more")
+        self.watcher.tell("no more faults")
         for link in self.links.values():
             link.heal()
             _make(link, _ORDINARY)
         for pods in self.watcher.pods.values():
             pods.hurry(_HURRY)
+        for autoscaler in self._autoscalers:
+            autoscaler.hurry()
 
     async def _until_done(self) -> None:
         while not self._broken():
@@ -168,7 +196,7 @@ class Play:
 
     def _left(self) -> list[str]:
         """What is still to come about."""
-        hub = self.servers["hub"].api.world
+        hub = self.servers["hub"].api.context
         left = []
         for found in hub.objects(JOBS, namespace=NAMESPACE):
             conditions = (found.get("status") or {}).get("conditions") or []
@@ -181,11 +209,13 @@ class Play:
                 used = [entry for entry in flavor["resources"] if str(entry.get("total", "0")) != "0"]
                 left += [f"quota is held: {entry}" for entry in used]
         for name in self.scenario.workers:
-            for found in self.servers[name].api.world.objects(JOBS, namespace=NAMESPACE):
+            for found in self.servers[name].api.context.objects(JOBS, namespace=NAMESPACE):
                 if ORIGIN_LABEL in (found["metadata"].get("labels") or {}):
                     left.append(f"{name} job {found['metadata']['name']}")
         wanted = {work.name for work in self.scenario.jobs} - self.deleted
         there = {found["metadata"]["name"] for found in hub.objects(JOBS, namespace=NAMESPACE)}
+        for autoscaler in self._autoscalers:
+            left += [f"request {each['metadata']['name']}" for each in autoscaler.requests()]
         left += [f"{name} is not let in" for name in sorted(self.scenario.joining - self._let_in)]
         left += [f"hub job {name} is not there" for name in sorted(wanted - there)]
         return left
@@ -381,10 +411,10 @@ class Play:
                 call(worker, "DELETE", f"{USER_JOBS}/{name}", {"propagationPolicy": "Foreground"})
 
     def _workloads_of(self, job: str) -> list[str]:
-        """The paths of the workloads that stand for a job."""
+        """The paths of the workloads of a job."""
         return [
             f"{GROUP}/namespaces/{NAMESPACE}/workloads/{found['metadata']['name']}"
-            for found in self.servers["hub"].api.world.objects("workloads.kueue.x-k8s.io", namespace=NAMESPACE)
+            for found in self.servers["hub"].api.context.objects("workloads.kueue.x-k8s.io", namespace=NAMESPACE)
             if found["metadata"]["ownerReferences"][0]["name"] == job
         ]
 
@@ -417,11 +447,19 @@ def make_repeatable() -> None:
     """Have all that is loaded draw from the seed, also what would seed itself; once for all seeds of a process."""
     setattr(uuid, "uuid4", lambda: uuid.UUID(int=_SOURCE.getrandbits(128), version=4))  # noqa: B010
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in ("manager", "multikueue", "worker_agent") and vars(module).get("Random") is Random:
+        ours = name.partition(".")[0] in ("manager", "multikueue", "worker_agent", "devcluster")
+        if ours and vars(module).get("Random") is Random:
             module.Random = _Repeatable  # type: ignore[attr-defined]
 
 
-def play(scenario: Scenario, apis: dict[str, ApiServer], *, dispatcher: str, goes_on: bool = False) -> Outcome:
+def play(
+    scenario: Scenario,
+    apis: dict[str, ApiServer],
+    *,
+    dispatcher: str,
+    goes_on: bool = False,
+    provisioning: bool = False,
+) -> Outcome:
     """The outcome of one scenario, which uses the servers up. Without `goes_on` this process is to end with it."""
     _SOURCE.seed(scenario.seed)
     loop = VirtualLoop()
@@ -436,7 +474,7 @@ def play(scenario: Scenario, apis: dict[str, ApiServer], *, dispatcher: str, goe
     loop.set_exception_handler(broke)
 
     async def course() -> None:
-        played = Play(scenario, apis, watcher, loop=loop, dispatcher=dispatcher)
+        played = Play(scenario, apis, watcher, loop=loop, dispatcher=dispatcher, provisioning=provisioning)
         await played.run()
         if goes_on:
             await played.stop()
@@ -446,5 +484,5 @@ def play(scenario: Scenario, apis: dict[str, ApiServer], *, dispatcher: str, goe
     except Exception as error:
         watcher.problem = watcher.problem or f"the simulation broke: {_root(error)}"
     if scenario.seed % _LOOK_AT == 0 and not watcher.problem and (changed := shortcuts.changed()):
-        watcher.problem = f"somebody wrote to an object that others read: {changed}"
-    return Outcome(scenario.seed, watcher.problem, tuple(watcher.story), loop.time())
+        watcher.problem = f"a shared object was changed: {changed}"
+    return Outcome(scenario.seed, watcher.problem, tuple(watcher.timeline), loop.time())

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import orjson
 
+from devcluster.apiserver.http.requests import LOOPBACK, Answer, Request
+from devcluster.apiserver.storage.entry import StoredChange
 from multikueue.api.constants import EPOCH_ANNOTATION, PREBUILT_WORKLOAD_LABEL
 from multikueue.core.timestamps import format_time
-from multikueue.devcluster.apiserver.requests import LOOPBACK, Answer, Request
-from multikueue.devcluster.apiserver.storage.entry import Event
 from tests.simulation.network import Server
 
 JOBS: Final = "jobs.batch"
@@ -74,14 +74,14 @@ class Pods:
         seconds: Callable[[str], float],
         tell: Callable[[str, Copy], None],
     ) -> None:
-        """`seconds` is how long a job of that name runs; `tell` hears of each start and end."""
+        """`seconds` is how long a job of that name runs; `tell` is called for each start and end."""
         self._server = server
         self._random = random
         self._seconds = seconds
         self._tell = tell
         self.copies: dict[str, Copy] = {}
         self._longest = float("inf")
-        server.api.world.store.listen(self._on_write)
+        server.api.context.store.listen(self._on_write)
 
     def hurry(self, longest: float) -> None:
         """From now on no job takes longer than this: nothing more can be learned from waiting."""
@@ -91,7 +91,13 @@ class Pods:
                 left = copy.timer.when() - asyncio.get_running_loop().time()
                 self._move(copy, State.LIVE, min(left, self._random.uniform(0.0, longest)), self._complete)
 
-    def _on_write(self, collection: str, event: Event) -> None:
+    def end(self, job: str) -> None:
+        """Let the pods of that job end well, now."""
+        for copy in self.copies.values():
+            if copy.state is State.LIVE and copy.key.rpartition("/")[2] == job:
+                self._complete(copy)
+
+    def _on_write(self, collection: str, event: StoredChange) -> None:
         if collection != JOBS:
             return
         job = event.value()
@@ -99,7 +105,7 @@ class Pods:
         copy = self.copies.get(uid)
         if copy is None:
             copy = self.copies[uid] = Copy(event.key, uid)
-        # A copy that another hub adopts goes on under the marks of that one.
+        # A remote job that another hub adopts gets the annotations of that one.
         marks = job["metadata"].get("annotations") or {}
         copy.workload, copy.epoch = marks.get(PREBUILT_WORKLOAD_LABEL, ""), int(marks.get(EPOCH_ANNOTATION, 0))
         copy.wanted = (
@@ -130,7 +136,12 @@ class Pods:
         seconds = min(self._longest, self._seconds(copy.key.rpartition("/")[2]))
         self._move(copy, State.LIVE, seconds, self._complete)
         self._tell("starts", copy)
-        self._write(copy, {"active": 1, "ready": 1, "startTime": self._now()})
+        status: Object = {"active": 1, "ready": 1, "startTime": self._now()}
+        if self._says_suspended(self._job(copy) or {}):
+            now = self._now()
+            resumed = {"type": "Suspended", "status": "False", "lastProbeTime": now, "lastTransitionTime": now}
+            status["conditions"] = [resumed]
+        self._write(copy, status)
 
     def _complete(self, copy: Copy) -> None:
         self._move(copy, State.ENDED)
@@ -156,15 +167,17 @@ class Pods:
             return
         if job["metadata"].get("deletionTimestamp"):
             self._release(copy)
-        elif copy.state is State.IDLE:
-            conditions = (job.get("status") or {}).get("conditions") or []
-            if not any(entry["type"] == "Suspended" and entry["status"] == "True" for entry in conditions):
-                now = self._now()
-                told = {"type": "Suspended", "status": "True", "lastProbeTime": now, "lastTransitionTime": now}
-                self._write(copy, {"active": 0, "ready": 0, "startTime": None, "conditions": [told]})
+        elif copy.state is State.IDLE and not self._says_suspended(job):
+            now = self._now()
+            told = {"type": "Suspended", "status": "True", "lastProbeTime": now, "lastTransitionTime": now}
+            self._write(copy, {"active": 0, "ready": 0, "startTime": None, "conditions": [told]})
+
+    def _says_suspended(self, job: Object) -> bool:
+        conditions = (job.get("status") or {}).get("conditions") or []
+        return any(entry["type"] == "Suspended" and entry["status"] == "True" for entry in conditions)
 
     def _job(self, copy: Copy) -> Object | None:
-        job = self._server.api.world.get(JOBS, copy.key)
+        job = self._server.api.context.get(JOBS, copy.key)
         return job if job is not None and job["metadata"]["uid"] == copy.uid else None
 
     def _release(self, copy: Copy) -> None:
@@ -181,7 +194,7 @@ class Pods:
         """Write what the status is to say by now: of what happened while the server was away, only the outcome."""
         job = self._job(copy)
         if job is not None and not job["spec"].get("suspend") and copy.status.get("startTime", "") is None:
-            copy.status = {}  # it was resumed before anybody could be told that it stopped
+            copy.status = {}  # it was resumed before a status said that it stopped
         copy.behind = job is not None and not self._send(copy, "PATCH", "/status", {"status": copy.status})
         if copy.behind:
             asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._catch_up, copy)
@@ -207,4 +220,4 @@ class Pods:
         return True
 
     def _now(self) -> str:
-        return format_time(self._server.api.world.now())
+        return format_time(self._server.api.context.now())

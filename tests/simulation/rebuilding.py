@@ -13,18 +13,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from multikueue.cli.recovering import Wanted, recover
+from devcluster.apiserver.server import ApiServer
+from multikueue.cli.cluster.recovering import RecoveryAction, recover
 from multikueue.core.errors import BadInput
-from multikueue.devcluster.apiserver.server import ApiServer
-from multikueue.integrations.recovery import Fate
-from multikueue.kube.client import KubeClient
+from multikueue.jobs.framework.recovery import OrphanAction
 from multikueue.kube.errors import KubeError
+from multikueue.kube.rest.client import KubeClient
 from tests.simulation.federation import GROUP, call
 
 QUEUE: Final = f"{GROUP}/clusterqueues/queue"
 _PATIENCE: Final = 20.0
 _AGAIN: Final = 3.0
-_UNDECIDED: Final = frozenset({Fate.CREATE, Fate.BIND, Fate.WAIT})
+_UNDECIDED: Final = frozenset({OrphanAction.CREATE, OrphanAction.BIND, OrphanAction.WAIT})
 
 
 def hold(hub: ApiServer, *, held: bool) -> None:
@@ -43,22 +43,22 @@ class Administrator:
     async def adopt(self) -> None:
         """Go on with what each worker runs for the lost hub."""
         for worker in self._workers:
-            await self._ask(worker, Wanted.ADOPT)
+            await self._ask(worker, RecoveryAction.ADOPT)
 
     async def clear(self) -> None:
         """Discard what is left on each worker when nothing is about to be taken over any more."""
         for worker in self._workers:
             # What was evicted before it was granted has to be bound again.
-            while any(action in _UNDECIDED for action in await self._ask(worker, Wanted.ADOPT)):
+            while any(action in _UNDECIDED for action in await self._ask(worker, RecoveryAction.ADOPT)):
                 await asyncio.sleep(_AGAIN)
-            while await self._ask(worker, Wanted.DISCARD):
+            while await self._ask(worker, RecoveryAction.DISCARD):
                 await asyncio.sleep(_AGAIN)
 
-    async def _ask(self, worker: str, wanted: Wanted) -> list[str]:
-        """What was done about each copy; asked again for as long as the worker or the hub does not answer."""
+    async def _ask(self, worker: str, wanted: RecoveryAction) -> list[str]:
+        """What was done about each remote job; asked again for as long as the worker or the hub does not answer."""
         while True:
             try:
-                found = await recover(self._client, worker, wanted=wanted, patience=_PATIENCE)
+                found = await recover(self._client, worker, action=wanted, patience=_PATIENCE)
             except (BadInput, KubeError):
                 await asyncio.sleep(_AGAIN)
                 continue

@@ -14,18 +14,18 @@ from random import Random
 from typing import Final
 
 _HORIZON: Final = 80.0
-_LONG_HORIZON: Final = 150.0  # for what needs somebody to be away for longer than a lease and its grace
+_LONG_HORIZON: Final = 150.0  # for what needs a cluster to be lost for longer than a lease and its grace
 _LEASE: Final = 40.0
 _BESIDE_ITSELF: Final = 60.0
-"""How long, in all, an agent may be away or cannot reach its own API server, as long as the hub hears of it."""
+"""How long, in total, an agent may be down or cannot reach its own API server while its Lease is renewed or says so."""
 _BESIDE_ITSELF_AND_ALONE: Final = 30.0
-"""The same while the hub hears nothing, from nobody there, for longer than a lease.
+"""The same while the hub receives nothing from that cluster, for longer than a lease.
 
 The agent has the grace of 60 s to stop its work, of which a pause between two attempts (13 s), a request that waits in
 vain (10 s), pods that take their time (3 s) and clocks that run 4 % apart need half.
 """
 _FENCED_BY_THEN: Final = 100.0
-"""How long a hub with fenced work is kept away before it is put back: a lease and the grace to stop in."""
+"""How long a hub with fenced work is kept unreachable before it is restored: a lease and the grace to stop in."""
 _POLICIES: Final = ("keep", "failover", "fenced")
 
 
@@ -46,7 +46,7 @@ class Trouble(StrEnum):
     EDIT_PRIORITY = "user edits a priority"
     DEACTIVATE = "user deactivates a workload"
     DELETE_WORKLOAD = "user deletes a workload"
-    STRANGER_DELETES = "somebody deletes the copy on a worker"
+    STRANGER_DELETES = "another client deletes the remote job on a worker"
     HOLD_QUEUE = "queue held"
     LEAVE_CONFIG = "cluster taken out of the config"
     REMOVE_CLUSTER = "cluster removed"
@@ -68,7 +68,7 @@ class Theme(StrEnum):
     FENCING = "clusters are away for longer than a lease while fenced jobs run"
     RETURN = "a queue is held while clusters are away, and they come back as it is released"
     REBUILT = "the hub is lost while jobs run, and filled again from what the workers run"
-    RESTORED = "the hub is put back to what it was some seconds or a minute before"
+    RESTORED = "the hub is restored from a backup of some seconds or a minute before"
     JOINING = "clusters join by token while jobs come, one of them twice, and renew their certificates all the time"
     LATE_WORDS = "what agents say arrives twice, and late, while work is stopped and sent to the same cluster again"
 
@@ -120,7 +120,7 @@ class Scenario:
 
     @property
     def joining(self) -> frozenset[str]:
-        """Whose agent is nobody at first."""
+        """Whose agent has no identity at first."""
         return frozenset(mishap.whom[0] for mishap in self.mishaps if mishap.what is Trouble.JOIN)
 
     @property
@@ -176,14 +176,14 @@ def draw(seed: int) -> Scenario:
 
 
 def _policy(random: Random, theme: Theme, favourite: str, pushed: frozenset[str]) -> str:
-    """Nothing fenced where an agent may be nobody for too long, or nobody stops what a hub has forgotten."""
+    """Nothing fenced if an agent may be without identity for too long, or if no agent stops forgotten work."""
     policy = favourite if random.random() < 0.7 else random.choice(_POLICIES)
     unfenced = theme is Theme.JOINING or (theme is Theme.RESTORED and pushed)
     return "keep" if unfenced and policy == "fenced" else policy
 
 
 def _length(random: Random, theme: Theme) -> float:
-    """How long a job runs; a second copy can only show while the first one still runs."""
+    """How long a job runs; that it runs twice can only show while the first still runs."""
     if theme is Theme.FENCING:
         return random.uniform(100, 300)
     if theme is Theme.REBUILT:
@@ -247,7 +247,7 @@ def _restored(random: Random, workers: tuple[str, ...], pushed: frozenset[str], 
         Mishap(backup, 0.0, Trouble.BACK_UP_HUB, ("hub",)),
         Mishap(lost, away, Trouble.RESTORE_HUB, ("hub",)),
     ]
-    if random.random() < 0.4:  # what agents say meanwhile is in the backup, or lost, and nobody has acted upon it
+    if random.random() < 0.4:  # later status of agents is in the backup or lost, and no manager has acted on it
         down = backup - random.uniform(0, 15)
         found.append(Mishap(max(1.0, down), lost - down, Trouble.CRASH, ("manager",)))
     for name in random.sample(workers, random.randint(0, 2)):
@@ -305,7 +305,7 @@ def _mishap(
         away if worker in pushed else (worker, worker),
     )
     doing = random.random() < {Theme.PEOPLE: 0.75, Theme.REBUILT: 0.0}.get(theme, 0.3)
-    # What is undone later would be there again on a hub that is put back, and undone no more.
+    # What is undone later would exist again on a restored hub, and would not be undone again.
     doings = _NEVER_UNDONE if theme is Theme.RESTORED else _DOINGS
     what = random.choice(doings if doing else _FAULTS)
     match what:
@@ -333,7 +333,7 @@ def _mishap(
 
 
 def _as_promised(mishaps: list[Mishap], workers: tuple[str, ...], pushed: frozenset[str]) -> Iterator[Mishap]:
-    """The same, with no cluster beside itself for longer than is promised (docs/adr/0011).
+    """The same, with no cluster out of order for longer than `fenced` allows (docs/adr/0011).
 
     Who is dead, or cut off from his own API server, stops nothing, and only the node could.
     """

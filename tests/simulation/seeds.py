@@ -72,7 +72,7 @@ def _child(run: Run, seed: int, write: int) -> None:
 
 
 class Stuck(BaseException):
-    """A seed that lets no time pass; not an `Exception`, which somebody might take for one of his own."""
+    """A seed that lets no time pass; not an `Exception`, which the code under test might catch."""
 
 
 def _too_long(_: int, frame: FrameType | None) -> None:

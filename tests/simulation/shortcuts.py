@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import orjson
 
-from manager import caches
-from multikueue.kube.store import Row
+from manager.cache import caches
+from multikueue.kube.cache.store import Row
 
 _PARSED: Final[dict[bytes, dict[str, Any]]] = {}
 
 
 def take() -> None:
-    """Take them in this process, of which the caller promises that it ends soon."""
+    """Take them in this process, which the caller ends soon."""
     gc.disable()
     for name in ("collect", "freeze"):
         setattr(gc, name, lambda: 0)

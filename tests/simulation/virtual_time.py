@@ -26,7 +26,7 @@ class Deadlock(Exception):
 
 
 class _Selector(selectors.BaseSelector):
-    """Takes the loop's own wake-up pipe, to which nothing writes; nobody asks it for anything."""
+    """Takes the loop's own wake-up pipe, to which nothing writes; it is never read."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         raise RuntimeError("the loop of a simulation waits for no socket")

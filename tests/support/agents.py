@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An agent inside the test, its mailbox, and assignments as a manager would write them.
 
-The mailbox is made by `manager.dispatch.mailboxes`, so that a test of the agent's rights tests the real ones.
+The mailbox is made by `manager.dispatch.transport.mailboxes`, so that a test of the agent's rights tests the real ones.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from typing import Any, cast
 
 import anyio
 
+from devcluster.cluster import Cluster
+from devcluster.federation.enrolment import agent_user
+from manager.cache.views import View
 from manager.context import ManagerContext
-from manager.dispatch.mailboxes import Mailboxes
-from manager.views import View
+from manager.dispatch.transport.mailboxes import Mailboxes
+from manager.seals import Seals
 from multikueue.api.constants import AGENT_GROUP, CLUSTER_LABEL
 from multikueue.api.remoteassignment import assignment_name, mailbox_namespace
 from multikueue.api.resource import NODES, REMOTE_ASSIGNMENTS, Resource
 from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.enrolment import agent_user
-from multikueue.integrations.batch_job import BATCH_JOB
-from multikueue.integrations.protocol import RemoteIdentity
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
+from multikueue.jobs.framework.protocol import RemoteIdentity
+from multikueue.jobs.kinds.batch_job import BATCH_JOB
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import Object, ensure, eventually, get, job_manifest
 from worker_agent.app import Agent
-from worker_agent.heartbeat import Rhythm
+from worker_agent.hub.heartbeat import AgentIntervals
 
-QUICK = Rhythm(renew_seconds=0.2, lease_seconds=2, report_seconds=1.0, status_window_seconds=0.1)
+QUICK = AgentIntervals(renew_seconds=0.2, lease_seconds=2, report_seconds=1.0, status_window_seconds=0.1)
 MANAGER_UID = "the-manager"
 
 
@@ -43,8 +44,13 @@ async def make_mailbox(client: KubeClient, cluster: str, *, manager_uid: str = M
     def view(resource: Resource) -> View:
         return views.setdefault(resource, View(resource, clock=SystemClock()))
 
-    context = SimpleNamespace(client=client, manager_uid=manager_uid, caches=SimpleNamespace(view=view))
-    await Mailboxes(cast(ManagerContext, context)).ensure(cluster)
+    context = SimpleNamespace(
+        client=client,
+        manager_uid=manager_uid,
+        caches=SimpleNamespace(view=view),
+        seals=Seals.drawn(SystemClock()),
+    )
+    await Mailboxes(cast(ManagerContext, context)).ensure({"metadata": {"name": cluster}})
     return mailbox_namespace(cluster)
 
 
@@ -58,11 +64,11 @@ def agent_client(cluster: Cluster, name: str, *, through: str = "") -> KubeClien
 
 @asynccontextmanager
 async def running_agent(
-    cluster: Cluster, name: str, *, rhythm: Rhythm = QUICK, ready: bool = True
+    cluster: Cluster, name: str, *, intervals: AgentIntervals = QUICK, ready: bool = True
 ) -> AsyncIterator[Agent]:
     """An agent of `name` beside `cluster`, whose hub is the same API server."""
     async with agent_client(cluster, name) as hub, cluster.client() as worker, anyio.create_task_group() as tasks:
-        agent = Agent(hub, worker, cluster=name, rhythm=rhythm, random=Random(1))
+        agent = Agent(hub, worker, cluster=name, intervals=intervals, random=Random(1))
         tasks.start_soon(agent.run)
 
         async def problem() -> str | None:
@@ -160,7 +166,7 @@ class Mailbox:
         await self.client.delete(REMOTE_ASSIGNMENTS, self.name(job), namespace=mailbox_namespace(self.cluster))
 
     async def status(self, job: str) -> Object:
-        """What the agent said."""
+        """What the agent reported."""
         found = await get(self.client, REMOTE_ASSIGNMENTS, self.name(job), namespace=mailbox_namespace(self.cluster))
         return (found or {}).get("status") or {}
 

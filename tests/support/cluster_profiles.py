@@ -12,8 +12,8 @@ from typing import Final
 
 import orjson
 
+from devcluster.cluster import Cluster
 from multikueue.api.resource import CLUSTER_PROFILES
-from multikueue.devcluster.cluster import Cluster
 from tests.support.managers import Object
 from tests.support.push_workers import SYSTEM
 from tests.support.scenes import settings
@@ -44,8 +44,8 @@ _PLUGIN: Final = """\
 import base64, json, os, sys
 import anyio
 from multikueue.api.resource import SECRETS
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 
 async def main():
     wanted = json.loads(os.environ["KUBERNETES_EXEC_INFO"])["spec"]["cluster"]["config"]

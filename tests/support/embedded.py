@@ -14,9 +14,9 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
-from multikueue.devcluster.apiserver.requests import MASTERS, Answer, Reply, Request, Stream, User
-from multikueue.devcluster.apiserver.server import ApiServer
-from multikueue.devcluster.pki import new_key
+from devcluster.apiserver.http.requests import MASTERS, Answer, Reply, Request, Stream, User
+from devcluster.apiserver.server import ApiServer
+from devcluster.pki import new_key
 
 ADMIN = User("admin", (MASTERS, "system:authenticated"))
 MERGE = "application/merge-patch+json"
@@ -29,7 +29,7 @@ def signing_key() -> bytes:
 
 
 def api_server(**options: Any) -> ApiServer:
-    """A server that takes everybody without credentials for its administrator."""
+    """A server on which every user without credentials is administrator."""
     api = ApiServer(signing_key=signing_key(), **options)
     api.authentication.insecure = ADMIN
     return api
@@ -60,7 +60,7 @@ class Seen:
 
 
 class Watching:
-    """A watch, and what it has said; implements `requests.Sink`."""
+    """A watch, and what it has sent; implements `requests.Sink`."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -71,7 +71,7 @@ class Watching:
         stream.feed.start(self)
 
     async def drained(self) -> None:
-        """There is always room."""
+        """It always accepts more."""
 
     def write(self, chunk: bytes) -> None:
         self._bytes += chunk
@@ -83,7 +83,7 @@ class Watching:
         self.closed = self.aborted = True
 
     async def events(self) -> list[dict[str, Any]]:
-        """What has been said since the last call."""
+        """What has been sent since the last call."""
         await asyncio.sleep(0)
         found, self._bytes = self._bytes, b""
         assert not found or found.endswith(b"\n")

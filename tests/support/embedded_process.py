@@ -4,20 +4,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from multikueue.devcluster import probes
-from multikueue.devcluster.cluster import API_SERVER, Cluster
-from multikueue.devcluster.pki import Authority, new_key, write_private
-from multikueue.devcluster.ports import LOOPBACK, PortRegistry
-from multikueue.devcluster.processes.process import Process, ProcessSpec
+from devcluster import probes
+from devcluster.cluster import API_SERVER, Cluster
+from devcluster.pki import Authority, new_key, write_private
+from devcluster.ports import LOOPBACK, PortRegistry
+from devcluster.processes.process import Process, ProcessSpec
 
 
 @contextmanager
-def embedded_cluster(folder: Path) -> Iterator[Cluster]:
-    """A cluster of that one process, not started yet; its port is given back at the end."""
+def embedded_cluster(folder: Path, *, arguments: Sequence[str] = ()) -> Iterator[Cluster]:
+    """A cluster of that one process, not started yet; its port is given back at the end.
+
+    `arguments` are further ones of the server.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     authority = Authority.load_or_create(folder, name="embedded-ca")
     certificate, key = authority.serving("apiserver", hosts=[LOOPBACK]).write(folder, name="apiserver")
@@ -31,14 +34,15 @@ def embedded_cluster(folder: Path) -> Iterator[Cluster]:
         async def ready() -> bool:
             return await probes.answers_ok(f"{server}/readyz", ca=authority.certificate)
 
-        arguments = [
-            *(sys.executable, "-m", "multikueue.devcluster.apiserver"),
+        command = [
+            *(sys.executable, "-m", "devcluster.apiserver"),
             *("--port", str(port), "--signing-key", str(signing), "--data", str(folder / "data.sqlite")),
             *("--certificate", str(certificate), "--key", str(key), "--client-ca", str(folder / "ca.crt")),
+            *arguments,
         ]
         spec = ProcessSpec(
             name=API_SERVER,
-            arguments=arguments,
+            arguments=command,
             folder=Path(__file__).parents[2],
             log=folder / "apiserver.log",
             ready=ready,

@@ -30,7 +30,7 @@ from multikueue.engine.values import (
     Quota,
     ResourceGroup,
 )
-from multikueue.engine.workloads import Admission, Container, PodSet, PodSetAdmission, PodShape, Workload
+from multikueue.engine.workloads import Admission, ContainerRequests, PodSet, PodSetAdmission, PodShape, Workload
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NAMESPACE = "default"
@@ -99,7 +99,7 @@ def shape(
     tolerated = tuple(tolerations)
     chosen = dict(selector or {})
     return PodShape(
-        containers=(Container(requests=requests),),
+        containers=(ContainerRequests(requests=requests),),
         tolerations=tolerated,
         node_selector=chosen,
         fingerprint=f"{sorted(amounts.items())}{tolerated}{sorted(chosen.items())}",
@@ -127,7 +127,7 @@ def workload(
 
 
 def holding(value: Workload, cluster_queue: str, since: float = 0, flavor: str = "default") -> Workload:
-    """The workload with a reservation of all that it asks for, in one flavor."""
+    """The workload with a reservation of all its requests, in one flavor."""
     decision = Decision(
         workload=value.key,
         uid=value.uid,
@@ -200,8 +200,8 @@ class Bench:
         value = self.engine.workload(key(name))
         assert value is not None, name
         self.engine.admission_written(key(name), self.now)
-        told = lifecycle.evicted(value, "Preempted", "", self.now, preempted=reason)
-        self.engine.upsert_workload(lifecycle.released(told, self.now), self.now)
+        evicted = lifecycle.evicted(value, "Preempted", "", self.now, preempted=reason)
+        self.engine.upsert_workload(lifecycle.released(evicted, self.now), self.now)
 
     def finish(self, name: str) -> None:
         """The job of a workload ends."""
@@ -210,9 +210,9 @@ class Bench:
         self.engine.upsert_workload(lifecycle.finished(value, "Succeeded", "", self.now), self.now)
 
     def waits(self, name: str) -> list[str]:
-        """What waits in a queue, in order; parked ones in brackets."""
+        """The pending workloads of a queue, in order; inadmissible ones in brackets."""
         return [
-            f"[{position.workload.name}]" if position.parked else position.workload.name
+            f"[{position.workload.name}]" if position.inadmissible else position.workload.name
             for position in self.engine.pending(name)
         ]
 

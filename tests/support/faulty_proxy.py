@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp import web
 
-from multikueue.kube.credentials import ClusterConfig
-from multikueue.kube.tls import TlsSource
+from multikueue.kube.rest.credentials import ClusterConfig
+from multikueue.kube.rest.tls import TlsSource
 
 
 class TcpProxy:
-    """Relays connections to `target` until told otherwise."""
+    """Relays connections to `target` until it is given a fault."""
 
     def __init__(self, target: str) -> None:
         parts = urlsplit(target)

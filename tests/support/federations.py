@@ -10,11 +10,11 @@ from typing import Any
 import anyio
 import orjson
 
+from devcluster import manifests
+from devcluster.federation.federation import Federation
+from devcluster.kubelet import journal
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS, PODS, REMOTE_ASSIGNMENTS, WORKLOADS, Resource
-from multikueue.devcluster import manifests
-from multikueue.devcluster.federation import Federation
-from multikueue.devcluster.nodes import journal
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 
@@ -100,7 +100,7 @@ async def left_over(federation: Federation) -> list[str]:
     return left
 
 
-def pods_that_ran(federation: Federation, *, namespace: str, name: str) -> list[journal.Entry]:
+def pods_that_ran(federation: Federation, *, namespace: str, name: str) -> list[journal.JournalEntry]:
     """Each start of a pod of a Job, once."""
     found = {
         entry.uid: entry

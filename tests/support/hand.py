@@ -26,6 +26,14 @@ class Hand:
         kubeconfig = self.mkctl("kubeconfig", cluster).strip()
         return self._run(self._kubectl, "--kubeconfig", kubeconfig, *arguments)
 
+    def kubectl_of(self, kubeconfig: str, *arguments: str) -> str:
+        """What kubectl prints with `$KUBECONFIG` set to that file, or to several with colons between."""
+        self._environment["KUBECONFIG"] = kubeconfig
+        try:
+            return self._run(self._kubectl, *arguments)
+        finally:
+            del self._environment["KUBECONFIG"]
+
     def _run(self, *command: str, code: int | None = 0) -> str:
         with subprocess.Popen(
             command, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A management cluster inside the test that can be lost: killed, made anew at the same address, put back in time.
+"""A management cluster inside the test that can be lost: killed, replaced at the same address, restored from a backup.
 
 Owns an embedded API server behind a port that stays the same. Everybody who comes is its administrator; what an agent
 may do is tested elsewhere.
@@ -13,23 +13,25 @@ from pathlib import Path
 from random import Random
 from typing import cast
 
+from devcluster.apiserver.http.listener import Listener
+from devcluster.apiserver.server import ApiServer
+from devcluster.apiserver.storage.durable import SqliteJournal
+from devcluster.cluster import Cluster
 from multikueue.api.crds import manifests
 from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES
-from multikueue.devcluster.apiserver.listener import Listener
-from multikueue.devcluster.apiserver.server import ApiServer
-from multikueue.devcluster.apiserver.storage.durable import SqliteJournal
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 from tests.support.agents import make_node
 from tests.support.embedded import api_server
 from tests.support.managers import free_port, make_namespace
 from tests.support.pull_workers import PullWorker
 from tests.support.push_workers import kubeconfigs_of
 from worker_agent.app import Agent
-from worker_agent.heartbeat import Rhythm
+from worker_agent.hub.heartbeat import AgentIntervals
 
-QUICK = Rhythm(renew_seconds=0.2, lease_seconds=5, report_seconds=1.0, status_window_seconds=0.1, gc_seconds=1.0)
+QUICK = AgentIntervals(
+    renew_seconds=0.2, lease_seconds=5, report_seconds=1.0, status_window_seconds=0.1, gc_seconds=1.0
+)
 
 
 class Hub:
@@ -87,7 +89,7 @@ async def running_hub(*, database: Path | None = None) -> AsyncIterator[Hub]:
 
 @asynccontextmanager
 async def worker_of(hub: Hub, name: str, *, namespace: str, database: Path | None = None) -> AsyncIterator[PullWorker]:
-    """A worker with a node and that namespace, whose agent will dial that hub; nobody enrolled it yet."""
+    """A worker with a node and that namespace, whose agent will connect to that hub; it is not enrolled yet."""
     journal = None if database is None else SqliteJournal(database)
     async with Listener(api_server(journal=journal)) as listener, hub.client() as to_hub:
         where = credentials.from_dict({**kubeconfigs_of(listener.url), "users": [{"name": "own", "user": {}}]})
@@ -96,9 +98,9 @@ async def worker_of(hub: Hub, name: str, *, namespace: str, database: Path | Non
             await make_node(client, f"{name}-node", cpu="64")
             # No node controller takes away what a new node is tainted with.
             await client.patch(NODES, f"{name}-node", {"spec": {"taints": None}})
-            yield PullWorker(name, namespace, client, to_hub, to_worker)
+            yield PullWorker(name, namespace, client, to_hub, to_worker, listener)
 
 
 def agent_of(worker: PullWorker) -> Agent:
     """Its agent, quick enough for a test."""
-    return Agent(worker.to_hub, worker.to_worker, cluster=worker.name, rhythm=QUICK, random=Random(1))
+    return Agent(worker.to_hub, worker.to_worker, cluster=worker.name, intervals=QUICK, random=Random(1))

@@ -8,7 +8,7 @@ from typing import Any
 from multikueue.api.resource import JOBS
 from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import format_time
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 
 
 def running_status(active: int = 1) -> dict[str, Any]:

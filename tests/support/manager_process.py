@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.support.manager_process`: the manager with its push carrier's times scaled down.
+"""`python -m tests.support.manager_process`: the manager with shorter times of the push transport.
 
 Owns that process as tests use it, too: on free ports beside a hub, with settings that a test may change. It takes the
 flags of `python -m manager`; what it runs is that program.
@@ -15,17 +15,19 @@ from pathlib import Path
 import aiohttp
 
 import manager.__main__ as program
+from devcluster.cluster import Cluster
+from devcluster.federation import roles
+from devcluster.ports import PortRegistry
+from devcluster.processes.process import Process
 from manager.dispatch.controller import DispatchController
-from manager.dispatch.push_hosts import PushSettings
+from manager.dispatch.transport.push_hosts import PushSettings
 from multikueue.core.backoff import Backoff
-from multikueue.devcluster import roles
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.ports import PortRegistry
-from multikueue.devcluster.processes.process import Process
-from worker_agent.heartbeat import Rhythm
+from worker_agent.hub.heartbeat import AgentIntervals
 
-RHYTHM = Rhythm(renew_seconds=0.4, lease_seconds=3, report_seconds=1.0, status_window_seconds=0.1)
-PUSH = PushSettings(rhythm=RHYTHM, backoff=Backoff(base=0.2, cap=1.0), first_read_seconds=10.0)
+INTERVALS = AgentIntervals(
+    renew_seconds=0.4, lease_seconds=3, report_seconds=1.0, status_window_seconds=0.1, pod_start_seconds=0.5
+)
+PUSH = PushSettings(intervals=INTERVALS, backoff=Backoff(base=0.2, cap=1.0), first_read_seconds=10.0)
 
 
 class ManagerProcess:

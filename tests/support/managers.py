@@ -12,15 +12,17 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
+from time import monotonic
 from typing import Any, TypeVar
 
 import anyio
 import orjson
 
+from devcluster.cluster import Cluster
 from manager.app import Dispatch, Manager
-from manager.options import Options
+from manager.options import ManagerOptions
 from manager.webhooks.configurations import MUTATING_NAME, VALIDATING_NAME
-from multikueue.api import configuration
+from multikueue.api import configuration_file
 from multikueue.api.constants import QUEUE_NAME_LABEL
 from multikueue.api.resource import (
     CLUSTER_QUEUES,
@@ -34,10 +36,9 @@ from multikueue.api.resource import (
     WORKLOADS,
 )
 from multikueue.core.clock import SystemClock
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import AlreadyExists, NotFound
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -46,7 +47,7 @@ _DEADLINE = 60.0
 
 
 def free_port() -> int:
-    """A port nobody listens on at this moment."""
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -65,7 +66,7 @@ async def running_manager(
     user: str | None = None,
 ) -> AsyncIterator[Manager]:
     """A manager of `cluster` that leads, as long as the context lasts; as `user`, or as the administrator."""
-    options = Options(
+    options = ManagerOptions(
         webhook_url=f"https://127.0.0.1:{free_port()}" if webhooks else None,
         webhooks=webhooks,
         leader_election=leader_election,
@@ -79,7 +80,7 @@ async def running_manager(
         own = KubeClient(credentials.from_dict(cluster.issue_client_certificate(user)))
     async with cluster.client() as client, own, anyio.create_task_group() as tasks:
         manager = Manager(
-            configuration.load(settings),
+            configuration_file.load(settings),
             own,
             options=options,
             clock=SystemClock(),
@@ -101,7 +102,7 @@ async def running_manager(
 
 
 async def _uninstall_webhooks(client: KubeClient) -> None:
-    """Else the API server would go on to ask a manager that is gone."""
+    """Otherwise the API server would call a manager that has ended."""
     for resource, name in (
         (MUTATING_WEBHOOK_CONFIGURATIONS, MUTATING_NAME),
         (VALIDATING_WEBHOOK_CONFIGURATIONS, VALIDATING_NAME),
@@ -114,10 +115,21 @@ async def _uninstall_webhooks(client: KubeClient) -> None:
 
 @asynccontextmanager
 async def connections_closed() -> AsyncIterator[None]:
-    """Wait at the end until what was opened inside is closed: a TLS connection goes when the server said goodbye."""
+    """Wait at the end until what was opened inside is closed: a TLS connection closes after that of the server."""
     before = _open_sockets()
     yield
     await eventually(lambda: _value(_open_sockets() <= before), what="all connections are closed", deadline=20)
+
+
+async def connections_settled(*, seconds: float = 2.0) -> None:
+    """Wait until no connection was opened or closed for `seconds`: a watch of a new kind may be refused at first."""
+    last, since = _open_sockets(), monotonic()
+    with anyio.fail_after(60):
+        while monotonic() - since < seconds:
+            await anyio.sleep(0.1)
+            now = _open_sockets()
+            if now != last:
+                last, since = now, monotonic()
 
 
 def _open_sockets() -> set[str]:
@@ -133,7 +145,7 @@ def _open_sockets() -> set[str]:
 
 
 async def webhooks_answer(client: KubeClient) -> None:
-    """Wait until the API server has heard of the webhooks; it learns of a configuration a moment after it is stored."""
+    """Wait until the API server calls the webhooks; it reads a configuration a moment after it is stored."""
     job = job_manifest("probe", namespace="default", queue="probe")
 
     async def probe() -> bool:
@@ -231,6 +243,7 @@ def job_manifest(
     cpu: str = "1",
     parallelism: int = 1,
     labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
     suspend: bool | None = None,
 ) -> Object:
     """A Job of one container."""
@@ -238,7 +251,7 @@ def job_manifest(
     job: Object = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "metadata": {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations or {}},
         "spec": {
             "parallelism": parallelism,
             "completions": parallelism,
@@ -264,11 +277,19 @@ async def make_job(
     cpu: str = "1",
     parallelism: int = 1,
     labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
     suspend: bool | None = None,
 ) -> Object:
     """A Job of one container, as the server stored it."""
     job = job_manifest(
-        name, namespace=namespace, queue=queue, cpu=cpu, parallelism=parallelism, labels=labels, suspend=suspend
+        name,
+        namespace=namespace,
+        queue=queue,
+        cpu=cpu,
+        parallelism=parallelism,
+        labels=labels,
+        annotations=annotations,
+        suspend=suspend,
     )
     stored: Object = orjson.loads(await client.create(JOBS, job, namespace=namespace))
     return stored

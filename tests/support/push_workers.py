@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker cluster that the manager reaches by a kubeconfig: an embedded API server behind a proxy.
 
-Owns the server, a node with room, the kubeconfig in its Secret, and a player that lets the jobs on it end.
+Owns the server, a node with free capacity, the kubeconfig in its Secret, and a player that lets the jobs on it end.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import Any
 import anyio
 import orjson
 
+from devcluster import kubeconfigs
+from devcluster.apiserver.auth.authentication import Authentication
+from devcluster.apiserver.http.listener import Listener
+from devcluster.apiserver.http.requests import MASTERS, User
+from devcluster.apiserver.server import ApiServer
+from devcluster.federation import enrolment
+from devcluster.pki import new_key
 from multikueue.api.resource import JOBS, MULTIKUEUE_CLUSTERS, NAMESPACES, NODES, SECRETS
-from multikueue.devcluster import enrolment, kubeconfigs
-from multikueue.devcluster.apiserver.auth.authentication import Authentication
-from multikueue.devcluster.apiserver.listener import Listener
-from multikueue.devcluster.apiserver.requests import MASTERS, User
-from multikueue.devcluster.apiserver.server import ApiServer
-from multikueue.devcluster.pki import new_key
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import KubeError, NotFound
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 from tests.support.agents import make_node
 from tests.support.faulty_proxy import TcpProxy
 from tests.support.jobs import finish_job, run_job
@@ -43,6 +44,11 @@ class PushWorker:
         self.proxy = proxy
         self._api = api
         self.accept("first")
+
+    @property
+    def api(self) -> ApiServer:
+        """Its API server."""
+        return self._api
 
     def accept(self, *tokens: str) -> None:
         """Take these tokens for the administrator's, and no others any more."""
@@ -100,18 +106,18 @@ class PushWorker:
         await self.hub.patch(SECRETS, self.name, {"data": _data(kubeconfig)}, namespace=SYSTEM)
 
     async def job(self, name: str, *, namespace: str) -> Object | None:
-        """The copy there."""
+        """The remote job there."""
         return await get(self.client, JOBS, name, namespace=namespace)
 
     async def runs(self, name: str, *, namespace: str) -> Object:
-        """Wait for the copy, and let it have a pod that runs."""
+        """Wait for the remote job, and give it a running pod."""
         found = await eventually(lambda: self.job(name, namespace=namespace), what=f"{name} is made on {self.name}")
         assert found is not None
         await run_job(self.client, name, namespace=namespace)
         return found
 
     async def gone(self, name: str, *, namespace: str) -> None:
-        """Wait until there is no copy. Nobody else here ends what waits for its dependents to go."""
+        """Wait until there is no remote job, and delete its dependents: there is no garbage collector."""
 
         async def probe() -> Object | None:
             found = await self.job(name, namespace=namespace)
@@ -122,11 +128,11 @@ class PushWorker:
         await eventually(probe, what=f"{name} is gone from {self.name}", until=lambda seen: seen is None)
 
     async def finish(self, name: str, *, namespace: str) -> None:
-        """The copy succeeds."""
+        """The remote job succeeds."""
         await finish_job(self.client, name, namespace=namespace)
 
     async def play(self, *, namespace: str) -> None:
-        """Let every copy in the namespace succeed as soon as it is there, until cancelled."""
+        """Let every remote job in the namespace succeed at once, until cancelled."""
         done: set[str] = set()
         while True:
             try:
@@ -137,7 +143,7 @@ class PushWorker:
                         await self.finish(name, namespace=namespace)
                         done.add(name)
             except KubeError:
-                await anyio.sleep(0.1)  # a copy that goes while it is looked at
+                await anyio.sleep(0.1)  # a remote job that is deleted meanwhile
             await anyio.sleep(0.02)
 
 
@@ -161,7 +167,7 @@ async def push_worker(hub: KubeClient, name: str, *, namespace: str, cpu: str = 
                 worker = PushWorker(hub, name, client, proxy, api)
                 await worker.enrol()
                 yield worker
-                # The next test's manager would go on trying to reach it.
+                # Otherwise the next test's manager would try to reach it.
                 await worker.withdraw()
         finally:
             with anyio.CancelScope(shield=True):

@@ -2,7 +2,7 @@
 """A hub with its manager and two worker clusters, as a scenario of docs/spec/multikueue.md §2 has them.
 
 Owns the stage, which many scenarios share (a hub of either provider, the manager as a process, two workers), and the
-scene of one of them: a queue with a MultiKueue check over both workers, of one carrier.
+scene of one of them: a queue with a MultiKueue check over both workers, of one transport.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from pathlib import Path
 
 import anyio
 
+from devcluster.cluster import Cluster
+from devcluster.federation import enrolment
+from devcluster.providers.provider import ClusterSpec, Provider
 from multikueue.api.constants import ADMISSION_FIELD_MANAGER
 from multikueue.api.crds import manifests
 from multikueue.api.resource import (
@@ -30,12 +33,9 @@ from multikueue.api.resource import (
 )
 from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import format_time
-from multikueue.devcluster import enrolment
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.provider import ClusterSpec, Provider
-from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import Conflict, NotFound
-from tests.support.manager_process import ManagerProcess
+from multikueue.kube.rest.client import KubeClient
+from tests.support.manager_process import INTERVALS, ManagerProcess
 from tests.support.managers import (
     Object,
     condition,
@@ -50,8 +50,9 @@ from tests.support.managers import (
     webhooks_answer,
     workload_of,
 )
-from tests.support.sites import Carrier, Server, Site, server, site
+from tests.support.sites import Server, Site, Transport, server, site
 from tests.support.workers import check_of, make_check
+from worker_agent.hub.heartbeat import AgentIntervals
 
 LOST_SECONDS = 4
 
@@ -78,7 +79,7 @@ class Stage:
     hub: Cluster
     manager: ManagerProcess
     servers: tuple[Server, Server]
-    carrier: Carrier
+    transport: Transport
 
     async def restart(self, configuration: str | None = None) -> None:
         """Start the manager anew, with other settings where given, until a scene asks for others."""
@@ -87,17 +88,17 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(provider: Provider, carrier: Carrier, *, folder: Path) -> AsyncIterator[Stage]:
+async def stage(provider: Provider, transport: Transport, *, folder: Path) -> AsyncIterator[Stage]:
     """A hub made by that provider."""
     spec = ClusterSpec(scheduler=False, manifests=[*manifests(), enrolment.system_namespace()])
     async with AsyncExitStack() as stack:
-        hub = await provider.create(f"hub-{carrier}", folder=folder / "hub", spec=spec)
+        hub = await provider.create(f"hub-{transport}", folder=folder / "hub", spec=spec)
         await stack.enter_async_context(hub)
         first, second = [await stack.enter_async_context(server(number)) for number in (1, 2)]
         manager = await stack.enter_async_context(ManagerProcess(hub, folder=folder, settings=settings()))
         async with hub.client() as client:
             await webhooks_answer(client)
-        yield Stage(hub, manager, (first, second), carrier)
+        yield Stage(hub, manager, (first, second), transport)
 
 
 @dataclass(frozen=True)
@@ -248,10 +249,12 @@ async def scene(
     clusters: tuple[int, ...] = (1, 2),
     checks: tuple[str, ...] = (),
     configuration: str | None = None,
+    intervals: AgentIntervals = INTERVALS,
 ) -> AsyncIterator[Scene]:
     """A queue over both workers; `clusters` are those that the config names, `checks` further ones of its one flavor.
 
-    The controller of those is the test. The manager has that Configuration, or the usual one.
+    The controller of those is the test. The manager has that Configuration, or the usual one. `rhythm` is that of
+    agents beside the workers.
     """
     await stage.manager.use(configuration or settings())
     name = f"t{zlib.crc32(title.encode()):x}"
@@ -266,9 +269,10 @@ async def scene(
                     client,
                     f"{name}-{number}",
                     served=served,
-                    carrier=stage.carrier,
+                    transport=stage.transport,
                     namespace=namespace,
                     queue=name,
+                    intervals=intervals,
                 )
             )
             for number, served in enumerate(stage.servers, start=1)
@@ -308,7 +312,7 @@ async def _make_other_check(client: KubeClient, name: str) -> None:
 
 
 async def _strike(made: Scene) -> None:
-    """The manager goes on for the next scenario, and is to have nothing left to do for this one."""
+    """The manager also serves the next scenario, and must have nothing left to do for this one."""
     with anyio.CancelScope(shield=True):
         await made.client.delete_collection(JOBS, namespace=made.namespace, propagation="Background")
         for resource, namespace in (

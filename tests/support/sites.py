@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker clusters that are reached by either carrier, and whose queues and job controller the test plays.
+"""Worker clusters of either transport, whose queues and job controller the test simulates.
 
 Owns two embedded API servers for many tests, a namespace and a LocalQueue there for each test, the agent or the
 kubeconfig by which the hub reaches them, and a link that can be cut. What a worker's own Kueue and Kubernetes do (admit
@@ -16,6 +16,10 @@ from random import Random
 
 import anyio
 
+from devcluster.apiserver.auth.authentication import Authentication
+from devcluster.apiserver.http.listener import Listener
+from devcluster.apiserver.server import ApiServer
+from devcluster.cluster import Cluster
 from multikueue.api.constants import MULTIKUEUE_PREEMPTION_GATE
 from multikueue.api.crds import manifests
 from multikueue.api.resource import (
@@ -30,26 +34,23 @@ from multikueue.api.resource import (
 )
 from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import format_time
-from multikueue.devcluster.apiserver.auth.authentication import Authentication
-from multikueue.devcluster.apiserver.listener import Listener
-from multikueue.devcluster.apiserver.server import ApiServer
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import NotFound
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 from tests.support.agents import agent_client, make_node
 from tests.support.embedded import signing_key
 from tests.support.faulty_proxy import TcpProxy, tcp_proxy
-from tests.support.manager_process import RHYTHM
+from tests.support.manager_process import INTERVALS
 from tests.support.managers import Object, eventually, get, make_queue
 from tests.support.push_workers import ADMIN, SYSTEM, PushWorker, kubeconfigs_of
 from tests.support.workers import FakeWorker
 from worker_agent.app import Agent
+from worker_agent.hub.heartbeat import AgentIntervals
 
 OWN = "own"
 
 
-class Carrier(StrEnum):
+class Transport(StrEnum):
     """Who opens the connection."""
 
     PULL = "pull"
@@ -106,14 +107,14 @@ class Site(PushWorker):
     # What its Kueue does
 
     async def clone(self, workload: str) -> Object | None:
-        """The copy of the Workload there."""
+        """The clone of the Workload there."""
         return await get(self.client, WORKLOADS, workload, namespace=self.namespace)
 
     async def asked(self, workload: str, *, epoch: int = 1) -> Object:
-        """Wait for the copy of that epoch."""
+        """Wait for the clone of that epoch."""
         found = await eventually(
             lambda: self.clone(workload),
-            what=f"{self.name} has a copy of {workload} in epoch {epoch}",
+            what=f"{self.name} has a clone of {workload} in epoch {epoch}",
             until=lambda seen: (
                 seen is not None and seen["metadata"]["annotations"]["multikueue.io/epoch"] == str(epoch)
             ),
@@ -122,10 +123,10 @@ class Site(PushWorker):
         return found
 
     async def relieved(self, workload: str) -> None:
-        """Wait until there is no copy."""
+        """Wait until there is no clone."""
         await eventually(
             lambda: self.clone(workload),
-            what=f"the copy of {workload} is gone from {self.name}",
+            what=f"the clone of {workload} is gone from {self.name}",
             until=lambda seen: seen is None,
         )
 
@@ -143,7 +144,7 @@ class Site(PushWorker):
         )
 
     async def must_preempt(self, workload: str, *, message: str) -> None:
-        """There is room only where others run, and the copy's preemption gate is closed."""
+        """Quota is free only by preemption, and the clone's preemption gate is closed."""
         await self._says(
             workload,
             ("QuotaReserved", "False", "AdmissionGated", message),
@@ -151,7 +152,7 @@ class Site(PushWorker):
         )
 
     async def may_preempt(self, workload: str) -> Object:
-        """Wait until the gate of the copy is open."""
+        """Wait until the gate of the clone is open."""
         found = await eventually(
             lambda: self.clone(workload),
             what=f"the preemption gate of {workload} is open on {self.name}",
@@ -161,7 +162,7 @@ class Site(PushWorker):
         return found
 
     async def told_to_evict(self, workload: str) -> None:
-        """Wait until the copy of the Workload is deactivated."""
+        """Wait until the clone is deactivated."""
         await eventually(
             lambda: self.clone(workload),
             what=f"{workload} is deactivated on {self.name}",
@@ -185,7 +186,7 @@ class Site(PushWorker):
     # What its Kubernetes does
 
     async def starts(self, job: str, *, epoch: int = 1) -> Object:
-        """Wait for the copy of the job, resume it as the queue does, and let its pod run."""
+        """Wait for the remote job, resume it as the queue does, and let its pod run."""
         found = await eventually(
             lambda: self.job(job, namespace=self.namespace),
             what=f"{job} of epoch {epoch} is made on {self.name}",
@@ -219,7 +220,7 @@ class Site(PushWorker):
         await self.finish(job, namespace=self.namespace)
 
     async def cleaned(self, job: str) -> None:
-        """Wait until the copy of the job is gone."""
+        """Wait until the remote job is gone."""
         await self.gone(job, namespace=self.namespace)
 
     async def _says(self, workload: str, *said: tuple[str, str, str, str]) -> None:
@@ -239,7 +240,7 @@ class Site(PushWorker):
 
 
 def gates_of(workload: Object | None) -> dict[str, str]:
-    """The preemption gates of a Workload, each with its position; one that nothing is said of is closed."""
+    """The preemption gates of a Workload, each with its position; one without a status is closed."""
     if workload is None:
         return {}
     stated = (workload.get("status") or {}).get("preemptionGates") or ()
@@ -254,12 +255,13 @@ async def site(
     name: str,
     *,
     served: Server,
-    carrier: Carrier,
+    transport: Transport,
     namespace: str,
     queue: str,
+    intervals: AgentIntervals = INTERVALS,
 ) -> AsyncIterator[Site]:
-    """A worker with a LocalQueue of that name, enrolled on the hub."""
-    pull = carrier is Carrier.PULL
+    """A worker with a LocalQueue of that name, enrolled on the hub; `rhythm` is that of an agent beside it."""
+    pull = transport is Transport.PULL
     async with AsyncExitStack() as stack:
         proxy = await stack.enter_async_context(tcp_proxy(hub.server if pull else served.url))
         client = await stack.enter_async_context(own_client(served.url))
@@ -273,7 +275,7 @@ async def site(
             await FakeWorker(admin, name).enrol()
             to_hub = await stack.enter_async_context(agent_client(hub, name, through=proxy.url))
             to_worker = await stack.enter_async_context(own_client(served.url))
-            made.agent = Agent(to_hub, to_worker, cluster=name, rhythm=RHYTHM, random=Random(1))
+            made.agent = Agent(to_hub, to_worker, cluster=name, intervals=intervals, random=Random(1))
         else:
             await made.enrol()
         try:

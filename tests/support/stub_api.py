@@ -16,10 +16,10 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from multikueue.kube.client import KubeClient
-from multikueue.kube.credentials import ClusterConfig
-from multikueue.kube.tls import TlsSource
-from multikueue.kube.tokens import TokenSource
+from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.credentials import ClusterConfig
+from multikueue.kube.rest.tls import TlsSource
+from multikueue.kube.rest.tokens import TokenSource
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Worker clusters that a test plays itself: enrolled on the hub, with a Lease that the test renews or does not.
 
-Owns the objects of a federation on the hub and a scripted agent that says what the test wants said.
+Owns the objects of a federation on the hub and a scripted agent that reports what the test wants.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from devcluster.federation import enrolment
 from multikueue.api.constants import EPOCH_ANNOTATION, MULTIKUEUE_CONTROLLER
 from multikueue.api.remoteassignment import assignment_name, mailbox_namespace
 from multikueue.api.resource import (
@@ -22,8 +23,7 @@ from multikueue.api.resource import (
 from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_micro_time, format_time
-from multikueue.devcluster import enrolment
-from multikueue.kube.client import KubeClient, PatchKind
+from multikueue.kube.rest.client import KubeClient, PatchKind
 from tests.support.jobs import succeeded_status
 from tests.support.managers import Object, ensure, eventually, get
 
@@ -33,6 +33,8 @@ apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 multiKueue: {workerLostTimeout: 3s, gcInterval: 2s}
 """
+PATIENT = SCALED_DOWN.replace("workerLostTimeout: 3s", "workerLostTimeout: 60s")
+"""For tests that lose no cluster, on a machine that may be busy for some seconds."""
 
 
 async def make_check(client: KubeClient, name: str, clusters: tuple[str, ...]) -> None:
@@ -76,7 +78,7 @@ class FakeWorker:
         for obj, resource in zip(enrolment.manifests(self.name), (SECRETS, MULTIKUEUE_CLUSTERS), strict=True):
             await ensure(self.client, resource, obj)
 
-    async def connect(self, *, seconds: int = 3600) -> None:
+    async def connect(self, *, seconds: int = 600) -> None:
         """Renew the Lease, for long; waits for the mailbox."""
         await eventually(
             lambda: get(self.client, LEASES, "agent", namespace=self.mailbox), what=f"the mailbox of {self.name}"
@@ -93,14 +95,14 @@ class FakeWorker:
         await self.connect(seconds=1)
 
     async def assignment(self, workload: Key) -> Object | None:
-        """What stands in the mailbox."""
+        """The objects in the mailbox."""
         return await get(self.client, REMOTE_ASSIGNMENTS, assignment_name(workload), namespace=self.mailbox)
 
     async def assigned(self, workload: Key, *, intent: str = "Reserve", epoch: int = 1) -> Object:
-        """Wait until it is told that."""
+        """Wait until its assignment has that intent."""
         found = await eventually(
             lambda: self.assignment(workload),
-            what=f"{self.name} is told to {intent} {workload} in epoch {epoch}",
+            what=f"{self.name} has intent {intent} for {workload} in epoch {epoch}",
             until=lambda seen: seen is not None and (seen["spec"]["intent"], seen["spec"]["epoch"]) == (intent, epoch),
         )
         assert found is not None

@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from multikueue.api.remoteassignment import Phase
-from multikueue.federation.actions import Rule
-from multikueue.federation.phases import TRANSITIONS
+from multikueue.api.remoteassignment import AssignmentPhase
+from multikueue.dispatch.hub.actions import Rule
+from multikueue.dispatch.protocol.phases import TRANSITIONS
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "concepts" / "federation.md").read_text()
 DIAGRAMS = re.findall(r"```mermaid\n(stateDiagram-v2.*?)```", DOCUMENT, re.DOTALL)
@@ -36,7 +36,7 @@ def test_the_phases_of_an_assignment_change_as_the_table_says() -> None:
     }
     assert drawn == wanted
     ended = {source for source, target, _ in _EDGE.findall(diagram) if target == "[*]"}
-    assert ended == {str(phase) for phase in Phase if set(TRANSITIONS[phase].values()) == {phase}}
+    assert ended == {str(phase) for phase in AssignmentPhase if set(TRANSITIONS[phase].values()) == {phase}}
 
 
 def test_every_rule_of_the_plan_is_in_the_diagram_or_named_beside_it() -> None:

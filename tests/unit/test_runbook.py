@@ -15,13 +15,17 @@ import pytest
 from manager.registration import approval, controller
 from multikueue.api import reasons
 from multikueue.core.timestamps import format_time
-from multikueue.federation import messages, mirror, phases, waits
-from multikueue.federation.actions import Waiting
-from multikueue.federation.dispatchers.filters import FILTERS
-from multikueue.federation.facts import ClusterFacts, WorkloadFacts
-from multikueue.federation.standing_room import Fit, Lack, Level
-from tests.unit.federation.builders import workload
-from worker_agent import queues, reconciler
+from multikueue.dispatch.dispatchers.capacity import FILTERS
+from multikueue.dispatch.dispatchers.cluster_capacity import Fit, Lack, Level
+from multikueue.dispatch.hub import messages, waits
+from multikueue.dispatch.hub.actions import WaitingReason
+from multikueue.dispatch.hub.facts import ClusterFacts
+from multikueue.dispatch.protocol import phases
+from multikueue.dispatch.worker import assignment_state
+from multikueue.jobs.framework import pod_starts
+from worker_agent import reconciler
+from worker_agent.local import boundary, obstacles
+from worker_agent.local.queueing import clones
 
 RUNBOOK = (Path(__file__).parents[2] / "docs" / "operations" / "runbook.md").read_text()
 SECTIONS = {
@@ -38,6 +42,7 @@ SECTIONS = {
     reasons.LocalQueueReason: "LocalQueue: Active",
     reasons.AdmissionCheckReason: "AdmissionCheck: Active",
     reasons.ClusterReason: "MultiKueueCluster: Active",
+    reasons.CohortReason: "Cohort: Active",
 }
 # Named somewhere on the page, in a table or not.
 ANYWHERE = (
@@ -45,6 +50,7 @@ ANYWHERE = (
     reasons.PodCondition,
     reasons.WorkloadEvent,
     reasons.JobEvent,
+    reasons.FrameworkEvent,
     reasons.PodEvent,
 )
 TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -90,11 +96,11 @@ def test_reasons_that_stand_alone_are_named() -> None:
 def test_every_reason_of_a_worker_has_a_row() -> None:
     known = {
         value
-        for module in (mirror, phases, reconciler, queues)
+        for module in (boundary, assignment_state, phases, reconciler, obstacles, clones)
         for name, value in vars(module).items()
         if name.strip("_").isupper() and isinstance(value, str) and re.fullmatch(r"([A-Z][a-z]+){2,}", value)
     }
-    assert {mirror.NO_ROOM, phases.JOB_GONE, reconciler.NAMESPACE_MISSING} <= known
+    assert {assignment_state.NO_CAPACITY, phases.JOB_GONE, obstacles.NAMESPACE_MISSING} <= known
     assert sorted(known - entries("Reasons of workers").keys()) == []
 
 
@@ -111,18 +117,33 @@ def test_every_message_of_the_check_is_there_word_for_word() -> None:
         messages.admitted_on("CLUSTER"),
         messages.no_adapter("KIND"),
         messages.not_managed("MANAGED_BY"),
+        messages.sent_already("KIND", "NAME", "WORKLOAD"),
         messages.out_of_sync("CLUSTER"),
         messages.evicted_on_worker("CLUSTER", "REASON", "STATE"),  # type: ignore[arg-type]
         messages.refused("CLUSTER", "REASON", "MESSAGE"),
         messages.stopped_without_check("CLUSTER", "REASON"),
         messages.gate_opened("CLUSTER"),
         messages.drained("CLUSTER"),
-        messages.waiting([Waiting("CLUSTER", "REASON")]),
+        messages.pods_given_up("CLUSTER", "REASON", "MESSAGE"),
+        messages.pods_not_started("CLUSTER", "MESSAGE"),
+        messages.forbidden("CLUSTER", "REASON"),
+        messages.forbidden_everywhere("REASON"),
+        messages.waiting([WaitingReason("CLUSTER", "REASON")]),
+        messages.provisioning([WaitingReason("CLUSTER", "MESSAGE")]),
+        messages.provisioned_on("CLUSTER", "MESSAGE"),
+        messages.free_on("CLUSTER"),
+        messages.no_cluster_provisioned([WaitingReason("CLUSTER", "MESSAGE")], attempt=1, retry_seconds=60),
         messages.LOST,
         messages.NO_LONGER_THERE,
         messages.READY_WITHOUT_CLUSTER,
     }
-    makers = {name for name, value in vars(messages).items() if inspect.isfunction(value)} - {"told"}
+    makers = {name for name, value in vars(messages).items() if inspect.isfunction(value)} - {
+        "excerpt",
+        "reasons_by_cluster",
+        "start_detail",
+        "reported",
+        "printable",
+    }
     assert len(told) == len(makers) + 3, "a message of messages.py is not asked for here"
     assert sorted(told - entries("Messages of the MultiKueue check").keys()) == []
 
@@ -130,17 +151,21 @@ def test_every_message_of_the_check_is_there_word_for_word() -> None:
 def test_every_cause_why_a_cluster_does_not_take_a_workload_is_there() -> None:
     lost = ClusterFacts(name="w", lost_since=TIME, reason="ClientConnectionFailed")
     bad = ClusterFacts(name="w", lost_since=TIME, reason="BadKubeConfig", message="MESSAGE")
-    of: WorkloadFacts = workload(flavors={"cpu": "FLAVOR"})
     told = {
         waits.unavailable(lost),
         waits.unavailable(bad),
         waits.closed(ClusterFacts(name="w", takes_new_work=False)),
         waits.closed(ClusterFacts(name="w", takes_new_work=False, draining=True)),
         waits.avoided(TIME),
-        waits.shortage(of, Fit(Level.LATER, (Lack("cpu", 3000),))),
-        waits.shortage(of, Fit(Level.NEVER, (Lack("cpu", 3000),))),
+        waits.shortage(Fit(Level.LATER, (Lack("cpu", 3000),))),
+        waits.shortage(Fit(Level.NEVER, (Lack("cpu", 3000),))),
     }
     rows = entries("Messages of the MultiKueue check")
     assert sorted({text.replace(format_time(TIME), "TIME") for text in told} - rows.keys()) == []
     said = " ".join(rows.values())
     assert [each.__name__ for each in FILTERS if f"Filter `{each.__name__}`" not in said] == []
+
+
+def test_every_reason_of_pods_that_do_not_start_which_is_ours_has_a_row() -> None:
+    ours = {pod_starts.NO_PODS, reasons.PODS_NOT_STARTED_REASON}
+    assert sorted(ours - entries("Workload: PodsStarted").keys()) == []

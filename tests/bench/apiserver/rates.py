@@ -26,12 +26,12 @@ from typing import Any
 
 import yaml
 
-from multikueue.devcluster.binaries import acquire
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.cluster import ADMIN_GROUP, ADMIN_USER, API_SERVER, Cluster
-from multikueue.devcluster.pki import Authority, new_key
-from multikueue.devcluster.processes.process import Process, ProcessSpec
-from multikueue.devcluster.provider import ClusterSpec
+from devcluster.cluster import ADMIN_GROUP, ADMIN_USER, API_SERVER, Cluster
+from devcluster.pki import Authority, new_key
+from devcluster.processes.process import Process, ProcessSpec
+from devcluster.providers.binaries import acquire
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
 from tests.bench.apiserver.raw import Address, Line, play, request
 from tests.support.embedded_process import embedded_cluster
 
@@ -142,7 +142,7 @@ def fan_out(server: Served, *, writes: int) -> dict[str, float]:
         line.socket.sendall(begin)
         line.socket.recv(1 << 16)
     counts = [0] * _WATCHERS
-    told = b'{"type":'
+    marker = b'{"type":'
 
     def read(index: int) -> None:
         rest = b""
@@ -151,10 +151,10 @@ def fan_out(server: Served, *, writes: int) -> dict[str, float]:
                 data = rest + lines[index].socket.recv(1 << 20)
                 if data == rest:
                     return
-                counts[index] += data.count(told)
-                last = data.rfind(told)
-                # What stands at the end may be the beginning of another one.
-                rest = data[max(last + len(told) if last >= 0 else 0, len(data) - len(told) + 1) :]
+                counts[index] += data.count(marker)
+                last = data.rfind(marker)
+                # The end may be the beginning of another one.
+                rest = data[max(last + len(marker) if last >= 0 else 0, len(data) - len(marker) + 1) :]
 
     # One process reads for all: it would be what is measured, were it not that a hundred events come in one piece.
     for number in range(_FANNED):
@@ -245,7 +245,7 @@ def plain(folder: Path, measure: Callable[[Served], dict[str, object]]) -> dict[
     key.write_bytes(new_key())
     spec = ProcessSpec(
         name=API_SERVER,
-        arguments=[sys.executable, "-m", "multikueue.devcluster.apiserver", "--signing-key", str(key)],
+        arguments=[sys.executable, "-m", "devcluster.apiserver", "--signing-key", str(key)],
         folder=_ROOT,
         log=folder / "apiserver.log",
     )

@@ -67,7 +67,7 @@ class Line:
         return True
 
     def shut(self) -> None:
-        """Close it, though somebody may be reading."""
+        """Close it, even during a read."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()

@@ -48,7 +48,7 @@ class Figure:
         return self.value <= self.goal
 
 
-def play(which: mix.Mix, goal: float) -> Figure:
+def run_mix(which: mix.Mix, goal: float) -> Figure:
     """The whole mix of §10.2."""
     gc.collect()
     before = process_time()
@@ -112,8 +112,8 @@ def holding(value: Workload, cluster_queue: str, *, cpu: int) -> Workload:
     )
 
 
-class Standing:
-    """A world with that many reserved workloads in ten queues of one cohort, to run the same cycle in again and again.
+class RepeatedCycle:
+    """An engine with that many reserved workloads in ten queues of one cohort, to repeat the same cycle.
 
     Half of its ten heads fit; the others look for victims and find none. After each cycle all is as before.
     """
@@ -149,23 +149,23 @@ class Standing:
 
 
 def cycle_ratio(rounds: int = 200) -> list[Figure]:
-    """The same cycle over 1k, 10k and 100k reserved workloads, by turns, so that all see the same machine."""
-    worlds = [Standing(reserved) for reserved in (1_000, 10_000, 100_000)]
+    """The same cycle over 1k, 10k and 100k reserved workloads, alternating, so that all run under the same load."""
+    engines = [RepeatedCycle(reserved) for reserved in (1_000, 10_000, 100_000)]
     gc.collect()
     gc.disable()
     for _ in range(rounds):
-        for world in worlds:
-            world.cycle()
+        for engine in engines:
+            engine.cycle()
     gc.enable()
-    note = ", ".join(f"{world.reserved // 1000}k: {world.best * MICRO:.0f} µs" for world in worlds)
+    note = ", ".join(f"{engine.reserved // 1000}k: {engine.best * MICRO:.0f} µs" for engine in engines)
     return [
-        Figure(f"a cycle over {world.reserved} reserved, against 1000", world.best / worlds[0].best, "×", 1.3, note)
-        for world in worlds[1:]
+        Figure(f"a cycle over {engine.reserved} reserved, against 1000", engine.best / engines[0].best, "×", 1.3, note)
+        for engine in engines[1:]
     ]
 
 
 def quota_edit() -> Figure:
-    """An edit of one queue among 1,000 in 100 trees, against one in a world that has nothing but its tree."""
+    """An edit of one queue among 1,000 in 100 trees, against one in an engine with only its tree."""
 
     def edit(engine: Engine) -> float:
         spent = []
@@ -176,12 +176,12 @@ def quota_edit() -> Figure:
             spent.append(process_time() - before)
         return sorted(spent)[len(spent) // 2] * MICRO
 
-    def world(trees: int) -> Engine:
+    def engine(trees: int) -> Engine:
         return engine_of(
             [queue(f"q-{tree}-{i}", nominal=20_000, cohort=f"c{tree}") for tree in range(trees) for i in range(10)]
         )
 
-    alone, among = edit(world(1)), edit(world(100))
+    alone, among = edit(engine(1)), edit(engine(100))
     return Figure("a quota edit among 1,000 queues over one among 10", among / alone, "×", 1.3, f"{among:.0f} µs")
 
 
@@ -343,6 +343,6 @@ def all_figures() -> list[Callable[[], Figure | list[Figure]]]:
         fair_cycle,
         memory,
         cycle_ratio,
-        lambda: play(mix.BASELINE, 15.0),
-        lambda: play(mix.LARGE_SCALE, 60.0),
+        lambda: run_mix(mix.BASELINE, 15.0),
+        lambda: run_mix(mix.LARGE_SCALE, 60.0),
     ]

@@ -27,7 +27,7 @@ from multikueue.engine.values import (
     Quota,
     ResourceGroup,
 )
-from multikueue.engine.workloads import Container, PodSet, PodShape, Workload
+from multikueue.engine.workloads import ContainerRequests, PodSet, PodShape, Workload
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -91,12 +91,12 @@ class Run:
 
 
 def shape(cpu: int) -> PodShape:
-    """A pod with one container that asks for processors."""
-    return PodShape(containers=(Container(requests={"cpu": Quantity.of(cpu)}),), fingerprint=f"cpu={cpu}")
+    """A pod with one container that requests cpu."""
+    return PodShape(containers=(ContainerRequests(requests={"cpu": Quantity.of(cpu)}),), fingerprint=f"cpu={cpu}")
 
 
 def cluster_queue(name: str, cohort: str) -> ClusterQueue:
-    """A queue of the benchmark: 20 processors of its own, 100 more to borrow."""
+    """A queue of the benchmark: 20 cpus, and 100 more to borrow."""
     quotas = {"cpu": Quota(nominal=20_000, borrowing_limit=100_000)}
     return ClusterQueue(
         name=name,
@@ -110,7 +110,7 @@ def cluster_queue(name: str, cohort: str) -> ClusterQueue:
 
 
 def run(mix: Mix, *, engine: Engine | None = None) -> Run:
-    """Play a mix to its end."""
+    """Run a mix to its end."""
     engine = engine or Engine(Settings(pods_ready=None))
     result = Run(mix, engine)
     engine.upsert_flavor(Flavor(name="rf"), START)
@@ -168,10 +168,10 @@ def run(mix: Mix, *, engine: Engine | None = None) -> Run:
                 for victim in decision.victims:
                     result.preempted += 1
                     running.pop(victim.workload, None)
-                    told = engine.workload(victim.workload)
-                    assert told is not None, victim.workload
-                    told = lifecycle.evicted(told, "Preempted", victim.message, now, preempted=victim.reason)
-                    engine.upsert_workload(lifecycle.released(told, now), now)
+                    evicted = engine.workload(victim.workload)
+                    assert evicted is not None, victim.workload
+                    evicted = lifecycle.evicted(evicted, "Preempted", victim.message, now, preempted=victim.reason)
+                    engine.upsert_workload(lifecycle.released(evicted, now), now)
             if not cycle.success:
                 break
         upcoming = [events[0][0]] if events else []

@@ -15,9 +15,9 @@ from time import perf_counter
 
 import orjson
 
-from multikueue.kube.header import read_row
-from multikueue.kube.store import Store
-from multikueue.kube.watch import decode
+from multikueue.kube.cache.header import read_row
+from multikueue.kube.cache.store import Store
+from multikueue.kube.rest.watch import decode
 
 _EVENTS = 20_000
 _ROWS = 100_000

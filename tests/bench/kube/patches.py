@@ -14,9 +14,9 @@ import sys
 from time import perf_counter, process_time
 
 from multikueue.api.resource import WORKLOADS
-from multikueue.kube.client import KubeClient
-from multikueue.kube.credentials import ClusterConfig
-from multikueue.kube.tls import TlsSource
+from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.credentials import ClusterConfig
+from multikueue.kube.rest.tls import TlsSource
 from tests.bench.kube.cache import workload
 
 _REQUESTS = 20_000

@@ -15,12 +15,12 @@ from time import monotonic
 
 import anyio
 
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
 from multikueue.api.crds import manifests
 from multikueue.api.resource import WORKLOADS
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.provider import ClusterSpec
-from multikueue.kube.client import KubeClient
-from multikueue.kube.informer import Change, Informer
+from multikueue.kube.cache.informer import Change, Informer
+from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import eventually, is_true, make_queue, running_manager
 
 _WORKLOADS = 2000

@@ -13,17 +13,17 @@ from collections.abc import Coroutine
 from pathlib import Path
 from time import time
 
-from multikueue.devcluster.apiserver.listener import Listener
-from multikueue.devcluster.apiserver.requests import Reply, Request
-from multikueue.devcluster.apiserver.server import ApiServer
-from multikueue.devcluster.apiserver.storage.durable import SqliteJournal
+from devcluster.apiserver.http.listener import Listener
+from devcluster.apiserver.http.requests import Reply, Request
+from devcluster.apiserver.server import ApiServer
+from devcluster.apiserver.storage.durable import SqliteJournal
 from tests.support.embedded import ADMIN, signing_key
 
 TICKS = 10
 
 
 class CountedServer(ApiServer):
-    """Counts by tenth of a second, for everybody and for the manager alone."""
+    """Counts by tenth of a second, in total and for the manager alone."""
 
     counted: Counter[tuple[int, str]]
 

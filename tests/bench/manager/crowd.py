@@ -24,8 +24,8 @@ from multikueue.api.resource import JOBS, LEASES, WORKLOADS
 from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_time
-from multikueue.federation.wire import FINGERPRINT_ANNOTATION
-from multikueue.kube.client import KubeClient
+from multikueue.dispatch.protocol.wire import FINGERPRINT_ANNOTATION
+from multikueue.kube.rest.client import KubeClient
 from tests.support.hubs import agent_of, running_hub, worker_of
 from tests.support.managers import eventually, get, job_manifest, make_queue, running_manager, workload_of
 from tests.support.workers import FakeWorker, make_check
@@ -99,7 +99,7 @@ async def _run_one(hub_file: Path, worker_file: Path, names: list[str]) -> None:
         await worker.client.patch(JOBS, _NAME, {"status": status}, namespace=TEAM, subresource="status")
         await eventually(
             lambda: get(client, JOBS, _NAME, namespace=TEAM),
-            what="it is mirrored",
+            what="its status is synced",
             until=lambda seen: bool(((seen or {}).get("status") or {}).get("ready")),
         )
         assert await workload_of(client, _NAME, namespace=TEAM)

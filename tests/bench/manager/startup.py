@@ -12,9 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
 from multikueue.api.crds import manifests
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.provider import ClusterSpec
 from tests.bench import starting
 from tests.support.managers import free_port
 

@@ -3,7 +3,7 @@
 
 The hub is an embedded API server that counts requests, the manager a process of its own, and the agents the real ones
 with an embedded API server each, all in this process. While the hub is away one Job in ten ends. Reported: what the
-manager holds (goal: 200 MiB resident), how long it takes until every agent is heard and has told everything (goal:
+manager holds (goal: 200 MiB resident), how long it takes until every agent has connected and reported (goal:
 30 s), how long until the hub has finished what has ended, and the most requests that the hub was asked in a second,
 by agents and by the manager. Each agent may send 50 a second, after a burst of 100; a manager with the default
 Configuration has no limit of its own.
@@ -30,13 +30,13 @@ import anyio
 import anyio.abc
 import orjson
 
+from devcluster import kubeconfigs
+from devcluster.apiserver.http.listener import Listener
+from devcluster.apiserver.storage.durable import SqliteJournal
 from multikueue.api.resource import MULTIKUEUE_CLUSTERS, WORKLOADS
-from multikueue.devcluster import kubeconfigs
-from multikueue.devcluster.apiserver.listener import Listener
-from multikueue.devcluster.apiserver.storage.durable import SqliteJournal
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import KubeError
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 from tests.bench.manager.counted_hub import TICKS
 from tests.bench.manager.crowd import SETTINGS, TEAM, make_crowd
 from tests.support.embedded import api_server
@@ -44,7 +44,7 @@ from tests.support.jobs import finish_job
 from tests.support.managers import condition, free_port
 from tests.support.push_workers import kubeconfigs_of
 from worker_agent.app import Agent
-from worker_agent.mailbox import Mailbox
+from worker_agent.hub.mailbox import Mailbox
 from worker_agent.options import HUB_BURST, HUB_QPS
 
 CLUSTERS = 50
@@ -95,8 +95,8 @@ async def _measure(folder: Path) -> dict[str, float]:
         # One after the other: fifty machines start in here, and only the storm is to be one.
         for site in sites:
             tasks.start_soon(site.agent.run)
-            await _until(lambda site=site: _all_heard([site]), f"the agent of {site.agent.cluster} is heard")
-        await _until(lambda: _all_active(client), "the manager has heard of every agent")
+            await _until(lambda site=site: _all_connected([site]), f"the agent of {site.agent.cluster} is connected")
+        await _until(lambda: _all_active(client), "every cluster is Active")
         await anyio.sleep(10)  # until a report of each has come
         held = _memory(manager)
 
@@ -109,7 +109,9 @@ async def _measure(folder: Path) -> dict[str, float]:
         await anyio.sleep(max(0.0, _AWAY_SECONDS - (monotonic() - gone)))
         back_at, back = time(), monotonic()
         await stack.enter_async_context(_process(*hub_command))
-        await _until(lambda: _all_heard(sites, since=back), "every agent is heard again, and has told everything")
+        await _until(
+            lambda: _all_connected(sites, since=back), "every agent is connected again, and has reported everything"
+        )
         settled = monotonic() - back
         await _until(lambda: _finished(client, len(ended)), "what has ended is finished on the hub")
         finished = monotonic() - back
@@ -143,7 +145,7 @@ async def _process(*command: str) -> AsyncIterator[anyio.abc.Process]:
 
 @asynccontextmanager
 async def _site(hub_kubeconfig: dict[str, object], name: str, where: Path) -> AsyncIterator[_Site]:
-    """A worker, and its agent that nobody runs yet."""
+    """A worker, and its agent that does not run yet."""
     async with Listener(api_server(journal=SqliteJournal(where))) as listener:
         own = credentials.from_dict({**kubeconfigs_of(listener.url), "users": [{"name": "own", "user": {}}]})
         to_hub = KubeClient(credentials.from_dict(hub_kubeconfig), user_agent="agent", qps=HUB_QPS, burst=HUB_BURST)
@@ -171,14 +173,14 @@ async def _answers(client: KubeClient) -> bool:
     return True
 
 
-def _all_heard(sites: list[_Site], *, since: float = 0.0) -> bool:
-    """Whether each has a lease, follows its mailbox, and has nothing left to tell."""
+def _all_connected(sites: list[_Site], *, since: float = 0.0) -> bool:
+    """Whether each has a lease, follows its mailbox, and has nothing left to report."""
     return all(
         site.agent.heartbeat.valid(within=monotonic() - since if since else float("inf"))
         and isinstance(site.agent.mailbox, Mailbox)
         and site.agent.mailbox.informer.synced.is_set()
         and site.agent.mailbox.informer.connected
-        and not site.agent.outbox.unsent
+        and not site.agent.status_reporter.unsent
         for site in sites
     )
 
@@ -200,7 +202,7 @@ def _memory(process: anyio.abc.Process) -> dict[str, float]:
 
 
 def _peaks(counts: Path, *, since: float) -> dict[str, float]:
-    """The most requests in any second since then, of all agents, of the manager, and of everybody."""
+    """The most requests in any second since then, of all agents, of the manager, and in total."""
     by: dict[str, Counter[int]] = {"agent": Counter(), "mk-manager": Counter(), "all": Counter()}
     for line in counts.read_text().splitlines():
         tick, agent, count = line.split()

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import yaml
 
+from devcluster.federation.enrolment import agent_user
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
 from multikueue.api.constants import AGENT_GROUP
 from multikueue.api.crds import manifests
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.enrolment import agent_user
-from multikueue.devcluster.provider import ClusterSpec
 from tests.bench import starting
 from tests.support.agents import make_mailbox
 from tests.support.managers import free_port

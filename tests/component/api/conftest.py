@@ -14,12 +14,12 @@ import orjson
 import pytest
 import trustme
 
+from devcluster.cluster import Cluster
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
 from multikueue.api.conversion import convert
 from multikueue.api.crds import ConversionWebhook, manifests
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.provider import ClusterSpec
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import binaries_provider, kube_binaries
 
 __all__ = ["binaries_provider", "kube_binaries"]

@@ -11,6 +11,9 @@ import anyio
 import orjson
 import pytest
 
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.binaries.release import Binaries
+from devcluster.providers.provider import ClusterSpec
 from multikueue.api.crds import manifests
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
@@ -26,11 +29,8 @@ from multikueue.api.resource import (
     WORKLOADS,
     Resource,
 )
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.binaries.release import Binaries
-from multikueue.devcluster.provider import ClusterSpec
-from multikueue.kube.client import KubeClient, PatchKind
 from multikueue.kube.errors import ApiError, Invalid
+from multikueue.kube.rest.client import KubeClient, PatchKind
 
 pytestmark = pytest.mark.binaries
 

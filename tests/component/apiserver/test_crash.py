@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from multikueue.devcluster.pki import new_key
+from devcluster.pki import new_key
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 WRITERS = 4
@@ -26,7 +26,7 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 @asynccontextmanager
 async def server(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """A server process on the folder's data, and its address."""
-    command = ["-m", "multikueue.devcluster.apiserver", "--signing-key", str(folder / "key")]
+    command = ["-m", "devcluster.apiserver", "--signing-key", str(folder / "key")]
     child = await asyncio.create_subprocess_exec(
         sys.executable, *command, "--data", str(folder / "data.sqlite"), stdout=asyncio.subprocess.PIPE
     )

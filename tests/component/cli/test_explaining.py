@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`mkctl explain` and `mkctl story` against a federation: why a Job waits, and how one was failed over."""
+"""`mkctl explain` and `mkctl timeline` against a federation: why a Job waits, and how one was failed over."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import anyio.to_thread
 import orjson
 import pytest
 
+from devcluster import manifests
+from devcluster.federation.federation import Federation
+from devcluster.federation.spec import FederationSpec, several_workers
 from multikueue.api.resource import JOBS
-from multikueue.cli import explain, story
-from multikueue.cli.cluster_lifecycle import set_standing
-from multikueue.devcluster import manifests
-from multikueue.devcluster.federation import Federation, FederationSpec, several_workers
-from multikueue.kube.client import KubeClient
+from multikueue.cli.cluster.lifecycle import set_availability
+from multikueue.cli.inspect import explain, timeline
+from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import MakeFederation
 from tests.support.federations import job, wait_until
 from tests.support.managers import make_namespace, make_queue, workload_of
@@ -29,7 +30,7 @@ Ask = Callable[..., Any]
 
 @pytest.fixture
 async def federation(make_federation: MakeFederation) -> Federation:
-    """Three workers that are given up soon after they fall silent, and a queue that they all serve."""
+    """Three workers with a short lease and lost timeout, and a queue that uses all of them."""
     made = await make_federation(
         FederationSpec(
             name="explained",
@@ -76,9 +77,9 @@ async def runs_on(hub: KubeClient, name: str) -> str | None:
     return status.get("clusterName") if ready else None
 
 
-async def test_a_job_that_waits_is_explained_and_one_that_failed_over_is_told(federation: Federation, ask: Ask) -> None:
+async def test_a_waiting_job_is_explained_and_a_failover_has_a_timeline(federation: Federation, ask: Ask) -> None:
     async with federation.hub.client() as hub:
-        await set_standing(hub, "worker-1", {"cordoned": True})
+        await set_availability(hub, "worker-1", {"cordoned": True})
         await submit(hub, "filler", cpu="6")
 
         async def filled() -> bool:
@@ -90,23 +91,24 @@ async def test_a_job_that_waits_is_explained_and_one_that_failed_over_is_told(fe
         async def told() -> bool:
             found = await workload_of(hub, "waiting", namespace="team-a")
             checks = ((found or {}).get("status") or {}).get("admissionChecks") or [{}]
-            return "worker-3" in checks[0].get("message", "")
+            # Not before the report that tells what of worker-3 is used now.
+            return "worker-3: insufficient free capacity" in checks[0].get("message", "")
 
         await wait_until(told, within=60, what="the check says why it waits")
         found = await ask(explain.main, "job", "team-a/waiting", "--config", str(federation.folder / "manager.yaml"))
         reasons = {each["cluster"]: each["reason"] for each in found["dispatch"]["clusters"]}
         assert reasons["worker-1"] == "is cordoned and takes no new work"
         assert reasons["worker-2"] == 'no namespace "team-a"'
-        assert "no free quota: short 3 cpu in flavor spot" in reasons["worker-3"]
+        assert "insufficient free capacity: short 3 cpu" in reasons["worker-3"]
         message = found["admissionChecks"][0]["message"]
         assert message == (
             "Waiting for a worker cluster: worker-1: is cordoned and takes no new work;"
-            ' worker-2: no namespace "team-a"; worker-3: no free quota: short 3 cpu in flavor spot'
+            ' worker-2: no namespace "team-a"; worker-3: insufficient free capacity: short 3 cpu'
         )
         full = found["dispatch"]["clusters"][2]
         assert full["short"] == [{"resource": "cpu", "amount": "3", "flavor": "spot", "onOneNode": False}]
-        assert set(full["score"]["parts"]) == {"room", "preferred", "shortQueue"}
-        assert (found["queue"]["standing"], found["queue"]["clusterQueue"]) == ("Reserved", "jobs")
+        assert set(full["score"]["parts"]) == {"freeCapacity", "preferred", "shortQueue", "room"}
+        assert (found["queue"]["state"], found["queue"]["clusterQueue"]) == ("Reserved", "jobs")
 
         await submit(hub, "much", cpu="50")
 
@@ -119,7 +121,7 @@ async def test_a_job_that_waits_is_explained_and_one_that_failed_over_is_told(fe
         assert found["queue"]["podSets"][0]["flavors"][0]["resources"][0]["short"] == "21"
         await hub.delete(JOBS, "waiting", namespace="team-a", propagation="Background")
 
-        await set_standing(hub, "worker-1", {"cordoned": False})
+        await set_availability(hub, "worker-1", {"cordoned": False})
         await federation.agents["worker-3"].kill()
 
         async def moved() -> bool:
@@ -127,11 +129,11 @@ async def test_a_job_that_waits_is_explained_and_one_that_failed_over_is_told(fe
 
         await wait_until(moved, within=90, what="the work of a lost cluster runs on another")
         workers = [f"--worker={name}={cluster.kubeconfig}" for name, cluster in federation.workers.items()]
-        told_of = await ask(story.main, "job/team-a/filler", *workers)
-    assert (told_of["epoch"], told_of["clusterName"], told_of["unheard"]) == (2, "worker-1", [])
-    assert told_of["evictions"] == [{"reason": "AdmissionCheck", "count": 1}]
-    lines = [(each["cluster"], each["what"], each["why"]) for each in told_of["entries"]]
-    seconds = [each["time"][:19] for each in told_of["entries"]]
+        found = await ask(timeline.main, "job/team-a/filler", *workers)
+    assert (found["epoch"], found["clusterName"], found["unheard"]) == (2, "worker-1", [])
+    assert found["evictions"] == [{"reason": "AdmissionCheck", "count": 1}]
+    lines = [(each["cluster"], each["what"], each["why"]) for each in found["entries"]]
+    seconds = [each["time"][:19] for each in found["entries"]]
     assert seconds == sorted(seconds)
 
     def place(cluster: str, what: str, why: str = "") -> int:

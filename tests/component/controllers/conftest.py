@@ -6,11 +6,11 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from devcluster.controllers.app import ControllerOptions, Controllers
+from devcluster.pki import Authority
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
 from multikueue.core.backoff import Backoff
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.controllers.app import Controllers, Options
-from multikueue.devcluster.pki import Authority
-from multikueue.devcluster.provider import ClusterSpec
 from multikueue.testing.plugin import binaries_provider, kube_binaries
 from tests.component.controllers.playing import Outcomes, play_all
 from tests.support.embedded_process import embedded_cluster
@@ -25,7 +25,9 @@ async def embedded_outcomes(anyio_backend: str, tmp_path_factory: pytest.TempPat
     """On the embedded server with controllers of ours."""
     folder = tmp_path_factory.mktemp("embedded")
     with embedded_cluster(folder) as cluster:
-        options = Options(authority=Authority.load_or_create(folder, name="embedded-ca"), pod_backoff=_BACKOFF)
+        options = ControllerOptions(
+            authority=Authority.load_or_create(folder, name="embedded-ca"), pod_backoff=_BACKOFF
+        )
         async with cluster, cluster.client() as client, anyio.create_task_group() as tasks:
             tasks.start_soon(Controllers(client, options).run)
             found = await play_all(client)

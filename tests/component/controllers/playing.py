@@ -16,15 +16,23 @@ from typing import Any, Final
 import anyio
 import orjson
 
-from multikueue.devcluster.nodes.node import several
-from multikueue.devcluster.nodes.virtual_nodes import VirtualNodes
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
+from devcluster.kubelet.node import several
+from devcluster.kubelet.virtual_nodes import VirtualNodes
+from multikueue.api.resource import NODES
 from multikueue.kube.errors import KubeError
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 from tests.component.controllers import cluster_cases, scenarios
+from tests.component.controllers.app_cases import APP_CASES
 from tests.component.controllers.cluster_cases import CASES
+from tests.component.controllers.cron_cases import CRON_CASES
+from tests.component.controllers.endpoint_cases import ENDPOINT_CASES
 from tests.component.controllers.job_scenarios import SCENARIOS
+from tests.component.controllers.stateful_cases import STATEFUL_CASES
 
+ALL_CASES: Final = (*CASES, *CRON_CASES, *ENDPOINT_CASES, *APP_CASES, *STATEFUL_CASES)
+_NODES: Final = 2
+_NODE_SECONDS: Final = 60.0
 _FILE: Final = Path(__file__).parent / "recorded" / "outcomes.json"
 
 
@@ -57,7 +65,8 @@ async def play_all(client: KubeClient, *, nodes: bool = True) -> Outcomes:
 
     async with anyio.create_task_group() as service:
         if nodes:
-            service.start_soon(VirtualNodes(client, nodes=several(2)).run)
+            service.start_soon(VirtualNodes(client, nodes=several(_NODES)).run)
+        await _nodes_ready(client)
         async with anyio.create_task_group() as tasks:
             for number, scenario in enumerate(SCENARIOS):
 
@@ -66,7 +75,7 @@ async def play_all(client: KubeClient, *, nodes: bool = True) -> Outcomes:
                     return await scenarios.played(client, scenario, f"{run}-{number}", expected=expected)
 
                 tasks.start_soon(play, outcomes.jobs, scenario.title, job)
-            for number, one in enumerate(CASES):
+            for number, one in enumerate(ALL_CASES):
 
                 async def case(number: int = number, one: cluster_cases.Case = one) -> Any:
                     return await cluster_cases.played(client, one, f"{run}-case-{number}")
@@ -76,13 +85,23 @@ async def play_all(client: KubeClient, *, nodes: bool = True) -> Outcomes:
     return outcomes
 
 
+async def _nodes_ready(client: KubeClient) -> None:
+    """Wait until pods can be bound to both nodes: a scheduler that sees a pod before a node reports a failure."""
+    with anyio.fail_after(_NODE_SECONDS):
+        while True:
+            nodes = (await client.request("GET", NODES.path())).json()["items"]
+            if sum(not node["spec"].get("taints") for node in nodes) >= _NODES:
+                return
+            await anyio.sleep(0.05)
+
+
 async def _record(kubeconfig: str) -> None:
     async with KubeClient(credentials.load(kubeconfig)) as client:
         found = await play_all(client, nodes=False)
     _FILE.parent.mkdir(exist_ok=True)
     content = {
         "jobs": {scenario.title: found.jobs[scenario.title] for scenario in SCENARIOS},
-        "cluster": {one.title: found.cluster[one.title] for one in CASES},
+        "cluster": {one.title: found.cluster[one.title] for one in ALL_CASES},
     }
     _FILE.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
 

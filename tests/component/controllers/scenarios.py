@@ -17,8 +17,8 @@ import anyio
 
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import EVENTS, JOBS, NAMESPACES, PODS, SERVICE_ACCOUNTS
-from multikueue.kube.client import KubeClient, PatchKind
 from multikueue.kube.errors import NotFound
+from multikueue.kube.rest.client import KubeClient, PatchKind
 
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _SECONDS: Final = 60.0

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.component.controllers.cluster_cases import CASES
 from tests.component.controllers.job_scenarios import SCENARIOS
-from tests.component.controllers.playing import Outcomes, recorded
+from tests.component.controllers.playing import ALL_CASES, Outcomes, recorded
 
 jobs = pytest.mark.parametrize("title", [scenario.title for scenario in SCENARIOS])
-cases = pytest.mark.parametrize("title", [case.title for case in CASES])
+cases = pytest.mark.parametrize("title", [case.title for case in ALL_CASES])
 
 
 @jobs

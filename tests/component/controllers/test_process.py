@@ -12,14 +12,14 @@ from typing import Any
 import anyio
 import pytest
 
+from devcluster.cluster import Cluster
+from devcluster.kubelet.node import several
+from devcluster.kubelet.virtual_nodes import VirtualNodes
+from devcluster.processes.process import Process, ProcessSpec
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, JOBS, PODS, SERVICE_ACCOUNTS, Resource
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.nodes.node import several
-from multikueue.devcluster.nodes.virtual_nodes import VirtualNodes
-from multikueue.devcluster.processes.process import Process, ProcessSpec
-from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import NotFound
+from multikueue.kube.rest.client import KubeClient
 from tests.component.controllers.scenarios import has
 from tests.support.embedded_process import embedded_cluster
 
@@ -33,7 +33,7 @@ async def running(folder: Path) -> AsyncIterator[tuple[KubeClient, Process, Clus
     with embedded_cluster(folder) as cluster:
         async with cluster, cluster.client() as client:
             arguments = [
-                *(sys.executable, "-m", "multikueue.devcluster.controllers", "--kubeconfig", str(cluster.kubeconfig)),
+                *(sys.executable, "-m", "devcluster.controllers", "--kubeconfig", str(cluster.kubeconfig)),
                 *("--ca-cert", str(folder / "ca.crt"), "--ca-key", str(folder / "ca.key")),
             ]
             spec = ProcessSpec(

@@ -8,13 +8,13 @@ from pathlib import Path
 import anyio
 import pytest
 
+from devcluster.cluster import Cluster
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
 from multikueue.api.resource import CONFIG_MAPS, NAMESPACES
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.provider import ClusterSpec
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
-from multikueue.kube.errors import Forbidden
+from multikueue.kube.errors import Forbidden, NotFound
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 
 pytestmark = pytest.mark.binaries
 
@@ -37,10 +37,35 @@ async def test_data_survive_a_crash_of_the_api_server(binaries_provider: Binarie
     assert found["data"] == {"a": "1"}
 
 
+async def test_the_data_of_a_cluster_belong_to_its_folder_and_not_to_its_name(
+    binaries_provider: BinariesProvider, tmp_path: Path
+) -> None:
+    spec = ClusterSpec(controllers=False, scheduler=False)
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        cluster = await binaries_provider.create("namesake", folder=folder, spec=spec)
+        async with cluster, cluster.client() as client:
+            await client.create(CONFIG_MAPS, KEPT, namespace="default")
+    again = await binaries_provider.create("namesake", folder=tmp_path / "first", spec=spec)
+    async with again, again.client() as client:
+        assert (await client.get_object(CONFIG_MAPS, "kept", namespace="default"))["data"] == {"a": "1"}
+
+
 async def test_the_namespace_controller_runs(binaries_cluster: Cluster) -> None:
     async with binaries_cluster.client() as client:
         await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gone-soon"}})
         await client.delete(NAMESPACES, "gone-soon")
+        with anyio.fail_after(30):
+            while await _exists(client, "gone-soon"):
+                await anyio.sleep(0.1)
+        assert not await _exists(client, "gone-soon")
+
+
+async def _exists(client: KubeClient, namespace: str) -> bool:
+    try:
+        await client.get(NAMESPACES, namespace)
+    except NotFound:
+        return False
+    return True
 
 
 async def test_a_paused_api_server_answers_again_when_it_goes_on(

@@ -10,20 +10,20 @@ from typing import Any
 import anyio
 import pytest
 
+from devcluster.cluster import KUBELET_CLIENT, Cluster
+from devcluster.kubelet.journal import ENDED, STARTED, STOPPED, JournalEntry
+from devcluster.kubelet.node import several
+from devcluster.kubelet.virtual_nodes import LogServing, VirtualNodes
+from devcluster.providers.binaries.release import Binaries
 from multikueue.api.resource import JOBS, NODES, PODS
-from multikueue.devcluster.binaries.release import Binaries
-from multikueue.devcluster.cluster import KUBELET_CLIENT, Cluster
-from multikueue.devcluster.nodes.journal import ENDED, STARTED, STOPPED, Entry
-from multikueue.devcluster.nodes.node import several
-from multikueue.devcluster.nodes.virtual_nodes import LogServing, VirtualNodes
-from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import NotFound
+from multikueue.kube.rest.client import KubeClient
 
 pytestmark = pytest.mark.binaries
 
 
 @asynccontextmanager
-async def running_nodes(cluster: Cluster, entries: list[Entry] | None = None) -> AsyncIterator[KubeClient]:
+async def running_nodes(cluster: Cluster, entries: list[JournalEntry] | None = None) -> AsyncIterator[KubeClient]:
     pki = cluster.folder / "pki"
     logs = LogServing(
         ca=pki / "ca.crt", certificate=pki / "kubelet.crt", key=pki / "kubelet.key", caller=KUBELET_CLIENT
@@ -76,7 +76,7 @@ def condition_of(found: dict[str, Any], name: str) -> str:
 
 
 async def test_a_job_runs_to_its_end_and_is_written_down(binaries_cluster: Cluster) -> None:
-    entries: list[Entry] = []
+    entries: list[JournalEntry] = []
     async with running_nodes(binaries_cluster, entries) as client:
         job = {
             "apiVersion": "batch/v1",
@@ -138,12 +138,12 @@ async def test_pods_end_as_their_annotations_tell(binaries_cluster: Cluster) -> 
         unready = await until(client, "unready", phase("Running"))
         assert condition_of(unready, "Ready") == "False"
         wrong = await until(client, "wrong", phase("Failed"))
-        assert "run-for: 'soon' is no duration" in wrong["status"]["message"]
+        assert "run-for: 'soon' is not a duration" in wrong["status"]["message"]
         await client.delete_collection(PODS, namespace="default")
 
 
 async def test_a_deleted_pod_takes_the_time_it_is_told_to_take(binaries_cluster: Cluster) -> None:
-    entries: list[Entry] = []
+    entries: list[JournalEntry] = []
     async with running_nodes(binaries_cluster, entries) as client:
         await client.create(PODS, pod("lingers", run_for="forever", stop_after="1s"), namespace="default")
         await until(client, "lingers", phase("Running"))
@@ -159,7 +159,7 @@ async def test_a_deleted_pod_takes_the_time_it_is_told_to_take(binaries_cluster:
 
 
 async def test_pods_run_on_when_the_process_of_the_nodes_comes_back(binaries_cluster: Cluster) -> None:
-    entries: list[Entry] = []
+    entries: list[JournalEntry] = []
     async with running_nodes(binaries_cluster) as client:
         await client.create(PODS, pod("survivor", run_for="3s"), namespace="default")
         before = await until(client, "survivor", phase("Running"))

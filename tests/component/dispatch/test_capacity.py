@@ -12,11 +12,12 @@ import anyio
 import orjson
 import pytest
 
+from devcluster.cluster import Cluster
 from manager.dispatch.controller import DispatchController
 from multikueue.api.remoteassignment import mailbox_namespace
-from multikueue.api.resource import CLUSTER_QUEUES, JOBS, MULTIKUEUE_CLUSTERS, REMOTE_ASSIGNMENTS, WORKLOADS
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube.client import KubeClient
+from multikueue.api.resource import CLUSTER_QUEUES, JOBS, MULTIKUEUE_CLUSTERS, NODES, REMOTE_ASSIGNMENTS, WORKLOADS
+from multikueue.kube.rest.client import KubeClient
+from tests.support.agents import make_node
 from tests.support.managers import (
     Object,
     condition,
@@ -29,7 +30,7 @@ from tests.support.managers import (
     wait_condition,
     workload_of,
 )
-from tests.support.pull_workers import RHYTHM, PullWorker, pull_worker
+from tests.support.pull_workers import INTERVALS, PullWorker, pull_worker
 from tests.support.workers import SCALED_DOWN, check_of, make_check
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
@@ -55,7 +56,7 @@ async def served(hub: Cluster, client: KubeClient, name: str, *cpus: str) -> Asy
             what="the queue is active",
             until=lambda seen: condition(seen, "Active").get("status") == "True",
         )
-        await anyio.sleep(RHYTHM.report_seconds * 1.5)  # all have reported, and the hub has read it
+        await anyio.sleep(INTERVALS.report_seconds * 1.5)  # all have reported, and the hub has read it
         stack.callback(tasks.cancel_scope.cancel)
         for each in workers:
             tasks.start_soon(each.let_run)
@@ -98,8 +99,8 @@ async def test_why_it_waits_is_told_and_a_pin_is_kept(hub: Cluster, client: Kube
             until=lambda seen: "even when it is empty" in check_of(seen, name).get("message", ""),
         )
         assert check_of(found, name)["message"] == (
-            f"Waiting for a worker cluster: {workers[0].name}: not enough even when it is empty: "
-            f"short 1 cpu in flavor default on one node; "
+            f"Waiting for a worker cluster: {workers[0].name}: insufficient capacity even when it is empty: "
+            f"short 1 cpu on one node; "
             f"{workers[1].name}: pinned to {workers[0].name}"
         )
         assert found is not None
@@ -125,16 +126,16 @@ async def test_what_each_cluster_scored_stands_in_the_assignment(hub: Cluster, c
 async def test_a_wish_that_changes_and_a_cluster_that_comes_to_match_one_are_heard_of(
     hub: Cluster, client: KubeClient, name: str
 ) -> None:
-    wishes = {
+    desired = {
         "pinned": {"multikueue.io/clusters": "nowhere"},
         "choosy": {"multikueue.io/cluster-selector": "tier=gold"},
     }
     async with served(hub, client, name, "2", "2") as workers:
-        for job, annotations in wishes.items():
+        for job, annotations in desired.items():
             body = job_manifest(job, namespace=name, queue=name)
             body["metadata"]["annotations"] = annotations
             await client.create(JOBS, body, namespace=name)
-        for job in wishes:
+        for job in desired:
             await eventually(
                 partial(workload_of, client, job, namespace=name),
                 what=f"the check says why {job} waits",
@@ -143,6 +144,25 @@ async def test_a_wish_that_changes_and_a_cluster_that_comes_to_match_one_are_hea
         pin = {"metadata": {"annotations": {"multikueue.io/clusters": workers[0].name}}}
         await client.patch(JOBS, "pinned", pin, namespace=name)
         await client.patch(MULTIKUEUE_CLUSTERS, workers[1].name, {"metadata": {"labels": {"tier": "gold"}}})
-        for job in wishes:
+        for job in desired:
             await wait_condition(client, job, "Finished", namespace=name, reason="Succeeded")
     assert (workers[0].ran, workers[1].ran) == (["pinned"], ["choosy"])
+
+
+async def test_workers_without_nodes_are_asked_at_once(hub: Cluster, client: KubeClient, name: str) -> None:
+    async with served(hub, client, name, "2", "2") as workers:
+        for each in workers:
+            await each.client.delete(NODES, f"{each.name}-node")
+        await anyio.sleep(INTERVALS.report_seconds * 1.5)  # the hub has heard of that
+        await make_job(client, "j", namespace=name, queue=name)
+        found = await eventually(
+            lambda: assignments(client, workers),
+            what="both are asked",
+            deadline=10,  # well before a workload that no cluster has room for is sent anywhere
+            until=lambda seen: len(seen) == 2,
+        )
+        assert {each["spec"]["intent"] for each in found} == {"Reserve"}
+        await make_node(workers[0].client, f"{workers[0].name}-node")
+        await workers[0].client.patch(NODES, f"{workers[0].name}-node", {"spec": {"taints": None}})
+        await wait_condition(client, "j", "Finished", namespace=name, reason="Succeeded")
+    assert workers[0].ran == ["j"]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from devcluster.cluster import Cluster
 from manager.dispatch.controller import DispatchController
 from multikueue.api.remoteassignment import assignment_name
 from multikueue.api.resource import (
@@ -25,9 +26,8 @@ from multikueue.api.resource import (
     WORKLOADS,
 )
 from multikueue.core.keys import Key
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import InternalError, NotFound
+from multikueue.kube.rest.client import KubeClient
 from tests.support.jobs import running_status
 from tests.support.managers import (
     Object,

@@ -15,15 +15,15 @@ from functools import partial
 import anyio
 import pytest
 
+from devcluster.cluster import Cluster
 from manager.dispatch.controller import DispatchController
-from manager.dispatch.push_hosts import PushSettings
+from manager.dispatch.transport.push_hosts import PushSettings
 from multikueue.api.constants import ORIGIN_LABEL, PARTITION_POLICY_ANNOTATION
-from multikueue.api.resource import CLUSTER_QUEUES, JOBS, MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, WORKLOADS
+from multikueue.api.resource import CLUSTER_QUEUES, JOBS, MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, NODES, WORKLOADS
 from multikueue.core.backoff import Backoff
 from multikueue.core.keys import Key
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube.client import KubeClient
-from tests.support.agents import QUICK
+from multikueue.kube.rest.client import KubeClient
+from tests.support.agents import QUICK, make_node
 from tests.support.managers import (
     Object,
     condition,
@@ -41,7 +41,7 @@ from worker_agent.app import Agent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
-QUICK_PUSH = PushSettings(rhythm=QUICK, backoff=Backoff(base=0.2, cap=1.0), first_read_seconds=10.0)
+QUICK_PUSH = PushSettings(intervals=QUICK, backoff=Backoff(base=0.2, cap=1.0), first_read_seconds=10.0)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,9 @@ async def test_a_fault_over_one_cluster_does_not_end_the_others(scene: Scene, mo
 
     monkeypatch.setattr(Agent, "run", run)
     async with managed(scene, connected=False):
-        await scene.says(scene.w1, "False", "ClientConnectionFailed", part="its agent broke: ValueError('nobody")
+        await scene.says(
+            scene.w1, "False", "ClientConnectionFailed", part="the hosted agent failed: ValueError('nobody"
+        )
         await scene.says(scene.w2, "True", "Active")
         monkeypatch.undo()
         await scene.says(scene.w1, "True", "Active")
@@ -278,3 +280,21 @@ async def test_one_config_mixes_push_and_pull(scene: Scene) -> None:
         await agent.assigned(key, intent="Run")
         await agent.say_finished(key)
         await scene.finished("k")
+
+
+async def test_workers_without_nodes_are_asked_at_once(scene: Scene) -> None:
+    for worker in (scene.w1, scene.w2):
+        await worker.client.delete(NODES, f"{worker.name}-node")
+    async with managed(scene):
+        await scene.submit()
+        found = await eventually(
+            scene.workload,
+            what="both are asked",
+            deadline=10,  # well before a workload that no cluster has room for is sent anywhere
+            until=lambda seen: len(((seen or {}).get("status") or {}).get("nominatedClusterNames") or ()) == 2,
+        )
+        assert "clusterName" not in (found or {})["status"]
+        await make_node(scene.w1.client, f"{scene.w1.name}-node")
+        await scene.w1.client.patch(NODES, f"{scene.w1.name}-node", {"spec": {"taints": None}})
+        winner, _ = await scene.placed()
+        assert winner is scene.w1

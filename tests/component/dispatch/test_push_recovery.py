@@ -10,13 +10,13 @@ from functools import partial
 import pytest
 
 from manager.dispatch.controller import DispatchController
-from manager.dispatch.push_hosts import PushSettings
+from manager.dispatch.transport.push_hosts import PushSettings
 from multikueue.api.constants import DEFAULT_NAMESPACE, MANAGER_UID_ANNOTATION, MULTIKUEUE_MANAGED_BY
 from multikueue.api.resource import CLUSTER_QUEUES, CLUSTER_REPORTS, JOBS, MULTIKUEUE_CLUSTERS
-from multikueue.cli.recovering import Found, Wanted, recover
+from multikueue.cli.cluster.recovering import RecoveredOrphans, RecoveryAction, recover
 from multikueue.core.backoff import Backoff
 from multikueue.core.errors import BadInput
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from tests.support.agents import QUICK
 from tests.support.hubs import Hub, running_hub
 from tests.support.jobs import finish_job, run_job
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.anyio
 
 TEAM = "team"
 WORKER = "one"
-PUSH = PushSettings(rhythm=QUICK, backoff=Backoff(base=0.2, cap=1.0), first_read_seconds=10.0)
+PUSH = PushSettings(intervals=QUICK, backoff=Backoff(base=0.2, cap=1.0), first_read_seconds=10.0)
 
 
 @asynccontextmanager
@@ -83,19 +83,19 @@ async def copy_of(worker: PushWorker, name: str) -> Object:
     return found
 
 
-async def asked(client: KubeClient, wanted: Wanted, *, total: int) -> Found:
+async def asked(client: KubeClient, wanted: RecoveryAction, *, total: int) -> RecoveredOrphans:
     """What comes of asking, once the manager tells of as many copies."""
     await eventually(
-        lambda: recover(client, WORKER, wanted=Wanted.LIST),
+        lambda: recover(client, WORKER, action=RecoveryAction.LIST),
         what=f"{total} copies are told of",
         until=lambda seen: len(seen.entries) == total,
     )
-    return await recover(client, WORKER, wanted=wanted)
+    return await recover(client, WORKER, action=wanted)
 
 
 async def test_what_runs_on_a_push_cluster_is_gone_on_with_by_a_rebuilt_hub() -> None:
     async with rebuilt_after("lost", "another") as (client, worker, before):
-        found = await asked(client, Wanted.ADOPT, total=2)
+        found = await asked(client, RecoveryAction.ADOPT, total=2)
         assert {entry["name"]: entry["action"] for entry in found.entries} == {"lost": "create", "another": "create"}
         for name, job in before.items():
             taken = await eventually(
@@ -108,21 +108,21 @@ async def test_what_runs_on_a_push_cluster_is_gone_on_with_by_a_rebuilt_hub() ->
             await finish_job(worker.client, name, namespace=TEAM)
             await wait_condition(client, name, "Finished", namespace=TEAM, reason="Succeeded")
             assert await workload_of(client, name, namespace=TEAM)
-        assert (await asked(client, Wanted.LIST, total=0)).entries == []
+        assert (await asked(client, RecoveryAction.LIST, total=0)).entries == []
         assert await get(client, CLUSTER_REPORTS, WORKER, namespace=DEFAULT_NAMESPACE) is None, "nothing is left of it"
 
 
 async def test_what_is_discarded_is_removed_from_a_push_cluster() -> None:
     async with rebuilt_after("lost") as (client, worker, _):
-        found = await asked(client, Wanted.DISCARD, total=1)
+        found = await asked(client, RecoveryAction.DISCARD, total=1)
         assert [(entry["name"], entry["action"]) for entry in found.entries] == [("lost", "discard")]
         await worker.gone("lost", namespace=TEAM)
 
 
 async def test_without_a_manager_nobody_answers_and_nothing_is_left() -> None:
     async with running_hub() as hub, hub.client() as client, push_worker(client, WORKER, namespace=TEAM):
-        with pytest.raises(BadInput, match="the manager has not answered for one within"):
-            await recover(client, WORKER, wanted=Wanted.LIST, patience=0.1)
+        with pytest.raises(BadInput, match="cluster one: the manager did not reply within"):
+            await recover(client, WORKER, action=RecoveryAction.LIST, patience=0.1)
         assert await get(client, CLUSTER_REPORTS, WORKER, namespace=DEFAULT_NAMESPACE) is None
 
 

@@ -9,12 +9,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import anyio
 import pytest
 
+from devcluster.apiserver.http.faults import Fault
 from manager.dispatch.controller import DispatchController
 from multikueue.api.constants import MANAGER_UID_ANNOTATION, MULTIKUEUE_MANAGED_BY
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS
-from multikueue.cli.recovering import Wanted, recover
-from multikueue.kube.client import KubeClient
-from multikueue.kube.watch import WatchEvent
+from multikueue.cli.cluster.recovering import RecoveryAction, recover
+from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.watch import WatchEvent
 from tests.support.hubs import Hub, agent_of, running_hub, worker_of
 from tests.support.jobs import finish_job, run_job
 from tests.support.managers import (
@@ -30,7 +31,7 @@ from tests.support.managers import (
 )
 from tests.support.pull_workers import PullWorker
 from tests.support.workers import SCALED_DOWN, FakeWorker, make_check
-from worker_agent.mailbox import Mailbox
+from worker_agent.hub.mailbox import Mailbox
 
 pytestmark = pytest.mark.anyio
 
@@ -88,7 +89,7 @@ async def told(client: KubeClient, *, total: int) -> dict[str, str]:
     async def ask() -> dict[str, str]:
         found = {}
         for cluster in CLUSTERS:
-            done = await recover(client, cluster, wanted=Wanted.ADOPT, dry_run=True)
+            done = await recover(client, cluster, action=RecoveryAction.ADOPT, dry_run=True)
             found |= {entry["name"]: entry["action"] for entry in done.entries}
         return found
 
@@ -134,7 +135,7 @@ async def test_a_lost_hub_is_filled_again_and_nothing_runs_twice() -> None:
         assert await told(client, total=2) == {"lost": "create", "again": "bind"}
         assert await get(client, JOBS, "lost", namespace=TEAM) is None, "a dry run changes nothing"
         for cluster in CLUSTERS:
-            await recover(client, cluster, wanted=Wanted.ADOPT)
+            await recover(client, cluster, action=RecoveryAction.ADOPT)
         assert await told(client, total=2) == {"lost": "wait", "again": "wait"}
         await client.patch(CLUSTER_QUEUES, TEAM, {"spec": {"stopPolicy": "None"}})
 
@@ -162,7 +163,7 @@ async def test_what_is_discarded_is_removed_and_nothing_else() -> None:
         foreign = job_manifest("foreign", namespace=TEAM, queue=None, suspend=True)
         await home.client.create(JOBS, foreign, namespace=TEAM)
         await told(client, total=1)
-        found = await recover(client, home.name, wanted=Wanted.DISCARD)
+        found = await recover(client, home.name, action=RecoveryAction.DISCARD)
         assert [(entry["name"], entry["action"]) for entry in found.entries] == [("lost", "discard")]
 
         async def gone() -> bool:
@@ -174,6 +175,21 @@ async def test_what_is_discarded_is_removed_and_nothing_else() -> None:
         assert await get(home.client, JOBS, "foreign", namespace=TEAM) is not None
 
 
+async def test_a_removal_that_the_worker_refuses_is_reported_and_can_be_asked_for_again() -> None:
+    async with deployed() as (hub, workers), rebuilt_after(hub, workers, "lost") as (before, client):
+        home = home_of(workers, before["lost"])
+        await told(client, total=1)
+        path = f"/apis/batch/v1/namespaces/{TEAM}/jobs/lost"
+        home.listener.api.faults.rules = [Fault(method="DELETE", path=path, code=403)]
+        (entry,) = (await recover(client, home.name, action=RecoveryAction.DISCARD)).entries
+        assert (entry["name"], entry["action"]) == ("lost", "refused")
+        assert f"delete jobs.batch {TEAM}/lost" in entry["why"].lower()
+        home.listener.api.faults.rules = []
+        (entry,) = (await recover(client, home.name, action=RecoveryAction.DISCARD)).entries
+        assert (entry["name"], entry["action"]) == ("lost", "discard")
+        assert await told(client, total=0) == {}
+
+
 async def test_a_job_that_runs_elsewhere_by_now_leaves_the_old_copy_alone() -> None:
     async with deployed() as (hub, workers), rebuilt_after(hub, workers, "lost") as (before, client):
         home = home_of(workers, before["lost"])
@@ -182,8 +198,8 @@ async def test_a_job_that_runs_elsewhere_by_now_leaves_the_old_copy_alone() -> N
         await submit(client, "lost")
         other = next(worker for worker in workers if worker is not home)
         await eventually(lambda: get(other.client, JOBS, "lost", namespace=TEAM), what="it runs on the other")
-        (entry,) = (await recover(client, home.name, wanted=Wanted.ADOPT)).entries
-        assert (entry["action"], entry["why"]) == ("leave", f"the job of that name here runs on {other.name}")
+        (entry,) = (await recover(client, home.name, action=RecoveryAction.ADOPT)).entries
+        assert (entry["action"], entry["why"]) == ("leave", f"the job of that name on the hub runs on {other.name}")
 
 
 async def test_an_event_that_was_lost_is_found_by_comparing() -> None:

@@ -15,6 +15,7 @@ import anyio
 import pytest
 import yaml
 
+from devcluster.cluster import Cluster
 from manager.dispatch.controller import DispatchController
 from multikueue.api.resource import (
     CERTIFICATE_SIGNING_REQUESTS,
@@ -23,20 +24,20 @@ from multikueue.api.resource import (
     MULTIKUEUE_CLUSTERS,
     MULTIKUEUE_CONFIGS,
     NAMESPACES,
+    REMOTE_ASSIGNMENTS,
 )
-from multikueue.cli import cluster_lifecycle, cluster_view, joining_instructions
-from multikueue.cli.registering import Registration, Wanted, approve, register, registration_of
+from multikueue.cli.cluster import joining_instructions, lifecycle, view
+from multikueue.cli.cluster.registering import Registration, RegistrationRequest, approve, register, registration_of
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import BadInput
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import KubeError
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 from tests.component.dispatch.test_dispatch import Scene, managed, scene
 from tests.support.managers import Object, condition, eventually, get, make_namespace, running_manager
 from tests.support.workers import SCALED_DOWN
-from worker_agent.enrolment import Refused, Renewer, enrol
-from worker_agent.identity import FileStore, SecretStore, certificate_life
+from worker_agent.hub.enrolment import Refused, Renewer, enrol
+from worker_agent.hub.identity import FileStore, SecretStore, certificate_life
 from worker_agent.options import Renewal
 
 __all__ = ["scene"]
@@ -58,7 +59,9 @@ async def managing(hub: Cluster) -> AsyncIterator[None]:
 
 
 async def registered(client: KubeClient, name: str, *, accept: bool = True, uid: str = "") -> Registration:
-    wanted = Wanted(cluster=name, namespace="kueue-system", ttl=timedelta(hours=1), accept=accept, cluster_uid=uid)
+    wanted = RegistrationRequest(
+        cluster=name, namespace="kueue-system", ttl=timedelta(hours=1), accept=accept, cluster_uid=uid
+    )
     return await register(client, wanted, clock=CLOCK)
 
 
@@ -83,7 +86,7 @@ async def asking(hub: KubeClient, mailbox: str) -> AsyncIterator[list[KubeError]
     async def ask() -> None:
         while True:
             try:
-                await hub.get(LEASES, "agent", namespace=mailbox)
+                await hub.list_page(REMOTE_ASSIGNMENTS, namespace=mailbox)
             except KubeError as error:
                 failures.append(error)
             await anyio.sleep(0.02)
@@ -145,8 +148,8 @@ async def test_a_request_waits_for_approval_by_hand_and_outlives_a_restart_of_it
         await eventually(reason, what="it waits", until=lambda seen: seen == "WaitsForApproval")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(enrolled, made, tmp_path / "hub")
-            assert "is let in: cluster uid cluster-1" in await approve(client, name, wait_seconds=20)
-        found = await cluster_view.cluster(client, name)
+            assert "has its certificate; cluster uid cluster-1" in await approve(client, name, wait_seconds=20)
+        found = await view.cluster(client, name)
         assert (found["accepted"], found["clusterUID"], found["registered"]["reason"]) == (True, "cluster-1", "Issued")
 
 
@@ -206,7 +209,7 @@ async def test_the_manifest_for_a_worker_is_taken_by_a_real_api_server(client: K
 
 
 async def test_only_a_cluster_that_was_registered_has_an_agent_to_print(client: KubeClient, name: str) -> None:
-    with pytest.raises(BadInput, match=f"there is no ClusterRegistration {name}; make one with"):
+    with pytest.raises(BadInput, match=f"ClusterRegistration {name} not found; create it with"):
         await registration_of(client, name)
     await registered(client, name)
     assert (await registration_of(client, name))["metadata"]["name"] == name
@@ -219,7 +222,7 @@ async def test_a_namespace_that_is_nobodys_mailbox_stays_when_a_cluster_of_such_
     # Beside a config that has no spec, as its schema allows.
     bare = {"apiVersion": MULTIKUEUE_CONFIGS.api_version, "kind": MULTIKUEUE_CONFIGS.kind, "metadata": {"name": name}}
     await client.create(MULTIKUEUE_CONFIGS, bare)
-    await cluster_lifecycle.remove(client, name, namespace="kueue-system")
+    await lifecycle.remove(client, name, namespace="kueue-system")
     await client.delete(MULTIKUEUE_CONFIGS, name)
     found = await get(client, NAMESPACES, f"mk-{name}")
     assert found is not None
@@ -246,7 +249,7 @@ async def test_a_cluster_that_the_manager_reaches_itself_is_not_given_to_an_agen
 async def test_who_takes_over_a_name_is_accepted_anew(client: KubeClient, name: str) -> None:
     await registered(client, name)
     await client.patch(CLUSTER_REGISTRATIONS, name, {"status": {"clusterUID": "former"}}, subresource="status")
-    wanted = Wanted(cluster=name, namespace="kueue-system", ttl=timedelta(hours=1), accept=False)
+    wanted = RegistrationRequest(cluster=name, namespace="kueue-system", ttl=timedelta(hours=1), accept=False)
     assert (await register(client, wanted, clock=CLOCK)).accepted, "it is the same cluster, by its uid"
     assert not (await register(client, replace(wanted, replace=True), clock=CLOCK)).accepted
     found = await registration_of(client, name)
@@ -256,36 +259,36 @@ async def test_who_takes_over_a_name_is_accepted_anew(client: KubeClient, name: 
 @pytest.mark.parametrize("ttl", [timedelta(seconds=10), timedelta(hours=25)], ids=["too short", "too long"])
 def test_a_token_is_good_for_ten_minutes_to_a_day(ttl: timedelta) -> None:
     with pytest.raises(BadInput, match="--ttl"):
-        Wanted(cluster="w", namespace="kueue-system", ttl=ttl, accept=False)
+        RegistrationRequest(cluster="w", namespace="kueue-system", ttl=ttl, accept=False)
 
 
 async def test_a_drain_moves_what_runs_at_the_deadline_and_what_waits_at_once(scene: Scene) -> None:
     async with managed(scene):
         key = await scene.granted(scene.w1)
-        await cluster_lifecycle.drain(scene.client, scene.w1.name, deadline=timedelta(seconds=3), clock=CLOCK)
-        assert await cluster_lifecycle.workloads_on(scene.client, scene.w1.name) == [str(key)]
+        await lifecycle.drain(scene.client, scene.w1.name, deadline=timedelta(seconds=3), clock=CLOCK)
+        assert await lifecycle.workloads_on(scene.client, scene.w1.name) == [str(key)]
         waiting = await scene.submit("k")
         await scene.w2.assigned(waiting)
         assert await scene.w1.assignment(waiting) is None
         await scene.w1.assigned(key, intent="Evict")
-        assert await cluster_lifecycle.workloads_on(scene.client, scene.w1.name) == [str(key)], "it stops there yet"
+        assert await lifecycle.workloads_on(scene.client, scene.w1.name) == [str(key)], "it stops there yet"
         await scene.w1.say(key, "Evicted", jobStatus={"active": 0}, jobUID="r")
         await scene.w2.assigned(key, epoch=2)
-        left = await cluster_lifecycle.wait_until_empty(scene.client, scene.w1.name, timeout=timedelta(seconds=10))
+        left = await lifecycle.wait_until_empty(scene.client, scene.w1.name, timeout=timedelta(seconds=10))
         assert left == []
-        (drained,) = [each for each in await cluster_view.clusters(scene.client) if each["name"] == scene.w1.name]
-        assert cluster_view.standing(drained) == "drained"
+        (drained,) = [each for each in await view.clusters(scene.client) if each["name"] == scene.w1.name]
+        assert view.availability(drained) == "drained"
 
 
 async def test_a_drain_without_a_deadline_waits_and_ends_with_uncordon(scene: Scene) -> None:
     async with managed(scene):
         key = await scene.granted(scene.w1)
-        await cluster_lifecycle.drain(scene.client, scene.w1.name, deadline=None, clock=CLOCK)
+        await lifecycle.drain(scene.client, scene.w1.name, deadline=None, clock=CLOCK)
         await anyio.sleep(1.0)
         workload = await scene.workload()
         assert workload is not None
         assert workload["status"]["clusterName"] == scene.w1.name
-        await cluster_lifecycle.set_standing(scene.client, scene.w1.name, {"cordoned": False, "drain": False})
+        await lifecycle.set_availability(scene.client, scene.w1.name, {"cordoned": False, "drain": False})
         await scene.w1.say_finished(key)
         other = await scene.submit("k")
         await scene.w1.assigned(other)
@@ -294,7 +297,7 @@ async def test_a_drain_without_a_deadline_waits_and_ends_with_uncordon(scene: Sc
 async def test_a_removed_cluster_leaves_its_configs_and_nothing_behind(scene: Scene) -> None:
     async with managed(scene):
         await registered(scene.client, scene.w1.name)
-        assert await cluster_lifecycle.remove(scene.client, scene.w1.name, namespace="kueue-system") == [scene.name]
+        assert await lifecycle.remove(scene.client, scene.w1.name, namespace="kueue-system") == [scene.name]
         config = await get(scene.client, MULTIKUEUE_CONFIGS, scene.name)
         assert config is not None
         assert config["spec"]["clusters"] == [scene.w2.name]
@@ -308,4 +311,4 @@ async def test_a_removed_cluster_leaves_its_configs_and_nothing_behind(scene: Sc
         page = await scene.client.list_page(CERTIFICATE_SIGNING_REQUESTS)
         assert not [raw for raw in page.items if scene.w1.mailbox.encode() in raw]
         with pytest.raises(BadInput, match="is the only cluster of MultiKueueConfig"):
-            await cluster_lifecycle.remove(scene.client, scene.w2.name, namespace="kueue-system")
+            await lifecycle.remove(scene.client, scene.w2.name, namespace="kueue-system")

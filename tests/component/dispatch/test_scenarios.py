@@ -12,7 +12,7 @@ import pytest
 
 from multikueue.api.resource import WORKLOAD_PRIORITY_CLASSES, WORKLOADS
 from multikueue.core.keys import Key
-from multikueue.kube.client import PatchKind
+from multikueue.kube.rest.client import PatchKind
 from tests.component.dispatch.test_dispatch import Scene, managed, scene
 from tests.support.jobs import running_status
 from tests.support.managers import eventually, make_job, wait_condition

@@ -12,6 +12,10 @@ from functools import partial
 
 import pytest
 
+from devcluster.cluster import Cluster
+from devcluster.federation import enrolment
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
 from manager.dispatch.controller import DispatchController
 from multikueue.api.constants import (
     DISPATCHER_ALL_AT_ONCE,
@@ -33,11 +37,7 @@ from multikueue.api.resource import (
     WORKLOADS,
     Resource,
 )
-from multikueue.devcluster import enrolment
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.provider import ClusterSpec
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from tests.component.dispatch.test_push import QUICK_PUSH
 from tests.support.agents import make_node
 from tests.support.managers import (
@@ -129,11 +129,13 @@ async def scene(
 
 
 @asynccontextmanager
-async def managed(hub: Cluster, worker: Cluster, scene: Scene, *, settings: str = SCALED_DOWN) -> AsyncIterator[None]:
-    """A manager on each of the two, and the worker connected."""
+async def managed(
+    hub: Cluster, worker: Cluster, scene: Scene, *, settings: str = SCALED_DOWN, there: str = ""
+) -> AsyncIterator[None]:
+    """A manager on each of the two, the worker's with the settings `there`, and the worker connected."""
     dispatch = partial(DispatchController, push=QUICK_PUSH)
     async with (
-        running_manager(worker, identity="engine"),
+        running_manager(worker, identity="engine", settings=there),
         running_manager(hub, settings=settings, dispatch=dispatch),
     ):
         for resource in (MULTIKUEUE_CLUSTERS, CLUSTER_QUEUES):
@@ -228,18 +230,21 @@ async def test_without_quota_there_it_waits_and_nothing_is_started(hub: Cluster,
     "dispatcher",
     [
         pytest.param(DISPATCHER_ALL_AT_ONCE, id="its gate is opened when it asks"),
-        pytest.param(DISPATCHER_CAPACITY, id="its gate is open from the start, as it is sent nowhere else"),
+        pytest.param(
+            DISPATCHER_CAPACITY,
+            id="its gate is opened when no quota is free, and open from the start when some seemed to be",
+        ),
     ],
 )
 async def test_q5_the_workers_engine_preempts_when_the_hub_lets_it(
     hub: Cluster, worker: Cluster, scene: Scene, dispatcher: str
 ) -> None:
+    gate = "featureGates: {MultiKueueOrchestratedPreemption: true}\n"
     settings = (
         "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
-        "featureGates: {MultiKueueOrchestratedPreemption: true}\n"
-        f"multiKueue: {{workerLostTimeout: 3s, gcInterval: 2s, dispatcherName: {dispatcher}}}\n"
+        f"{gate}multiKueue: {{workerLostTimeout: 3s, gcInterval: 2s, dispatcherName: {dispatcher}}}\n"
     )
-    async with managed(hub, worker, scene, settings=settings):
+    async with managed(hub, worker, scene, settings=settings, there=gate):
         preempting = {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}}
         await scene.there.patch(CLUSTER_QUEUES, scene.name, preempting)
         await make_job(scene.there, "low", namespace=scene.namespace, queue=scene.name, cpu="2")

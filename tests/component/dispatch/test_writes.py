@@ -14,12 +14,12 @@ from functools import partial
 import anyio
 import pytest
 
+from devcluster.cluster import Cluster
 from manager.dispatch.controller import DispatchController
 from multikueue.api.constants import MAILBOX_OBJECT_NAME
 from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import CLUSTER_QUEUES, CLUSTER_REPORTS
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import (
     condition,
     eventually,

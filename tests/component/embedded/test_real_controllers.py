@@ -11,17 +11,17 @@ from typing import Any
 import anyio
 import pytest
 
+from devcluster.cluster import CONTROLLER_MANAGER, KUBELET_CLIENT, SCHEDULER, Cluster
+from devcluster.kubelet.node import several
+from devcluster.kubelet.virtual_nodes import LogServing, VirtualNodes
+from devcluster.pki import Authority
+from devcluster.processes.process import Process
+from devcluster.providers.binaries import control_plane
+from devcluster.providers.binaries.release import Binaries
+from devcluster.providers.embedded.provider import EmbeddedProvider
+from devcluster.providers.provider import ClusterSpec
 from multikueue.api.resource import JOBS, PODS
-from multikueue.devcluster.binaries import control_plane
-from multikueue.devcluster.binaries.release import Binaries
-from multikueue.devcluster.cluster import CONTROLLER_MANAGER, KUBELET_CLIENT, SCHEDULER, Cluster
-from multikueue.devcluster.embedded.provider import EmbeddedProvider
-from multikueue.devcluster.nodes.node import several
-from multikueue.devcluster.nodes.virtual_nodes import LogServing, VirtualNodes
-from multikueue.devcluster.pki import Authority
-from multikueue.devcluster.processes.process import Process
-from multikueue.devcluster.provider import ClusterSpec
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 
 pytestmark = pytest.mark.binaries
 
@@ -36,7 +36,7 @@ async def cluster(kube_binaries: Binaries, tmp_path: Path) -> AsyncIterator[Clus
         provider = await stack.enter_async_context(EmbeddedProvider(folder=tmp_path))
         made = await provider.create("judged", folder=tmp_path / "judged", spec=bare)
         await stack.enter_async_context(made)
-        layout = control_plane.Layout(
+        layout = control_plane.ControlPlaneLayout(
             name=made.name, folder=made.folder, etcd_folder=tmp_path, port=int(made.server.rpartition(":")[2])
         )
         control_plane.prepare(layout, Authority.load_or_create(layout.pki, name="judged-ca"))

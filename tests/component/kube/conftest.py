@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from multikueue.devcluster.binaries import acquire
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.provider import ClusterSpec
+from devcluster.cluster import Cluster
+from devcluster.providers.binaries import acquire
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
 from tests.support.embedded_process import embedded_cluster
 
 

@@ -9,18 +9,18 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from devcluster.apiserver.http.faults import Fault
+from devcluster.apiserver.http.listener import Listener
+from devcluster.apiserver.http.requests import MASTERS, User
+from devcluster.apiserver.server import ApiServer
 from multikueue.api.resource import CONFIG_MAPS
 from multikueue.core.backoff import Backoff
 from multikueue.core.keys import Key
-from multikueue.devcluster.apiserver.faults import Fault
-from multikueue.devcluster.apiserver.listener import Listener
-from multikueue.devcluster.apiserver.requests import MASTERS, User
-from multikueue.devcluster.apiserver.server import ApiServer
-from multikueue.kube.client import KubeClient
-from multikueue.kube.credentials import ClusterConfig
-from multikueue.kube.informer import Informer
-from multikueue.kube.tls import TlsSource
-from multikueue.kube.tokens import FixedToken
+from multikueue.kube.cache.informer import Informer
+from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.credentials import ClusterConfig
+from multikueue.kube.rest.tls import TlsSource
+from multikueue.kube.rest.tokens import FixedToken
 from tests.support.embedded import signing_key
 
 FAST = Backoff(base=0.02, cap=0.2)

@@ -15,18 +15,19 @@ import anyio
 import pytest
 from aiohttp import web
 
+from devcluster.cluster import API_SERVER, Cluster
 from multikueue.api.resource import CONFIG_MAPS, LEASES, NAMESPACES, SERVICE_ACCOUNTS
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import ManualClock, SystemClock
 from multikueue.core.keys import Key
-from multikueue.devcluster.cluster import API_SERVER, Cluster
-from multikueue.kube import credentials, errors
-from multikueue.kube.client import KubeClient
-from multikueue.kube.credentials import ClusterConfig
-from multikueue.kube.informer import Informer
-from multikueue.kube.leader import LeaderElector
-from multikueue.kube.tls import Pem, TlsSource
-from multikueue.kube.tokens import FileToken
+from multikueue.kube import errors
+from multikueue.kube.cache.informer import Informer
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.credentials import ClusterConfig
+from multikueue.kube.rest.tls import Pem, TlsSource
+from multikueue.kube.rest.tokens import FileToken
+from multikueue.kube.runtime.leader import LeaderElector
 from tests.support.faulty_proxy import http_proxy, tcp_proxy
 from tests.support.stub_api import status_answer
 

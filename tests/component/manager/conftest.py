@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from devcluster.cluster import Cluster
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
 from multikueue.api.crds import manifests
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.provider import ClusterSpec
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import binaries_provider, kube_binaries
 from tests.support.managers import connections_closed
 
@@ -20,7 +20,7 @@ __all__ = ["binaries_provider", "kube_binaries"]
 
 @pytest.fixture(scope="session")
 async def hub(binaries_provider: BinariesProvider, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    """An API server with its controllers; pods stay pending, tests say what becomes of them."""
+    """An API server with its controllers; pods stay pending, tests set their status."""
     spec = ClusterSpec(controllers=True, scheduler=False, manifests=manifests())
     cluster = await binaries_provider.create("hub", folder=tmp_path_factory.mktemp("hub"), spec=spec)
     async with cluster:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from devcluster.cluster import Cluster
 from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import Object, eventually, get, make_job, make_queue, running_manager, wait_condition
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
@@ -21,7 +21,7 @@ admissionFairSharing: {usageHalfLifeTime: 10s, usageSamplingInterval: 1s}
 
 
 def recorded(queue: Object | None) -> Object:
-    """What the status says was consumed; empty before it says anything."""
+    """The consumption in the status; empty before the first sample."""
     status: Object = ((queue or {}).get("status") or {}).get("fairSharing") or {}
     found: Object = status.get("admissionFairSharingStatus") or {}
     return found
@@ -36,7 +36,7 @@ async def shows(client: KubeClient, *, other_than: Object) -> Object:
     return recorded(queue)
 
 
-async def test_usage_is_sampled_while_jobs_run_and_a_new_manager_goes_on_from_it(
+async def test_usage_is_sampled_while_jobs_run_and_a_new_manager_resumes_from_it(
     hub: Cluster, client: KubeClient
 ) -> None:
     async with running_manager(hub, settings=SETTINGS):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people get wrong: each mistake is told where they look, and nothing else stops working."""
+"""User errors: each is reported where its user sees it, and nothing else stops working."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import logging
 import orjson
 import pytest
 
+from devcluster.cluster import Cluster
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
 from multikueue.api.crds import manifests
 from multikueue.api.resource import (
     CLUSTER_QUEUES,
@@ -18,11 +21,8 @@ from multikueue.api.resource import (
     WORKLOADS,
     Resource,
 )
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.provider import ClusterSpec
-from multikueue.kube.client import KubeClient
-from multikueue.kube.errors import Invalid
+from multikueue.kube.errors import Forbidden
+from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import (
     Object,
     condition,
@@ -44,7 +44,7 @@ async def notes_about(client: KubeClient, name: str, *, namespace: str) -> list[
     return [event["note"] for event in found if event["regarding"]["name"] == name]
 
 
-async def test_a_job_for_a_queue_that_does_not_exist_is_told_so_and_runs_once_it_does(
+async def test_a_job_for_a_queue_that_does_not_exist_reports_that_and_runs_once_it_does(
     hub: Cluster, client: KubeClient
 ) -> None:
     async with running_manager(hub):
@@ -72,7 +72,7 @@ async def test_a_job_for_a_queue_that_does_not_exist_is_told_so_and_runs_once_it
         await wait_condition(client, "lost", "Admitted", namespace="team-lost")
 
 
-async def test_a_cluster_queue_naming_a_missing_flavor_says_which_and_works_once_it_is_there(
+async def test_a_cluster_queue_naming_a_missing_flavor_reports_which_and_works_once_it_exists(
     hub: Cluster, client: KubeClient
 ) -> None:
     async with running_manager(hub):
@@ -141,7 +141,7 @@ async def test_a_cluster_queue_that_breaks_a_rule_is_refused_with_the_path(hub: 
             "metadata": {"name": "lender"},
             "spec": {"resourceGroups": [group]},
         }
-        with pytest.raises(Invalid, match=r"spec\.resourceGroups\[0\]\.flavors\[0\]\.resources\[0\]\.lendingLimit"):
+        with pytest.raises(Forbidden, match=r"spec\.resourceGroups\[0\]\.flavors\[0\]\.resources\[0\]\.lendingLimit"):
             await client.create(CLUSTER_QUEUES, queue)
 
 
@@ -176,8 +176,7 @@ async def test_a_missing_crd_is_one_line_and_the_rest_works(
                 await wait_condition(client, "works", "Admitted", namespace="team-bare")
         lines = [record.getMessage() for record in caplog.records if "cohorts" in record.getMessage()]
         assert lines == [
-            f"Cohort is not installed on {cluster.name}: the CustomResourceDefinition cohorts.kueue.x-k8s.io is"
-            " missing; what needs it waits, apply crds/ to install it"
+            f"CustomResourceDefinition not installed, apply crds/ crd=cohorts.kueue.x-k8s.io cluster={cluster.name}"
         ]
 
 
@@ -194,7 +193,7 @@ async def test_a_job_that_was_never_suspended_is_stopped_until_it_is_admitted(hu
         assert job["spec"]["suspend"] is True
 
 
-async def test_a_workload_that_says_nothing_stops_nobody_else(hub: Cluster, client: KubeClient) -> None:
+async def test_an_empty_workload_stops_no_other(hub: Cluster, client: KubeClient) -> None:
     empty = {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
@@ -207,13 +206,13 @@ async def test_a_workload_that_says_nothing_stops_nobody_else(hub: Cluster, clie
         await wait_condition(client, "fine", "Admitted", namespace="team-empty")
         found = await eventually(
             lambda: get(client, WORKLOADS, "empty", namespace="team-empty"),
-            what="the empty one is told",
+            what="the empty one has an event",
             until=lambda seen: condition(seen, "QuotaReserved") != {},
         )
         assert condition(found, "QuotaReserved")["message"] == "LocalQueue  doesn't exist"
 
 
-async def test_equal_jobs_that_do_not_fit_are_all_told_why(hub: Cluster, client: KubeClient) -> None:
+async def test_equal_jobs_that_do_not_fit_all_show_why(hub: Cluster, client: KubeClient) -> None:
     async with running_manager(hub, webhooks=False):
         await make_queue(client, "small", namespace="team-equal", cpu="1")
         for name in ("first", "second", "third"):

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Workload whose job is gone, while nobody collects garbage."""
+"""A Workload whose job is gone, without a garbage collector."""
 
 from __future__ import annotations
 
 import pytest
 
+from devcluster.cluster import Cluster
 from multikueue.api.resource import JOBS, WORKLOADS
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import (
     condition,
     eventually,
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 _COLLECTOR = "controller-manager"
 
 
-async def test_a_workload_whose_job_went_while_nobody_managed_is_removed(hub: Cluster, client: KubeClient) -> None:
+async def test_a_workload_whose_job_was_deleted_without_a_manager_is_removed(hub: Cluster, client: KubeClient) -> None:
     async with running_manager(hub):
         await make_queue(client, "gone", namespace="team-gone")
         await make_job(client, "gone", namespace="team-gone", queue="gone")
@@ -61,10 +61,65 @@ async def test_a_workload_that_outlives_its_job_on_purpose_is_left_alone(hub: Cl
             await client.delete(JOBS, "kept", namespace="team-kept", propagation="Background")
             left = await eventually(
                 lambda: get(client, WORKLOADS, name, namespace="team-kept"),
-                what="the workload is told that nobody owns it, or is gone",
+                what="the workload reports that its owner is gone, or is deleted",
                 until=lambda seen: seen is None or is_true(seen, "Finished"),
             )
             assert left is not None
             assert condition(left, "Finished")["reason"] == "OwnerNotFound"
     finally:
         hub.resume(_COLLECTOR)
+
+
+@pytest.mark.parametrize("propagation", ["Orphan", None], ids=["kubectl --cascade=orphan", "no propagation policy"])
+async def test_a_workload_that_its_job_left_behind_reports_that_and_can_be_deleted(
+    hub: Cluster, client: KubeClient, propagation: str | None
+) -> None:
+    """What `kueuectl delete workload` and other clients do that name no policy: a Job's dependents are kept then."""
+    namespace = f"team-left-{'orphan' if propagation else 'default'}"
+    async with running_manager(hub):
+        await make_queue(client, namespace, namespace=namespace)
+        await make_job(client, "j", namespace=namespace, queue=namespace)
+        await wait_condition(client, "j", "Admitted", namespace=namespace)
+        workload = await workload_of(client, "j", namespace=namespace)
+        assert workload is not None
+        name = workload["metadata"]["name"]
+        await client.delete(JOBS, "j", namespace=namespace, propagation=propagation)
+        left = await eventually(
+            lambda: get(client, WORKLOADS, name, namespace=namespace),
+            what="it is finished and nothing holds it back, or it is gone",
+            until=lambda seen: seen is None or (is_true(seen, "Finished") and not seen["metadata"].get("finalizers")),
+        )
+        if left is not None:
+            found = condition(left, "Finished")
+            assert found["reason"] == "OwnerNotFound"
+            assert f"kubectl delete workloads.kueue.x-k8s.io {name} -n {namespace}" in found["message"]
+            await client.delete(WORKLOADS, name, namespace=namespace)
+        await eventually(
+            lambda: get(client, WORKLOADS, name, namespace=namespace),
+            what="the workload is gone",
+            until=lambda seen: seen is None,
+        )
+
+
+async def test_a_workload_that_was_made_by_hand_can_be_deleted(hub: Cluster, client: KubeClient) -> None:
+    async with running_manager(hub):
+        await make_queue(client, "hand", namespace="team-hand")
+        pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}
+        body = {
+            "apiVersion": WORKLOADS.api_version,
+            "kind": WORKLOADS.kind,
+            "metadata": {"name": "w", "namespace": "team-hand"},
+            "spec": {"queueName": "hand", "podSets": [{"name": "main", "count": 1, "template": {"spec": pod}}]},
+        }
+        await client.create(WORKLOADS, body, namespace="team-hand")
+        await eventually(
+            lambda: get(client, WORKLOADS, "w", namespace="team-hand"),
+            what="the workload is admitted",
+            until=lambda seen: is_true(seen, "Admitted"),
+        )
+        await client.delete(WORKLOADS, "w", namespace="team-hand")
+        await eventually(
+            lambda: get(client, WORKLOADS, "w", namespace="team-hand"),
+            what="the workload is gone",
+            until=lambda seen: seen is None,
+        )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Workload that the server does not know any more, and of whose end the manager has not heard."""
+"""A Workload that the server has deleted and that is still in the cache of the manager."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from manager import scheduler
-from manager.workload_status import StatusWriter
+from manager.scheduler import scheduler
+from manager.workload.status import StatusWriter
 from multikueue.api.resource import JOBS
 from multikueue.core.keys import Key
 from tests.support.hubs import running_hub

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from devcluster.cluster import Cluster
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import (
     condition,
     eventually,

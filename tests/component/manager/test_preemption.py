@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preemption on a real API server: the victim is told why, stops, gives its quota back, and comes again."""
+"""Preemption on a real API server: the victim shows why, stops, releases its quota, and is queued again."""
 
 from __future__ import annotations
 
 import pytest
 
+from devcluster.cluster import Cluster
 from multikueue.api.resource import JOBS, WORKLOAD_PRIORITY_CLASSES
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import (
     condition,
     ensure,
@@ -47,7 +47,7 @@ async def started(client: KubeClient, name: str) -> None:
     )
 
 
-async def test_a_job_of_higher_priority_takes_the_room_of_a_lower_one_which_comes_back(
+async def test_a_job_of_higher_priority_takes_the_quota_of_a_lower_one_which_is_queued_again(
     hub: Cluster, client: KubeClient
 ) -> None:
     async with running_manager(hub):
@@ -85,6 +85,30 @@ async def test_a_job_of_higher_priority_takes_the_room_of_a_lower_one_which_come
         assert condition(small, "Evicted")["status"] == "False"
         assert condition(small, "Preempted")["message"] == f"Previously: {message}"
         await started(client, "small")
+
+
+async def test_a_job_that_ends_within_the_delay_of_preemption_is_not_evicted(hub: Cluster, client: KubeClient) -> None:
+    namespace = "team-patient"
+    async with running_manager(hub, settings="preemptionDelay: 60s"):
+        await make_class(client, "low", 1)
+        await make_class(client, "high", 1000)
+        await make_queue(
+            client, "patient", namespace=namespace, cpu="2", preemption={"withinClusterQueue": "LowerPriority"}
+        )
+        label = "kueue.x-k8s.io/priority-class"
+        await make_job(client, "ending", namespace=namespace, queue="patient", cpu="2", labels={label: "low"})
+        await eventually(
+            lambda: get(client, JOBS, "ending", namespace=namespace),
+            what="the job runs",
+            until=lambda job: job is not None and bool(job["status"].get("active")),
+        )
+        await make_job(client, "next", namespace=namespace, queue="patient", cpu="2", labels={label: "high"})
+        waiting = await wait_condition(client, "next", "QuotaReserved", namespace=namespace, status="False")
+        assert "Pending the preemption of 1 workload(s)" in condition(waiting, "QuotaReserved")["message"]
+        await eventually(lambda: finish_pods(client, "ending", namespace=namespace), what="the pod of ending to end")
+        await wait_condition(client, "next", "Admitted", namespace=namespace)
+        ended = await wait_condition(client, "ending", "Finished", namespace=namespace)
+        assert not condition(ended, "Evicted")
 
 
 async def test_a_new_value_of_a_priority_class_reaches_the_workloads_that_name_it(

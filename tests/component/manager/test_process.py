@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manager as a process: how it starts, what it says when it cannot, and how it ends."""
+"""The manager as a process: how it starts, what it prints when it cannot, and how it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from multikueue.devcluster.cluster import Cluster
+from devcluster.cluster import Cluster
 from tests.support.managers import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
@@ -45,7 +45,7 @@ def failed(*flags: str) -> tuple[int, list[str]]:
 
 
 async def ready(port: int) -> None:
-    """Wait until /readyz says ok."""
+    """Wait until /readyz answers ok."""
     with anyio.fail_after(20):
         while True:
             try:
@@ -82,7 +82,7 @@ users: [{{name: nobody, user: {{token: x}}}}]
     with process(f"--kubeconfig={config}", "--health-bind=0", *LISTEN) as started:
         assert started.stderr is not None
         line = await anyio.to_thread.run_sync(started.stderr.readline)
-        assert "the management cluster does not answer as it should: gone: " in line
+        assert "management cluster not available, retrying error=gone: " in line
         started.send_signal(signal.SIGTERM)
         assert await anyio.to_thread.run_sync(started.wait) == 0
 
@@ -102,8 +102,8 @@ async def test_a_port_in_use_is_one_line_that_names_it(hub: Cluster) -> None:
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        pytest.param("fairSharingg: {}", "fairSharingg", id="a field that nobody knows"),
-        pytest.param("integrations: {frameworks: [batch/jobb]}", "batch/jobb", id="a framework that nobody knows"),
+        pytest.param("fairSharingg: {}", "fairSharingg", id="an unknown field"),
+        pytest.param("integrations: {frameworks: [batch/jobb]}", "batch/jobb", id="an unknown framework"),
         pytest.param("a: [", "not YAML", id="text that is no YAML"),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from devcluster.cluster import Cluster
 from multikueue.api.codec import documents
 from multikueue.api.resource import (
     CLUSTER_QUEUES,
@@ -18,8 +19,7 @@ from multikueue.api.resource import (
     ROLES,
     SERVICE_ACCOUNTS,
 )
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import (
     condition,
     eventually,

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube.client import KubeClient
+from devcluster.cluster import Cluster
+from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import (
     condition,
     eventually,
@@ -34,8 +34,11 @@ async def test_a_second_manager_waits_with_one_line_and_takes_over_when_the_firs
         await eventually(lambda: leads(first), what="the first leads")
         async with running_manager(hub, leader_election=True, identity="second", webhooks=False) as second:
             await eventually(
-                lambda: _said(caplog, "second waits: lease kueue-system/c1f6bfd2.kueue.x-k8s.io is held by first"),
-                what="the second says that it waits",
+                lambda: _logged(
+                    caplog,
+                    "waiting for the lease identity=second lease=kueue-system/c1f6bfd2.kueue.x-k8s.io holder=first",
+                ),
+                what="the second logs that it waits",
             )
             assert not second.leading
             assert second.caches.waiting_for == () or not second.leading
@@ -43,11 +46,11 @@ async def test_a_second_manager_waits_with_one_line_and_takes_over_when_the_firs
         await eventually(lambda: leads(third), what="the next one leads after the lease was given back", deadline=10)
 
 
-async def _said(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+async def _logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:
     return [record.getMessage() for record in caplog.records].count(text) == 1
 
 
-async def test_a_new_manager_goes_on_where_the_last_one_stopped(hub: Cluster, client: KubeClient) -> None:
+async def test_a_new_manager_resumes_where_the_last_one_stopped(hub: Cluster, client: KubeClient) -> None:
     async with running_manager(hub, webhooks=False):
         await make_queue(client, "again", namespace="team-again", cpu="1")
         await make_job(client, "one", namespace="team-again", queue="again", suspend=True)

@@ -2,7 +2,7 @@
 """The scenarios of docs/spec/multikueue.md §2: each on both carriers, on the embedded hub.
 
 J, D and R also run on a hub of real binaries, with `make conformance`. A test that only one carrier can have says so
-by the mark `carriers`.
+by the mark `carriers`; one outside of these that runs on real binaries too by the mark `also_on_binaries`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.embedded.provider import EmbeddedProvider
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.embedded.provider import EmbeddedProvider
 from tests.support.scenes import Stage
 from tests.support.scenes import stage as stage_of
-from tests.support.sites import Carrier
+from tests.support.sites import Transport
 
 _ALSO_ON_BINARIES = re.compile(r"test_([a-z]+\d+_)*[jdr]\d")
 
@@ -25,28 +25,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The carriers and providers of each scenario."""
     if "stage" in metafunc.fixturenames:
         only = metafunc.definition.get_closest_marker("carriers")
-        carriers = tuple(Carrier) if only is None else tuple(map(Carrier, only.args))
-        on_binaries = _ALSO_ON_BINARIES.match(metafunc.function.__name__) is not None
-        metafunc.parametrize("stage", list(_stages(carriers, on_binaries)), indirect=True, scope="session")
+        transports = tuple(Transport) if only is None else tuple(map(Transport, only.args))
+        marked = metafunc.definition.get_closest_marker("also_on_binaries") is not None
+        on_binaries = marked or _ALSO_ON_BINARIES.match(metafunc.function.__name__) is not None
+        metafunc.parametrize("stage", list(_stages(transports, on_binaries)), indirect=True, scope="session")
 
 
-def _stages(carriers: tuple[Carrier, ...], on_binaries: bool) -> Iterator[object]:
-    for carrier in carriers:
-        yield pytest.param(("embedded", carrier), id=f"{carrier}-embedded")
+def _stages(transports: tuple[Transport, ...], on_binaries: bool) -> Iterator[object]:
+    for transport in transports:
+        yield pytest.param(("embedded", transport), id=f"{transport}-embedded")
         if on_binaries:
             marks = [pytest.mark.binaries, pytest.mark.conformance]
-            yield pytest.param(("binaries", carrier), id=f"{carrier}-binaries", marks=marks)
+            yield pytest.param(("binaries", transport), id=f"{transport}-binaries", marks=marks)
 
 
 @pytest.fixture(scope="session")
 async def stage(
     anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Stage]:
-    name, carrier = request.param
-    folder = tmp_path_factory.mktemp(f"{name}-{carrier}")
+    name, transport = request.param
+    folder = tmp_path_factory.mktemp(f"{name}-{transport}")
     if name == "embedded":
         provider = EmbeddedProvider(folder=folder)
     else:
         provider = BinariesProvider(folder=folder, binaries=request.getfixturevalue("kube_binaries"))
-    async with provider, stage_of(provider, carrier, folder=folder) as made:
+    async with provider, stage_of(provider, transport, folder=folder) as made:
         yield made

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tests.component.scenarios.table`: play the scenarios and print id, carrier, provider and result.
 
-Arguments are pytest's, as `-m conformance` for the binaries; the usual run is the embedded one. Those that wait are
+Arguments are pytest's, as `-m binaries` for the binaries; the usual run is the embedded one. Those that wait are
 printed last, with what for.
 """
 
@@ -14,7 +14,10 @@ import pytest
 
 from tests.component.scenarios.catalogue import WAITING, listed
 
-_USUAL = ("-m", "not conformance")
+_USUAL = ("-m", "not binaries")
+_FOLDER = "tests/component"
+_PLAYED = ("scenarios", "kinds/test_scenarios.py", "kinds/test_remote_pods.py", "kinds/test_external_frameworks.py")
+_PROVIDERS = ("embedded", "binaries")
 
 
 class Results:
@@ -26,21 +29,23 @@ class Results:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the result of a test, or of a preparation that failed."""
         name, _, parameters = report.nodeid.rpartition("::")[2].partition("[")
-        carrier, _, provider = parameters.rstrip("]").partition("-")
+        transport, _, provider = parameters.rstrip("]").partition("-")
+        if transport in _PROVIDERS:
+            transport, provider = provider, transport
         if not provider or not (report.when == "call" or report.failed):
             return
         words = name.removeprefix("test_").split("_")
         ids = [word.upper() for word in words if word[:1].isalpha() and word[1:].isdigit()]
         sentence = " ".join(words[len(ids) :])
         result = "passed" if report.passed else "skipped" if report.skipped else "FAILED"
-        self.rows.append((" ".join(ids) or "-", sentence, carrier, provider, result))
+        self.rows.append((" ".join(ids) or "-", sentence, transport, provider, result))
 
 
 def main(arguments: Sequence[str]) -> int:
     """Play and print; pytest's exit code."""
     results = Results()
-    folder = "tests/component/scenarios"
-    code = pytest.main([folder, "-q", "-p", "no:cacheprovider", *(arguments or _USUAL)], plugins=[results])
+    paths = [f"{_FOLDER}/{each}" for each in _PLAYED]
+    code = pytest.main([*paths, "-q", "-p", "no:cacheprovider", *(arguments or _USUAL)], plugins=[results])
     order = {each: number for number, each in enumerate(listed())}
     lines = ["", "| id | scenario | carrier | provider | result |", "| --- | --- | --- | --- | --- |"]
     rows = sorted(results.rows, key=lambda row: (order.get(row[0].split()[0], len(order)), row))

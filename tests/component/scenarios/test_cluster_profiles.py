@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from multikueue.api.resource import CLUSTER_PROFILES, CUSTOM_RESOURCE_DEFINITIONS, MULTIKUEUE_CLUSTERS, SECRETS
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from tests.support.cluster_profiles import (
     DEFINITION,
     READER,

@@ -13,7 +13,7 @@ from multikueue.kube.errors import Invalid
 from tests.support.managers import eventually, get
 from tests.support.push_workers import SYSTEM
 from tests.support.scenes import Scene, Stage, scene
-from tests.support.sites import Carrier
+from tests.support.sites import Transport
 from tests.support.workers import KUEUE
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 def secret_of(made: Scene) -> str:
     """The name of the first worker's Secret."""
-    return made.w1.name if made.stage.carrier is Carrier.PUSH else f"{made.w1.name}-kubeconfig"
+    return made.w1.name if made.stage.transport is Transport.PUSH else f"{made.w1.name}-kubeconfig"
 
 
 async def test_s1_conditions_follow_the_secret(stage: Stage) -> None:

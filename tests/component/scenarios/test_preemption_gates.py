@@ -12,8 +12,8 @@ from multikueue.api.constants import GATE_OPENING_ANNOTATION, MULTIKUEUE_PREEMPT
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS, WORKLOAD_PRIORITY_CLASSES, WORKLOADS
 from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import format_time
-from multikueue.federation.annotations import gate_opening_text
-from multikueue.federation.facts import GateOpening
+from multikueue.dispatch.hub.facts import GateOpening
+from multikueue.dispatch.protocol.annotations import gate_opening_text
 from multikueue.kube.errors import NotFound
 from tests.support.managers import Object, eventually, make_job, wait_condition
 from tests.support.scenes import Scene, Stage, scene, settings

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 from typing import Final
 
-_PLAN: Final = "unit/federation/test_plan.py::"
-_FENCING: Final = "unit/federation/test_fencing.py::"
-_DISPATCHERS: Final = "unit/federation/test_dispatchers.py::"
-_HEALTH: Final = "unit/federation/test_health.py::"
-_FILES: Final = "unit/manager/test_kubeconfigs.py::"
+_PLAN: Final = "unit/dispatch/hub/test_plan.py::"
+_STOPPING: Final = "unit/dispatch/hub/test_stopping.py::"
+_FENCING: Final = "unit/dispatch/hub/test_fencing.py::"
+_DISPATCHERS: Final = "unit/dispatch/dispatchers/test_dispatchers.py::"
+_HEALTH: Final = "unit/dispatch/hub/test_health.py::"
+_FILES: Final = "unit/manager/dispatch/transport/test_kubeconfigs.py::"
 _JOBS: Final = "component/scenarios/test_jobs.py::"
 _ROLES: Final = "component/scenarios/test_roles.py::"
 _CLUSTERS: Final = "component/scenarios/test_clusters.py::"
 _SENDERS: Final = "component/scenarios/test_dispatchers.py::"
 _PUSH: Final = "component/dispatch/test_push.py::"
 _MAILBOXES: Final = "component/dispatch/test_dispatch.py::"
-_GATES: Final = "unit/federation/test_preemption_gates.py::"
-_BATCH: Final = "unit/integrations/test_batch_job.py::"
-_STATUS: Final = "unit/integrations/test_job_status.py::"
+_GATES: Final = "unit/dispatch/hub/test_preemption_gates.py::"
+_BATCH: Final = "unit/jobs/kinds/test_batch_job.py::"
+_STATUS: Final = "unit/jobs/kinds/test_job_status.py::"
+_STEP: Final = "unit/dispatch/worker/test_assignment_state.py::"
 _OF_PLAN: Final = f"{_PLAN}test_rules_without_a_status_write"
 _ELASTIC: Final = "none: elastic jobs are not there yet"
-_QUOTA: Final = "unit/federation/test_quota_automation.py::"
+_QUOTA: Final = "unit/dispatch/protocol/test_quota_automation.py::"
 
 CASES: Final = {
     # Workload reconcile
@@ -36,12 +38,12 @@ CASES: Final = {
     "error reading a worker": f"{_PUSH}test_a_fault_over_one_cluster_does_not_end_the_others",
     "reconnecting clients skipped": f"{_PLAN}test_s7_",
     "no reservation clears, also with a worker that reconnects": _OF_PLAN,
-    "creates only the missing": f"{_PLAN}test_an_existing_copy_is_not_made_again",
+    "creates only the missing": f"{_PLAN}test_an_existing_remote_job_is_not_made_again",
     "remote reserved but not admitted keeps others": f"{_ROLES}test_p2_",
     "admitted deletes others": f"{_JOBS}test_j1_",
     "OutOfSync → Retry": f"{_PLAN}test_j2_",
-    "OutOfSync already Retry idempotent": f"{_PLAN}test_out_of_sync_is_idempotent_once_the_check_says_retry",
-    "evicted on manager": f"{_PLAN}test_the_granted_one_is_told_to_stop_and_the_others_are_removed",
+    "OutOfSync already Retry idempotent": f"{_PLAN}test_out_of_sync_is_idempotent_once_the_check_is_retry",
+    "evicted on manager": f"{_STOPPING}test_the_granted_one_is_asked_to_stop_and_the_others_are_removed",
     "evicted on worker": f"{_PLAN}test_j9_",
     "finished requires ownership": f"{_PLAN}test_an_end_does_not_count",
     "finished copies and completes": f"{_PLAN}test_j1_",
@@ -50,14 +52,14 @@ CASES: Final = {
     "lost > timeout Retry": f"{_PLAN}test_j6_",
     "loss grace applies whatever the cause": f"{_PLAN}test_every_cause_is_judged_alike",
     "reconnecting not evicted despite an old check timestamp": f"{_HEALTH}test_a_bad_secret_counts_",
-    "reachable but gone → immediate Retry": f"{_PLAN}test_a_copy_removed_by_hand_is_retried_at_once",
+    "reachable but gone → immediate Retry": f"{_PLAN}test_an_assignment_removed_by_hand_is_retried_at_once",
     "Ready without cluster → Retry": f"{_PLAN}test_ready_without_a_cluster_is_retried",
     "reconnect after requeue deletes remotes": f"{_JOBS}test_j6_",
     "elastic: four cases": _ELASTIC,
     "gates: create gated": "component/scenarios/test_preemption_gates.py::test_h5_q5_",
     "gates: open first": f"{_GATES}test_the_oldest_signal_is_first_and_the_others_wait",
     "gates: open second after timeout, not before": f"{_GATES}test_whose_gate_is_opened",
-    "gates: not if unneeded": f"{_GATES}test_nobody_preempts_when_one_has_quota_without",
+    "gates: not if unneeded": f"{_GATES}test_no_cluster_preempts_when_one_has_quota_without",
     "orphan cleaned after reconnect": f"{_JOBS}test_j4_",
     "metric counted once, not on Retry/Rejected": f"{_JOBS}test_j9_",
     "deferred sync → short requeue": f"{_STATUS}test_a_running_status_waits_until_the_local_job_is_started",
@@ -97,9 +99,9 @@ CASES: Final = {
     "multi-flavor manager unsupported": f"{_QUOTA}test_only_one_group_of_one_flavor_can_follow",
     "missing resources unsupported": f"{_QUOTA}test_a_queue_without_resources_is_not_supported",
     # Adapters: batch/v1 Job
-    "create missing remote": f"{_BATCH}test_the_copy_is_started_marked_and_free_of_what_is_not_for_workers",
-    "copy status, also while local is suspended": f"{_STATUS}test_the_status_is_mirrored",
-    "delete remote": "unit/federation/test_mirror.py::test_a_job_whose_assignment_is_gone_is_deleted_once",
+    "create missing remote": f"{_BATCH}test_the_remote_job_is_started_marked_and_free_of_what_is_not_for_workers",
+    "copy status, also while local is suspended": f"{_STATUS}test_the_status_is_synced",
+    "delete remote": f"{_STEP}test_a_job_whose_assignment_is_gone_is_deleted_once",
     "missing or wrong managedBy": f"{_ROLES}test_a_job_that_another_controller_is_to_run_is_rejected",
     # KEP-693, and what upstream does not test
     "worker lacks the namespace": f"{_MAILBOXES}test_a_refusal_by_all_is_told_in_the_check",
@@ -110,9 +112,9 @@ CASES: Final = {
     "cluster removed from config while running": f"{_MAILBOXES}test_a_cluster_taken_out_",
     "deleted MultiKueueCluster still listed": f"{_MAILBOXES}test_a_deleted_cluster_that_is_still_",
     "mass loss and reconnect": f"{_FENCING}test_work_moves_unless_most_of_three_or_more_were_lost_at_once",
-    "clock skew": f"{_HEALTH}test_what_an_agents_clock_is_believed_when_nothing_else_is_known",
+    "clock skew": f"{_HEALTH}test_what_an_agents_clock_is_assumed_when_nothing_else_is_known",
     "two managers on one worker": "component/worker_agent/test_agent.py::",
-    "TTL before sync": f"{_BATCH}test_the_copy_is_started_marked_and_free_of_what_is_not_for_workers",
+    "TTL before sync": f"{_BATCH}test_the_remote_job_is_started_marked_and_free_of_what_is_not_for_workers",
     "stale active after loss": f"{_STATUS}test_a_running_status_is_declared_stopped",
     "credential rotation during a run": f"{_PUSH}test_other_credentials_are_taken_up_without_a_gap",
     "many Jobs under faults": "e2e/test_faults.py::test_300_jobs_",

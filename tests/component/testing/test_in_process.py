@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from devcluster.federation.spec import FederationSpec, WorkerSpec, several_workers
+from devcluster.kubelet.node import several
 from multikueue.api.resource import MULTIKUEUE_CLUSTERS, NODES, PODS
-from multikueue.devcluster.federation import FederationSpec, WorkerSpec, several_workers
-from multikueue.devcluster.nodes.node import several
 from multikueue.testing.in_process import embedded_federation
 from tests.support import federations
 from tests.support.federations import job

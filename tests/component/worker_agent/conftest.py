@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from devcluster.cluster import Cluster
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
 from multikueue.api.crds import manifests
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.provider import ClusterSpec
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import binaries_provider, kube_binaries
 from tests.support.managers import connections_closed
 

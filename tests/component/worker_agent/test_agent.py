@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
+from devcluster.cluster import Cluster
 from multikueue.api.constants import MANAGER_UID_ANNOTATION, ORIGIN_LABEL
 from multikueue.api.resource import CLUSTER_REPORTS, JOBS, LEASES, NAMESPACES, NODES, PODS, ROLE_BINDINGS
 from multikueue.core.timestamps import parse_time
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from tests.support.agents import Mailbox, make_mailbox, make_node, running_agent
 from tests.support.managers import Object, eventually, finish_pods, get, job_manifest, make_namespace
 
@@ -71,7 +71,7 @@ async def test_a_job_is_reserved_run_reported_and_removed(cluster: Cluster, mail
         assert not list(agent.capacity.ledger.owners)
 
 
-async def test_a_final_word_stays_when_the_job_is_removed_by_hand(cluster: Cluster, mailbox: Mailbox) -> None:
+async def test_a_final_status_stays_when_the_job_is_removed_by_hand(cluster: Cluster, mailbox: Mailbox) -> None:
     async with running_agent(cluster, mailbox.cluster):
         await mailbox.assign("a", intent="Run")
         await eventually(lambda: finish_pods(mailbox.client, "a", namespace=mailbox.namespace), what="pods to end")
@@ -85,7 +85,9 @@ async def test_a_final_word_stays_when_the_job_is_removed_by_hand(cluster: Clust
         assert await job(mailbox, "a") is None
 
 
-async def test_a_running_job_removed_by_hand_is_said_and_not_made_again(cluster: Cluster, mailbox: Mailbox) -> None:
+async def test_a_running_job_removed_by_hand_is_reported_and_not_created_again(
+    cluster: Cluster, mailbox: Mailbox
+) -> None:
     async with running_agent(cluster, mailbox.cluster):
         await mailbox.assign("a", intent="Run")
         await mailbox.says("a", "Running")
@@ -94,7 +96,7 @@ async def test_a_running_job_removed_by_hand_is_said_and_not_made_again(cluster:
         assert await job(mailbox, "a") is None
 
 
-async def test_told_to_stop_it_says_evicted_when_no_pod_is_left(cluster: Cluster, mailbox: Mailbox) -> None:
+async def test_an_eviction_is_reported_when_no_pod_is_left(cluster: Cluster, mailbox: Mailbox) -> None:
     async with running_agent(cluster, mailbox.cluster):
         await mailbox.assign("a", intent="Run", parallelism=2)
         await eventually(
@@ -143,7 +145,9 @@ async def test_a_missing_namespace_is_refused_until_it_appears(
         await elsewhere.says("a", "Reserved")
 
 
-async def test_what_the_api_server_rejects_is_refused_with_its_words(cluster: Cluster, mailbox: Mailbox) -> None:
+async def test_a_job_that_the_api_server_rejects_is_refused_with_its_message(
+    cluster: Cluster, mailbox: Mailbox
+) -> None:
     async with running_agent(cluster, mailbox.cluster):
         await mailbox.assign("a")
         await mailbox.says("a", "Reserved")
@@ -153,18 +157,18 @@ async def test_what_the_api_server_rejects_is_refused_with_its_words(cluster: Cl
         assert "containers" in said["message"]
 
 
-async def test_without_room_it_waits_and_says_what_is_short(cluster: Cluster, mailbox: Mailbox) -> None:
+async def test_without_capacity_it_waits_and_reports_the_shortage(cluster: Cluster, mailbox: Mailbox) -> None:
     async with running_agent(cluster, mailbox.cluster):
         await mailbox.assign("big", cpu="3")
         await mailbox.says("big", "Reserved")
         await mailbox.assign("more", cpu="2")
         said = await mailbox.says("more", "Pending", reason="NoRoom")
-        assert said["message"] == "cpu: 2 wanted, at most 1 free"
+        assert said["message"] == "cpu: 2 requested, at most 1 free"
         await mailbox.remove("big")
         await mailbox.says("more", "Reserved")
 
 
-async def test_after_a_restart_held_room_is_held_again_and_a_running_job_is_recognised(
+async def test_after_a_restart_capacity_is_reserved_again_and_a_running_job_is_recognised(
     cluster: Cluster, mailbox: Mailbox
 ) -> None:
     async with running_agent(cluster, mailbox.cluster):
@@ -186,7 +190,7 @@ async def test_after_a_restart_held_room_is_held_again_and_a_running_job_is_reco
     assert before["metadata"]["uid"] == after["metadata"]["uid"]
 
 
-async def test_an_older_copy_is_gone_before_a_newer_one_is_made(cluster: Cluster, mailbox: Mailbox) -> None:
+async def test_an_older_job_is_gone_before_a_newer_one_is_created(cluster: Cluster, mailbox: Mailbox) -> None:
     async with running_agent(cluster, mailbox.cluster):
         await mailbox.assign("a", intent="Run")
         await mailbox.says("a", "Running")
@@ -214,9 +218,7 @@ async def test_an_older_copy_is_gone_before_a_newer_one_is_made(cluster: Cluster
         await mailbox.says("a", "Running")
 
 
-async def test_a_copy_that_a_restored_hub_has_forgotten_makes_room_for_what_the_hub_wants(
-    cluster: Cluster, mailbox: Mailbox
-) -> None:
+async def test_a_job_that_a_restored_hub_lost_is_replaced_by_its_assignment(cluster: Cluster, mailbox: Mailbox) -> None:
     async with running_agent(cluster, mailbox.cluster):
         await mailbox.assign("a", intent="Run", epoch=3)
         await mailbox.says("a", "Running")
@@ -287,15 +289,15 @@ async def test_the_lease_is_renewed_and_the_cluster_reported(cluster: Cluster, m
         assert report["status"]["clusterUID"]
 
 
-async def test_a_status_that_says_nothing_new_is_not_sent(cluster: Cluster, mailbox: Mailbox) -> None:
+async def test_an_unchanged_status_is_not_written(cluster: Cluster, mailbox: Mailbox) -> None:
     async with running_agent(cluster, mailbox.cluster) as agent:
         await mailbox.assign("a")
         await mailbox.says("a", "Reserved")
-        writes = agent.outbox.writes
+        writes = agent.status_reporter.writes
         await mailbox.change("a", priority=7)
         await mailbox.assign("b")
         await mailbox.says("b", "Reserved")
-        assert agent.outbox.writes == writes + 1
+        assert agent.status_reporter.writes == writes + 1
 
 
 async def test_fenced_work_is_stopped_when_the_lease_runs_out(

@@ -16,10 +16,11 @@ from multikueue.api.constants import (
     RESOURCE_IN_USE_FINALIZER,
 )
 from multikueue.api.remoteassignment import Intent
-from multikueue.api.resource import JOBS, NAMESPACES, WORKLOADS
+from multikueue.api.resource import CONFIG_MAPS, JOBS, NAMESPACES, WORKLOADS
 from tests.component.worker_agent.test_quotas import TEAM, Scene, scene
+from tests.support.assignment_specs import reservation, workload_spec
 from tests.support.managers import Object, eventually, get, job_manifest, make_queue
-from tests.support.wishes import reservation, workload_spec
+from worker_agent.local.dependencies import dependency_checks
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +36,7 @@ def marks(*, assignment: str, manager: str, epoch: int = 1) -> Object:
     return {"labels": {ORIGIN_LABEL: "multikueue"}, "annotations": annotations}
 
 
-def wish(*, priority: int = 0) -> Object:
+def desired(*, priority: int = 0) -> Object:
     return reservation(TEAM, workload=workload_spec(TEAM, priority=priority))
 
 
@@ -43,8 +44,8 @@ async def asked(made: Scene) -> None:
     """The wish, which the agent has answered, on a cluster without its LocalQueue yet."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}
     await made.client.create(NAMESPACES, namespace)
-    made.mailbox.put(wish())
-    await says(made, "Pending")
+    made.mailbox.put(desired())
+    await says(made, "Refused")
 
 
 async def says(made: Scene, phase: str) -> None:
@@ -69,11 +70,11 @@ async def make_clone(
     await made.client.create(WORKLOADS, body, namespace=TEAM)
 
 
-async def test_a_clone_that_was_taken_over_under_its_former_name_hears_of_a_new_priority() -> None:
+async def test_an_adopted_clone_with_its_former_name_gets_a_new_priority() -> None:
     async with scene() as made:
         await asked(made)
         await make_clone(made, "former", assignment="a", manager="m")
-        made.mailbox.put(wish(priority=7))
+        made.mailbox.put(desired(priority=7))
         found = await eventually(
             lambda: get(made.client, WORKLOADS, "former", namespace=TEAM),
             what="it has the new priority",
@@ -82,7 +83,7 @@ async def test_a_clone_that_was_taken_over_under_its_former_name_hears_of_a_new_
         assert found is not None
 
 
-async def test_work_is_stopped_beside_a_clone_that_is_of_somebody_else() -> None:
+async def test_work_is_stopped_next_to_a_clone_of_another_owner() -> None:
     async with scene() as made:
         await asked(made)
         job = job_manifest("j", namespace=TEAM, queue="batch")
@@ -104,7 +105,7 @@ async def test_work_is_stopped_beside_a_clone_that_is_of_somebody_else() -> None
         assert theirs["spec"]["active"]
 
 
-async def test_the_clone_of_a_newer_copy_stays_as_long_as_that_copy_is_there() -> None:
+async def test_the_clone_of_a_newer_job_stays_as_long_as_that_job() -> None:
     async with scene() as made:
         await asked(made)
         job = job_manifest("j", namespace=TEAM, queue="batch")
@@ -116,7 +117,7 @@ async def test_the_clone_of_a_newer_copy_stays_as_long_as_that_copy_is_there() -
         await make_clone(made, "wl", assignment="a", manager="m", epoch=2)
         await make_queue(made.client, "batch", namespace=TEAM)
         await eventually(made.local_queues, what="the agent has seen the queue")
-        made.mailbox.put(wish(priority=1))
+        made.mailbox.put(desired(priority=1))
         await made.reported()
         found = await get(made.client, WORKLOADS, "wl", namespace=TEAM)
         assert found is not None
@@ -137,3 +138,38 @@ async def test_a_clone_is_deleted_and_whoever_else_holds_it_lets_go_himself() ->
         )
         assert found is not None
         assert found["metadata"]["deletionTimestamp"]
+
+
+async def test_a_clone_that_waits_is_kept_when_an_object_goes_missing_and_the_grant_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What was found is looked for again at once, and not after seconds.
+    monkeypatch.setattr(dependency_checks, "FOUND_SECONDS", 0.0)
+
+    def needing(*, priority: int) -> Object:
+        body = reservation(TEAM, workload=workload_spec(TEAM, priority=priority))
+        pod = body["spec"]["job"]["manifest"]["spec"]["template"]["spec"]
+        pod["volumes"] = [{"name": "v", "configMap": {"name": "settings"}}]
+        return body
+
+    async def clone() -> Object | None:
+        return await get(made.client, WORKLOADS, "wl", namespace=TEAM)
+
+    async with scene() as made:
+        await asked(made)
+        await make_queue(made.client, "batch", namespace=TEAM)
+        await eventually(made.local_queues, what="the agent has seen the queue")
+        settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+        await made.client.create(CONFIG_MAPS, settings, namespace=TEAM)
+        made.mailbox.put(needing(priority=0))
+        await eventually(clone, what="there is a clone", until=lambda seen: seen is not None)
+        await made.client.delete(CONFIG_MAPS, "settings", namespace=TEAM)
+        made.mailbox.put(needing(priority=7))
+        await eventually(
+            clone, what="it is reconciled", until=lambda seen: (seen or {}).get("spec", {}).get("priority") == 7
+        )
+        await says(made, "Pending")
+        made.mailbox.set_intent("a", Intent.RUN)
+        await says(made, "Refused")
+        assert (made.mailbox.get("a") or {})["status"]["reason"] == "DependencyNotFound"
+        assert await get(made.client, JOBS, "j", namespace=TEAM) is None

@@ -14,7 +14,7 @@ from manager.dispatch.controller import DispatchController
 from multikueue.api.constants import MANAGER_UID_ANNOTATION, ORIGIN_LABEL
 from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import JOBS, NAMESPACES, NODES, REMOTE_ASSIGNMENTS
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from tests.support.agents import MANAGER_UID, Mailbox, assignment_manifest, make_mailbox
 from tests.support.hubs import Hub, agent_of, running_hub, worker_of
 from tests.support.managers import Object, eventually, get, running_manager
@@ -44,7 +44,7 @@ async def worker_at(*hubs: Hub) -> AsyncIterator[PullWorker]:
         tasks.start_soon(agent_of(worker).run)
         for hub in hubs[1:]:
             to_hub = await stack.enter_async_context(hub.client())
-            second = PullWorker(NAME, TEAM, worker.client, to_hub, worker.to_worker)
+            second = PullWorker(NAME, TEAM, worker.client, to_hub, worker.to_worker, worker.listener)
             tasks.start_soon(agent_of(second).run)
         yield worker
         tasks.cancel_scope.cancel()
@@ -91,7 +91,7 @@ async def test_an_orphan_goes_and_whatever_is_not_ours_stays() -> None:
 
 async def test_an_orphan_that_could_not_be_removed_is_removed_later(caplog: pytest.LogCaptureFixture) -> None:
     async def spared() -> bool:
-        return "is not of the manager that made it" in caplog.text
+        return "the mailbox belongs to another manager" in caplog.text
 
     async with running_hub() as hub, hub.client() as client, worker_at(hub) as worker:
         await make_mailbox(client, NAME)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the identity of an agent can do on the management cluster, found out by trying.
 
-The rights are those that `manager.dispatch.mailboxes` gives, and the refusals are the API server's own.
+The rights are those that `manager.dispatch.transport.mailboxes` gives, and the refusals are the API server's own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from devcluster.cluster import Cluster
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CERTIFICATE_SIGNING_REQUESTS,
@@ -32,9 +33,8 @@ from multikueue.api.resource import (
     WORKLOADS,
     Resource,
 )
-from multikueue.devcluster.cluster import Cluster
-from multikueue.kube.client import KubeClient
 from multikueue.kube.errors import Forbidden
+from multikueue.kube.rest.client import KubeClient
 from tests.support.agents import agent_client, assignment_manifest, make_mailbox
 from tests.support.managers import connections_closed
 
@@ -138,7 +138,7 @@ async def test_what_an_agent_needs_it_may(thief: KubeClient) -> None:
     await thief.get(NAMESPACES, OWN)
 
 
-async def test_a_status_write_cannot_smuggle_a_change_of_the_wish(thief: KubeClient) -> None:
+async def test_a_status_write_cannot_change_the_spec(thief: KubeClient) -> None:
     forged = {"spec": {"intent": "Run", "epoch": 9}, "metadata": {"labels": {"x": "y"}}, "status": {"phase": "Pending"}}
     await thief.patch(REMOTE_ASSIGNMENTS, "a", forged, namespace=OWN, subresource="status")
     stored = await thief.get_object(REMOTE_ASSIGNMENTS, "a", namespace=OWN)

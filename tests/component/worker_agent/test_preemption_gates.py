@@ -7,21 +7,21 @@ import pytest
 
 from multikueue.api.constants import MULTIKUEUE_PREEMPTION_GATE
 from multikueue.api.resource import CLUSTER_ROLES, WORKLOADS
-from multikueue.cli import joining_instructions
+from multikueue.cli.cluster import joining_instructions
 from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import format_time
 from tests.component.worker_agent.test_quotas import TEAM, Scene, rights, scene
+from tests.support.assignment_specs import reservation, workload_spec
 from tests.support.managers import Object, eventually, get, make_queue
 from tests.support.sites import gates_of
-from tests.support.wishes import reservation, workload_spec
-from worker_agent.preemption_gates import FIELD_MANAGER
+from worker_agent.local.queueing.queued_work import GATE_FIELD_MANAGER
 
 pytestmark = pytest.mark.anyio
 
 ENGINE_GATE = "example.com/of-the-worker"
 
 
-def wish(gate: str | None) -> Object:
+def desired(gate: str | None) -> Object:
     """What the hub wants, with the gate at that position, or of a hub that knows of no gates."""
     if gate is None:
         return reservation(TEAM, workload=workload_spec(TEAM))
@@ -59,7 +59,7 @@ async def says(made: Scene, part: str) -> Object:
 async def blocked(made: Scene) -> None:
     """A clone with the gate closed, which the worker's engine would have to preempt for."""
     await make_queue(made.client, "batch", namespace=TEAM)
-    made.mailbox.put(wish("Closed"))
+    made.mailbox.put(desired("Closed"))
     await eventually(lambda: clone(made), what="there is a clone")
     now = format_time(SystemClock().now())
     condition = {"status": "True", "reason": "PreemptionGated", "message": "full", "lastTransitionTime": now}
@@ -77,26 +77,26 @@ async def blocked(made: Scene) -> None:
     ]
 
 
-async def test_the_agent_opens_the_gate_that_it_is_told_to_open_and_no_other() -> None:
+async def test_the_agent_opens_the_requested_gate_and_no_other() -> None:
     async with scene() as made:
         await blocked(made)
-        made.mailbox.put(wish("Open"))
+        made.mailbox.put(desired("Open"))
         found = await opened(made)
         assert gates_of(found) == {MULTIKUEUE_PREEMPTION_GATE: "Open", ENGINE_GATE: "Closed"}
-        owners = [entry for entry in found["metadata"]["managedFields"] if entry["manager"] == FIELD_MANAGER]
+        owners = [entry for entry in found["metadata"]["managedFields"] if entry["manager"] == GATE_FIELD_MANAGER]
         assert [(entry["operation"], entry["subresource"]) for entry in owners] == [("Apply", "status")]
 
         await eventually(lambda: said(made), what="it asks no more", until=lambda seen: "conditions" not in seen)
 
 
-async def test_an_agent_that_may_not_open_it_says_so_and_opens_it_once_it_may() -> None:
+async def test_an_agent_that_may_not_open_it_reports_that_and_opens_it_once_it_may() -> None:
     async with scene() as made:
         role, _ = rights(clusterqueues=True)
         fewer = [rule for rule in role["rules"] if "workloads/status" not in rule["resources"]]
         assert len(fewer) == len(role["rules"]) - 1
         await made.client.patch(CLUSTER_ROLES, joining_instructions.AGENT, {"rules": fewer})
         await blocked(made)
-        made.mailbox.put(wish("Open"))
+        made.mailbox.put(desired("Open"))
         await says(made, "its preemption gate cannot be opened: ")
         assert gates_of(await clone(made))[MULTIKUEUE_PREEMPTION_GATE] == "Closed"
         await made.client.patch(CLUSTER_ROLES, joining_instructions.AGENT, {"rules": role["rules"]})
@@ -108,5 +108,5 @@ async def test_an_agent_that_may_not_open_it_says_so_and_opens_it_once_it_may() 
 async def test_a_gate_that_no_hub_would_open_any_more_is_opened() -> None:
     async with scene() as made:
         await blocked(made)
-        made.mailbox.put(wish(None))
+        made.mailbox.put(desired(None))
         await opened(made)

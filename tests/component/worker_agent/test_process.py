@@ -15,11 +15,11 @@ import anyio
 import orjson
 import pytest
 
+from devcluster import kubeconfigs
+from devcluster.cluster import Cluster
+from devcluster.federation.enrolment import agent_user
 from multikueue.api.constants import AGENT_GROUP
-from multikueue.devcluster import kubeconfigs
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.enrolment import agent_user
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from tests.support.agents import make_mailbox
 from tests.support.managers import eventually, free_port
 
@@ -76,7 +76,7 @@ async def test_it_waits_for_its_mailbox_serves_it_and_ends_in_order(
         await eventually(lambda: ended(process), what="it ends", until=lambda code: code is not None)
         assert process.returncode == 0
     lines = [orjson.loads(line) for line in (tmp_path / "log").read_bytes().splitlines()]
-    assert lines[-1]["msg"].startswith("stopping on SIGTERM")
+    assert (lines[-1]["msg"], lines[-1]["signal"]) == ("stopping; running jobs are left as they are", "SIGTERM")
     assert {line["cluster"] for line in lines} == {NAME}
 
 

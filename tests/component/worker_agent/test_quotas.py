@@ -12,6 +12,9 @@ import anyio
 import pytest
 import yaml
 
+from devcluster.apiserver.http.listener import Listener
+from devcluster.apiserver.http.requests import User
+from devcluster.apiserver.server import ApiServer
 from multikueue.api.clusterreport import ClusterReportStatus
 from multikueue.api.crds import manifests
 from multikueue.api.resource import (
@@ -21,21 +24,18 @@ from multikueue.api.resource import (
     CUSTOM_RESOURCE_DEFINITIONS,
     LOCAL_QUEUES,
 )
-from multikueue.cli import joining_instructions
-from multikueue.cli.registering import Registration
+from multikueue.cli.cluster import joining_instructions
+from multikueue.cli.cluster.registering import Registration
 from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import format_time
-from multikueue.devcluster.apiserver.listener import Listener
-from multikueue.devcluster.apiserver.requests import User
-from multikueue.devcluster.apiserver.server import ApiServer
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 from tests.support.agents import QUICK
 from tests.support.embedded import ADMIN, signing_key
 from tests.support.managers import Object, eventually, make_queue
 from tests.support.push_workers import kubeconfigs_of
 from worker_agent.app import Agent
-from worker_agent.hosting import HostedMailbox
+from worker_agent.hub.in_memory_mailbox import InMemoryMailbox
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +72,7 @@ class Scene:
     api: ApiServer
     client: KubeClient
     worker: KubeClient
-    mailbox: HostedMailbox
+    mailbox: InMemoryMailbox
 
     @property
     def quotas(self) -> Object | None:
@@ -87,6 +87,22 @@ class Scene:
             return self.quotas
 
         await eventually(probe, what=f"the report tells {wanted}", until=lambda seen: seen == wanted)
+
+    async def free(self) -> dict[str, str]:
+        """The cpu that the last report tells is free, by ClusterQueue, of those with one flavor."""
+        found: list[Object] = (self.mailbox.report.get("status") or {}).get("clusterQueues") or []
+        return {each["name"]: each["flavors"][0]["resources"][0].get("free", "0") for each in found}
+
+    async def has_free(self, name: str, cpu: str) -> None:
+        """Wait until a report tells that the queue has so much free."""
+        await eventually(self.free, what=f"{name} has {cpu} cpu free", until=lambda seen: seen.get(name) == cpu)
+
+    async def uses(self, name: str, cpu: str) -> None:
+        """Its engine says that so much of the queue is reserved."""
+        amounts = [{"name": "cpu", "total": cpu}]
+        used = [{"name": "default", "resources": amounts}]
+        body = {"status": {"flavorsReservation": used, "flavorsUsage": used}}
+        await self.client.patch(CLUSTER_QUEUES, name, body, subresource="status")
 
     async def says_problem(self, part: str) -> None:
         """Wait until a report tells of that instead."""
@@ -132,8 +148,8 @@ async def scene(*, clusterqueues: bool = True) -> AsyncIterator[Scene]:
         role, binding = rights(clusterqueues=clusterqueues)
         await client.create(CLUSTER_ROLES, role)
         await client.create(CLUSTER_ROLE_BINDINGS, binding)
-        mailbox = HostedMailbox("w", manager_uid="m", workload_uid=lambda key: "", told=lambda obj: None)
-        agent = Agent(mailbox, worker, cluster="w", rhythm=QUICK, random=Random(1))
+        mailbox = InMemoryMailbox("w", manager_uid="m", workload_uid=lambda key: "", changed=lambda obj: None)
+        agent = Agent(mailbox, worker, cluster="w", intervals=QUICK, random=Random(1))
         tasks = await stack.enter_async_context(anyio.create_task_group())
         tasks.start_soon(agent.run)
         stack.callback(tasks.cancel_scope.cancel)
@@ -150,20 +166,20 @@ def queue(name: str, *local: str, cpu: str, active: bool = True) -> Object:
     }
 
 
-async def test_nobody_who_does_not_ask_is_told_and_nothing_is_watched() -> None:
+async def test_free_quota_is_always_reported_and_nominal_quota_on_request() -> None:
     async with scene() as made:
         await make_queue(made.client, "batch", namespace=TEAM, cpu="4")
+        await made.has_free("batch", "4")
         await made.reported()
         assert made.quotas is None
-        assert [what for what in made.worker.requests_sent if "clusterqueues" in what] == []
 
 
-async def test_who_asks_is_told_of_the_queues_behind_local_queues_and_of_each_change() -> None:
+async def test_a_request_gets_the_cluster_queues_of_local_queues_and_each_change() -> None:
     async with scene() as made:
         await make_queue(made.client, "batch", namespace=TEAM, cpu="4")
         await make_queue(made.client, "lonely", namespace=TEAM, cpu="1")
         await made.client.delete(LOCAL_QUEUES, "lonely", namespace=TEAM)
-        made.mailbox.ask(quotas=True)
+        made.mailbox.request_quotas(quotas=True)
         await made.told({"clusterQueues": [queue("batch", cpu="4", active=False)]})
         await made.activate("batch")
         await made.told({"clusterQueues": [queue("batch", cpu="4")]})
@@ -187,25 +203,27 @@ async def test_who_asks_is_told_of_the_queues_behind_local_queues_and_of_each_ch
             await made.client.delete(LOCAL_QUEUES, name, namespace=TEAM)
         await made.told({"clusterQueues": []})
 
-        made.mailbox.ask(quotas=False)
+        made.mailbox.request_quotas(quotas=False)
         await made.told(None)
 
 
-async def test_an_agent_that_may_not_read_them_says_so_and_tells_everything_else() -> None:
+async def test_an_agent_that_may_not_read_them_reports_that_and_everything_else() -> None:
     async with scene(clusterqueues=False) as made:
-        made.mailbox.ask(quotas=True)
+        made.mailbox.request_quotas(quotas=True)
         await make_queue(made.client, "batch", namespace=TEAM, cpu="4")
 
         await made.says_problem("it may not read the ClusterQueues: ")
         await made.reported()
         told = made.mailbox.report["status"]
-        assert told["localQueues"] == [{"namespace": TEAM, "name": "batch", "active": True}]
+        told_of = {"namespace": TEAM, "name": "batch", "active": True, "clusterQueue": "batch"}
+        assert told["localQueues"] == [told_of]
         assert "clusterQueues" not in told["quotas"]
+        assert "clusterQueues" not in told, "quota that is not known is not told as none"
 
 
-async def test_a_right_that_is_taken_away_is_told_and_what_was_known_is_not_told_on() -> None:
+async def test_a_revoked_right_is_reported_and_the_former_quota_is_not() -> None:
     async with scene() as made:
-        made.mailbox.ask(quotas=True)
+        made.mailbox.request_quotas(quotas=True)
         await make_queue(made.client, "batch", namespace=TEAM, cpu="4")
         await made.told({"clusterQueues": [queue("batch", cpu="4", active=False)]})
         role, _ = rights(clusterqueues=False)
@@ -217,9 +235,9 @@ async def test_a_right_that_is_taken_away_is_told_and_what_was_known_is_not_told
         await made.told({"clusterQueues": [queue("batch", cpu="4", active=False)]})
 
 
-async def test_an_amount_that_cannot_be_read_is_told_and_ends_nothing() -> None:
+async def test_an_amount_that_cannot_be_read_is_reported_and_ends_nothing() -> None:
     async with scene() as made:
-        made.mailbox.ask(quotas=True)
+        made.mailbox.request_quotas(quotas=True)
         await make_queue(made.client, "batch", namespace=TEAM, cpu="1e99")
         await made.says_problem("a quota cannot be read: ")
         resources = [{"name": "cpu", "nominalQuota": "2"}]

@@ -15,7 +15,7 @@ import pytest
 
 from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import NODES, REMOTE_ASSIGNMENTS
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest.client import KubeClient
 from tests.support.agents import Mailbox, make_mailbox
 from tests.support.hubs import Hub, agent_of, running_hub, worker_of
 from tests.support.jobs import finish_job
@@ -83,7 +83,7 @@ async def scene(*, database: Path | None = None) -> AsyncIterator[Scene]:
             tasks.cancel_scope.cancel()
 
 
-async def test_a_watch_that_was_cut_goes_on_where_it_was() -> None:
+async def test_an_interrupted_watch_continues_where_it_was() -> None:
     async with scene() as made:
         made.begin()
         made.hub.api.cut_watches()
@@ -93,7 +93,7 @@ async def test_a_watch_that_was_cut_goes_on_where_it_was() -> None:
         assert made.asked["PATCH remoteassignments/status"] == 1, "only the new one is told of"
 
 
-async def test_a_history_that_was_forgotten_costs_one_list() -> None:
+async def test_a_compacted_history_costs_one_list() -> None:
     async with scene() as made:
         made.begin()
         made.hub.api.compact()
@@ -104,7 +104,7 @@ async def test_a_history_that_was_forgotten_costs_one_list() -> None:
         assert not any(request.startswith("GET remoteassignments") for request in asked)
 
 
-async def test_what_a_restored_hub_has_forgotten_is_said_again_and_nothing_else(tmp_path: Path) -> None:
+async def test_statuses_that_a_restored_hub_lost_are_written_again_and_nothing_else(tmp_path: Path) -> None:
     database, backup = tmp_path / "hub", tmp_path / "backup"
     async with scene(database=database) as made:
         with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(backup)) as target:

@@ -23,7 +23,7 @@ Rule = dict[str, Any]
 
 
 def acting(name: str = USER, *groups: str) -> Mapping[str, str]:
-    """The headers of a request that is made for somebody."""
+    """The headers of a request on behalf of a user."""
     found = {"Impersonate-User": name}
     if groups:
         (found["Impersonate-Group"],) = groups
@@ -81,7 +81,7 @@ async def grant_everywhere(side: Side, *rules: Rule, subjects: tuple[dict[str, s
 
 
 async def holds(side: Side, rule: Rule, *, namespace: str = "", subject: dict[str, str] | None = None) -> None:
-    """Wait until both servers let the subject do what a rule says."""
+    """Wait until both servers apply a rule."""
     if "nonResourceURLs" in rule:
         wanted = {"nonResourceAttributes": {"verb": rule["verbs"][0], "path": rule["nonResourceURLs"][0].rstrip("*")}}
     else:

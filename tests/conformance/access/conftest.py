@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two servers that ask who one is: every request chooses its credentials."""
+"""Two servers with authentication: every request chooses its credentials."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from multikueue.devcluster.apiserver.listener import Listener, Serving
-from multikueue.devcluster.apiserver.requests import MASTERS
-from multikueue.devcluster.apiserver.server import ApiServer
-from multikueue.devcluster.cluster import ADMIN_USER
-from multikueue.devcluster.pki import Authority, new_key
+from devcluster.apiserver.http.listener import Listener, Serving
+from devcluster.apiserver.http.requests import MASTERS
+from devcluster.apiserver.server import ApiServer
+from devcluster.cluster import ADMIN_USER
+from devcluster.pki import Authority, new_key
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Answer, Both, Case, Exchange, Server
 
@@ -26,7 +26,7 @@ WHO: Final = "X-Conformance-Who"
 
 
 class Gate(Server):
-    """A server that is asked with one of several client certificates, or with none."""
+    """A server called with one of several client certificates, or with none."""
 
     def __init__(self, name: str, url: str, session: aiohttp.ClientSession, contexts: Mapping[str, ssl.SSLContext]):
         super().__init__(name, url, session, contexts["admin"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Credentials: certificates, tokens, none at all, and what is said to those whose are worth nothing."""
+"""Credentials: certificates, tokens, none, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ async def _(side: Side) -> None:
     await side.get(MAPS, headers={WHO: "jane"})
 
 
-@CASES.case("whoever says nothing is anonymous")
+@CASES.case("a request without credentials is anonymous")
 async def _(side: Side) -> None:
-    nobody = {WHO: ""}
-    await side.get(MAPS, headers=nobody)
-    await side.get("/api", headers=nobody)
-    await side.get("/apis", headers=nobody)
-    await side.get("/openapi/v2", headers=nobody)
-    await side.get("/metrics", headers=nobody)
+    anonymous = {WHO: ""}
+    await side.get(MAPS, headers=anonymous)
+    await side.get("/api", headers=anonymous)
+    await side.get("/apis", headers=anonymous)
+    await side.get("/openapi/v2", headers=anonymous)
+    await side.get("/metrics", headers=anonymous)
     for path in ("/healthz", "/livez", "/readyz", "/version"):
-        found = await side.server.send(Exchange("GET", path, headers=nobody))
+        found = await side.server.send(Exchange("GET", path, headers=anonymous))
         side.note(path, found.status)
-    await side.post(WHOAMI, _ME, headers=nobody)
+    await side.post(WHOAMI, _ME, headers=anonymous)
 
 
 @CASES.case("credentials that are worth nothing are refused")
@@ -82,12 +82,12 @@ async def _(side: Side) -> None:
     await side.get(MAPS, headers={WHO: "jane", "Authorization": "Bearer nonsense"})
 
 
-@CASES.case("a certificate of somebody else is worth nothing")
+@CASES.case("a certificate of another authority is not valid")
 async def _(side: Side) -> None:
     await side.get(MAPS, headers={WHO: "stranger"})
 
 
-@CASES.case("nobody speaks for others who may not")
+@CASES.case("impersonation needs a right")
 async def _(side: Side) -> None:
     for headers in (
         {"Impersonate-User": "joe"},
@@ -141,7 +141,7 @@ async def _(side: Side) -> None:
     await side.get(MAPS, headers=_bearing(f"{head}.{body}.{signature}"))
 
 
-@CASES.case("a token says what it is asked to say")
+@CASES.case("a token has the requested claims")
 async def _(side: Side) -> None:
     await side.quietly(Exchange("POST", ACCOUNTS, _account()))
     plain = _claims(await _token(side))
@@ -185,7 +185,7 @@ async def _(side: Side) -> None:
     await side.get(f"{ACCOUNTS}/robot/token")
 
 
-@CASES.case("a bound token says what it is bound to")
+@CASES.case("a bound token names its object")
 async def _(side: Side) -> None:
     await side.quietly(Exchange("POST", ACCOUNTS, _account()))
     secret = {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s"}}
@@ -218,12 +218,12 @@ async def _(side: Side) -> None:
     keys = await side.server.send(Exchange("GET", "/openid/v1/jwks", accept="*/*"))
     side.note("keys", [sorted(key) for key in keys.body["keys"]])
     side.note("type", [keys.status, keys.content_type])
-    told = await side.server.send(Exchange("GET", "/.well-known/openid-configuration"))
-    side.note("told", sorted(told.body))
-    side.note("type", [told.status, told.content_type])
+    configuration = await side.server.send(Exchange("GET", "/.well-known/openid-configuration"))
+    side.note("configuration", sorted(configuration.body))
+    side.note("type", [configuration.status, configuration.content_type])
 
 
 @pytest.mark.parametrize("case", CASES.params())
 async def test_an_identity_is_found_as_a_real_server_finds_it(gate_judge: Judge, case: Case) -> None:
-    """Taken for somebody, for nobody, or sent away."""
+    """The user, the anonymous user, or an error."""
     await gate_judge(case)

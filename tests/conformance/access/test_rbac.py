@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what, and what is said to those who may not."""
+"""What users may do, and the errors if they may not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def config_map(name: str = "a", **more: object) -> dict[str, Any]:
     return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, **more}
 
 
-@CASES.case("whoever has no role may do nothing")
+@CASES.case("a user without a role may do nothing")
 async def _(side: Side) -> None:
     await side.get(MAPS, headers=AS)
     await side.get(f"{MAPS}/a", headers=AS)
@@ -51,7 +51,7 @@ async def _(side: Side) -> None:
     await side.delete(MAPS, headers=AS)
 
 
-@CASES.case("whoever has no role may do nothing at the cluster's scope")
+@CASES.case("a user without a role may do nothing at the cluster's scope")
 async def _(side: Side) -> None:
     await side.get("/api/v1/nodes", headers=AS)
     await side.get("/api/v1/nodes/n", headers=AS)
@@ -66,7 +66,7 @@ async def _(side: Side) -> None:
     await side.get("/api/v1/unknowns", headers=AS)
 
 
-@CASES.case("whoever has no role may ask for paths that are open to all")
+@CASES.case("a user without a role may read public paths")
 async def _(side: Side) -> None:
     for path in ("/metrics", "/logs", "/nothing/here", "/debug/pprof"):
         await side.get(path, headers=AS)
@@ -118,7 +118,7 @@ async def _(side: Side) -> None:
     await side.get("/api/v1/namespaces/{ns}/pods/p/status", headers=AS)
 
 
-@CASES.case("a star stands for every verb, resource and subresource")
+@CASES.case("a star matches every verb, resource and subresource")
 async def _(side: Side) -> None:
     await grant(side, rule("get", on=("*/status",)), {"verbs": ["*"], "apiGroups": ["batch"], "resources": ["*"]})
     await side.get("/api/v1/namespaces/{ns}/pods/p/status", headers=AS)
@@ -167,7 +167,7 @@ async def _(side: Side) -> None:
     await side.get(f"{MAPS}/a", headers=acting("system:serviceaccount:{ns}:other"))
 
 
-@CASES.case("a binding of a role that is not there says so")
+@CASES.case("a binding of an absent role is reported")
 async def _(side: Side) -> None:
     await grant(side, rule("get"))
     await side.post(BINDINGS, binding(name="gone", of="gone"))
@@ -178,7 +178,7 @@ async def _(side: Side) -> None:
     await side.get(MAPS, headers=AS)
 
 
-@CASES.case("nobody grants what they do not have")
+@CASES.case("a role cannot grant more than the writer has")
 async def _(side: Side) -> None:
     own = rule("create", "update", "patch", "get", on=("roles", "rolebindings"), group="rbac.authorization.k8s.io")
     await grant(side, own, rule("get", "list"))
@@ -191,7 +191,7 @@ async def _(side: Side) -> None:
     await side.patch("merge", f"{ROLES}/fine", {"metadata": {"labels": {"a": "b"}}}, headers=AS)
 
 
-@CASES.case("nobody binds to a role that has more than they have")
+@CASES.case("a binding cannot grant more than the writer has")
 async def _(side: Side) -> None:
     own = rule("create", on=("rolebindings",), group="rbac.authorization.k8s.io")
     await grant(side, own, rule("get", "list"))
@@ -267,7 +267,7 @@ _WRONG: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "a binding without a role": (BINDINGS, {**binding(), "roleRef": {}}),
     "a binding of a strange kind": (BINDINGS, binding(to="Whatever")),
     "a binding to a cluster of a role": (CLUSTER_BINDINGS, binding(kind="ClusterRoleBinding")),
-    "a binding to nobody": (BINDINGS, {**binding(), "subjects": []}),
+    "a binding without subjects": (BINDINGS, {**binding(), "subjects": []}),
     "a subject without a name": (BINDINGS, binding({"kind": "User", "name": ""})),
     "a subject of a strange kind": (BINDINGS, binding({"kind": "What", "name": "x"})),
     "a subject of a strange group": (BINDINGS, binding({"kind": "User", "apiGroup": "x", "name": "x"})),

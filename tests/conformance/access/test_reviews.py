@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reviews: what may be asked about rights, tokens and oneself; and speaking for others."""
+"""Access, token and self-subject reviews, and impersonation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def review(kind: str, spec: dict[str, Any], **more: Any) -> Exchange:
 
 
 def whoami(**headers: str) -> Exchange:
-    """Asks who the server takes the asker for."""
+    """Reads the user that the server sees."""
     body = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
     return Exchange("POST", WHOAMI, body, headers={key.replace("_", "-"): value for key, value in headers.items()})
 
@@ -39,7 +39,7 @@ def _get(name: str = "", **more: str) -> dict[str, Any]:
     return {"resourceAttributes": {"verb": "get", "resource": "configmaps", "namespace": "{ns}", "name": name, **more}}
 
 
-@CASES.case("rights of a user are told, and where they come from")
+@CASES.case("rights of a user are reviewed with their source")
 async def _(side: Side) -> None:
     await grant(side, rule("get", names=("a",)))
     for wanted in (_get("a"), _get("b"), _get(), _get("a", subresource="status"), _get("a", namespace="default")):
@@ -48,7 +48,7 @@ async def _(side: Side) -> None:
         await side.exchange(review("SelfSubjectAccessReview", wanted))
 
 
-@CASES.case("rights of groups and accounts are told, and where they come from")
+@CASES.case("rights of groups and accounts are reviewed with their source")
 async def _(side: Side) -> None:
     group = {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "team-{id}"}
     account = {"kind": "ServiceAccount", "namespace": "{ns}", "name": "robot"}
@@ -61,7 +61,7 @@ async def _(side: Side) -> None:
     await side.exchange(review("LocalSubjectAccessReview", {"user": USER, **_get(namespace="default")}))
 
 
-@CASES.case("rights to paths are told")
+@CASES.case("rights to paths are reviewed")
 async def _(side: Side) -> None:
     path = {"nonResourceAttributes": {"verb": "get", "path": "/metrics-{id}"}}
     await grant_everywhere(side, {"verbs": ["get"], "nonResourceURLs": ["/metrics-{id}"]})
@@ -85,7 +85,7 @@ for _name, (_kind, _spec) in _WRONG.items():
     CASES.exchanges(f"a review of {_name} is refused", review(_kind, _spec))
 
 
-@CASES.case("the rules of oneself are told")
+@CASES.case("the rules of the user are listed")
 async def _(side: Side) -> None:
     await grant(side, rule("get", "list", names=("a",)), rule("get", on=("pods", "pods/log")))
     found = await side.server.send(
@@ -114,7 +114,7 @@ async def _(side: Side) -> None:
     await side.exchange(whoami(Impersonate_User="jane", Impersonate_Group="system:unauthenticated"))
 
 
-@CASES.case("somebody has to be spoken for")
+@CASES.case("impersonation needs a user")
 async def _(side: Side) -> None:
     await side.exchange(whoami(Impersonate_Group="g"))
     await side.exchange(whoami(Impersonate_Uid="u"))
@@ -124,9 +124,9 @@ async def _(side: Side) -> None:
 _GROUPS: Final = "authentication.k8s.io"
 
 
-@CASES.case("nobody speaks for others who may not")
+@CASES.case("reviews of an impersonator without a right")
 async def _(side: Side) -> None:
-    """Whoever is impersonated impersonates nobody, so reviews tell what an impersonator would be told."""
+    """An impersonated user cannot impersonate, so reviews report what the impersonator would get."""
     await grant_everywhere(
         side,
         rule("impersonate", on=("users",), names=("jane",)),

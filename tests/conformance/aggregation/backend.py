@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The other API server: serves one resource of any group, and tells what it was asked and by whom."""
+"""The other API server: serves one resource of any group, and answers with the request it got and its user."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 from aiohttp import WSMsgType, web
 
-from multikueue.devcluster.pki import Authority
+from devcluster.pki import Authority
 
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-_TOLD: Final = frozenset(
+_COMPARED: Final = frozenset(
     {"accept", "authorization", "content-type", "x-custom", "x-remote-user", "x-remote-uid", "x-remote-group"}
 )
 _CREDENTIAL: Final = "x-remote-extra-authentication.kubernetes.io%2fcredential-id"
@@ -24,13 +24,13 @@ _VERBS: Final = ["create", "delete", "get", "list", "watch"]
 
 
 class Backend:
-    """Answers for every group that an APIService says is here; a `modern` one knows aggregated discovery."""
+    """Answers for every group of its APIServices; a `modern` one has aggregated discovery."""
 
     def __init__(self, *, modern: bool) -> None:
         self.url = ""
         self.authority = Authority.create("aggregated")
         self.groups: set[str] = set()
-        """What it says it serves."""
+        """The resources it serves."""
         self._modern = modern
 
     @property
@@ -111,19 +111,19 @@ class Backend:
             return web.json_response(status, status=404)
         certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
         names = dict(pair for part in (certificate or {}).get("subject", ()) for pair in part)
-        told = {
+        headers = {
             name.lower(): request.headers.getall(name)
             for name in sorted(set(request.headers))
-            if name.lower() in _TOLD or (name.lower().startswith("x-remote-extra-") and name.lower() != _CREDENTIAL)
+            if name.lower() in _COMPARED or (name.lower().startswith("x-remote-extra-") and name.lower() != _CREDENTIAL)
         }
-        asked = {
+        received = {
             "method": request.method,
             "path": request.path_qs,
-            "headers": told,
+            "headers": headers,
             "body": (await request.read()).decode(),
             "proxy": names.get("commonName"),
         }
-        body = {"kind": "Hello", "apiVersion": f"{request.match_info['group']}/v1", "asked": asked}
+        body = {"kind": "Hello", "apiVersion": f"{request.match_info['group']}/v1", "asked": received}
         return web.json_response(body, headers={"Warning": '299 - "said by the backend"'})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:

@@ -25,14 +25,14 @@ async def backend(both: Both, tmp_path_factory: pytest.TempPathFactory) -> Async
 
 @pytest.fixture(scope="session")
 async def old_backend(both: Both, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Backend]:
-    """One that has never heard of aggregated discovery."""
+    """A backend without aggregated discovery."""
     async with _running(Backend(modern=False), both, tmp_path_factory.mktemp("aggregated")) as found:
         yield found
 
 
 @asynccontextmanager
 async def _running(backend: Backend, both: Both, folder: Path) -> AsyncIterator[Backend]:
-    """It trusts what both servers say of themselves."""
+    """It trusts both servers' front proxies."""
     settings = [await server.send(Exchange("GET", _SETTINGS)) for server in (both.embedded, both.real)]
     proxies = [answer.body["data"]["requestheader-client-ca-file"] for answer in settings]
     with background.serving(backend.application(), backend.context(proxies, folder=folder)) as backend.url:

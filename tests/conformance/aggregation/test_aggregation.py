@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""APIs of other servers behind the API server, and the APIServices that say so, on both servers."""
+"""Aggregated APIs and their APIServices, on both servers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def at(port: int) -> Json:
 
 
 async def reason(side: Side, wanted: str) -> None:
-    """Wait until the registration is available, or not, for that reason; what it says then is compared."""
+    """Wait until the condition Available has that reason; the condition is compared."""
     async with asyncio.timeout(_PATIENCE):
         while True:
             found = await side.quietly(Exchange("GET", f"{_SERVICES}/v1.{_GROUP}"))
@@ -64,7 +64,7 @@ async def reason(side: Side, wanted: str) -> None:
 
 
 async def discovery(side: Side) -> None:
-    """What all three forms of discovery say of the group."""
+    """The group in all three forms of discovery."""
     group = side.own(_GROUP)
     new = await side.quietly(Exchange("GET", "/apis", accept=_AGGREGATED))
     side.note("aggregated", [item for item in new.body["items"] if item["metadata"]["name"] == group])
@@ -145,7 +145,7 @@ async def test_the_index_of_openapi_names_the_document_of_a_backend(backend: Bac
 
 
 async def test_a_backend_of_the_old_discovery_is_served_too(old_backend: Backend, judge: Judge) -> None:
-    """Its list of resources is told in the new form."""
+    """Its list of resources appears in the aggregated form."""
 
     async def play(side: Side) -> None:
         async with registered(side, old_backend, insecureSkipTLSVerify=True):
@@ -155,7 +155,7 @@ async def test_a_backend_of_the_old_discovery_is_served_too(old_backend: Backend
     await judge(Case("aggregation", "a backend of the old discovery is served, too", play))
 
 
-async def test_a_backend_is_told_who_asks_if_they_may(backend: Backend, judge: Judge) -> None:
+async def test_a_backend_gets_the_authorized_user(backend: Backend, judge: Judge) -> None:
     """Rights are looked at before."""
 
     async def play(side: Side) -> None:
@@ -176,7 +176,7 @@ async def test_a_backend_is_told_who_asks_if_they_may(backend: Backend, judge: J
                     await asyncio.sleep(0.05)
             await side.get(f"{_HELLOS}/one", headers=alice)
 
-    await judge(Case("aggregation", "a backend is told who asks, if they may", play))
+    await judge(Case("aggregation", "a backend gets the authorized user", play))
 
 
 async def test_a_connection_through_the_server_can_be_upgraded(backend: Backend, judge: Judge) -> None:
@@ -193,7 +193,7 @@ async def test_a_connection_through_the_server_can_be_upgraded(backend: Backend,
     await judge(Case("aggregation", "a connection through the server can be upgraded", play))
 
 
-async def test_what_keeps_a_backend_from_being_asked_is_said(backend: Backend, judge: Judge) -> None:
+async def test_an_unavailable_backend_has_a_reason(backend: Backend, judge: Judge) -> None:
     """In the order in which one who registers meets it."""
 
     async def play(side: Side) -> None:
@@ -226,11 +226,11 @@ async def test_what_keeps_a_backend_from_being_asked_is_said(backend: Backend, j
         finally:
             await side.quietly(Exchange("DELETE", f"{_SERVICES}/v1.{_GROUP}"))
 
-    await judge(Case("aggregation", "what keeps a backend from being asked is said", play))
+    await judge(Case("aggregation", "an unavailable backend has a reason", play))
 
 
-async def test_a_backend_that_fails_its_check_is_not_asked(backend: Backend, judge: Judge) -> None:
-    """One that nobody vouches for; the same is asked when that is said not to matter."""
+async def test_a_backend_that_fails_its_check_is_not_called(backend: Backend, judge: Judge) -> None:
+    """A backend without a trusted certificate is called only with insecureSkipTLSVerify."""
 
     async def play(side: Side) -> None:
         await side.quietly(Exchange("POST", f"{_CORE}/services", external()))
@@ -248,7 +248,7 @@ async def test_a_backend_that_fails_its_check_is_not_asked(backend: Backend, jud
             await side.quietly(Exchange("DELETE", f"{_SERVICES}/v1.{_GROUP}"))
             await side.quietly(Exchange("DELETE", f"{_CORE}/services/{{id}}"))
 
-    await judge(Case("aggregation", "a backend that fails its check is not asked", play))
+    await judge(Case("aggregation", "a backend that fails its check is not called", play))
 
 
 async def test_what_the_server_serves_itself_is_registered(judge: Judge) -> None:
@@ -304,7 +304,7 @@ _NUMBERS: Final[Json] = {"groupPriorityMinimum": 10, "versionPriority": 10}
 _THERE: Final = {"name": "a", "namespace": "b"}
 CASES: Final = Cases("aggregation")
 CASES.exchanges(
-    "a registration that says what cannot be is refused",
+    "an invalid registration is refused",
     _refused("bad"),
     _refused("v1.x.test", group="x.test", version="v1", service={}, groupPriorityMinimum=0, versionPriority=-1),
     _refused(

@@ -251,7 +251,7 @@ def _lease(rng: random.Random) -> Fields:
 
 
 def _namespaced(group_version: str, plural: str, kind: str) -> tuple[str, Fields]:
-    """Where the object of a kind lives, and how it begins."""
+    """The path of a kind's object, and its type."""
     root = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
     return f"{root}/namespaces/{{ns}}/{plural}/o", {"apiVersion": group_version, "kind": kind}
 
@@ -280,8 +280,8 @@ SUBJECTS: Final = {
 }
 
 
-def story(subject: Subject, seed: int) -> Play:
-    """What some managers do to one object, drawn from a seed."""
+def sequence(subject: Subject, seed: int) -> Play:
+    """A random sequence of writes of some managers to one object."""
 
     async def play(side: Side) -> None:
         rng = random.Random(seed)  # both sides draw the same

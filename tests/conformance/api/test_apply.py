@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server-side apply: who owns what, who conflicts with whom, what goes when nobody owns it any more."""
+"""Server-side apply: ownership, conflicts, and removal of fields without an owner."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.conformance.api.applying import SUBJECTS, story
+from tests.conformance.api.applying import SUBJECTS, sequence
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases
 
@@ -28,7 +28,7 @@ _COUNTS: Final = {
 CASES = Cases("apply")
 for _name, _count in _COUNTS.items():
     for _seed in range(_count):
-        CASES.add(f"managers of a {_name} get along, story {_seed}", story(SUBJECTS[_name], _seed))
+        CASES.add(f"managers of a {_name} get along, seed {_seed}", sequence(SUBJECTS[_name], _seed))
 
 
 @pytest.mark.parametrize("case", CASES.params())

@@ -69,7 +69,7 @@ for mode in ("Strict", "Warn", "Ignore", ""):
         ),
     )
 CASES.exchanges(
-    "a field validation that nobody knows is refused",
+    "an unknown field validation is refused",
     post(f"{MAPS}?fieldValidation=strict", config_map()),
     post(f"{MAPS}?fieldValidation=Never", config_map()),
     put(f"{MAPS}/a?fieldValidation=Never", config_map()),
@@ -139,7 +139,7 @@ CASES.exchanges(
     post(MAPS, b"- a\n- b\n", content_type="application/yaml"),
 )
 CASES.exchanges(
-    "a path that nobody serves is not found",
+    "an unknown path is not found",
     get("/api/v1/nothings"),
     get("/api/v1/namespaces/{ns}/nothings"),
     get("/api/v1/namespaces/{ns}/nothings/a"),
@@ -183,7 +183,7 @@ CASES.exchanges(
     put("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews/a", {}),
 )
 CASES.exchanges(
-    "an answer of a form that nobody writes is not acceptable",
+    "an unknown media type is not acceptable",
     get(MAPS, accept="application/json;as=Nothing;g=meta.k8s.io;v=v1"),
     get(MAPS, accept="application/xml, application/json"),
     get(MAPS, accept="*/*"),
@@ -191,7 +191,7 @@ CASES.exchanges(
     get(WIDGETS, accept="*/*"),
 )
 CASES.exchanges(
-    "a body of a form that nobody reads is refused",
+    "a body of an unknown media type is refused",
     post(MAPS, b"x", content_type="text/plain"),
     post(MAPS, b"{}", content_type="application/xml"),
     put(f"{MAPS}/a", b"{}", content_type="text/plain"),
@@ -202,7 +202,7 @@ CASES.exchanges(
     post(MAPS, config_map("d"), content_type="*/*"),
 )
 CASES.exchanges(
-    "a patch of a form that nobody reads is refused",
+    "a patch of an unknown media type is refused",
     post(MAPS, config_map()),
     post(WIDGETS, widget()),
     *(
@@ -232,7 +232,7 @@ CASES.exchanges(
     get(f"{WIDGETS}/w"),
 )
 CASES.exchanges(
-    "a dry run that nobody knows is refused",
+    "an unknown dry run is refused",
     post(f"{MAPS}?dryRun=Some", config_map()),
     post(f"{MAPS}?dryRun=", config_map()),
     post(f"{MAPS}?dryRun=All&dryRun=Some", config_map("b")),

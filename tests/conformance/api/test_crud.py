@@ -17,7 +17,7 @@ pytestmark = pytest.mark.binaries
 CASES = Cases("crud")
 
 
-@CASES.case("an object lives and dies")
+@CASES.case("an object is created, changed and deleted")
 async def _(side: Side) -> None:
     await side.post(MAPS, config_map())
     await side.get(f"{MAPS}/a")
@@ -28,7 +28,7 @@ async def _(side: Side) -> None:
     await side.get(f"{MAPS}/a")
 
 
-@CASES.case("a custom object lives and dies")
+@CASES.case("a custom object is created, changed and deleted")
 async def _(side: Side) -> None:
     await side.post(WIDGETS, widget(spec={"size": 1}))
     await side.get(f"{WIDGETS}/w")
@@ -52,10 +52,10 @@ async def _(side: Side) -> None:
 CASES.exchanges("a second object of that name is refused", post(MAPS, config_map()), post(MAPS, config_map()))
 CASES.exchanges("a second custom object of that name is refused", post(WIDGETS, widget()), post(WIDGETS, widget()))
 CASES.exchanges(
-    "a namespace that is missing is told of by name", post("/api/v1/namespaces/absent/configmaps", config_map())
+    "the error for a missing namespace names it", post("/api/v1/namespaces/absent/configmaps", config_map())
 )
 CASES.exchanges(
-    "a namespace that is missing is told of for custom objects",
+    "the error for a missing namespace names it for custom objects",
     post("/apis/conformance.test/v1/namespaces/absent/widgets", widget()),
 )
 CASES.exchanges(
@@ -232,6 +232,7 @@ MALFORMED: list[dict[str, Any]] = [
     {"labels": {"-a.b/c": "d", "ok": "-"}},
     {"labels": {"x" * 64: "d"}},
     {"annotations": {"a b": "c"}},
+    {"annotations": {"A b": "c"}},
     {"annotations": {"big": "x" * 262145}},
     {"finalizers": ["a"]},
     {"finalizers": ["a.b/c", "a b/c", ""]},
@@ -263,6 +264,7 @@ CASES.exchanges(
         for meta in (
             {"labels": {"a b": "c"}},
             {"annotations": {"a b": "c"}},
+            {"annotations": {"A b": "c"}},
             {"finalizers": ["a b/c"]},
             {"ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "e"}]},
             {"resourceVersion": "", "labels": {"fine": "yes"}},
@@ -312,7 +314,7 @@ CASES.exchanges(
     get(WIDGETS),
 )
 CASES.exchanges(
-    "a cluster-scoped object lives and dies",
+    "a cluster-scoped object is created, changed and deleted",
     post(GADGETS, gadget(spec={"size": 1}, status={"phase": "made"})),
     get(f"{GADGETS}/{{id}}"),
     Exchange(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletion: what goes at once, what waits for its grace or its finalizers, and who may say so."""
+"""Deletion: grace periods, finalizers, policies and preconditions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS: Final = (("built-in", MAPS), ("custom", WIDGETS))
 
 
 def thing(path: str, name: str = "o", **metadata: Any) -> dict[str, Any]:
-    """An object of the kind that lives at the path."""
+    """An object of the kind at the path."""
     found = {"name": name, **metadata}
     if path == WIDGETS:
         return widget(name, {"size": 1}, metadata=found)
@@ -90,7 +90,7 @@ for what, place in KINDS:
         await side.patch("apply", f"{path}?fieldManager=m", thing(place))
         await side.get(path)
 
-    @CASES.case(f"a {what} object goes as its policy says")
+    @CASES.case(f"a {what} object is deleted by its policy")
     async def _(side: Side, place: str = place) -> None:
         for policy in ("Background", "Foreground", "Orphan"):
             name = policy.lower()
@@ -105,7 +105,7 @@ for what, place in KINDS:
         await side.delete(f"{place}/o?orphanDependents=true")
         await side.patch("merge", f"{place}/o", {"metadata": {"finalizers": []}})
 
-    @CASES.case(f"policies that nobody knows are refused for {what} objects")
+    @CASES.case(f"unknown policies are refused for {what} objects")
     async def _(side: Side, place: str = place) -> None:
         await side.post(place, thing(place))
         await side.delete(f"{place}/o", options(propagationPolicy="Sideways"))
@@ -198,7 +198,7 @@ async def _(side: Side) -> None:
     await side.get(f"{PODS}/p")
 
 
-@CASES.case("a pod has a grace of its own")
+@CASES.case("a pod has its grace period")
 async def _(side: Side) -> None:
     await side.quietly(Exchange("POST", ACCOUNTS, {"metadata": {"name": "default"}}))
     await side.post(PODS, pod(nodeName="n1", terminationGracePeriodSeconds=0))
@@ -244,7 +244,7 @@ async def _(side: Side) -> None:
     await side.get(PODS)
 
 
-@CASES.case("a job leaves its pods behind unless it is told otherwise")
+@CASES.case("a job orphans its pods by default")
 async def _(side: Side) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     for name in ("a", "b", "c"):

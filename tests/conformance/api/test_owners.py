@@ -104,7 +104,7 @@ for what, place, thing in (
         ):
             await apply(side, place, {**thing, "metadata": {"name": "o", **extra}})
 
-    @CASES.case(f"a {what} object that nobody applied is taken over")
+    @CASES.case(f"a {what} object that was never applied is taken over")
     async def _(side: Side, place: str = place, thing: Any = thing) -> None:
         await side.post(f"{place}?fieldManager=creator", {**thing, "metadata": {"name": "o", "labels": {"l": "1"}}})
         await apply(side, place, {**thing, "metadata": {"name": "o", "labels": {"l": "1"}}})
@@ -204,7 +204,7 @@ async def _(side: Side) -> None:
     await apply(side, WIDGETS, widget("o", {"ports": [{"port": 80}, {"port": 80, "protocol": "TCP"}]}))
 
 
-@CASES.case("ports of containers and services are told apart by protocol")
+@CASES.case("ports of containers and services are distinguished by protocol")
 async def _(side: Side) -> None:
     await apply(side, DEPLOYMENTS, deployment())
     template = deployment()["spec"]["template"]

@@ -97,7 +97,7 @@ patches(
 )
 patches(
     CASES,
-    "a strategic patch keeps only the keys it is told to",
+    "a strategic patch keeps only the keys of retainKeys",
     DEPLOYMENTS,
     DEPLOYMENT,
     "strategic",

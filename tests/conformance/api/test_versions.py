@@ -114,7 +114,7 @@ async def _(side: Side) -> None:
     await side.get(f"{things('v1beta1')}/o")
 
 
-@CASES.case("a watch tells in the version it asks for")
+@CASES.case("a watch has the requested version")
 @served
 async def _(side: Side) -> None:
     start = (await side.quietly(Exchange("GET", things("v1")))).body["metadata"]["resourceVersion"]

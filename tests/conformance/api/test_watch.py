@@ -22,7 +22,7 @@ KINDS: Final = (("built-in", MAPS), ("custom", WIDGETS))
 
 
 def thing(path: str, name: str, labels: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
-    """An object of the kind that lives at the path."""
+    """An object of the kind at the path."""
     metadata = {"name": name, **({"labels": labels} if labels else {})}
     if path == WIDGETS:
         return widget(name, more.pop("spec", {"size": 1}), metadata=metadata, **more)
@@ -190,7 +190,7 @@ for what, place in KINDS:
         await make(side, place, "a")
         early = await version(side, place)
         await make(side, place, "b")
-        # Version 0 asks for any state that the real server's cache holds, so it must hold the last one first.
+        # Version 0 may get any state of the real server's cache, so the cache must have the last one first.
         latest = await version(side, place)
         await side.quietly(Exchange("GET", f"{place}?resourceVersion={latest}&resourceVersionMatch=NotOlderThan"))
         for query in (
@@ -243,7 +243,7 @@ async def _(side: Side) -> None:
     await side.get(f"{SECRETS}?fieldSelector=data%3Dx")
 
 
-@CASES.case("a watch over all namespaces tells of each")
+@CASES.case("a watch over all namespaces has events of each")
 async def _(side: Side) -> None:
     start = await version(side, "/api/v1/configmaps")
     await make(side, MAPS, "a", "b")
@@ -260,7 +260,7 @@ async def _(side: Side) -> None:
     await side.watch(f"/api/v1/watch/namespaces/{{ns}}/configmaps/a?resourceVersion={start}", count=1)
 
 
-@CASES.case("a watch may ask for metadata only")
+@CASES.case("a watch can return metadata only")
 async def _(side: Side) -> None:
     start = await version(side, MAPS)
     await make(side, MAPS, "a", labels={"x": "y"})
@@ -289,7 +289,7 @@ async def _(side: Side) -> None:
     await side.watch(f"{MAPS}?watch=true&resourceVersion={start}", count=3)
 
 
-@CASES.case("a watch of an object that is made and gone again tells of both")
+@CASES.case("a watch of an object has its creation and deletion")
 async def _(side: Side) -> None:
     async with side.watching(f"{MAPS}?watch=true&allowWatchBookmarks=false") as events:
         first = asyncio.ensure_future(anext(events))
@@ -302,7 +302,7 @@ async def _(side: Side) -> None:
     side.note("events", found)
 
 
-@CASES.case("a watch may ask for tables")
+@CASES.case("a watch can return tables")
 async def _(side: Side) -> None:
     start = await version(side, MAPS)
     await make(side, MAPS, "a", "b")

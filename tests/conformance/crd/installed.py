@@ -43,7 +43,7 @@ def without_conversion(definition: dict[str, Any]) -> dict[str, Any]:
 
 
 def old_version(definition: dict[str, Any]) -> dict[str, Any]:
-    """The definition's older version as a kind of its own, so that nothing is lost on its way to the newer one."""
+    """The definition's older version as a separate kind, so that no conversion is needed."""
     spec, names = definition["spec"], definition["spec"]["names"]
     version = {**spec["versions"][0], "storage": True}
     return {

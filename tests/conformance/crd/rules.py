@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two stories for each rule in `crds/`: one that keeps it, one that breaks it.
+"""Two scenarios for each rule in `crds/`: one that satisfies it, one that violates it.
 
-Owns hand-made objects, by kind, version, place and message of the rule. A story begins with the changes to the kind's
-plain object that is created (a merge patch), and goes on with merge patches, of the object or of its status. That no
-rule is forgotten is checked against the manifests by the tests.
+By kind, version, path and message of the rule. A scenario creates the kind's plain object with a merge patch applied,
+and continues with merge patches of the object or its status. The tests check that every rule of the manifests has a
+pair.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from multikueue.api import crds
-
-Document = dict[str, Any]
+from tests.conformance.crd.scenarios import TOLERATIONS, Document, Pair, Scenario, change, create
+from tests.conformance.crd.workload_rules import plain_pod_set, workload_v1beta1, workload_v1beta2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +28,6 @@ class Key:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.version}{self.path or ' itself'}: {self.message}"
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """What is done to one object."""
-
-    create: Document
-    then: tuple[Document, ...] = ()
-    """Merge patches; those of nothing but the status go to the subresource."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A story that keeps the rule and one that breaks it at its end."""
-
-    kept: Story
-    broken: Story
 
 
 def manifests() -> Iterator[Key]:
@@ -61,19 +44,9 @@ def _rules(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
         yield path, rule["message"]
     for name, child in schema.get("properties", {}).items():
         yield from _rules(child, f"{path}.{name}")
-    for word, mark in (("items", "[]"), ("additionalProperties", "{}")):
-        if isinstance(schema.get(word), dict):
-            yield from _rules(schema[word], path + mark)
-
-
-def create(spec: Document, *, kept: Document, broken: Document) -> Pair:
-    """A rule that one look tells about; both are changes of the spec."""
-    return Pair(Story({"spec": {**spec, **kept}}), Story({"spec": {**spec, **broken}}))
-
-
-def change(before: Document, *, kept: Document, broken: Document) -> Pair:
-    """A rule about how the object may change."""
-    return Pair(Story(before, (kept,)), Story(before, (broken,)))
+    for keyword, mark in (("items", "[]"), ("additionalProperties", "{}")):
+        if isinstance(schema.get(keyword), dict):
+            yield from _rules(schema[keyword], path + mark)
 
 
 _COVERED: Final = "flavors must have the same number of resources as the coveredResources"
@@ -120,30 +93,6 @@ def _cluster_queue(cohort: str, stop: str) -> dict[tuple[str, str], Pair]:
     }
 
 
-_TOLERATIONS: Final[Mapping[str, tuple[Document, Document]]] = {
-    "operator must be Exists when 'key' is empty, which means 'match all values and all keys'": (
-        {"operator": "Exists"},
-        {"operator": "Equal", "value": "v"},
-    ),
-    "effect must be 'NoExecute' when 'tolerationSeconds' is set": (
-        {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
-        {"key": "k", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5},
-    ),
-    "supported toleration values: 'Equal'(default), 'Exists'": (
-        {"key": "k", "operator": "Equal", "value": "v"},
-        {"key": "k", "operator": "Gt", "value": "1"},
-    ),
-    "a value must be empty when 'operator' is 'Exists'": (
-        {"key": "k", "operator": "Exists"},
-        {"key": "k", "operator": "Exists", "value": "v"},
-    ),
-    "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'": (
-        {"key": "k", "operator": "Exists", "effect": "PreferNoSchedule"},
-        {"key": "k", "operator": "Exists", "effect": "Whatever"},
-    ),
-}
-
-
 def _flavor() -> dict[tuple[str, str], Pair]:
     topology = {"nodeLabels": {"pool": "a"}, "topologyName": "racks"}
     found = {
@@ -159,7 +108,7 @@ def _flavor() -> dict[tuple[str, str], Pair]:
             broken={"nodeTaints": [{"key": "k", "effect": "Whatever"}]},
         ),
     }
-    for message, (kept, broken) in _TOLERATIONS.items():
+    for message, (kept, broken) in TOLERATIONS.items():
         found[".spec.tolerations", message] = create({}, kept={"tolerations": [kept]}, broken={"tolerations": [broken]})
     return found
 
@@ -173,11 +122,11 @@ _HOST: Final = "kubernetes.io/hostname"
 
 def _topology(version: str) -> dict[tuple[str, str], Pair]:
     found = {
-        (".spec.levels", "must be unique"): Pair(Story(_levels("block", "rack")), Story(_levels("rack", "rack"))),
+        (".spec.levels", "must be unique"): Pair(Scenario(_levels("block", "rack")), Scenario(_levels("rack", "rack"))),
         (
             ".spec.levels",
             "the kubernetes.io/hostname label can only be used at the lowest level of topology",
-        ): Pair(Story(_levels("rack", _HOST)), Story(_levels(_HOST, "rack"))),
+        ): Pair(Scenario(_levels("rack", _HOST)), Scenario(_levels(_HOST, "rack"))),
     }
     if version == "v1beta1":
         found[".spec.levels", "field is immutable"] = change(
@@ -188,206 +137,10 @@ def _topology(version: str) -> dict[tuple[str, str], Pair]:
             "levels are mutable only when kubernetes.io/hostname is the lowest level both before and after the change"
         )
         found[".spec.levels", message] = Pair(
-            Story(_levels("block", _HOST), (_levels("rack", _HOST),)),
-            Story(_levels("block", "rack"), (_levels("row", "rack"),)),
+            Scenario(_levels("block", _HOST), (_levels("rack", _HOST),)),
+            Scenario(_levels("block", "rack"), (_levels("row", "rack"),)),
         )
     return found
-
-
-def _condition(type: str) -> Document:
-    moment = "2026-01-02T03:04:05Z"
-    return {"type": type, "status": "True", "reason": "R", "message": "", "lastTransitionTime": moment}
-
-
-def _reserved(*types: str, **more: object) -> Document:
-    return {"status": {"conditions": [_condition(type) for type in types], **more}}
-
-
-def _assignment(name: str, **more: object) -> Document:
-    return {"name": name, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "1"}, "count": 1, **more}
-
-
-def _admission(*assignments: Document) -> Document:
-    return {"admission": {"clusterQueue": "cq", "podSetAssignments": [*assignments]}}
-
-
-def _held(before: Document, *, kept: Document, broken: Document, types: tuple[str, ...] = ("QuotaReserved",)) -> Pair:
-    """A rule about how the spec may change while quota is reserved."""
-    reserve = _reserved(*types)
-    return Pair(
-        Story({"spec": before}, (reserve, {"spec": kept})),
-        Story({"spec": before}, (reserve, {"spec": broken})),
-    )
-
-
-def _status(kept: Document, broken: Document) -> Pair:
-    return Pair(Story({}, ({"status": kept},)), Story({}, ({"status": broken},)))
-
-
-def _check(toleration: Document) -> Document:
-    state = {"name": "ac", "state": "Ready", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}
-    return {"admissionChecks": [{**state, "podSetUpdates": [{"name": "main", "tolerations": [toleration]}]}]}
-
-
-def _workload() -> dict[tuple[str, str], Pair]:
-    """The rules of both versions."""
-    pod_set = _pod_set()
-    found = {
-        ("", "podSetAssignments must have the same number of podSets as the spec"): _status(
-            {**_reserved("QuotaReserved")["status"], **_admission(_assignment("main"))},
-            {**_reserved("QuotaReserved")["status"], **_admission(_assignment("main"), _assignment("more"))},
-        ),
-        ("", "queueName is immutable while workload quota reserved"): _held(
-            {"queueName": "a"}, kept={"active": False}, broken={"queueName": "b"}
-        ),
-        ("", "maximumExecutionTimeSeconds is immutable while workload quota reserved"): _held(
-            {"maximumExecutionTimeSeconds": 10},
-            kept={"active": False},
-            broken={"maximumExecutionTimeSeconds": 20},
-            types=("QuotaReserved", "Admitted"),
-        ),
-        (".spec.podSets[]", "minCount should be positive and less or equal to count"): create(
-            {},
-            kept={"podSets": [{**pod_set, "count": 3, "minCount": 2}]},
-            broken={"podSets": [{**pod_set, "count": 3, "minCount": 4}]},
-        ),
-        (".status", "clusterName is immutable once set"): Pair(
-            Story({}, ({"status": {"clusterName": "w1"}}, {"status": {"clusterName": "w1", **_reserved()["status"]}})),
-            Story({}, ({"status": {"clusterName": "w1"}}, {"status": {"clusterName": "w2"}})),
-        ),
-        (".status", "clusterName and nominatedClusterNames are mutually exclusive"): _status(
-            {"nominatedClusterNames": ["w1", "w2"]}, {"clusterName": "w1", "nominatedClusterNames": ["w1"]}
-        ),
-    }
-    for message, (kept, broken) in _TOLERATIONS.items():
-        path = ".status.admissionChecks[].podSetUpdates[].tolerations"
-        found[path, message] = _status(_check(kept), _check(broken))
-    return found
-
-
-def _pod_set() -> Document:
-    return {
-        "name": "main",
-        "count": 1,
-        "template": {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}},
-    }
-
-
-_CLASS: Final = "kueue.x-k8s.io/workloadpriorityclass"
-
-
-def _workload_v1beta1() -> dict[tuple[str, str], Pair]:
-    ranked = {"priority": 5, "priorityClassName": "high", "priorityClassSource": "scheduling.k8s.io/priorityclass"}
-    return {
-        **_workload(),
-        (".spec", "priority should not be nil when priorityClassName is set"): create(
-            {"priorityClassName": "high"}, kept={"priority": 1}, broken={}
-        ),
-        ("", "priorityClassSource is immutable while workload quota reserved"): _held(
-            ranked, kept={"priority": 6}, broken={"priorityClassSource": _CLASS}
-        ),
-        (
-            "",
-            "priorityClassName is immutable while workload quota reserved and priorityClassSource is not equal to "
-            "kueue.x-k8s.io/workloadpriorityclass",
-        ): Pair(
-            Story(
-                {"spec": {**ranked, "priorityClassSource": _CLASS}},
-                (_reserved("QuotaReserved"), {"spec": {"priorityClassName": "low"}}),
-            ),
-            Story({"spec": ranked}, (_reserved("QuotaReserved"), {"spec": {"priorityClassName": "low"}})),
-        ),
-    }
-
-
-def _reference(group: str, kind: str, name: str = "high") -> Document:
-    return {"priorityClassRef": {"group": group, "kind": kind, "name": name}}
-
-
-def _slice(**more: object) -> Document:
-    """Levels and one slice of a topology assignment, as parts of a status."""
-    plain: Document = {
-        "domainCount": 2,
-        "podCounts": {"universal": 1},
-        "valuesPerLevel": [{"universal": "r1"}],
-    }
-    return {"levels": ["rack"], "slices": [{**plain, **more}]}
-
-
-def _topology_status(assignment: Document) -> Document:
-    return _admission(_assignment("main", topologyAssignment=assignment))
-
-
-def _workload_v1beta2() -> dict[tuple[str, str], Pair]:
-    core, own = ("scheduling.k8s.io", "PriorityClass"), ("kueue.x-k8s.io", "WorkloadPriorityClass")
-    ranked = {"priority": 5, **_reference(*core)}
-    place = ".status.admission.podSetAssignments[].topologyAssignment"
-    roots = {"individual": {"roots": ["a", "b"]}}
-    return {
-        **_workload(),
-        (".spec", "priority should not be nil when priorityClassRef is set"): create(
-            _reference(*own), kept={"priority": 1}, broken={}
-        ),
-        (".spec.priorityClassRef", "only the PriorityClass kind is allowed for the scheduling.k8s.io group"): create(
-            {"priority": 1}, kept=_reference(*core), broken=_reference(core[0], own[1])
-        ),
-        (
-            ".spec.priorityClassRef",
-            "only the WorkloadPriorityClass kind is allowed for the kueue.x-k8s.io group",
-        ): create({"priority": 1}, kept=_reference(*own), broken=_reference(own[0], core[1])),
-        ("", "priorityClassRef is immutable while workload quota reserved"): _held(
-            {"priority": 5}, kept={"priority": 6}, broken=_reference(*core)
-        ),
-        ("", "priorityClassRef.group is immutable while workload quota reserved"): _held(
-            ranked, kept={"priority": 6}, broken=_reference(*own)
-        ),
-        ("", "priorityClassRef.kind is immutable while workload quota reserved"): _held(
-            ranked, kept={"priority": 7}, broken=_reference(*own)
-        ),
-        (
-            "",
-            "priorityClassRef.name is immutable for scheduling.k8s.io/priorityclass while workload quota reserved",
-        ): Pair(
-            Story(
-                {"spec": {"priority": 5, **_reference(*own)}},
-                (_reserved("QuotaReserved"), {"spec": _reference(*own, "low")}),
-            ),
-            Story({"spec": ranked}, (_reserved("QuotaReserved"), {"spec": _reference(*core, "low")})),
-        ),
-        (
-            place,
-            "valuesPerLevel must have the same length as the number of levels in this TopologyAssignment",
-        ): _status(
-            _topology_status(_slice()),
-            _topology_status(_slice(valuesPerLevel=[{"universal": "r1"}, {"universal": "r2"}])),
-        ),
-        (f"{place}.slices[]", "podCounts.individual must have length equal to domainCount"): _status(
-            _topology_status(_slice(podCounts={"individual": [1, 2]})),
-            _topology_status(_slice(podCounts={"individual": [1, 2, 3]})),
-        ),
-        (
-            f"{place}.slices[]",
-            "valuesPerLevel.individual, if set, must have roots of length equal to domainCount of this "
-            "TopologyAssignmentSlice",
-        ): _status(
-            _topology_status(_slice(valuesPerLevel=[roots])),
-            _topology_status(_slice(valuesPerLevel=[roots], domainCount=3)),
-        ),
-        (
-            f"{place}.slices[].podCounts",
-            "exactly one of the fields in [universal individual] must be set",
-        ): _status(
-            _topology_status(_slice(podCounts={"individual": [2, 2]})),
-            _topology_status(_slice(podCounts={"individual": [1, 2], "universal": 1})),
-        ),
-        (
-            f"{place}.slices[].valuesPerLevel[]",
-            "exactly one of the fields in [universal individual] must be set",
-        ): _status(
-            _topology_status(_slice(valuesPerLevel=[{"individual": {"prefix": "r", "roots": ["a", "b"]}}])),
-            _topology_status(_slice(valuesPerLevel=[{**roots, "universal": "r1"}])),
-        ),
-    }
 
 
 def _assignment_rules() -> dict[tuple[str, str], Pair]:
@@ -396,6 +149,17 @@ def _assignment_rules() -> dict[tuple[str, str], Pair]:
             {}, kept={"spec": {"intent": "Run"}}, broken={"spec": {"origin": "elsewhere"}}
         ),
         ("", "epoch must not go back"): change({}, kept={"spec": {"epoch": 4}}, broken={"spec": {"epoch": 2}}),
+    }
+
+
+def _log_request_rules() -> dict[tuple[str, str], Pair]:
+    return {
+        ("", "only cursor may be changed; create another request"): change(
+            {}, kept={"spec": {"cursor": 3}}, broken={"spec": {"tailLines": 5}}
+        ),
+        ("", "cursor must not go back"): change(
+            {"spec": {"cursor": 2}}, kept={"spec": {"cursor": 2}}, broken={"spec": {"cursor": 1}}
+        ),
     }
 
 
@@ -448,9 +212,10 @@ _RULES: Final[Mapping[tuple[str, str], Mapping[tuple[str, str], Pair]]] = {
     ("ResourceFlavor", "v1beta2"): _flavor(),
     ("Topology", "v1beta1"): _topology("v1beta1"),
     ("Topology", "v1beta2"): _topology("v1beta2"),
-    ("Workload", "v1beta1"): _workload_v1beta1(),
-    ("Workload", "v1beta2"): _workload_v1beta2(),
+    ("Workload", "v1beta1"): workload_v1beta1(),
+    ("Workload", "v1beta2"): workload_v1beta2(),
     ("RemoteAssignment", "v1alpha1"): _assignment_rules(),
+    ("JobLogRequest", "v1alpha1"): _log_request_rules(),
 }
 
 _SPECS: Final[Mapping[str, Document]] = {
@@ -462,7 +227,7 @@ _SPECS: Final[Mapping[str, Document]] = {
     "MultiKueueConfig": {"clusters": ["a"]},
     "ResourceFlavor": {},
     "Topology": {"levels": [{"nodeLabel": "rack"}]},
-    "Workload": {"podSets": [_pod_set()]},
+    "Workload": {"podSets": [plain_pod_set()]},
     "RemoteAssignment": {
         "workload": {"namespace": "team", "name": "wl", "uid": "u"},
         "origin": "hub",
@@ -473,11 +238,12 @@ _SPECS: Final[Mapping[str, Document]] = {
         "priority": 0,
         "workloadSpec": {},
     },
+    "JobLogRequest": {"job": {"apiVersion": "batch/v1", "kind": "Job", "name": "train"}},
 }
 
 
 def pairs() -> dict[Key, Pair]:
-    """Every pair of stories by its rule."""
+    """Every pair of scenarios by its rule."""
     return {
         Key(kind, version, path, message): pair
         for (kind, version), found in _RULES.items()
@@ -486,5 +252,5 @@ def pairs() -> dict[Key, Pair]:
 
 
 def plain(kind: str) -> Document:
-    """The spec that stories of a kind begin with."""
+    """The initial spec of the scenarios of a kind."""
     return dict(_SPECS[kind])

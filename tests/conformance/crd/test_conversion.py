@@ -105,7 +105,7 @@ async def _(side: Side) -> None:
     await side.get(f"{old}/{{id}}")
 
 
-@CASES.case("what the older version refuses is refused in its words")
+@CASES.case("an error of the older version has its text")
 async def _(side: Side) -> None:
     await side.post(f"{_GROUP}/v1beta1/clusterqueues", _object("ClusterQueue", "v1beta1", {"cohort": 1}))
     await side.post(f"{_GROUP}/v1beta1/clusterqueues", _object("ClusterQueue", "v1beta1", {"cohortName": "x"}))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that could cost too much are refused with their definition, to the very factor; each case asks many at once."""
+"""Rules that could cost too much are refused with their definition, to the very factor; each case has many rules."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def _post(side: Side, **properties: Schema) -> None:
 
 @CASES.case("every rule costs what it costs on a real server")
 async def _(side: Side) -> None:
-    """So many of each that all are too dear; lists of different lengths make the factors tell of small differences."""
+    """So many of each that all are too expensive; lists of different lengths make small differences visible."""
     keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"]}
     found = {}
     for number, rule in enumerate(_MANY.strip().split("\n")):
@@ -170,5 +170,5 @@ async def _(side: Side) -> None:
 
 @pytest.mark.parametrize("case", CASES.params())
 async def test_rules_cost_what_they_cost_on_a_real_server(judge: Judge, case: Case) -> None:
-    """And are refused for it with the same words."""
+    """Refused with the same text."""
     await judge(case)

@@ -53,7 +53,7 @@ def toy(name: str = "t", version: str = "v1", **more: object) -> dict[str, Any]:
 
 
 async def until(side: Side, path: str, test: Callable[[Answer], bool]) -> Answer:
-    """Ask until the answer is right; it is not compared."""
+    """Poll until the answer is right; it is not compared."""
     async with asyncio.timeout(_PATIENCE):
         while True:
             found = await side.server.send(Exchange("GET", side.own(path)))
@@ -80,7 +80,7 @@ async def _finished(side: Side, path: str = HERE) -> None:
     """The definition, when nothing more happens to it."""
     await until(side, path, _established)
     found = await side.server.send(Exchange("GET", side.own(path)))
-    # A real server's controllers write in parts whose order of managed fields is theirs.
+    # A real server's controllers write in several steps, which decides the order of managed fields.
     side.note("finished", {**found.body, "metadata": {**found.body["metadata"], "managedFields": None}})
 
 
@@ -109,7 +109,7 @@ async def _(side: Side) -> None:
     await side.get(f"/apis/{GROUP}")
 
 
-@CASES.case("names that somebody has are not accepted")
+@CASES.case("names in use are not accepted")
 async def _(side: Side) -> None:
     await install(side, definition())
     await side.quietly(Exchange("POST", DEFINITIONS, definition(names={"plural": "others", "kind": "Toy"})))
@@ -218,7 +218,7 @@ _APPLIED: Final[tuple[dict[str, Any], ...]] = (
 )
 
 
-@CASES.case("what is applied has the form that its definition asks for")
+@CASES.case("an applied object must match its schema")
 async def _(side: Side) -> None:
     chosen = {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}
     keyed = {"type": "array", "items": _KEYED_ITEM, **_KEYED}
@@ -240,6 +240,7 @@ async def _(side: Side) -> None:
     await side.get(f"{TOYS}/u")
     await side.get(f"{TOYS}/t")
     await side.get(TOYS)
+    await until(side, f"/apis/{GROUP}", lambda found: len(found.body["versions"]) == 2)
     await side.get(f"/apis/{GROUP}")
     await _finished(side)
     await side.patch("merge", HERE, {"spec": {"versions": [second]}})
@@ -247,6 +248,7 @@ async def _(side: Side) -> None:
     await until(side, TOYS, lambda found: found.status == 404)
     await side.patch("merge", f"{HERE}/status", {"status": {"storedVersions": ["v2"]}})
     await side.patch("merge", HERE, {"spec": {"versions": [second]}})
+    await until(side, f"/apis/{GROUP}", lambda found: len(found.body["versions"]) == 1)
     await side.get(f"/apis/{GROUP}")
 
 
@@ -399,7 +401,7 @@ _SCHEMAS: Final[dict[str, Schema]] = {
         "type": "array",
         "items": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]},
     },
-    "an unknown word": {"type": "string", "wot": 1},
+    "an unknown keyword": {"type": "string", "wot": 1},
 }
 for _name, _body in _WRONG.items():
     CASES.exchanges(f"{_name} is judged", Exchange("POST", f"{DEFINITIONS}?fieldValidation=Strict", _body))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of schemas: what they see, when they are asked, and what is said when they are broken or fail."""
+"""Rules of schemas: their variables, when they are evaluated, and the errors of violated and failed ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _number(*rules: dict[str, Any]) -> Schema:
     return {"type": "integer", "x-kubernetes-validations": [*rules]}
 
 
-# One field for each expression, which says whether the field's text is good.
+# One field for each expression, which decides whether the field's text is valid.
 _TEXTS: Final[dict[str, str]] = {
     "startsWith": "self.startsWith('ab')",
     "endsWith": "self.endsWith('yz')",
@@ -132,7 +132,7 @@ _ROWS: Final[list[list[dict[str, Any]]]] = [
     [{"n": -1}],
     [],
 ]
-_SAID: Final[dict[str, Schema]] = {
+_MESSAGES: Final[dict[str, Schema]] = {
     "plain": _string(_rule("self == 'a'")),
     "message": _string(_rule("self == 'a'", message="must be a")),
     "expression": _string(_rule("self == 'a'", messageExpression="'must be a, not ' + self")),
@@ -194,7 +194,7 @@ DEFINITION: Final = definition(
                     name: {**_ITEMS, "x-kubernetes-validations": [_rule(text)]} for name, text in _LISTS.items()
                 },
             },
-            "said": {"type": "object", "properties": _SAID},
+            "said": {"type": "object", "properties": _MESSAGES},
             "places": _PLACES,
             "changes": {"type": "object", "properties": _CHANGES},
         },
@@ -225,14 +225,14 @@ for _name, _values in _GIVEN.items():
 for _name in _LISTS:
     for _index, _row in enumerate(_ROWS):
         _add(f"{_name} of list {_index}", lists={_name: _row})
-for _name in _SAID:
-    _add(f"a broken rule says {_name}", said={_name: 2 if _name == "invalid" else "bcd"})
+for _name in _MESSAGES:
+    _add(f"a violated rule has {_name}", said={_name: 2 if _name == "invalid" else "bcd"})
 _add("rules name other places", places={"left": 9, "right": 9, "a.b": 9})
-_add("rules that are kept say nothing", said={"message": "a"}, places={"left": 1})
+_add("satisfied rules cause nothing", said={"message": "a"}, places={"left": 1})
 _add("rules of several fields are broken", said={"plain": "b", "message": "c"}, places={"left": 9})
-_add("rules are not asked of what has another form", said={"plain": "b", "message": 1})
-_add("rules are not asked beside what is none of a few", said={"plain": "b"}, changes={"chosen": "c"})
-_add("rules are asked of what breaks limits", said={"plain": "b"}, texts={"in": "x" * 50})
+_add("rules are not evaluated for values of another type", said={"plain": "b", "message": 1})
+_add("rules are not evaluated beside an invalid enum", said={"plain": "b"}, changes={"chosen": "c"})
+_add("rules are evaluated for values beyond limits", said={"plain": "b"}, texts={"in": "x" * 50})
 
 
 @CASES.case("rules see the name")
@@ -273,6 +273,6 @@ async def ruleds(both: Both) -> None:
 
 
 @pytest.mark.parametrize("case", CASES.params())
-async def test_a_rule_is_asked_as_by_a_real_server(judge: Judge, ruleds: None, case: Case) -> None:
-    """Kept, broken, or impossible to ask."""
+async def test_a_rule_is_evaluated_as_by_a_real_server(judge: Judge, ruleds: None, case: Case) -> None:
+    """Satisfied, violated, or impossible to evaluate."""
     await judge(case)

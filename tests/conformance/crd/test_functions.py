@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every function that rules may call, asked in one object: what holds, what does not, what fails, and what is said."""
+"""Every function that rules may call, evaluated in one object: true, false, failures, and their messages."""
 
 from __future__ import annotations
 
@@ -191,5 +191,5 @@ async def askeds(both: Both) -> None:
 
 @pytest.mark.parametrize("case", CASES.params())
 async def test_functions_do_what_they_do_on_a_real_server(judge: Judge, askeds: None, case: Case) -> None:
-    """By what is said of fields that break their rules."""
+    """By the messages of fields that violate their rules."""
     await judge(case)

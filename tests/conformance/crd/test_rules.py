@@ -9,7 +9,8 @@ from multikueue.api import crds
 from tests.conformance.conftest import Judge
 from tests.conformance.crd import rules
 from tests.conformance.crd.installed import OLD_GROUP
-from tests.conformance.crd.rules import Document, Key, Story
+from tests.conformance.crd.rules import Key
+from tests.conformance.crd.scenarios import Document, Scenario
 from tests.conformance.harness import Case, Cases, Side
 
 _TYPES = {entry["spec"]["names"]["kind"]: entry["spec"] for entry in crds.manifests()}
@@ -23,7 +24,7 @@ def _merged(base: Document, changes: Document) -> Document:
     return found
 
 
-async def _tell(side: Side, key: Key, story: Story, *, breaks: bool) -> None:
+async def _play(side: Side, key: Key, scenario: Scenario, *, breaks: bool) -> None:
     spec = _TYPES[key.kind]
     group = spec["group"] if key.version == spec["versions"][-1]["name"] else OLD_GROUP
     where = f"/apis/{group}/{key.version}"
@@ -35,10 +36,10 @@ async def _tell(side: Side, key: Key, story: Story, *, breaks: bool) -> None:
         "kind": key.kind,
         "apiVersion": f"{group}/{key.version}",
         "metadata": {"name": "{id}"},
-        **_merged(plain, story.create),
+        **_merged(plain, scenario.create),
     }
     answers = [await side.post(where, body)]
-    for patch in story.then:
+    for patch in scenario.then:
         path = f"{where}/{{id}}/status" if patch.keys() == {"status"} else f"{where}/{{id}}"
         answers.append(await side.patch("merge", path, patch))
     *first, last = answers
@@ -53,25 +54,25 @@ async def _tell(side: Side, key: Key, story: Story, *, breaks: bool) -> None:
 def _cases() -> Cases:
     found = Cases("rules")
     for key, pair in rules.pairs().items():
-        for word, story in (("is kept", pair.kept), ("is broken", pair.broken)):
+        for outcome, scenario in (("is kept", pair.kept), ("is broken", pair.broken)):
 
-            async def play(side: Side, key: Key = key, story: Story = story, word: str = word) -> None:
-                await _tell(side, key, story, breaks=word == "is broken")
+            async def play(side: Side, key: Key = key, scenario: Scenario = scenario, outcome: str = outcome) -> None:
+                await _play(side, key, scenario, breaks=outcome == "is broken")
 
-            found.add(f"{key} ({word})", play)
+            found.add(f"{key} ({outcome})", play)
     return found
 
 
 CASES = _cases()
 
 
-def test_no_rule_of_the_manifests_is_without_stories() -> None:
-    """And no story is of a rule that is gone."""
+def test_no_rule_of_the_manifests_is_without_scenarios() -> None:
+    """And every scenario has its rule."""
     assert set(rules.manifests()) == set(rules.pairs())
 
 
 @pytest.mark.binaries
 @pytest.mark.parametrize("case", CASES.params())
 async def test_a_rule_is_judged_as_a_real_server_judges(judge: Judge, our_definitions: None, case: Case) -> None:
-    """Both stories of every rule."""
+    """Both scenarios of every rule."""
     await judge(case)

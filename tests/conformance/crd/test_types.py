@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that mean something and rules that do not, judged when a definition is made: each case asks many at once."""
+"""Type checks of rules when a definition is created; each case has many rules."""
 
 from __future__ import annotations
 
@@ -230,9 +230,9 @@ self.nested[0].sum() == 1
 """
 
 
-def _judged(name: str, text: str, word: str = "rule") -> None:
-    """A case that asks about all the rules in one definition, which is not made whatever is said of it."""
-    rules = [{"rule": "true", word: line} for line in text.strip().split("\n")]
+def _judged(name: str, text: str, field: str = "rule") -> None:
+    """A case with all the rules in one definition, which is never stored."""
+    rules = [{"rule": "true", field: line} for line in text.strip().split("\n")]
     rules += [{"rule": "true", "message": "and this is right"}]
     schema = _object(spec={**_object(**FIELDS), "x-kubernetes-validations": rules})
 
@@ -242,7 +242,7 @@ def _judged(name: str, text: str, word: str = "rule") -> None:
     CASES.add(name, play)
 
 
-_judged("rules of names that nobody knows are refused", _UNKNOWN)
+_judged("rules with unknown names are refused", _UNKNOWN)
 _judged("rules of types that do not go together are refused", _MISMATCHED)
 _judged("rules that are no questions are refused", _NO_QUESTION)
 _judged("rules that cannot be read are refused", _UNREADABLE)
@@ -261,7 +261,7 @@ _PLACES: Final[dict[str, Schema]] = {
 }
 
 
-@CASES.case("rules about what was there before are refused where nobody can tell")
+@CASES.case("rules with oldSelf are refused where values cannot be correlated")
 async def _(side: Side) -> None:
     schema = _object(spec=_object(**{name.replace(" ", "-"): body for name, body in _PLACES.items()}))
     await side.post(f"{DEFINITIONS}?dryRun=All", definition(version(schema=schema)))

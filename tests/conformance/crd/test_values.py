@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that a schema lets in, changes or refuses, and in which words."""
+"""Values that a schema accepts, changes or refuses, and the errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kind whose schema has one field for everything that a schema can ask for."""
+"""A kind whose schema has one field for every check that a schema can have."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests for certificates: who is said to have asked, and who may write which part."""
+"""CertificateSigningRequests: the requester, and who may write which part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from multikueue.devcluster.pki import Authority
+from devcluster.pki import Authority
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Cases, Side
 
@@ -23,7 +23,7 @@ CASES = Cases("certificates")
 REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 ONE: Final = f"{REQUESTS}/{{id}}"
 # An impersonated user, since the two servers know their administrators by different means.
-SOMEBODY: Final = {
+REQUESTER: Final = {
     "Impersonate-User": "somebody",
     "Impersonate-Uid": "42",
     "Impersonate-Group": "system:masters",
@@ -66,21 +66,21 @@ def _condition(kind: str, status: str = "True") -> Document:
 
 
 async def _made(side: Side) -> Document:
-    found = await side.post(REQUESTS, _request(), headers=SOMEBODY)
+    found = await side.post(REQUESTS, _request(), headers=REQUESTER)
     body: Document = found.body
     return body
 
 
-@CASES.case("nobody gets a certificate of the masters")
+@CASES.case("a certificate of system:masters is refused")
 async def _(side: Side) -> None:
-    await side.post(REQUESTS, _request(request=_pem("a", "system:masters")), headers=SOMEBODY)
+    await side.post(REQUESTS, _request(request=_pem("a", "system:masters")), headers=REQUESTER)
     other = _request(request=_pem("system:masters"), signerName="example.com/own")
-    await side.post(f"{REQUESTS}?dryRun=All", other, headers=SOMEBODY)
+    await side.post(f"{REQUESTS}?dryRun=All", other, headers=REQUESTER)
 
 
-@CASES.case("whoever asks is written down")
-async def _asked(side: Side) -> None:
-    await side.post(REQUESTS, _request(username="root", uid="0", groups=["g"], extra={"a": ["b"]}), headers=SOMEBODY)
+@CASES.case("the requester is recorded")
+async def _recorded(side: Side) -> None:
+    await side.post(REQUESTS, _request(username="root", uid="0", groups=["g"], extra={"a": ["b"]}), headers=REQUESTER)
     await side.get(ONE)
 
 
@@ -93,12 +93,12 @@ _REFUSED: Final[dict[str, Document]] = {
 for _name, _spec in _REFUSED.items():
 
     async def _refused(side: Side, spec: Document = _spec) -> None:
-        await side.post(REQUESTS, _request(**spec), headers=SOMEBODY)
+        await side.post(REQUESTS, _request(**spec), headers=REQUESTER)
 
     CASES.add(f"{_name} is refused", _refused)
 
 
-@CASES.case("nobody changes what was asked")
+@CASES.case("the spec cannot change")
 async def _unchanged(side: Side) -> None:
     body = await _made(side)
     body["spec"]["usages"] = ["server auth"]
@@ -145,7 +145,7 @@ async def _untrue(side: Side) -> None:
 @CASES.case("what became of a request is shown in its row")
 async def _shown(side: Side) -> None:
     accept = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
-    await side.post(REQUESTS, _request(expirationSeconds=5400), headers=SOMEBODY)
+    await side.post(REQUESTS, _request(expirationSeconds=5400), headers=REQUESTER)
     await side.get(ONE, headers=accept)
     await side.patch("merge", f"{ONE}/approval", {"status": {"conditions": [_condition("Approved")]}})
     await side.get(ONE, headers=accept)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be written into the status of a job: a mirror of the end of a job stands or falls with it."""
+"""Validation of the status of jobs, which decides whether a remote job's end can be copied to the local one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _without(status: Document, *names: str) -> Document:
     return {name: value for name, value in status.items() if name not in names}
 
 
-# What stands there, and what is put in its place.
+# The old status, and the new one.
 _WRITTEN: Final[dict[str, tuple[Document, Document]]] = {
     "it runs": ({}, _RUNS),
     "it is done": (_RUNS, _DONE),
@@ -103,7 +103,7 @@ _WRITTEN: Final[dict[str, tuple[Document, Document]]] = {
     "it began at another time": (_RUNS, {**_RUNS, "startTime": _LATE}),
     "it never began": (_RUNS, _without(_RUNS, "startTime")),
     "it was done at another time": (_DONE, {**_DONE, "completionTime": "2026-01-01T12:00:00Z"}),
-    "a done one is written to by somebody of old": (_DONE, {**_DONE, "ready": 0}),
+    "a finished one gets its old status again": (_DONE, {**_DONE, "ready": 0}),
     "indexes are done of a job without any": (_RUNS, {**_RUNS, "completedIndexes": "1-3"}),
     "indexes have failed of a job without any": (_RUNS, {**_RUNS, "failedIndexes": "1-3"}),
 }
@@ -141,7 +141,7 @@ def _add(
 ) -> None:
     container = {"name": "c", "image": "i"}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    # Somebody else's, so that no controller writes between.
+    # Managed by another controller, so that no other one writes between.
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",

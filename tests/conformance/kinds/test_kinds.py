@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What built-in kinds refuse, and in which words."""
+"""What built-in kinds refuse, and the errors."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _CONTAINER: Final[Document] = {"name": "c", "image": "i"}
 _POD: Final[Document] = {"restartPolicy": "Never", "containers": [_CONTAINER]}
 _PLACES: Final[dict[str, str]] = {
     "Job": f"/apis/batch/v1{_INSIDE}/jobs",
+    "CronJob": f"/apis/batch/v1{_INSIDE}/cronjobs",
     "Pod": f"/api/v1{_INSIDE}/pods",
     "Node": "/api/v1/nodes",
     "Namespace": "/api/v1/namespaces",
@@ -44,6 +45,15 @@ def _document(kind: str, name: str = "{id}", **more: Any) -> Document:
 
 def _job(**spec: Any) -> Document:
     return _document("Job", spec={"template": {"spec": _POD}, **spec})
+
+
+def _job_of(**container: Any) -> Document:
+    return _job(template={"spec": {**_POD, "containers": [{**_CONTAINER, **container}]}})
+
+
+def _cron(name: str = "{id}", *, job: Document | None = None, **spec: Any) -> Document:
+    template = {"spec": {"template": {"spec": _POD}, **(job or {})}}
+    return _document("CronJob", name, spec={"schedule": "0 0 1 1 *", "jobTemplate": template, **spec})
 
 
 def _pod(**spec: Any) -> Document:
@@ -74,6 +84,25 @@ _CREATED: Final[dict[str, Document]] = {
     "a service of a strange type": _service(_HTTP, type="Whim"),
     "a service of no external name": _document("Service", name="s", spec={"type": "ExternalName"}),
     "an event of another namespace": _document("Event", name="e", involvedObject={"namespace": "other"}),
+    "a cron job": _cron(),
+    "a cron job of an interval": _cron(schedule="@every 1h30m", timeZone="Europe/Berlin"),
+    "a cron job of no schedule": _cron(schedule=""),
+    "a cron job of too few fields": _cron(schedule="* * *"),
+    "a cron job of too many minutes": _cron(schedule="0-60 * * * *"),
+    "a cron job of a Sunday that is the seventh day": _cron(schedule="* * * * 7"),
+    "a cron job of a zone in its schedule": _cron(schedule="TZ=UTC * * * * *"),
+    "a cron job of a strange word": _cron(schedule="@whim"),
+    "a cron job of a strange interval": _cron(schedule="@every whim"),
+    "a cron job of a strange zone": _cron(timeZone="Nowhere"),
+    "a cron job of a zone outside": _cron(timeZone="../etc"),
+    "a cron job of no zone": _cron(timeZone=""),
+    "a cron job of the local zone": _cron(timeZone="Local"),
+    "a cron job of a strange policy": _cron(concurrencyPolicy="Whim"),
+    "a cron job of negative numbers": _cron(
+        startingDeadlineSeconds=-1, successfulJobsHistoryLimit=-1, failedJobsHistoryLimit=-1
+    ),
+    "a cron job of a bad job": _cron(job={"parallelism": -1, "completionMode": "Whim"}),
+    "a cron job of a long name": _cron("c" * 53),
     "a job": _job(),
     "a job of negative parallelism": _job(parallelism=-1),
     "a job of negative completions": _job(completions=-1),
@@ -86,7 +115,7 @@ _CREATED: Final[dict[str, Document]] = {
     "a job that restarts always": _job(template={"spec": {**_POD, "restartPolicy": "Always"}}),
     "a job without a restart policy": _job(template={"spec": {"containers": [_CONTAINER]}}),
     "a job without containers": _job(template={"spec": {"restartPolicy": "Never", "containers": []}}),
-    "a job with its own selector": _job(selector={"matchLabels": {"a": "b"}}),
+    "a job with a selector from the client": _job(selector={"matchLabels": {"a": "b"}}),
     "a job of a selector by hand": _job(
         manualSelector=True,
         selector={"matchLabels": {"a": "b"}},
@@ -98,7 +127,7 @@ _CREATED: Final[dict[str, Document]] = {
         template={"metadata": {"labels": {"a": "b"}}, "spec": _POD},
     ),
     "a job of no selector by hand": _job(manualSelector=True),
-    "a job managed by somebody": _job(managedBy="example.com/somebody"),
+    "a job managed by another controller": _job(managedBy="example.com/other"),
     "a job managed by a bad name": _job(managedBy="no domain"),
     "a job of limits per index": _job(backoffLimitPerIndex=1),
     "an indexed job of limits": _job(
@@ -112,6 +141,9 @@ _CREATED: Final[dict[str, Document]] = {
     ),
     "a job with an empty failure rule": _job(podFailurePolicy={"rules": [{"action": "Ignore"}]}),
     "a job of a long name": _document("Job", "j" * 64, spec={"template": {"spec": _POD}}),
+    "an indexed job of a name that makes no hostname": _document(
+        "Job", "a.b", spec={"template": {"spec": _POD}, "completionMode": "Indexed", "completions": 2}
+    ),
     "a job of a bad name": _document("Job", "A_b", spec={"template": {"spec": _POD}}),
     "a job of strange replacement": _job(podReplacementPolicy="Maybe"),
     "a pod": _pod(),
@@ -137,13 +169,15 @@ _CREATED: Final[dict[str, Document]] = {
     "a container without an image": _container(image=""),
     "a container of a strange pull policy": _container(imagePullPolicy="Perhaps"),
     "a container of bad quantities": _container(resources={"requests": {"cpu": "x"}}),
-    "a container that asks for more than it may": _container(
+    "a container that requests more than its limit": _container(
         resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
     ),
-    "a container that asks for less than nothing": _container(resources={"requests": {"cpu": "-1"}}),
+    "a container with a negative request": _container(resources={"requests": {"cpu": "-1"}}),
     "a container of strange resources": _container(resources={"limits": {"a b": "1"}}),
     "a container of half a card": _container(resources={"limits": {"nvidia.com/gpu": "0.5"}}),
-    "a container that asks for cards without a limit": _container(resources={"requests": {"nvidia.com/gpu": "1"}}),
+    "a container that requests an extended resource without a limit": _container(
+        resources={"requests": {"nvidia.com/gpu": "1"}}
+    ),
     "a container of a port out of range": _container(ports=[{"containerPort": 70000}]),
     "a container of a port twice": _container(
         ports=[{"containerPort": 1, "name": "a"}, {"containerPort": 2, "name": "a"}]
@@ -154,6 +188,33 @@ _CREATED: Final[dict[str, Document]] = {
         env=[{"name": "a", "value": "b", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
     ),
     "a container that mounts nothing": _container(volumeMounts=[{"name": "gone", "mountPath": "/x"}]),
+    "a pod of a user out of range": _pod(securityContext={"runAsUser": 2**31}),
+    "a pod of groups out of range": _pod(
+        securityContext={"runAsGroup": -1, "fsGroup": 2**31, "supplementalGroups": [1, -1]}
+    ),
+    "a pod of bad names": _pod(hostname="A_b", subdomain="a.b"),
+    "a job of a user out of range": _job(template={"spec": {**_POD, "securityContext": {"runAsUser": 2**31}}}),
+    "a job of a container's user out of range": _job_of(securityContext={"runAsUser": 2**31, "runAsGroup": -1}),
+    "a job of a bad account": _job(template={"spec": {**_POD, "serviceAccountName": "A_b"}}),
+    "a job of a bad priority class": _job(template={"spec": {**_POD, "priorityClassName": "A_b"}}),
+    "a job of a secret without a name": _job_of(
+        env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "", "key": "k"}}}]
+    ),
+    "a job of a secret without a key": _job_of(
+        env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": ""}}}]
+    ),
+    "a job of a config map of a bad key": _job_of(
+        env=[{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "A_b", "key": "a b"}}}]
+    ),
+    "a job of an environment of a nameless secret": _job_of(envFrom=[{"secretRef": {"name": ""}}]),
+    "a job of an environment of a badly named config map": _job_of(envFrom=[{"configMapRef": {"name": "A_b"}}]),
+    "a job of a probe with negative numbers": _job_of(
+        readinessProbe={"exec": {"command": ["a"]}, "initialDelaySeconds": -1, "periodSeconds": -1}
+    ),
+    "a job of a probe without a handler": _job_of(livenessProbe={"periodSeconds": 5}),
+    "a job of a liveness probe with two successes": _job_of(
+        livenessProbe={"exec": {"command": ["a"]}, "successThreshold": 2}
+    ),
     "a node": _document("Node"),
     "a node of taints twice": _document("Node", spec={"taints": [{"key": "a", "effect": "NoSchedule"}] * 2}),
     "a node of a strange taint": _document("Node", spec={"taints": [{"key": "a", "effect": "Whatever"}]}),
@@ -215,6 +276,7 @@ _CHANGED: Final[dict[str, tuple[Document, Document]]] = {
     ),
     "the parallelism of a job": (_job(), {"spec": {"parallelism": 5}}),
     "the manager of a job": (_job(managedBy="a.b/c"), {"spec": {"managedBy": "a.b/d"}}),
+    "the manager of a suspended job": (_job(suspend=True), {"spec": {"managedBy": "a.b/d"}}),
     "the mode of a job": (_job(completions=1), {"spec": {"completionMode": "Indexed"}}),
     "the suspension of a job": (_job(suspend=True), {"spec": {"suspend": False}}),
     "the image of a pod": (_pod(), {"spec": {"containers": [{"name": "c", "image": "other"}]}}),
@@ -249,8 +311,10 @@ def _add(name: str, body: Document, patch: Document | None) -> None:
             found = (await side.server.send(side.filled(exchange))).body
             causes = found.get("details", {}).get("causes", ())
             # What is refused is shown in the form that it has inside of a real server.
-            told = [[cause["field"], cause["reason"], re.split(r"[{\n]", cause["message"])[0]] for cause in causes]
-            side.note("changed", [found.get("code", 200), found.get("reason"), told, found.get("spec")])
+            shown_causes = [
+                [cause["field"], cause["reason"], re.split(r"[{\n]", cause["message"])[0]] for cause in causes
+            ]
+            side.note("changed", [found.get("code", 200), found.get("reason"), shown_causes, found.get("spec")])
 
     CASES.add(name, play)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays a chapter of the kubectl session on one server, and takes out of kubectl's words what no two runs share.
+"""Plays a chapter of the kubectl session on one server, and normalises what differs between two runs.
 
 Owns the processes it starts: none outlives its chapter. Leaves uids, times and addresses of servers to the harness.
 """
@@ -18,10 +18,10 @@ from tests.conformance.kubectl.script import Chapter, Step
 
 _PATIENCE: Final = 30.0
 _ARGUMENT: Final = re.compile(r"""'[^']*'(?=\s|$)|"[^"]*"(?=\s|$)|\S+""")
-"""Quotes count around a whole argument only, so that JSON needs none of its own."""
+"""Quotes count only around a whole argument, so that JSON needs no escapes."""
 _GAP: Final = re.compile(" {2,}|(?<=>) ")
-_WORDS: Final = (
-    # Whether a watch that ends with its command still says so is a matter of luck.
+_PATTERNS: Final = (
+    # Whether a watch that ends with its command still prints that is a race.
     (re.compile(r"(?m)^[EWI]\d{4} [\d:.]+ +\d+ reflector\.go.*\n"), ""),
     (re.compile(r"(?m)^[EWI]\d{4} [\d:.]+ +\d+ "), "<log> "),
     (re.compile(r"\b[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}\b"), "<date>"),
@@ -57,7 +57,7 @@ class Player:
             "TZ": "UTC",
         }
         self._running: tuple[str, asyncio.subprocess.Process] | None = None
-        self._heard: list[str] = []
+        self._lines: list[str] = []
 
     async def play(self, chapter: Chapter) -> None:
         """All steps in order."""
@@ -74,22 +74,24 @@ class Player:
                 (self._folder / step.rest).write_text(text)
             case "&":
                 await self._end()
-                self._running, self._heard = (step.rest, await self._start(step.rest)), []
+                self._running, self._lines = (step.rest, await self._start(step.rest)), []
             case ".":
-                await self._listen(len(self._heard) + int(step.rest))
+                await self._listen(len(self._lines) + int(step.rest))
             case "!":
                 await self._listen(int(step.rest))
-                said_by, _ = self._started()
+                command, _ = self._started()
                 await self._end()
-                self._side.note(f"kubectl {said_by}", self._heard)
+                self._side.note(f"kubectl {command}", self._lines)
             case _:
-                code, said = await self._run(step.rest, text)
+                code, output = await self._run(step.rest, text)
                 if step.verb == "~":
-                    assert code == 0, f"{self._side.server.name}: kubectl {step.rest}: {said}"
+                    assert code == 0, f"{self._side.server.name}: kubectl {step.rest}: {output}"
                     return
-                lines = self._clean(said).splitlines()
+                lines = self._clean(output).splitlines()
                 if step.verb == "$loose":
                     lines = [_GAP.sub("  ", line) for line in lines]
+                if step.rest.startswith("explain "):
+                    lines = _without_prose(lines)
                 self._side.note(
                     f"kubectl {step.rest}", [*(sorted(lines) if step.verb == "$sorted" else lines), f"[{code}]"]
                 )
@@ -98,20 +100,20 @@ class Player:
         process = await self._start(rest)
         try:
             async with asyncio.timeout(_PATIENCE):
-                said, _ = await process.communicate(text.encode())
+                output, _ = await process.communicate(text.encode())
         except TimeoutError:
             process.kill()
-            said, _ = await process.communicate()
-            said += f"\nno end within {_PATIENCE:.0f} s".encode()
-        return process.returncode or 0, said.decode()
+            output, _ = await process.communicate()
+            output += f"\nno end within {_PATIENCE:.0f} s".encode()
+        return process.returncode or 0, output.decode()
 
     async def _listen(self, count: int) -> None:
         _, process = self._started()
         assert process.stdout is not None
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                while len(self._heard) < count and (line := await process.stdout.readline()):
-                    self._heard.append(self._clean(line.decode()).rstrip("\n"))
+                while len(self._lines) < count and (line := await process.stdout.readline()):
+                    self._lines.append(self._clean(line.decode()).rstrip("\n"))
 
     def _started(self) -> tuple[str, asyncio.subprocess.Process]:
         assert self._running is not None, "nothing has been started"
@@ -141,9 +143,21 @@ class Player:
 
     def _clean(self, text: str) -> str:
         text = text.replace(str(self._folder), "<dir>")
-        # An address is told of with and without its scheme.
+        # An address is printed with and without its scheme.
         text = text.replace(self._side.server.url, "<server>")
         text = text.replace(self._side.server.url.partition("://")[2], "<server>")
-        for pattern, word in _WORDS:
-            text = pattern.sub(word, text)
+        for pattern, replacement in _PATTERNS:
+            text = pattern.sub(replacement, text)
         return text
+
+
+def _without_prose(lines: list[str]) -> list[str]:
+    """What `kubectl explain` prints but for descriptions: our tables of built-in kinds hold no text of others."""
+    kept, section = [], ""
+    for line in lines:
+        if line and not line.startswith(" "):
+            section = line.partition(":")[0]
+        typed = "\t<" in line or line.lstrip().startswith("enum:")
+        if line and (not line.startswith(" ") or (typed if section == "FIELDS" else section != "DESCRIPTION")):
+            kept.append(line)
+    return kept

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kubectl session of a working day, word for word the same on both servers."""
+"""The kubectl session of a working day, with the same output on both servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from multikueue.devcluster.binaries.release import KUBECTL, Binaries
+from devcluster.providers.binaries.release import KUBECTL, Binaries
 from tests.conformance.conftest import Judge
 from tests.conformance.harness import Case, Side
 from tests.conformance.kubectl.playing import Player
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.usefixtures("our_kinds")
 @pytest.mark.parametrize("chapter", [pytest.param(chapter, id=chapter.title) for chapter in CHAPTERS])
-async def test_kubectl_says_the_same(chapter: Chapter, judge: Judge, kube_binaries: Binaries, folder: Path) -> None:
+async def test_kubectl_prints_the_same(chapter: Chapter, judge: Judge, kube_binaries: Binaries, folder: Path) -> None:
     await judge(Case("kubectl", chapter.title, partial(_play, chapter, kube_binaries.path(KUBECTL), folder)))
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from multikueue.core.quantity import Quantity
 from multikueue.core.timestamps import format_time
-from multikueue.engine import intake
+from multikueue.engine import decode
 from multikueue.engine.decisions import Outcome
 from multikueue.engine.settings import Settings
 from multikueue.simulation.manifests import Manifest
 from multikueue.simulation.run import run
-from multikueue.simulation.world import build
+from multikueue.simulation.simulated_cluster import build
 
 HERE = Path(__file__).parent
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -69,7 +69,7 @@ def reservation(manifest: Json, state: Json, held_since: float) -> Json:
 
 @dataclass(slots=True)
 class Phase:
-    """Where everything stands before a phase, and what the engine makes of it."""
+    """The state before a phase, and the outcome of the engine."""
 
     scenario: Json
     known: list[Json]
@@ -78,12 +78,12 @@ class Phase:
 
     def decide(self, now: float, state: Json, evictions: dict[str, list[str]], held_since: dict[str, float]) -> None:
         """Let the engine settle at `now`; `state` and `evictions` are brought up to date."""
-        settings = intake.settings({"fairSharing": FAIR} if self.scenario["fairSharing"] else {})
+        settings = decode.settings({"fairSharing": FAIR} if self.scenario["fairSharing"] else {})
         assert isinstance(settings, Settings)
         objects = [GATE, *self.scenario["objects"], *(self._workload(m, state, held_since) for m in self.known)]
         moment = START + timedelta(seconds=now)
-        world = build([Manifest(obj, "scenario") for obj in objects], settings=settings, now=moment)
-        for cycle in run(world, now=moment).cycles:
+        context = build([Manifest(obj, "scenario") for obj in objects], settings=settings, now=moment)
+        for cycle in run(context, now=moment).cycles:
             for decision in cycle.decisions:
                 name = decision.workload.name
                 if decision.outcome is Outcome.RESERVED:

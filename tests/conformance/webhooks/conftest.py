@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The webhook that both servers ask."""
+"""The webhook that both servers call."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A webhook for both servers: does what the case says, and remembers what it was asked."""
+"""A webhook for both servers: reacts as the case sets, and records its requests."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 
+from devcluster.pki import Authority
 from manager.webhooks.review import convert_review
 from multikueue.api import conversion
-from multikueue.devcluster.pki import Authority
 from tests.conformance import background
 from tests.conformance.harness import Exchange, Side
 
@@ -63,8 +63,8 @@ class HookServer:
         self._reactions[side.server.name, side.id] = reaction
         self.calls[side.server.name, side.id] = []
 
-    def asked(self, side: Side) -> list[tuple[str, Review]]:
-        """What the case's webhooks were asked since the last time, probes left out."""
+    def called(self, side: Side) -> list[tuple[str, Review]]:
+        """The requests to the case's webhooks since the last call, without probes."""
         key = (side.server.name, side.id)
         found, self.calls[key] = self.calls[key], []
         return found
@@ -73,12 +73,12 @@ class HookServer:
         """One review."""
         review = await request.json()
         key = (request.match_info["server"], request.match_info["case"])
-        name, asked = request.match_info["hook"], review["request"]
+        name, called = request.match_info["hook"], review["request"]
         if name == "probe":
             return self._reviewed(review, {"allowed": False, "status": {"message": "probed"}})
-        if asked.get("name") != "probe":
-            self.calls.setdefault(key, []).append((name, asked))
-        found = self._reactions[key](name, asked)
+        if called.get("name") != "probe":
+            self.calls.setdefault(key, []).append((name, called))
+        found = self._reactions[key](name, called)
         if not isinstance(found, dict | web.Response):
             found = await found
         return found if isinstance(found, web.Response) else self._reviewed(review, found)
@@ -95,7 +95,7 @@ class HookServer:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[HookServer]:
-    """A running one, in a loop of its own, so that its connections are no test's."""
+    """A running webhook server in a separate event loop, so that its connections belong to no test."""
     server = HookServer()
     certificate, key = server.authority.serving("webhooks", hosts=["127.0.0.1"]).write(folder, name="webhooks")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -108,7 +108,7 @@ def serving(folder: Path) -> Iterator[HookServer]:
 
 
 def rule(*operations: str, on: str = "configmaps", group: str = "", **more: object) -> dict[str, Any]:
-    """What a webhook is asked about."""
+    """The rules of a webhook."""
     resources = {"apiGroups": [group], "apiVersions": ["*"], "resources": [on]}
     return {"operations": [*(operations or ("CREATE",))], **resources, **more}
 
@@ -127,7 +127,7 @@ def hook(server: HookServer, side: Side, name: str, *rules: dict[str, Any], **mo
 
 
 async def install(server: HookServer, side: Side, path: str, *hooks: dict[str, Any], suffix: str = "") -> None:
-    """Make a configuration of these webhooks, and wait until they are asked."""
+    """Create a configuration of these webhooks, and wait until they are called."""
     kind = "MutatingWebhookConfiguration" if path == MUTATING else "ValidatingWebhookConfiguration"
     probe = hook(server, side, "probe", objectSelector={"matchLabels": {"probe": f"{kind}{suffix}"}})
     body = {
@@ -138,13 +138,13 @@ async def install(server: HookServer, side: Side, path: str, *hooks: dict[str, A
     }
     await side.quietly(Exchange("POST", path, body))
     labels = {"probe": f"{kind}{suffix}"}
-    asked = {
+    called = {
         "kind": "ConfigMap",
         "apiVersion": "v1",
         "metadata": {"name": "probe", "labels": labels},
         "data": {"k": "v"},
     }
-    exchange = Exchange("POST", f"/api/v1/namespaces/{side.ns}/configmaps?dryRun=All", asked)
+    exchange = Exchange("POST", f"/api/v1/namespaces/{side.ns}/configmaps?dryRun=All", called)
     async with asyncio.timeout(_PATIENCE):
         while "probed" not in str((await side.server.send(exchange)).body):
             await asyncio.sleep(0.03)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Webhooks: who is asked about what, what they may change, and what is said when they fail."""
+"""Webhooks: which are called, what they can change, and the errors if they fail."""
 
 from __future__ import annotations
 
@@ -53,31 +53,31 @@ def _set(name: str, value: str) -> dict[str, Any]:
 
 
 def _names(server: HookServer, side: Side) -> list[str]:
-    return [name for name, _ in server.asked(side)]
+    return [name for name, _ in server.called(side)]
 
 
-def _saying(answers: dict[str, Review]) -> Reaction:
+def _answering(answers: dict[str, Review]) -> Reaction:
     return lambda name, _: answers[name]
 
 
 @scene("changes are made in order, and validators see them all")
 async def _(server: HookServer, side: Side) -> None:
     server.react(
-        side, _saying({"m1": patch(_set("a", "1")), "m2": patch(_set("a", "2"), _set("b", "3")), "v": allow()})
+        side, _answering({"m1": patch(_set("a", "1")), "m2": patch(_set("a", "2"), _set("b", "3")), "v": allow()})
     )
     await install(server, side, MUTATING, hook(server, side, "m1"), hook(server, side, "m2"))
     await install(server, side, VALIDATING, hook(server, side, "v"))
     await side.post(MAPS, config_map())
-    side.note("seen", [[name, asked["object"]["data"]] for name, asked in server.asked(side)])
+    side.note("seen", [[name, called["object"]["data"]] for name, called in server.called(side)])
     await side.post(f"{MAPS}?dryRun=All", config_map("dry"))
-    side.note("dry", [[name, asked["dryRun"]] for name, asked in server.asked(side)])
+    side.note("dry", [[name, called["dryRun"]] for name, called in server.called(side)])
     await side.patch("merge", f"{MAPS}/a", {"data": {"x": "y"}})
     side.note("updates", _names(server, side))
 
 
-@scene("reviews tell everything about a write")
+@scene("a review has everything about a write")
 async def _(server: HookServer, side: Side) -> None:
-    server.react(side, lambda _name, _asked: allow())
+    server.react(side, lambda _name, _request: allow())
     every = rule("*"), rule("*", on="configmaps/*"), rule("*", on="pods/*"), rule("*", on="serviceaccounts")
     await install(server, side, VALIDATING, hook(server, side, "v", *every))
     await side.post(MAPS, config_map())
@@ -90,17 +90,17 @@ async def _(server: HookServer, side: Side) -> None:
     await side.delete(MAPS)
     await side.post("/api/v1/namespaces/{ns}/serviceaccounts", {"metadata": {"generateName": "x-"}})
     found = []
-    for _, asked in server.asked(side):
+    for _, called in server.called(side):
         for part in ("object", "oldObject"):
-            if asked.get(part):
-                asked[part] = {**asked[part], "metadata": sorted(asked[part]["metadata"])}
-        info = asked["userInfo"]
-        found.append({**asked, "uid": "", "userInfo": {**info, "uid": "", "extra": None}})
+            if called.get(part):
+                called[part] = {**called[part], "metadata": sorted(called[part]["metadata"])}
+        info = called["userInfo"]
+        found.append({**called, "uid": "", "userInfo": {**info, "uid": "", "extra": None}})
     for request in found:
         if request["resource"]["resource"] == "serviceaccounts":
             request["name"] = bool(request.get("name"))
-    # A real server asks again when it has to begin a write anew.
-    side.note("asked", [asked for before, asked in pairwise([None, *found]) if asked != before])
+    # A real server calls again if it has to retry a write.
+    side.note("requests", [called for before, called in pairwise([None, *found]) if called != before])
 
 
 _DENIALS: Final[dict[str, Review]] = {
@@ -138,7 +138,7 @@ _CHANGES: Final[dict[str, Review | str]] = {
 
 def _denial(response: Review, path: str) -> Scene:
     async def play(server: HookServer, side: Side) -> None:
-        server.react(side, lambda _name, _asked: {"allowed": False, **response})
+        server.react(side, lambda _name, _request: {"allowed": False, **response})
         await install(server, side, path, hook(server, side, "h"))
         await side.post(MAPS, config_map())
 
@@ -147,7 +147,7 @@ def _denial(response: Review, path: str) -> Scene:
 
 def _change(response: Review, path: str) -> Scene:
     async def play(server: HookServer, side: Side) -> None:
-        server.react(side, lambda _name, _asked: response)
+        server.react(side, lambda _name, _request: response)
         await install(server, side, path, hook(server, side, "h"))
         await side.post(MAPS, config_map())
 
@@ -163,23 +163,23 @@ for _name, _answer in _CHANGES.items():
 SCENES["a validator's patch"] = _change(patch(_set("a", "1")), VALIDATING)
 
 
-async def _slow(_name: str, _asked: Review) -> Review:
+async def _slow(_name: str, _request: Review) -> Review:
     await asyncio.sleep(1.5)
     return allow()
 
 
 _FAILURES: Final[dict[str, Reaction]] = {
-    "answers 500": lambda _name, _asked: web.Response(status=500, text="broken"),
-    "answers 404": lambda _name, _asked: web.Response(status=404),
-    "answers nonsense": lambda _name, _asked: web.Response(text="nonsense"),
-    "answers nothing": lambda _name, _asked: web.json_response({}),
-    "answers without a response": lambda _name, _asked: web.json_response(
+    "answers 500": lambda _name, _request: web.Response(status=500, text="broken"),
+    "answers 404": lambda _name, _request: web.Response(status=404),
+    "answers nonsense": lambda _name, _request: web.Response(text="nonsense"),
+    "answers nothing": lambda _name, _request: web.json_response({}),
+    "answers without a response": lambda _name, _request: web.json_response(
         {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}
     ),
-    "answers of another kind": lambda _name, asked: web.json_response(
-        {"kind": "Pod", "apiVersion": "v1", "response": {"uid": asked["uid"], "allowed": True}}
+    "answers of another kind": lambda _name, called: web.json_response(
+        {"kind": "Pod", "apiVersion": "v1", "response": {"uid": called["uid"], "allowed": True}}
     ),
-    "answers another question": lambda _name, _asked: {"allowed": True, "uid": "other"},
+    "answers another question": lambda _name, _request: {"allowed": True, "uid": "other"},
     "is too slow": _slow,
 }
 
@@ -193,7 +193,7 @@ def _failure(reaction: Reaction, policy: str) -> Scene:
         text = str(found.body.get("message", "")).replace(server.url, "<hooks>").replace(side.id, "<case>")
         for name in ("embedded", "real"):
             text = text.replace(f"/{name}/", "/<server>/")
-        uids = [asked["uid"] for _, asked in server.asked(side)]
+        uids = [called["uid"] for _, called in server.called(side)]
         for uid in uids:
             text = text.replace(uid, "<uid>")
         side.note("answer", [found.status, found.body.get("reason"), text, sorted(found.body.get("details", ()))])
@@ -209,31 +209,31 @@ for _name in ("answers 500", "answers nonsense", "is too slow"):
 
 @scene("a mutator that fails and may be ignored changes nothing")
 async def _(server: HookServer, side: Side) -> None:
-    server.react(side, lambda name, _asked: web.Response(status=500) if name == "m1" else patch(_set("b", "2")))
+    server.react(side, lambda name, _request: web.Response(status=500) if name == "m1" else patch(_set("b", "2")))
     first = hook(server, side, "m1", failurePolicy="Ignore")
     await install(server, side, MUTATING, first, hook(server, side, "m2"))
     await side.post(MAPS, config_map())
 
 
-@scene("nobody listens")
+@scene("no server listens")
 async def _(server: HookServer, side: Side) -> None:
-    nobody = {"url": "https://127.0.0.1:1/x", "caBundle": server.bundle}
-    server.react(side, lambda _name, _asked: allow())
-    await install(server, side, VALIDATING, hook(server, side, "h", clientConfig=nobody))
+    closed = {"url": "https://127.0.0.1:1/x", "caBundle": server.bundle}
+    server.react(side, lambda _name, _request: allow())
+    await install(server, side, VALIDATING, hook(server, side, "h", clientConfig=closed))
     await side.post(MAPS, config_map())
 
 
-@scene("a service that is not there is asked")
+@scene("an absent service is called")
 async def _(server: HookServer, side: Side) -> None:
     service = {"service": {"namespace": "{ns}", "name": "gone", "path": "/x"}, "caBundle": server.bundle}
-    server.react(side, lambda _name, _asked: allow())
+    server.react(side, lambda _name, _request: allow())
     await install(server, side, VALIDATING, side.own(hook(server, side, "h", clientConfig=service)))
     await side.post(MAPS, config_map())
 
 
-@scene("rules choose what is asked about")
+@scene("rules select the writes")
 async def _(server: HookServer, side: Side) -> None:
-    server.react(side, lambda _name, _asked: allow())
+    server.react(side, lambda _name, _request: allow())
     hooks = {
         "creates": rule("CREATE"),
         "deletes": rule("DELETE"),
@@ -273,9 +273,9 @@ async def _(server: HookServer, side: Side) -> None:
         side.note(what, sorted(_names(server, side)))
 
 
-@scene("selectors choose whom is asked about")
+@scene("selectors select the objects")
 async def _(server: HookServer, side: Side) -> None:
-    server.react(side, lambda _name, _asked: allow())
+    server.react(side, lambda _name, _request: allow())
     chosen = {"matchLabels": {"pick": "me"}}
     other = {"matchLabels": {"kubernetes.io/metadata.name": "default"}}
     none = {"matchExpressions": [{"key": "pick", "operator": "DoesNotExist"}]}
@@ -306,9 +306,9 @@ def _condition(expression: str) -> list[dict[str, str]]:
     return [{"name": "only", "expression": expression}]
 
 
-@scene("conditions choose when somebody is asked")
+@scene("match conditions select the writes")
 async def _(server: HookServer, side: Side) -> None:
-    server.react(side, lambda _name, _asked: allow())
+    server.react(side, lambda _name, _request: allow())
     expressions = {
         "named-a": "object.metadata.name == 'a'",
         "has-data": "has(object.data) && object.data['k'].startsWith('v')",
@@ -339,21 +339,21 @@ _UNPROBED: Final = {"matchExpressions": [{"key": "probe", "operator": "DoesNotEx
 
 @scene("a condition that cannot be evaluated stops the write, or not")
 async def _(server: HookServer, side: Side) -> None:
-    server.react(side, lambda _name, _asked: allow())
+    server.react(side, lambda _name, _request: allow())
     broken = _condition("object.data['none'] == 'x'")
     ignored = hook(server, side, "ignored", matchConditions=broken, failurePolicy="Ignore")
     await install(server, side, VALIDATING, ignored)
     await side.post(MAPS, config_map())
-    side.note("asked", _names(server, side))
+    side.note("requests", _names(server, side))
     failing = hook(server, side, "failed", matchConditions=broken, objectSelector=_UNPROBED)
     await install(server, side, VALIDATING, failing, suffix="-2")
     await side.post(MAPS, config_map("b"))
 
 
-@scene("a mutator is asked again when somebody after it made changes")
+@scene("a mutator is called again if a later one made changes")
 async def _(server: HookServer, side: Side) -> None:
-    def react(name: str, asked: Review) -> Review:
-        data = asked["object"].get("data", {})
+    def react(name: str, called: Review) -> Review:
+        data = called["object"].get("data", {})
         if name == "counts":
             return patch(_set("count", str(len(data))))
         return patch(_set("late", "x")) if "late" not in data else allow()
@@ -362,60 +362,62 @@ async def _(server: HookServer, side: Side) -> None:
     again = hook(server, side, "counts", reinvocationPolicy="IfNeeded")
     await install(server, side, MUTATING, again, hook(server, side, "late"))
     await side.post(MAPS, config_map())
-    side.note("asked", _names(server, side))
+    side.note("requests", _names(server, side))
 
 
-@scene("a mutator that need not be is asked once")
+@scene("a mutator without reinvocation is called once")
 async def _(server: HookServer, side: Side) -> None:
-    server.react(side, lambda name, _asked: patch(_set(name, "x")))
+    server.react(side, lambda name, _request: patch(_set(name, "x")))
     once = hook(server, side, "once", reinvocationPolicy="Never")
     idle = hook(server, side, "again", reinvocationPolicy="IfNeeded")
     await install(server, side, MUTATING, once, idle)
     await side.post(MAPS, config_map())
-    side.note("asked", _names(server, side))
+    side.note("requests", _names(server, side))
 
 
-@scene("configurations are asked in the order of their names")
+@scene("configurations are called in the order of their names")
 async def _(server: HookServer, side: Side) -> None:
-    server.react(side, lambda name, _asked: patch(_set("last", name)))
+    server.react(side, lambda name, _request: patch(_set("last", name)))
     await install(server, side, MUTATING, hook(server, side, "second"), suffix="-b")
     await install(server, side, MUTATING, hook(server, side, "first"), suffix="-a")
     await side.post(MAPS, config_map())
-    side.note("asked", _names(server, side))
+    side.note("requests", _names(server, side))
 
 
-@scene("somebody without side effects is asked about dry runs, others are not")
+@scene("only webhooks without side effects are called for dry runs")
 async def _(server: HookServer, side: Side) -> None:
-    server.react(side, lambda _name, _asked: allow())
+    server.react(side, lambda _name, _request: allow())
     await install(server, side, VALIDATING, hook(server, side, "h", sideEffects="NoneOnDryRun"))
     await side.post(f"{MAPS}?dryRun=All", config_map())
-    side.note("asked", [[name, asked["dryRun"]] for name, asked in server.asked(side)])
+    side.note("requests", [[name, called["dryRun"]] for name, called in server.called(side)])
 
 
 @scene("a write that is invalid is not validated by webhooks")
 async def _(server: HookServer, side: Side) -> None:
-    server.react(side, lambda _name, _asked: allow())
+    server.react(side, lambda _name, _request: allow())
     await install(server, side, MUTATING, hook(server, side, "m"))
     await install(server, side, VALIDATING, hook(server, side, "v"))
     await side.post(MAPS, config_map(data={"a b": "c"}))
-    side.note("asked", _names(server, side))
+    side.note("requests", _names(server, side))
     await side.post(MAPS, config_map(metadata={"name": "A B"}))
-    side.note("asked", _names(server, side))
+    side.note("requests", _names(server, side))
     await side.patch("merge", f"{MAPS}/gone", {"data": {}})
     await side.delete(f"{MAPS}/gone")
-    side.note("asked", _names(server, side))
+    side.note("requests", _names(server, side))
 
 
 @scene("deletions are refused too")
 async def _(server: HookServer, side: Side) -> None:
-    server.react(side, lambda _name, asked: {"allowed": asked["operation"] != "DELETE", "status": {"message": "stay"}})
+    server.react(
+        side, lambda _name, called: {"allowed": called["operation"] != "DELETE", "status": {"message": "stay"}}
+    )
     await side.post(MAPS, config_map())
     await side.post(MAPS, config_map("b"))
     await install(server, side, VALIDATING, hook(server, side, "h", rule("DELETE")))
     await side.delete(f"{MAPS}/a")
     await side.delete(MAPS)
     await side.get(MAPS)
-    side.note("asked", [asked.get("name") for _, asked in server.asked(side)])
+    side.note("requests", [called.get("name") for _, called in server.called(side)])
 
 
 _CONFIGURATION: Final = {"kind": "ValidatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1"}
@@ -477,7 +479,7 @@ for _name, _changes in _WRONG.items():
 
 
 @pytest.mark.parametrize("name", SCENES)
-async def test_a_webhook_is_asked_as_by_a_real_server(judge: Judge, hooks: HookServer, name: str) -> None:
+async def test_a_webhook_is_called_as_by_a_real_server(judge: Judge, hooks: HookServer, name: str) -> None:
     """In the same order, about the same things, with the same effect."""
 
     async def play(side: Side) -> None:

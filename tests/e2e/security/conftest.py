@@ -15,14 +15,14 @@ import anyio
 import orjson
 import pytest
 
+from devcluster.cluster import Cluster
+from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.provider import ClusterSpec
 from manager.dispatch.controller import DispatchController
 from multikueue.api.crds import manifests
 from multikueue.api.resource import NODES
-from multikueue.devcluster.binaries.provider import BinariesProvider
-from multikueue.devcluster.cluster import Cluster
-from multikueue.devcluster.provider import ClusterSpec
-from multikueue.kube import credentials
-from multikueue.kube.client import KubeClient
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import binaries_provider
 from tests.support.agents import make_node
 from tests.support.managers import Object, connections_closed, eventually, make_namespace, make_queue, running_manager
@@ -118,11 +118,11 @@ async def joined(
             async with agent_process(line, folder=folder, worker=worker):
                 found = await eventually(
                     lambda: described(hub, "w1"),
-                    what="the request waits for somebody",
+                    what="the request waits for approval",
                     until=lambda seen: seen["registered"]["reason"] == "WaitsForApproval",
                 )
                 assert not found["accepted"]
-                assert "w1 is let in" in await mkctl(hub, "approve", "w1")
+                assert "w1 is approved" in await mkctl(hub, "approve", "w1")
                 await eventually(
                     lambda: described(hub, "w1"), what="w1 is Active", until=lambda seen: bool(seen["active"])
                 )

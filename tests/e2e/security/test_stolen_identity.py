@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody can do who has taken a worker's identity or its bootstrap token: little, and the API server says no."""
+"""What a thief of a worker's identity or bootstrap token can do: little, and the API server refuses the rest."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from multikueue.api.resource import (
     SECRETS,
     WORKLOADS,
 )
-from multikueue.kube import credentials
-from multikueue.kube.certificates import new_request
-from multikueue.kube.client import KubeClient, PatchKind
 from multikueue.kube.errors import ApiError, Forbidden, Unauthorized
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.certificates import new_request
+from multikueue.kube.rest.client import KubeClient, PatchKind
 from tests.e2e.security.conftest import NAMESPACE, Joined, agent_process, described, mkctl
 from tests.support.managers import Object, condition, eventually, get, make_job, workload_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
+pytestmark = [pytest.mark.anyio, pytest.mark.binaries, pytest.mark.conformance]
 
 Attempt = Callable[[KubeClient], Awaitable[object]]
 STATUS: list[Object] = [{"op": "add", "path": "/status", "value": {"epoch": 1, "phase": "Finished"}}]
@@ -50,9 +50,9 @@ ATTEMPTS: dict[str, Attempt] = {
     "forge another cluster's report": lambda c: c.patch(
         CLUSTER_REPORTS, "agent", {"status": {}}, namespace="mk-w2", subresource="status"
     ),
-    "write a wish into its own mailbox": lambda c: c.create(REMOTE_ASSIGNMENTS, {}, namespace="mk-w1"),
-    "change a wish": lambda c: c.patch(REMOTE_ASSIGNMENTS, "x", SPEC, namespace="mk-w1"),
-    "remove a wish": lambda c: c.delete(REMOTE_ASSIGNMENTS, "x", namespace="mk-w1"),
+    "create an assignment in its own mailbox": lambda c: c.create(REMOTE_ASSIGNMENTS, {}, namespace="mk-w1"),
+    "change an assignment": lambda c: c.patch(REMOTE_ASSIGNMENTS, "x", SPEC, namespace="mk-w1"),
+    "delete an assignment": lambda c: c.delete(REMOTE_ASSIGNMENTS, "x", namespace="mk-w1"),
     "read the tenants' Workloads": lambda c: c.list_page(WORKLOADS, namespace=NAMESPACE),
     "finish a Workload": lambda c: c.patch(WORKLOADS, "x", {"status": {}}, namespace=NAMESPACE, subresource="status"),
     "read the tenants' Jobs": lambda c: c.list_page(JOBS, namespace=NAMESPACE),

@@ -3,7 +3,7 @@
 
 A second reading of `docs/spec/engine.md` §1 to §5 without any incremental state: every question is answered from the
 list of workloads, every what-if works on a copy. Shares with the engine only its values, the counting of requests and
-the words of messages. Knows local queues only where open, no admission fair sharing, no topology.
+the texts of messages. Covers local queues only where open, no admission fair sharing, no topology.
 """
 
 from __future__ import annotations

@@ -10,8 +10,13 @@ from multikueue.api.reasons import QuotaReservedReason
 from multikueue.core.keys import Key
 from multikueue.engine import messages
 from multikueue.engine.decisions import Outcome
-from multikueue.engine.hashing import equivalence
-from multikueue.engine.pending import backoff_expired, is_queueable, queue_timestamp, unparks
+from multikueue.engine.queue.pending import (
+    backoff_expired,
+    equivalence_hash,
+    is_queueable,
+    makes_admissible,
+    queue_timestamp,
+)
 from multikueue.engine.requests import RequestCounter, reserved_usage
 from multikueue.engine.settings import Settings
 from multikueue.engine.values import ClusterQueue, Cohort, Flavor, LocalQueue, Namespace
@@ -170,7 +175,7 @@ class ReferenceEngine(Nomination, Preemption):
         self.request(("q", queue), now)
 
     def _leave(self, item: Item) -> None:
-        item.waits = item.parked = False
+        item.waits = item.inadmissible = False
         item.tried = ()
         item.evaluated = None
         for queue, key in list(self.sticky.items()):
@@ -185,23 +190,23 @@ class ReferenceEngine(Nomination, Preemption):
             self._leave(item)
             return
         queue = local.cluster_queue
-        if item.waits and item.parked and not unparks(old, value, item.evaluated):
+        if item.waits and item.inadmissible and not makes_admissible(old, value, item.evaluated):
             item.value = value
             return
         old_hash = self.hash(item)
         item.value = value
         if self.hash(item) != old_hash:
             item.tried = ()
-        if item.waits and not item.parked:
+        if item.waits and not item.inadmissible:
             return
         item.waits = True
         item.backing_off = not backoff_expired(value, now)
-        item.parked = item.backing_off or self._parked_by_hash(queue, item)
+        item.inadmissible = item.backing_off or self._inadmissible_by_hash(queue, item)
 
     # Looking.
 
     def hash(self, item: Item) -> str:
-        return equivalence(item.value, self.counter.pending(item.value), priority=item.value.priority)
+        return equivalence_hash(item.value, self.counter.pending(item.value), priority=item.value.priority)
 
     def queue_of(self, item: Item) -> str:
         return self.local_queues[Key(item.value.key.namespace, item.value.queue_name)].cluster_queue
@@ -233,11 +238,11 @@ class ReferenceEngine(Nomination, Preemption):
                 self.flushed[root] = moment
                 self._flush(root, now)
         for item in self.items.values():
-            if item.waits and item.parked and item.backing_off and backoff_expired(item.value, now):
+            if item.waits and item.inadmissible and item.backing_off and backoff_expired(item.value, now):
                 item.backing_off = False
-                item.parked = self._parked_by_hash(self.queue_of(item), item)
+                item.inadmissible = self._inadmissible_by_hash(self.queue_of(item), item)
 
-    def _parked_by_hash(self, queue: str, item: Item) -> bool:
+    def _inadmissible_by_hash(self, queue: str, item: Item) -> bool:
         return self.strategies.get(queue) != "StrictFIFO" and self.hash(item) in self.hashes.get(queue, {})
 
     def _flush(self, root: Node, now: datetime) -> None:
@@ -248,7 +253,7 @@ class ReferenceEngine(Nomination, Preemption):
             self.hashes[name] = {}
             for item in self.waiting(name):
                 if self._namespace_matches(name, item) and backoff_expired(item.value, now):
-                    item.parked = item.backing_off = False
+                    item.inadmissible = item.backing_off = False
 
     def _namespace_matches(self, queue: str, item: Item) -> bool:
         namespace = self.namespaces.get(item.value.key.namespace)
@@ -262,7 +267,7 @@ class ReferenceEngine(Nomination, Preemption):
         self.number += 1
         heads = []
         for queue in sorted(self.queues):
-            ready = [item for item in self.waiting(queue) if not item.parked]
+            ready = [item for item in self.waiting(queue) if not item.inadmissible]
             if self.active(queue) and ready:
                 ready[0].evaluated = ready[0].value.generation
                 heads.append((queue, ready[0]))
@@ -285,12 +290,12 @@ class ReferenceEngine(Nomination, Preemption):
                 item.tried = ()
             entries.append((queue, item, self.nominate(tree.copy(), queue, item, tried=item.tried)))
         verdicts = []
-        live = tree
+        current = tree
         gone: list[Target] = []
         after: list[Callable[[], None]] = []
-        for queue, item, found in self._order(entries, live):
-            verdicts.append(self._process(live, queue, item, found, gone, now, after))
-        # What was decided shows to nobody before the cycle is over.
+        for queue, item, found in self._order(entries, current):
+            verdicts.append(self._process(current, queue, item, found, gone, now, after))
+        # Decisions take effect only after the cycle.
         for step in after:
             step()
         for verdict in rejects:
@@ -298,7 +303,7 @@ class ReferenceEngine(Nomination, Preemption):
             self._requeue(verdict, self.items[verdict.workload], "mismatch" if mismatched else "generic", now)
         return verdicts + rejects
 
-    def _order(self, entries, live: Tree):
+    def _order(self, entries, current: Tree):
         entries = list(entries)
         if not self.settings.fair_sharing:
             entries.sort(
@@ -311,12 +316,12 @@ class ReferenceEngine(Nomination, Preemption):
             )
             yield from entries
             return
-        # Which tree comes first is nobody's concern; the engine takes one after the other.
-        roots = list(dict.fromkeys(live.root(("q", queue)) for queue, _, _ in entries))
+        # The order of trees does not matter; the engine takes one after the other.
+        roots = list(dict.fromkeys(current.root(("q", queue)) for queue, _, _ in entries))
         for root in roots:
-            rest = [entry for entry in entries if live.root(("q", entry[0])) == root]
+            rest = [entry for entry in entries if current.root(("q", entry[0])) == root]
             while rest:
-                best = rest[0] if root[0] == "q" else self._winner(live, root, rest)[1]
+                best = rest[0] if root[0] == "q" else self._winner(current, root, rest)[1]
                 rest.remove(best)
                 yield best
 
@@ -353,7 +358,7 @@ class ReferenceEngine(Nomination, Preemption):
 
     def _process(
         self,
-        live: Tree,
+        current: Tree,
         queue: str,
         item: Item,
         found: Found,
@@ -364,7 +369,7 @@ class ReferenceEngine(Nomination, Preemption):
         keys = {target.item.value.key for target in gone}
         deferred = False
         if any(target.item.value.key in keys for target in found.targets):
-            without = live.copy()
+            without = current.copy()
             for target in gone:
                 without.take_all(target.item.held.queue, target.item.held.usage)
             pins = [{name: c["flavor"] for name, c in p["choices"].items()} for p in found.pod_sets]
@@ -395,24 +400,24 @@ class ReferenceEngine(Nomination, Preemption):
         elif deferred:
             result = verdict(Outcome.PENDING, QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS, messages.DEFERRED)
             requeue = "preempting"
-            live.put_all(queue, usage)
+            current.put_all(queue, usage)
         elif mode == PREEMPT and not found.targets:
             result = verdict(Outcome.PENDING, QuotaReservedReason.WAITING_FOR_QUOTA, found.message())
             requeue = "nocandidates"
-            self._hold(live, queue, found)
+            self._hold(current, queue, found)
         elif any(t.item.value.key in {g.item.value.key for g in gone} for t in found.targets):
             result, requeue = (
                 verdict(Outcome.SKIPPED, QuotaReservedReason.WAITING_FOR_QUOTA, messages.OVERLAPPING),
                 "skip",
             )
-        elif not self._fits(live, queue, usage, [*gone, *found.targets]):
+        elif not self._fits(current, queue, usage, [*gone, *found.targets]):
             result, requeue = (
                 verdict(Outcome.SKIPPED, QuotaReservedReason.WAITING_FOR_QUOTA, messages.NO_LONGER_FITS),
                 "skip",
             )
         else:
             gone.extend(found.targets)
-            live.put_all(queue, usage)
+            current.put_all(queue, usage)
             if mode == FIT:
                 after.append(lambda: self._reserve(queue, item, found, now))
                 return verdict(Outcome.RESERVED, QuotaReservedReason.QUOTA_RESERVED, messages.quota_reserved(queue))
@@ -435,17 +440,17 @@ class ReferenceEngine(Nomination, Preemption):
         item.held = Held(queue, found.assigned(), now, self.reservations, evicted=False)
         self._leave(item)
 
-    def _hold(self, live: Tree, queue: str, found: Found) -> None:
+    def _hold(self, current: Tree, queue: str, found: Found) -> None:
         if self.queues[queue].preemption.reclaim_within_cohort == "Any":
             return
         for fr, value in found.usage().items():
-            quota, used = live.quota(("q", queue), fr), live.used(("q", queue), fr)
+            quota, used = current.quota(("q", queue), fr), current.used(("q", queue), fr)
             if found.level > 0:
                 limit = quota.borrowing_limit
                 amount = value if limit is None else min(value, quota.nominal + limit - used)
             else:
                 amount = max(0, min(value, quota.nominal - used))
-            live.put(("q", queue), fr, amount)
+            current.put(("q", queue), fr, amount)
 
     def _requeue(self, verdict: Verdict, item: Item, why: str, now: datetime) -> None:
         queue = verdict.queue
@@ -457,10 +462,10 @@ class ReferenceEngine(Nomination, Preemption):
         immediate = why in ("skip", "preempting") or (strict and why != "mismatch")
         unfinished = any(index != -1 for p in item.tried for index in p.values())
         item.backing_off = not backoff_expired(item.value, now)
-        item.parked = item.backing_off or not (immediate or unfinished)
-        if item.parked and why in ("nofit", "nocandidates") and not strict:
+        item.inadmissible = item.backing_off or not (immediate or unfinished)
+        if item.inadmissible and why in ("nofit", "nocandidates") and not strict:
             mine = self.hash(item)
             self.hashes.setdefault(queue, {})[mine] = verdict.reason
             for other in self.waiting(queue):
                 if self.hash(other) == mine:
-                    other.parked = True
+                    other.inadmissible = True

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from multikueue.engine import resources
-from multikueue.engine.eligibility import mismatch
+from multikueue.engine.flavorassigner.eligibility import mismatch
 from multikueue.engine.requests import RequestCounter, scaled
 from multikueue.engine.resources import FlavorResource
 from multikueue.engine.settings import Settings
@@ -16,7 +16,7 @@ from tests.support.reference_engine.tree import Tree, Use
 
 
 class Nomination:
-    """The part of the model that looks for flavors."""
+    """The part of the model that assigns flavors."""
 
     settings: Settings
     queues: dict[str, ClusterQueue]

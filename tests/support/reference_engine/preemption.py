@@ -7,7 +7,7 @@ from functools import cmp_to_key
 
 from multikueue.api.reasons import PreemptedReason
 from multikueue.core.keys import Key
-from multikueue.engine.pending import queue_timestamp
+from multikueue.engine.queue.pending import queue_timestamp
 from multikueue.engine.settings import FairStrategy, Settings
 from multikueue.engine.values import ClusterQueue
 from tests.support.reference_engine.records import Item, Target
@@ -135,7 +135,7 @@ class Preemption:
                         continue
                 state.take_all(candidate.held.queue, candidate.held.usage)
                 targets.append(Target(candidate, reasons[kind]))
-                if self._room(state, queue, requested, borrowing=borrowing):
+                if self._free_slots(state, queue, requested, borrowing=borrowing):
                     return self._fill_back(state, queue, requested, targets, borrowing=borrowing)
         return []
 
@@ -151,7 +151,7 @@ class Preemption:
         mine = tree.chain(node)
         return [part for part in tree.chain(("q", other)) if part not in mine]
 
-    def _room(self, tree: Tree, queue: str, requested: Use, *, borrowing: bool) -> bool:
+    def _free_slots(self, tree: Tree, queue: str, requested: Use, *, borrowing: bool) -> bool:
         node = ("q", queue)
         for fr, value in requested.items():
             if value > max(0, tree.available(node, fr)):
@@ -164,7 +164,7 @@ class Preemption:
         for position in range(len(targets) - 2, -1, -1):
             held = targets[position].item.held
             tree.put_all(held.queue, held.usage)
-            if self._room(tree, queue, requested, borrowing=borrowing):
+            if self._free_slots(tree, queue, requested, borrowing=borrowing):
                 targets[position] = targets[-1]
                 targets.pop()
             else:
@@ -195,7 +195,7 @@ class Preemption:
         def fits() -> bool:
             what_if = tree.copy()
             what_if.take_all(queue, requested)
-            return self._room(what_if, queue, requested, borrowing=True)
+            return self._free_slots(what_if, queue, requested, borrowing=True)
 
         def remove(candidate: Item, reason: PreemptedReason) -> bool:
             left[candidate.held.queue].remove(candidate)

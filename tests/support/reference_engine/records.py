@@ -41,7 +41,7 @@ class Item:
     value: Workload
     held: Held | None = None
     waits: bool = False
-    parked: bool = False
+    inadmissible: bool = False
     backing_off: bool = False
     tried: tuple[dict[str, int], ...] = ()
     tried_generation: int = 0

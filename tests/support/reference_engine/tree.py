@@ -44,14 +44,14 @@ class Tree:
         }
 
     def copy(self) -> Tree:
-        """The same quotas with usage of its own."""
+        """The same quotas with separate usage."""
         other = object.__new__(Tree)
         other.__dict__.update(self.__dict__)
         other.usage = dict(self.usage)
         return other
 
     def chain(self, node: Node) -> list[Node]:
-        """The node and its ancestors; ends early, and says so, on a cycle."""
+        """The node and its ancestors; ends early, with a flag, on a cycle."""
         found = [node]
         while (parent := self.parents[found[-1]]) is not None:
             if parent in found:

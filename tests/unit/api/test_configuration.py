@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from multikueue.api.configuration import Configuration, load
+from multikueue.api.configuration import Configuration
+from multikueue.api.configuration_file import load
 from multikueue.core.errors import BadInput
 
 V1 = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n"
@@ -18,6 +19,7 @@ def test_an_empty_file_has_kueues_defaults() -> None:
     assert settings.namespace == "kueue-system"
     assert settings.multikueue.gc_interval == timedelta(minutes=1)
     assert settings.multikueue.worker_lost_timeout == timedelta(minutes=15)
+    assert settings.multikueue.pods_start_timeout == timedelta(minutes=5)
     assert settings.multikueue.origin == "multikueue"
     assert settings.multikueue.step_size == 3
     assert settings.integrations.frameworks == ("batch/job",)
@@ -49,6 +51,12 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert settings.multikueue.origin == "west"
     assert not settings.gate("PartialAdmission")
     assert settings.gate("MultiKueue")
+
+
+def test_the_budget_of_reasons_is_read() -> None:
+    found = load("pendingReasons: {writesPerSecond: 0, burst: 7, figuresInterval: 5m}").pending_reasons
+    assert (found.writes_per_second, found.burst, found.figures_interval) == (0, 7, timedelta(minutes=5))
+    assert load("").pending_reasons.writes_per_second == 10
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -134,13 +142,21 @@ def test_what_v1beta1_only_had_is_taken() -> None:
         pytest.param("- a", "expected a mapping of settings, got list", id="a list"),
         pytest.param("a: [", "not YAML", id="broken YAML"),
         pytest.param(
-            "multiKueue: {gcInterval: soon}", "multiKueue.gcInterval: 'soon' is not a duration", id="no duration"
+            "multiKueue: {gcInterval: soon}", 'multiKueue.gcInterval: "soon" is not a duration', id="no duration"
         ),
         pytest.param("webhook: {port: x}", "webhook.port: Input should be a valid integer", id="no number"),
         pytest.param("webhook: {port: 70000}", "webhook.port: must be a port, got 70000", id="no port"),
         pytest.param("multiKueue: {origin: 'a b'}", "multiKueue.origin: a valid label", id="an illegal origin"),
         pytest.param("multiKueue: {origin: ''}", "multiKueue.origin: must not be empty", id="an empty origin"),
         pytest.param("multiKueue: {gcInterval: -1s}", "gcInterval: must not be negative", id="negative time"),
+        pytest.param(
+            "multiKueue: {provisioningClusters: 0}",
+            "multiKueue.provisioningClusters: must be at least 1, got 0",
+            id="no cluster to provision on",
+        ),
+        pytest.param(
+            "multiKueue: {podsStartTimeout: -1s}", "podsStartTimeout: must not be negative", id="another negative time"
+        ),
         pytest.param("multiKueue: {dispatcherName: mine}", "expected domain/path", id="a dispatcher without a domain"),
         pytest.param(
             "multiKueue: {incrementalDispatcherConfig: {stepSize: 2}}",
@@ -161,6 +177,46 @@ def test_what_v1beta1_only_had_is_taken() -> None:
         ),
         pytest.param(
             "multiKueue: {externalFrameworks: [{name: A.v1.b}, {name: A.v1.b}]}", "is named twice", id="named twice"
+        ),
+        pytest.param(
+            "multiKueue: {externalFrameworks: [{name: A.v1.b.c}, {name: A.v2.b.c}]}",
+            r"externalFrameworks\[1\].name: A.v2.b.c is the kind of A.v1.b.c in another version",
+            id="an external kind in two versions",
+        ),
+        pytest.param(
+            "multiKueue: {externalFrameworks: [{name: run.v1.b.c}]}",
+            "expected a kind in upper camel case before the first dot, got 'run'",
+            id="an external kind in lower case",
+        ),
+        pytest.param(
+            "multiKueue: {externalFrameworks: [{name: Run.latest.b.c}]}",
+            "expected a version such as v1 or v1beta1 after the kind, got 'latest'",
+            id="an external kind without a version",
+        ),
+        pytest.param(
+            "multiKueue: {externalFrameworks: [{name: Run.v1.B_.c}]}",
+            "group 'B_.c': a lowercase RFC 1123 subdomain",
+            id="an external kind without a group",
+        ),
+        pytest.param(
+            "multiKueue: {externalFrameworks: [{name: ClusterRole.v1.rbac.authorization.k8s.io}]}",
+            "objects of the group rbac.authorization.k8s.io are no jobs",
+            id="a kind of Kubernetes as an external one",
+        ),
+        pytest.param(
+            "multiKueue: {externalFrameworks: [{name: ReplicaSet.v1.apps}]}",
+            "objects of the group apps are no jobs",
+            id="a built-in kind of Kubernetes as an external one",
+        ),
+        pytest.param(
+            "multiKueue: {externalFrameworks: [{name: Workload.v1beta2.kueue.x-k8s.io}]}",
+            "objects of the group kueue.x-k8s.io are no jobs",
+            id="a kind of Kueue as an external one",
+        ),
+        pytest.param(
+            "multiKueue: {externalFrameworks: [{name: Fish.v1.b.c, plural: Fish}]}",
+            r"externalFrameworks\[0\].plural: expected lower case letters and digits, got 'Fish'",
+            id="the plural of an external kind",
         ),
         pytest.param(
             "integrations: {frameworks: [batch/jobs]}",
@@ -199,7 +255,7 @@ def test_what_v1beta1_only_had_is_taken() -> None:
             id="an operator that is none",
         ),
         pytest.param("featureGates: {Kueue: true}", "featureGates.Kueue: there is no such", id="a gate that is none"),
-        pytest.param("featureGates: {LendingLimit: true}", "has graduated and is gone", id="a gate that is gone"),
+        pytest.param("featureGates: {LendingLimit: true}", "this gate has graduated", id="a graduated gate"),
         pytest.param("featureGates: {TLSOptions: false}", "is locked to true", id="a gate that is locked"),
         pytest.param(
             "featureGates: {MultiKueue: false, MultiKueueClusterProfile: true}",
@@ -221,6 +277,16 @@ def test_what_v1beta1_only_had_is_taken() -> None:
             "metrics: {customLabels: [{name: a, sourceKind: Workload, sourceLabelKey: x}]}",
             r"trackedValues: expected 1 to 12 values, got 0",
             id="a label of workloads without values",
+        ),
+        pytest.param(
+            "pendingReasons: {writesPerSecond: -1}",
+            "pendingReasons.writesPerSecond: must be a number from 0, got -1",
+            id="a negative budget of reasons",
+        ),
+        pytest.param("preemptionDelay: -1s", "preemptionDelay: must not be negative", id="a negative delay"),
+        pytest.param("pendingReasons: {burst: 0}", "pendingReasons.burst: must be at least 1", id="no reason at once"),
+        pytest.param(
+            "pendingReasons: {figuresInterval: -1s}", "figuresInterval: must not be negative", id="figures before"
         ),
         pytest.param(
             "controller: {groupKindConcurrency: {Job.batch: 0}}", r"\[Job.batch\]: must be at least 1", id="no workers"

@@ -201,7 +201,7 @@ def test_v1beta2_is_shown_as_v1beta1(kind: str, old: dict[str, Any], new: dict[s
 
 
 @pytest.mark.parametrize(("kind", "new", "old"), ONLY_DOWN)
-def test_what_v1beta1_cannot_say_is_left_out(kind: str, new: dict[str, Any], old: dict[str, Any]) -> None:
+def test_fields_that_v1beta1_lacks_are_dropped(kind: str, new: dict[str, Any], old: dict[str, Any]) -> None:
     assert convert(_object(kind, V2, **new), V1) == _object(kind, V1, **old)
 
 

@@ -36,7 +36,7 @@ def _all_nodes() -> Iterator[dict[str, Any]]:
             yield from _nodes(version["schema"]["openAPIV3Schema"])
 
 
-def test_what_is_checked_in_is_what_the_models_say() -> None:
+def test_the_checked_in_definitions_match_the_models() -> None:
     done = subprocess.run(
         [sys.executable, "hack/gen_crds.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -116,7 +116,7 @@ def test_conversion_is_a_webhook_for_the_kinds_whose_shape_changed() -> None:
         ),
     ],
 )
-def test_the_manager_says_where_conversion_is_served(webhook: ConversionWebhook, want: dict[str, Any]) -> None:
+def test_the_conversion_webhook_is_configurable(webhook: ConversionWebhook, want: dict[str, Any]) -> None:
     conversion = definition(CLUSTER_QUEUES, webhook=webhook)["spec"]["conversion"]
     assert conversion["webhook"]["clientConfig"] == want
     assert conversion["webhook"]["conversionReviewVersions"] == ["v1"]
@@ -154,5 +154,5 @@ def test_an_annotation_without_a_rule_is_an_error_with_its_field() -> None:
     class Odd(WireModel):
         either: int | str = 0
 
-    with pytest.raises(TypeError, match=r"Odd\.either: a structural schema cannot say"):
+    with pytest.raises(TypeError, match=r"Odd\.either: a structural schema cannot express"):
         object_schema(Odd)

@@ -99,6 +99,10 @@ def test_the_queue_is_known_before_the_job_is_defaulted() -> None:
     assert queue_of_job(_job({QUEUE: "q"}), JobSurroundings(default_queue=True)) == "q"
     assert queue_of_job(_job(), JobSurroundings(default_queue=True)) == "default"
     assert queue_of_job(_job(), JobSurroundings()) == ""
+    both = JobSurroundings(default_queue=True, namespace_queue="team")
+    assert queue_of_job(_job(), both) == "team", "the label of the namespace comes before the default"
+    assert queue_of_job(_job({QUEUE: "q"}), both) == "q", "and after the label of the job"
+    assert queue_of_job(_job(), JobSurroundings(namespace_queue="team", namespace_managed=False)) == ""
 
 
 def test_a_gate_keeps_priority_classes_from_being_defaulted() -> None:

@@ -13,11 +13,11 @@ from multikueue.core.quantity import Format, Quantity, QuantityError
     [
         pytest.param("1", "1", id="a whole number stays"),
         pytest.param("1500m", "1500m", id="a part of a core stays in milli"),
-        pytest.param("1.5", "1500m", id="a decimal fraction turns to milli"),
+        pytest.param("1.5", "1500m", id="a decimal fraction becomes milli"),
         pytest.param("1000", "1k", id="a thousand takes its suffix"),
         pytest.param("2500", "2500", id="no suffix where it would not be whole"),
         pytest.param("1000000", "1M", id="the largest exact suffix wins"),
-        pytest.param("1.5Gi", "1536Mi", id="a binary fraction turns to the next smaller suffix"),
+        pytest.param("1.5Gi", "1536Mi", id="a binary fraction gets the next smaller suffix"),
         pytest.param("1536Ki", "1536Ki", id="a binary amount that is no whole Mi"),
         pytest.param("512", "512", id="below 1024 there is no binary form"),
         pytest.param("2.9296875Ki", "3000", id="a binary amount that is no whole Ki has no suffix"),

@@ -23,7 +23,7 @@ LABELS = {"team": "red", "tier": "batch", "rank": "7"}
         pytest.param("tier", True, id="presence"),
         pytest.param("!tier", False, id="absence"),
         pytest.param("rank>6,rank<8", True, id="numbers between bounds"),
-        pytest.param("team>6", False, id="a word is not a number"),
+        pytest.param("team>6", False, id="text is not a number"),
         pytest.param("team=red,!gone,tier in (batch)", True, id="all terms must hold"),
     ],
 )
@@ -32,7 +32,7 @@ def test_selector_text(text: str, want: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["=red", "a in x", "a,,b", "a=b=c", "a in ()x"])
-def test_selector_text_that_cannot_be_read_says_where(text: str) -> None:
+def test_an_error_in_selector_text_names_the_position(text: str) -> None:
     with pytest.raises(BadInput, match="cannot read"):
         parse_selector(text)
 
@@ -67,7 +67,7 @@ def test_an_empty_node_selector_term_matches_nothing() -> None:
         pytest.param(Toleration(operator="Exists"), True, id="no key with Exists tolerates everything"),
         pytest.param(Toleration(value="true"), False, id="no key with Equal tolerates nothing"),
         pytest.param(Toleration("spot", "Exists", effect="NoExecute"), False, id="another effect"),
-        pytest.param(Toleration("spot", "Gt", "1"), False, id="a numeric operator on a word"),
+        pytest.param(Toleration("spot", "Gt", "1"), False, id="a numeric operator on text"),
     ],
 )
 def test_toleration(toleration: Toleration, want: bool) -> None:

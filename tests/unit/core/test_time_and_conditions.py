@@ -8,7 +8,7 @@ import pytest
 
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import ManualClock
-from multikueue.core.conditions import Condition, find, is_true, set_condition, truncate_message
+from multikueue.core.conditions import Condition, find, find_in, is_true, is_true_in, set_condition, truncate_message
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_micro_time, format_time, parse_time
@@ -39,6 +39,15 @@ def test_the_transition_time_moves_only_when_the_status_flips() -> None:
 def test_setting_what_is_already_so_returns_the_same_conditions() -> None:
     first = set_condition((), active("True"))
     assert set_condition(first, active("True", minute=5)) is first
+
+
+def test_a_condition_is_found_in_a_status_of_any_shape() -> None:
+    status = {"conditions": [None, "text", {"type": "Ready"}, {"type": "Active", "status": "True"}]}
+    assert find_in(status, "Active") == {"type": "Active", "status": "True"}
+    assert is_true_in(status, "Active")
+    assert not is_true_in(status, "Ready")
+    for empty in (None, {}, {"conditions": None}):
+        assert find_in(empty, "Active") is None
 
 
 def test_a_long_message_is_cut_by_bytes_and_stays_text() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from devcluster import manifests
+from devcluster.federation import enrolment
 from multikueue.core.errors import BadInput
-from multikueue.devcluster import enrolment, manifests
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "two-teams"
 
@@ -21,7 +22,7 @@ def test_a_folder_is_read_in_the_order_of_its_file_names(tmp_path: Path) -> None
 
 def test_a_document_that_is_no_object_names_its_file(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("just text\n")
-    with pytest.raises(BadInput, match=r"bad\.yaml: a document is no Kubernetes object"):
+    with pytest.raises(BadInput, match=r"bad\.yaml: a document is not a Kubernetes object"):
         manifests.read(tmp_path / "bad.yaml")
 
 
@@ -31,12 +32,12 @@ def test_namespaces_and_definitions_come_first() -> None:
     assert ordered == ["Namespace", "CustomResourceDefinition", "Job", "Secret"]
 
 
-def test_the_two_team_example_is_in_v1beta1_form() -> None:
+def test_the_two_team_example_is_in_the_stored_version() -> None:
     found = manifests.read(EXAMPLE)
     versions = {each["apiVersion"] for each in found if each["kind"] != "Namespace"}
     queues = [each for each in found if each["kind"] == "ClusterQueue"]
-    assert versions == {"kueue.x-k8s.io/v1beta1"}
-    assert [queue["spec"]["cohort"] for queue in queues] == ["teams", "teams"]
+    assert versions == {"kueue.x-k8s.io/v1beta2"}
+    assert [queue["spec"]["cohortName"] for queue in queues] == ["teams", "teams"]
 
 
 def test_a_worker_is_enrolled_with_a_kubeconfig_that_leads_nowhere() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from multikueue.devcluster import pki
-from multikueue.devcluster.pki import Authority
+from devcluster import pki
+from devcluster.pki import Authority
 
 
 def test_a_client_certificate_carries_user_and_groups() -> None:

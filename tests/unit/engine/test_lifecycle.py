@@ -11,7 +11,7 @@ from multikueue.api.constants import CheckState, DelayedTopology
 from multikueue.api.reasons import PreemptedReason, WorkloadCondition
 from multikueue.core.conditions import Condition
 from multikueue.engine import lifecycle
-from multikueue.engine.second_pass import SecondPassQueue, eligible
+from multikueue.engine.queue.second_pass import SecondPassQueue, eligible
 from multikueue.engine.workloads import Admission, CheckStatus, PodSetAdmission, Workload
 from tests.support.engine_builders import Bench, at, group, holding, key, pods, queue, workload
 
@@ -25,21 +25,21 @@ def status(value: Workload, kind: WorkloadCondition) -> tuple[str, str, str] | N
 
 def test_a_reservation_ends_an_eviction_and_quotes_it() -> None:
     bench = Bench(queue("q", group(default="4")))
-    told = lifecycle.evicted(
+    evicted = lifecycle.evicted(
         holding(workload("w", "q", ONE), "q"),
         "Preempted",
-        "Make room",
+        "Preempted for x",
         at(1),
         preempted=PreemptedReason.IN_CLUSTER_QUEUE,
     )
-    waiting = lifecycle.released(told, at(2))
-    assert status(waiting, WorkloadCondition.QUOTA_RESERVED) == ("False", "PendingEvaluation", "Make room")
+    waiting = lifecycle.released(evicted, at(2))
+    assert status(waiting, WorkloadCondition.QUOTA_RESERVED) == ("False", "PendingEvaluation", "Preempted for x")
     assert status(waiting, WorkloadCondition.ADMITTED) == ("False", "NoReservation", "The workload has no reservation")
-    assert status(waiting, WorkloadCondition.REQUEUED) == ("True", "Preempted", "Make room")
+    assert status(waiting, WorkloadCondition.REQUEUED) == ("True", "Preempted", "Preempted for x")
     bench.add(waiting)
     again = lifecycle.reserved(waiting, bench.decide("w"), at(3))
     for kind in (WorkloadCondition.EVICTED, WorkloadCondition.PREEMPTED):
-        assert status(again, kind) == ("False", "QuotaReserved", "Previously: Make room")
+        assert status(again, kind) == ("False", "QuotaReserved", "Previously: Preempted for x")
     assert status(again, WorkloadCondition.ADMITTED) == ("True", "Admitted", "The workload is admitted")
     assert again.admission is not None
     assert again.reserved
@@ -74,14 +74,14 @@ def test_an_eviction_resets_checks(
     before: CheckState, retries: int | None, want_state: CheckState, want_retries: int | None, want_message: str
 ) -> None:
     check = CheckStatus(name="c", state=before, retry_count=retries, requeue_after_seconds=7)
-    told = lifecycle.evicted(
+    evicted = lifecycle.evicted(
         replace(holding(workload("w", "q", ONE), "q"), checks=(check,)), "AdmissionCheck", "", at(1)
     )
-    found = told.checks[0]
+    found = evicted.checks[0]
     assert (found.state, found.retry_count, found.requeue_after_seconds) == (want_state, want_retries, 7)
     message = f"Reset to Pending after eviction. Previously: {want_message}" if want_message else ""
     assert found.message == message
-    assert told.reserved, "quota is kept until the job has stopped"
+    assert evicted.reserved, "quota is kept until the job has stopped"
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,14 @@ def test_an_eviction_resets_checks(
             ("False", "LocalQueueStopped"),
             id="while the local queue is stopped",
         ),
-        pytest.param("LocalQueueStopped", {}, (False, True), ("True", "LocalQueueRestarted"), id="when it goes on"),
+        pytest.param(
+            "LocalQueueStopped", {}, (False, True), ("True", "LocalQueueRestarted"), id="when it is restarted"
+        ),
         pytest.param(
             "ClusterQueueStopped", {}, (False, True), ("False", "ClusterQueueStopped"), id="while the queue is stopped"
         ),
         pytest.param(
-            "ClusterQueueStopped", {}, (True, False), ("True", "ClusterQueueRestarted"), id="when that goes on"
+            "ClusterQueueStopped", {}, (True, False), ("True", "ClusterQueueRestarted"), id="when that is restarted"
         ),
         pytest.param("Deactivated", {"active": False}, (True, True), ("False", "Deactivated"), id="while deactivated"),
         pytest.param("Deactivated", {}, (True, True), ("True", "Reactivated"), id="when active again"),
@@ -121,13 +123,13 @@ def test_an_eviction_resets_checks(
 def test_when_an_evicted_workload_may_queue_again(
     reason: str, changes: dict[str, object], queues: tuple[bool, bool], want: tuple[str, str]
 ) -> None:
-    told = lifecycle.released(lifecycle.evicted(holding(workload("w", "q", ONE), "q"), reason, "m", at(1)), at(2))
-    told = replace(told, **changes)  # type: ignore[arg-type]
-    found = lifecycle.requeued(told, at(5), cluster_queue_open=queues[0], local_queue_open=queues[1])
+    evicted = lifecycle.released(lifecycle.evicted(holding(workload("w", "q", ONE), "q"), reason, "m", at(1)), at(2))
+    evicted = replace(evicted, **changes)  # type: ignore[arg-type]
+    found = lifecycle.requeued(evicted, at(5), cluster_queue_open=queues[0], local_queue_open=queues[1])
     kept = status(found, WorkloadCondition.REQUEUED)
     assert kept is not None
     assert kept[:2] == want
-    assert (found is told) is (want[0] == "False")
+    assert (found is evicted) is (want[0] == "False")
 
 
 def test_deactivation_frees_quota_at_once() -> None:
@@ -179,7 +181,7 @@ def condition(kind: str) -> Condition:
             placed(checks=(CheckStatus(name="c", state=CheckState.PENDING),)), False, id="a check that is not ready"
         ),
         pytest.param(placed(admission=None), False, id="no reservation"),
-        pytest.param(placed(conditions=(*placed().conditions, condition("Evicted"))), False, id="told to go"),
+        pytest.param(placed(conditions=(*placed().conditions, condition("Evicted"))), False, id="evicted"),
         pytest.param(
             placed(conditions=(*placed().conditions, condition("Admitted")), unhealthy_nodes=("n",)),
             False,

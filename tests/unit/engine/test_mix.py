@@ -22,7 +22,7 @@ SMALL = Mix(
         Class("large", 4, 700, 1000, 200, 20),
     ),
 )
-MIRRORED = (
+COMPARED_EVENTS = (
     "upsert_flavor",
     "upsert_namespace",
     "upsert_cluster_queue",
@@ -32,12 +32,12 @@ MIRRORED = (
 
 
 class CheckedEngine(Engine):
-    """An engine that asks the model about each cycle."""
+    """An engine that compares each cycle with the model."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.model = ReferenceEngine(settings)
-        for name in MIRRORED:
+        for name in COMPARED_EVENTS:
             setattr(self, name, self._both(name))
 
     def _both(self, name: str):

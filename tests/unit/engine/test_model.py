@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine against the model, after every step of any story (`tests/support/reference_engine.py`)."""
+"""The engine against the model, after every step (`tests/support/reference_engine.py`)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ seeds = st.integers(0, 2**32 - 1).map(Random)
 
 
 class EngineMachine(RuleBasedStateMachine):
-    """Any story of edits, arrivals, ends and cycles; the model sees the same."""
+    """Random edits, arrivals, ends and cycles; the model gets the same."""
 
     fair = False
 
@@ -276,9 +276,9 @@ class EngineMachine(RuleBasedStateMachine):
             if instant:
                 for name in victims:
                     self.written(name)
-                    told = lifecycle.evicted(self.known[name], "Preempted", "", self.now)
+                    evicted = lifecycle.evicted(self.known[name], "Preempted", "", self.now)
                     self.decided.pop(name, None)
-                    self.put(lifecycle.released(told, self.now))
+                    self.put(lifecycle.released(evicted, self.now))
 
     @precondition(lambda self: self.known)
     @rule(draw=seeds)
@@ -302,8 +302,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.twin.has_heads(self.now)
         self.model.catch_up(self.now)
         for name in QUEUES:
-            mine = [(p.workload, p.parked) for p in self.engine.pending(name)]
-            theirs = [(item.value.key, item.parked) for item in self.model.waiting(name)]
+            mine = [(p.workload, p.inadmissible) for p in self.engine.pending(name)]
+            theirs = [(item.value.key, item.inadmissible) for item in self.model.waiting(name)]
             assert mine == theirs, name
 
     @invariant()
@@ -325,13 +325,13 @@ class EngineMachine(RuleBasedStateMachine):
             assert key(name) in waiting | holding or stopped, name
         for name in QUEUES:
             assert self.engine.waiting.counts.get(key(name), 0) == len(self.engine.pending(name))
-        for live in self.engine.lives.values():
-            places = [p for p in live.queue.entries.values() if live.queue.inflight is p]
+        for cached in self.engine.cluster_queues.values():
+            places = [p for p in cached.queue.entries.values() if cached.queue.inflight is p]
             assert not places, "nothing is in flight between cycles"
 
 
 def comparable(decision: Decision) -> Verdict:
-    """A decision in the words of the model."""
+    """A decision as the model has it."""
     return Verdict(
         decision.workload,
         decision.cluster_queue,
@@ -349,8 +349,8 @@ def check_usage(engine: Engine, fresh: Tree) -> None:
     """Usage and quota of every node are those of a tree built from nothing."""
     for kind, name in fresh.parents:
         node = (engine.forest.queues if kind == "q" else engine.forest.cohorts)[name]
-        assert node.in_cycle == fresh.cyclic((kind, name)), name
-        if node.in_cycle and kind == "c":
+        assert node.cut_off == fresh.cyclic((kind, name)), name
+        if node.cut_off and kind == "c":
             continue
         for cell in node.cells.values():
             here = (kind, name)

@@ -58,7 +58,7 @@ def test_a_module_imports_nothing_that_awaits_reads_a_clock_or_draws(path: Path)
 
 
 def test_importing_the_engine_brings_in_none_of_it_either() -> None:
-    code = "import sys; before = set(sys.modules); import multikueue.engine, multikueue.engine.intake;"
+    code = "import sys; before = set(sys.modules); import multikueue.engine, multikueue.engine.decode;"
     code += "print(*sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert not set(found.stdout.split()) & {"asyncio", "anyio", "aiohttp", "pydantic", "socket", "ssl", "threading"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What workloads ask for (`docs/spec/engine.md §2.2` and §2.4) and when two are the same (§1.13)."""
+"""The requests of workloads (`docs/spec/engine.md §2.2` and §2.4) and when two are the same (§1.13)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from multikueue.core.quantity import Quantity
 from multikueue.engine import Settings
-from multikueue.engine.hashing import equivalence
+from multikueue.engine.queue.pending import equivalence_hash
 from multikueue.engine.requests import PodSetRequests, RequestCounter, reserved_usage, scaled
 from multikueue.engine.resources import MAX_INT64, FlavorResource
 from multikueue.engine.settings import Transformation
 from multikueue.engine.values import LimitRange, LimitRangeItem, RuntimeClass
-from multikueue.engine.workloads import Admission, Container, PodSet, PodSetAdmission, PodShape
+from multikueue.engine.workloads import Admission, ContainerRequests, PodSet, PodSetAdmission, PodShape
 from tests.support.engine_builders import key, pods, workload
 
 
@@ -22,16 +22,16 @@ def amounts(**values: str) -> dict[str, Quantity]:
     return {name: Quantity.parse(text) for name, text in values.items()}
 
 
-def main(**values: str) -> Container:
-    return Container(requests=amounts(**values))
+def main(**values: str) -> ContainerRequests:
+    return ContainerRequests(requests=amounts(**values))
 
 
-def init(**values: str) -> Container:
-    return Container(requests=amounts(**values), init=True)
+def init(**values: str) -> ContainerRequests:
+    return ContainerRequests(requests=amounts(**values), init=True)
 
 
-def sidecar(**values: str) -> Container:
-    return Container(requests=amounts(**values), init=True, sidecar=True)
+def sidecar(**values: str) -> ContainerRequests:
+    return ContainerRequests(requests=amounts(**values), init=True, sidecar=True)
 
 
 def counted(shape: PodShape, *, count: int = 1, settings: Settings | None = None, **changes: object) -> dict[str, int]:
@@ -78,7 +78,7 @@ def counted(shape: PodShape, *, count: int = 1, settings: Settings | None = None
             id="pod-level limits are requests where there are none",
         ),
         pytest.param(
-            PodShape(containers=(Container(limits=amounts(cpu="2"), requests=amounts(memory="1Ki")),)),
+            PodShape(containers=(ContainerRequests(limits=amounts(cpu="2"), requests=amounts(memory="1Ki")),)),
             {"cpu": 2000, "memory": 1024},
             id="limits are requests where there are none",
         ),
@@ -113,7 +113,7 @@ def test_totals_saturate() -> None:
 
 def test_excluded_prefixes_are_left_out() -> None:
     settings = Settings(exclude_resource_prefixes=("example.com/",))
-    shape = PodShape(containers=(Container(requests={**amounts(cpu="1"), "example.com/x": Quantity.of(3)}),))
+    shape = PodShape(containers=(ContainerRequests(requests={**amounts(cpu="1"), "example.com/x": Quantity.of(3)}),))
     assert counted(shape, settings=settings) == {"cpu": 1000}
 
 
@@ -154,7 +154,7 @@ def test_excluded_prefixes_are_left_out() -> None:
         pytest.param(
             [Transformation(input="gpu", outputs=amounts(cpu="1"), retain=False)],
             {"cpu": 6000},
-            id="an output may be asked for too",
+            id="an output may be requested too",
         ),
     ],
 )
@@ -180,20 +180,20 @@ def test_limit_ranges_fill_in_what_is_missing() -> None:
     second = LimitRangeItem(type="Container", default_request=amounts(cpu="9"), default=amounts(memory="9Ki"))
     counter.set_limit_range("default", "a", LimitRange(key("a"), (first,)))
     counter.set_limit_range("default", "b", LimitRange(key("b"), (second,)))
-    bare = workload("w", "q", PodSet(shape=PodShape(containers=(Container(),), fingerprint="bare")))
+    bare = workload("w", "q", PodSet(shape=PodShape(containers=(ContainerRequests(),), fingerprint="bare")))
     assert counter.pending(bare)[0].total == {"cpu": 2000, "memory": 4096}
     counter.set_limit_range("default", "a", None)
     counter.set_limit_range("default", "b", None)
     assert counter.pending(bare)[0].total == {}
 
 
-def test_pod_defaults_fill_only_pods_that_say_something_as_a_whole() -> None:
+def test_pod_defaults_fill_only_pods_with_pod_level_resources() -> None:
     counter = RequestCounter(Settings())
     item = LimitRangeItem(type="Pod", default_request=amounts(memory="4Ki"))
     counter.set_limit_range("default", "a", LimitRange(key("a"), (item,)))
-    silent = workload("w", "q", PodSet(shape=replace(ONE_CPU, fingerprint="a")))
+    without_resources = workload("w", "q", PodSet(shape=replace(ONE_CPU, fingerprint="a")))
     whole = workload("w", "q", PodSet(shape=replace(ONE_CPU, pod_requests=amounts(cpu="2"), fingerprint="b")))
-    assert counter.pending(silent)[0].total == {"cpu": 1000}
+    assert counter.pending(without_resources)[0].total == {"cpu": 1000}
     assert counter.pending(whole)[0].total == {"cpu": 2000, "memory": 4096}
 
 
@@ -219,7 +219,7 @@ def test_fewer_pods_are_divided_before_they_are_multiplied() -> None:
         pytest.param({"created": 7, "uid": "other"}, True, id="time and uid do not matter"),
         pytest.param({"priority": 1}, False, id="priority does"),
         pytest.param({"pod_sets": (pods(2, cpu="1"),)}, False, id="so does the count"),
-        pytest.param({"pod_sets": (pods(1, cpu="2"),)}, False, id="and what is asked for"),
+        pytest.param({"pod_sets": (pods(1, cpu="2"),)}, False, id="and requests"),
         pytest.param({"pod_sets": (pods(1, "other", cpu="1"),)}, False, id="and the name of the pod set"),
         pytest.param({"pod_sets": (pods(1, "main", 1, cpu="1"),)}, False, id="and the least count"),
         pytest.param({"reclaimable": {"main": 1}}, False, id="and pods that ended"),
@@ -231,7 +231,7 @@ def test_which_workloads_are_the_same(changes: dict[str, object], same: bool) ->
     def hashed(**more: object) -> str:
         created = more.pop("created", 0)
         value = replace(workload("w", "q", pods(1, cpu="1"), created=float(str(created))), **more)  # type: ignore[arg-type]
-        return equivalence(value, counter.pending(value), priority=value.priority)
+        return equivalence_hash(value, counter.pending(value), priority=value.priority)
 
     assert (hashed(**changes) == hashed()) is same
     assert len(hashed()) == 16

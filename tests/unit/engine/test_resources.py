@@ -72,7 +72,7 @@ def test_text(resource: str, value: int, want: str) -> None:
     assert resources.text(resource, value) == want
 
 
-def test_resources_are_looked_at_in_the_order_of_their_hashes() -> None:
+def test_resources_are_tried_in_the_order_of_their_hashes() -> None:
     want = [
         "ephemeral-storage",
         "amd.com/gpu",

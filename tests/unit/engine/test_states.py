@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER, StopPolicy
-from multikueue.engine.topology import Topology
+from multikueue.engine.flavorassigner.topology import Topology
 from multikueue.engine.values import AdmissionCheck, CheckRule, ClusterQueue, Flavor, LocalQueue
 from tests.support.engine_builders import HOLD, Bench, checks, group, holding, key, pods, queue, workload
 
@@ -54,7 +54,7 @@ def known(bench: Bench, **controllers: str) -> Bench:
             {},
             "Stopped",
             "Can't admit new workloads: is stopped, references missing AdmissionCheck(s): a.",
-            id="all reasons are told, the first is the reason",
+            id="all reasons are listed, the first is the reason",
         ),
         pytest.param(
             replace(BASE, checks=checks("a", "b")),
@@ -95,6 +95,27 @@ def test_an_inactive_check_is_named() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("able", "why", "reason"),
+    [
+        pytest.param(True, "", "Ready", id="its clusters can provision"),
+        pytest.param(False, "w2: not installed", "MultiKueueWithProvisioningRequest", id="one cannot"),
+    ],
+)
+def test_provisioning_together_with_multikueue_needs_clusters_that_can(able: bool, why: str, reason: str) -> None:
+    bench = Bench(replace(BASE, checks=checks("a", "b")))
+    for check in (
+        AdmissionCheck(
+            name="a", controller=MULTIKUEUE_CONTROLLER, active=True, can_provision=able, cannot_provision=why
+        ),
+        AdmissionCheck(name="b", controller=PROVISIONING_CONTROLLER, active=True),
+    ):
+        bench.engine.upsert_admission_check(check, bench.now)
+    state = bench.engine.cluster_queue_state("q")
+    assert state.reason == reason
+    assert why in state.message
+
+
 def test_missing_flavors_are_named_in_order() -> None:
     bench = Bench(queue("q", group(b="1", a="1")))
     for name in ("a", "b"):
@@ -117,7 +138,7 @@ def test_a_topology_flavor_needs_its_topology() -> None:
     assert bench.engine.cluster_queue_state("q").active
 
 
-def test_a_queue_that_is_not_known_is_not_active() -> None:
+def test_an_unknown_queue_is_not_active() -> None:
     assert Bench().engine.cluster_queue_state("nowhere").active is False
 
 
@@ -163,9 +184,9 @@ def test_a_removed_queue_is_forgotten_once_nothing_holds_it() -> None:
     bench = Bench(queue("q", group(default="4")))
     bench.add(holding(workload("held", "q", pods(cpu="2")), "q"))
     bench.engine.delete_cluster_queue("q", bench.now)
-    assert "q" in bench.engine.lives
+    assert "q" in bench.engine.cluster_queues
     bench.engine.delete_workload(key("held"), bench.now)
-    assert "q" not in bench.engine.lives
+    assert "q" not in bench.engine.cluster_queues
     assert "q" not in bench.engine.forest.queues
 
 
@@ -188,4 +209,26 @@ def test_why_a_workload_is_in_no_queue(change: dict[str, object], reason: str, m
     bench.engine.upsert_local_queue(LocalQueue(key=key("held"), cluster_queue="q", stop_policy=HOLD), bench.now)
     bench.add(replace(workload("w", "q", pods(cpu="1")), **change))  # type: ignore[arg-type]
     found = bench.engine.explain(key("w"), bench.now)
-    assert (found.standing, found.reason, found.message) == ("NotQueued", reason, message)
+    assert (found.state, found.reason, found.message) == ("NotQueued", reason, message)
+
+
+def test_other_levels_of_a_topology_bring_inadmissible_workloads_of_its_flavors_back() -> None:
+    racked = Flavor(name="racked", topology="racks")
+    bench = Bench(
+        queue("q", group(racked="1")), queue("other", group(plain="1")), flavors=[racked, Flavor(name="plain")]
+    )
+    bench.engine.upsert_topology(Topology("racks", ("rack",)), bench.now)
+    bench.engine.flush(bench.now)
+    for name, cluster_queue in (("w", "q"), ("v", "other")):
+        bench.add(workload(name, cluster_queue, pods(cpu="2"))).decide(name)
+
+    def states() -> tuple[str, str]:
+        return bench.engine.explain(key("w"), bench.now).state, bench.engine.explain(key("v"), bench.now).state
+
+    assert states() == ("Inadmissible", "Inadmissible")
+    bench.engine.upsert_topology(Topology("racks", ("rack",)), bench.now)
+    bench.engine.flush(bench.now)
+    assert states() == ("Inadmissible", "Inadmissible"), "nothing changed"
+    bench.engine.upsert_topology(Topology("racks", ("block", "rack")), bench.now)
+    bench.engine.flush(bench.now)
+    assert states() == ("Pending", "Inadmissible")

@@ -14,9 +14,10 @@ from prometheus_client import CollectorRegistry, Counter
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import ManualClock
 from multikueue.core.errors import BadInput
-from multikueue.kube import events, serve
-from multikueue.kube.events import NORMAL, WARNING, EventRecorder, Reference
-from multikueue.kube.limiter import Limiter
+from multikueue.kube.rest.limiter import Limiter
+from multikueue.kube.runtime import events
+from multikueue.kube.runtime.events import NORMAL, WARNING, EventRecorder, Reference
+from multikueue.kube.serving import serve
 from tests.support.stub_api import StubApi, json_answer, status_answer, stub_api
 
 JOB = Reference("batch/v1", "Job", "train", "team", "uid-1")

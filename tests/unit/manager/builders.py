@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from manager.reconcilers.workload_facts import CheckRule, QueueFacts, WorkloadFacts
-from manager.workload_status import Check, Status
+from manager.controllers.workload_facts import AdmissionQueueFacts, CheckRule, WorkloadFacts
+from manager.workload.status import Check, Status
 from multikueue.api.constants import CheckState, StopPolicy
 from multikueue.api.reasons import WorkloadCondition
 from multikueue.core.conditions import FALSE, TRUE, Condition
@@ -76,7 +76,7 @@ def evicted(old: Status, reason: str, *, message: str = "go", since: float = 0) 
     return having(old, WorkloadCondition.EVICTED, reason=reason, message=message, since=since)
 
 
-def pending(reason: str = "WaitingForQuota", message: str = "no room") -> Status:
+def pending(reason: str = "WaitingForQuota", message: str = "no free quota") -> Status:
     """Looked at, and left waiting."""
     return having(
         having(status(), WorkloadCondition.QUOTA_RESERVED, reason=reason, message=message, value=FALSE),
@@ -97,14 +97,14 @@ def with_checks(old: Status, *checks: Check) -> Status:
     return replace(old, checks=checks)
 
 
-def local_queue(stop: StopPolicy = StopPolicy.NONE, **changes: Any) -> QueueFacts:
+def local_queue(stop: StopPolicy = StopPolicy.NONE, **changes: Any) -> AdmissionQueueFacts:
     """The LocalQueue `lq`."""
-    return QueueFacts(name="lq", stop_policy=stop, cluster_queue="cq", **changes)
+    return AdmissionQueueFacts(name="lq", stop_policy=stop, cluster_queue="cq", **changes)
 
 
-def cluster_queue(stop: StopPolicy = StopPolicy.NONE, *checks: str, **changes: Any) -> QueueFacts:
+def cluster_queue(stop: StopPolicy = StopPolicy.NONE, *checks: str, **changes: Any) -> AdmissionQueueFacts:
     """The ClusterQueue `cq`, asking for these checks."""
-    return QueueFacts(name="cq", stop_policy=stop, checks=tuple(CheckRule(name) for name in checks), **changes)
+    return AdmissionQueueFacts(name="cq", stop_policy=stop, checks=tuple(CheckRule(name) for name in checks), **changes)
 
 
 def facts(**changes: Any) -> WorkloadFacts:

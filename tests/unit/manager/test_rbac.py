@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from manager.caches import followed
-from manager.webhooks.configurations import Reach, configurations
-from multikueue.api.resource import JOBS, SECRETS, WORKLOADS, Resource
+from hack import gen_kind_roles
+from manager.cache.caches import followed
+from manager.webhooks.configurations import WebhookClientConfig, configurations
+from multikueue.api.resource import PODS, SECRETS, STATEFUL_SETS, WORKLOADS, Resource
+from multikueue.dispatch.protocol.worker_rights import job_rights
+from multikueue.jobs.declared.shipped import declared_integrations
+from multikueue.jobs.kinds.batch_job import BATCH_JOB
 
 RBAC = Path(__file__).parents[3] / "deploy" / "rbac"
 DOCUMENTS = [item for item in yaml.safe_load_all((RBAC / "manager.yaml").read_text()) if item]
@@ -30,7 +34,7 @@ def allowed(kind: str, resource: Resource, verb: str) -> bool:
 
 @pytest.mark.parametrize(
     "resource",
-    [item.resource for item in followed(namespace="kueue-system", jobs=(JOBS,)) if item.namespace is None],
+    [item.resource for item in followed(namespace="kueue-system", jobs=(BATCH_JOB,)) if item.namespace is None],
     ids=str,
 )
 def test_the_manager_may_follow_what_it_caches(resource: Resource) -> None:
@@ -46,7 +50,7 @@ def test_secrets_are_read_in_its_own_namespace_only() -> None:
 
 def test_it_may_make_workloads_and_install_its_webhooks() -> None:
     assert allowed("ClusterRole", WORKLOADS, "create")
-    for resource, _ in configurations((), Reach(ca_bundle=""), excluded=()):
+    for resource, _ in configurations((), WebhookClientConfig(ca_bundle=""), excluded=()):
         for verb in ("get", "create", "patch"):
             assert allowed("ClusterRole", resource, verb)
 
@@ -54,3 +58,57 @@ def test_it_may_make_workloads_and_install_its_webhooks() -> None:
 def test_nothing_is_allowed_on_everything() -> None:
     for rule in role("ClusterRole")["rules"]:
         assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
+
+
+def test_users_of_queues_may_not_adopt() -> None:
+    roles = [
+        item
+        for name in ("users.yaml", "recover.yaml")
+        for item in yaml.safe_load_all((RBAC / name).read_text())
+        if item and any("adopt" in rule["verbs"] for rule in item.get("rules") or ())
+    ]
+    assert [item["metadata"]["name"] for item in roles] == ["kueue-adopter-role", "kueue-recover-role"]
+    for item in roles:
+        assert "rbac.kueue.x-k8s.io/batch-user" not in item["metadata"].get("labels", {})
+
+
+def test_pods_may_be_changed_only_where_the_framework_is_enabled() -> None:
+    documents = [item for item in yaml.safe_load_all((RBAC / "manager-pods.yaml").read_text()) if item]
+    rules = {rule["resources"][0]: rule["verbs"] for rule in documents[0]["rules"]}
+    assert rules == {
+        "pods": ["get", "list", "watch", "patch", "delete"],
+        "pods/status": ["patch"],
+        "pods/finalizers": ["update"],
+    }
+    assert documents[1]["subjects"] == role("ClusterRoleBinding")["subjects"]
+    assert not allowed("ClusterRole", PODS, "patch")
+    assert "manager-pods.yaml" not in (RBAC / "kustomization.yaml").read_text()
+
+
+def test_stateful_sets_are_read_only_where_the_framework_is_enabled() -> None:
+    documents = [item for item in yaml.safe_load_all((RBAC / "manager-statefulsets.yaml").read_text()) if item]
+    rules = {rule["resources"][0]: rule["verbs"] for rule in documents[0]["rules"]}
+    assert rules == {"statefulsets": ["get", "list", "watch"], "statefulsets/finalizers": ["update"]}
+    assert documents[1]["subjects"] == role("ClusterRoleBinding")["subjects"]
+    assert not allowed("ClusterRole", STATEFUL_SETS, "get")
+    assert "manager-statefulsets.yaml" not in (RBAC / "kustomization.yaml").read_text()
+
+
+def test_the_roles_of_declared_kinds_are_as_generated_and_opt_in() -> None:
+    assert gen_kind_roles.stale() == []
+    assert "kinds" not in (RBAC / "kustomization.yaml").read_text()
+
+
+@pytest.mark.parametrize("framework", sorted(declared_integrations()))
+def test_a_kind_is_managed_and_run_with_its_own_roles(framework: str) -> None:
+    resource = declared_integrations()[framework].resource
+    name = framework.partition("/")[2]
+    manager, agent = (
+        list(yaml.safe_load_all((RBAC / "kinds" / f"{name}-{part}.yaml").read_text())) for part in ("manager", "agent")
+    )
+    assert manager[1]["subjects"] == role("ClusterRoleBinding")["subjects"]
+    of_jobs = [rule for rule in role("ClusterRole")["rules"] if rule["apiGroups"] == ["batch"]]
+    assert [rule["verbs"] for rule in manager[0]["rules"]] == [rule["verbs"] for rule in of_jobs]
+    (rule,) = agent[0]["rules"]
+    assert (rule["apiGroups"], rule["resources"]) == ([resource.group], [resource.plural])
+    assert set(rule["verbs"]) == {right.verb for right in job_rights(resource)}

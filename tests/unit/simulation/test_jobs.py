@@ -9,8 +9,7 @@ import pytest
 
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.simulation.jobs import Classes, Jobs, owners
-from multikueue.simulation.refusals import Refusal
+from multikueue.simulation.jobs import Classes, Refusal, SimulatedJobs, owners
 
 WORKLOAD_CLASS = "kueue.x-k8s.io"
 POD_CLASS = "scheduling.k8s.io"
@@ -35,8 +34,8 @@ def jobs(
     classes: dict[tuple[str, str], dict[str, Any]] | None = None,
     local_queues: set[Key] | None = None,
     owned: set[tuple[str, str]] | None = None,
-) -> Jobs:
-    return Jobs(classes=Classes(classes or {}), local_queues=local_queues or set(), owners=owned or set())
+) -> SimulatedJobs:
+    return SimulatedJobs(classes=Classes(classes or {}), local_queues=local_queues or set(), owners=owned or set())
 
 
 def made(found: object) -> dict[str, Any]:
@@ -88,7 +87,7 @@ def test_priority_comes_from(classes: dict[tuple[str, str], dict[str, Any]], lab
     assert made(jobs(classes=classes).workload_of(queued(**labels)))["spec"]["priority"] == want
 
 
-def test_a_class_that_does_not_exist_is_refused_in_the_managers_words() -> None:
+def test_a_missing_class_is_rejected_with_the_managers_message() -> None:
     found = jobs().workload_of(queued(**{"kueue.x-k8s.io/priority-class": "gone"}))
     assert isinstance(found, Refusal)
     assert (found.workload.namespace, found.reason) == ("red", "Misconfigured")

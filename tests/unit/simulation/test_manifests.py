@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,34 +16,34 @@ def test_a_folder_is_read_file_by_file_in_order_of_name(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text("{apiVersion: v1, kind: Namespace, metadata: {name: second}}\n---\n---\n")
     (tmp_path / "a.json").write_text('{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "first"}}')
     (tmp_path / "notes.txt").write_text("not a manifest")
-    found = manifests.read([str(tmp_path)])
+    found = manifests.read([str(tmp_path)]).found
     assert [manifest.obj["metadata"]["name"] for manifest in found] == ["first", "second"]
 
 
-def test_a_list_is_taken_apart() -> None:
+def test_a_list_is_split_into_its_items() -> None:
     text = b"{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: inner}}]}"
-    assert [m.kind for m in manifests.parse(text, source="x")] == ["Namespace"]
+    assert [m.kind for m in manifests.parse(text, source="x").found] == ["Namespace"]
 
 
 def test_an_older_version_is_converted() -> None:
-    (found,) = manifests.parse(QUEUE, source="x")
+    (found,) = manifests.parse(QUEUE, source="x").found
     assert found.obj["apiVersion"] == "kueue.x-k8s.io/v1beta2"
     assert found.obj["spec"] == {"cohortName": "company"}
 
 
-def test_items_of_a_list_of_one_kind_need_not_say_what_they_are() -> None:
+def test_items_of_a_list_of_one_kind_may_omit_their_kind() -> None:
     text = b"{apiVersion: v1, kind: NamespaceList, items: [{metadata: {name: inner}}]}"
-    (found,) = manifests.parse(text, source="x")
+    (found,) = manifests.parse(text, source="x").found
     assert (found.obj["apiVersion"], found.kind) == ("v1", "Namespace")
 
 
 def test_times_stay_text() -> None:
     text = b"{apiVersion: v1, kind: Namespace, metadata: {name: a, creationTimestamp: 2026-01-01T08:00:00Z}}"
-    (found,) = manifests.parse(text, source="x")
+    (found,) = manifests.parse(text, source="x").found
     assert found.obj["metadata"]["creationTimestamp"] == "2026-01-01T08:00:00Z"
 
 
-def test_an_object_knows_its_line() -> None:
+def test_an_object_has_its_line() -> None:
     text = b"""# two documents
 apiVersion: v1
 kind: Namespace
@@ -56,13 +57,13 @@ items:
     kind: Namespace
     metadata: {name: third}
 """
-    found = [str(manifest) for manifest in manifests.parse(text, source="a.yaml")]
+    found = [str(manifest) for manifest in manifests.parse(text, source="a.yaml").found]
     assert found == ["a.yaml:2: Namespace first", "a.yaml:9: Namespace second", "a.yaml:10: Namespace third"]
 
 
-def test_json_and_yaml_in_flow_style_are_told_apart() -> None:
+def test_json_and_yaml_in_flow_style_are_distinguished() -> None:
     for text in (b'{"apiVersion": "v1", "kind": "Pod"}', b'{"apiVersion": v1, kind: Pod}\n---\n'):
-        assert [manifest.kind for manifest in manifests.parse(text, source="x")] == ["Pod"]
+        assert [manifest.kind for manifest in manifests.parse(text, source="x").found] == ["Pod"]
 
 
 @pytest.mark.parametrize(
@@ -97,9 +98,16 @@ def test_json_and_yaml_in_flow_style_are_told_apart() -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_says_where_and_why(text: bytes, want: str) -> None:
-    with pytest.raises(BadInput, match=want):
-        list(manifests.parse(text, source="team.yaml"))
+def test_an_unreadable_object_is_reported_with_place_and_reason(text: bytes, want: str) -> None:
+    unusable = manifests.parse(text, source="team.yaml").unusable
+    assert [each for each in unusable if re.search(want, str(each))]
+
+
+def test_what_is_broken_leaves_the_other_documents_alone() -> None:
+    text = b"{apiVersion: v1, kind: Pod}\n---\nkind: [\n---\n# a comment\n---\n- 1\n---\n{apiVersion: v1, kind: Node}\n"
+    given = manifests.parse(text, source="x")
+    assert [(manifest.kind, manifest.source) for manifest in given.found] == [("Pod", "x:1"), ("Node", "x:9")]
+    assert [each.place for each in given.unusable] == ["x:4", "x:7"]
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])

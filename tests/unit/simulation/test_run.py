@@ -15,7 +15,7 @@ from multikueue.core.keys import Key
 from multikueue.engine.decisions import Cycle, Decision, Outcome, PodSetAssignment, RequeueReason, Victim
 from multikueue.engine.workloads import Workload
 from multikueue.simulation.run import Evict, run
-from multikueue.simulation.world import World
+from multikueue.simulation.simulated_cluster import SimulatedCluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LEFT, RIGHT = Key("ns", "left"), Key("ns", "right")
@@ -23,11 +23,11 @@ LEFT, RIGHT = Key("ns", "left"), Key("ns", "right")
 
 @dataclass
 class Script:
-    """An engine that decides what it was told to."""
+    """An engine with given decisions."""
 
     cycles: Iterable[Cycle]
     waiting: Any = field(default_factory=lambda: SimpleNamespace(pending={}, local_queues={}))
-    lives: dict[str, Any] = field(default_factory=dict)
+    cluster_queues: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._left = iter(self.cycles)
@@ -47,9 +47,9 @@ def workload(key: Key) -> Workload:
     return Workload(key=key, uid=str(key), created=NOW, queue_name="q", pod_sets=())
 
 
-def world(cycles: Iterable[Cycle]) -> World:
+def cluster(cycles: Iterable[Cycle]) -> SimulatedCluster:
     workloads = {key: workload(key) for key in (LEFT, RIGHT)}
-    return World(cast(Any, Script(cycles)), workloads=workloads)
+    return SimulatedCluster(cast(Any, Script(cycles)), workloads=workloads)
 
 
 def decided(key: Key, *, victim: Key | None = None, progress: bool = False, tried: int = -1) -> Cycle:
@@ -83,25 +83,25 @@ def decided(key: Key, *, victim: Key | None = None, progress: bool = False, trie
 
 
 def test_workloads_that_evict_each_other_for_ever_are_named() -> None:
-    story = cycle([decided(LEFT, victim=RIGHT), decided(LEFT), decided(RIGHT, victim=LEFT), decided(RIGHT)])
-    found = run(world(story), now=NOW)
+    cycles_to_run = cycle([decided(LEFT, victim=RIGHT), decided(LEFT), decided(RIGHT, victim=LEFT), decided(RIGHT)])
+    found = run(cluster(cycles_to_run), now=NOW)
     assert found.endless == (LEFT, RIGHT)
     assert len(found.cycles) < 20
 
 
 def test_an_eviction_that_comes_back_once_is_no_circle() -> None:
-    story = [decided(LEFT, victim=RIGHT), decided(LEFT), decided(RIGHT, victim=LEFT), decided(RIGHT)]
+    cycles_to_run = [decided(LEFT, victim=RIGHT), decided(LEFT), decided(RIGHT, victim=LEFT), decided(RIGHT)]
     quiet = Cycle(number=9, decisions=(), success=False)
-    found = run(world([*story, quiet]), now=NOW)
+    found = run(cluster([*cycles_to_run, quiet]), now=NOW)
     assert (found.endless, len(found.cycles)) == ((), 5)
 
 
-def test_a_scan_of_flavors_that_goes_on_counts_as_a_change_until_it_repeats() -> None:
-    story = cycle([decided(LEFT, progress=True, tried=0), decided(LEFT, progress=True, tried=1)])
-    assert len(run(world(story), now=NOW).cycles) == 3
+def test_a_scan_of_flavors_that_continues_counts_as_a_change_until_it_repeats() -> None:
+    cycles_to_run = cycle([decided(LEFT, progress=True, tried=0), decided(LEFT, progress=True, tried=1)])
+    assert len(run(cluster(cycles_to_run), now=NOW).cycles) == 3
 
 
-def test_so_many_cycles_are_run_as_are_asked_for() -> None:
-    story = islice(cycle([decided(LEFT, victim=RIGHT), decided(RIGHT, victim=LEFT)]), 40)
-    found = run(world(story), now=NOW, cycles=40, evict=Evict.NEVER)
+def test_the_requested_number_of_cycles_is_run() -> None:
+    cycles_to_run = islice(cycle([decided(LEFT, victim=RIGHT), decided(RIGHT, victim=LEFT)]), 40)
+    found = run(cluster(cycles_to_run), now=NOW, cycles=40, evict=Evict.NEVER)
     assert (len(found.cycles), found.endless) == (40, ())

@@ -5,11 +5,16 @@ from typing import Any
 
 import pytest
 
-from multikueue.api import codec
+from multikueue.api import codec, featuregates
 from multikueue.api.job import Job
 from multikueue.api.validation import validate_job
 
 K = "kueue.x-k8s.io/"
+
+
+def elastic(gate: str) -> bool:
+    """The default gates, with elastic jobs on."""
+    return gate == featuregates.ELASTIC_JOBS or featuregates.default(gate)
 
 
 def _job(
@@ -131,7 +136,7 @@ TEMPLATE = f"spec.template.metadata.annotations[{K}"
     ],
 )
 def test_a_job_by_itself(job: Job, want: list[str]) -> None:
-    _start(validate_job(job), want)
+    _start(validate_job(job, gate=elastic), want)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +202,7 @@ def test_a_job_by_itself(job: Job, want: list[str]) -> None:
     ],
 )
 def test_a_job_that_changes(old: Job, new: Job, want: list[str]) -> None:
-    _start(validate_job(new, old), want)
+    _start(validate_job(new, old, gate=elastic), want)
 
 
 def test_a_queue_cannot_be_given_up_where_there_is_a_default_one() -> None:

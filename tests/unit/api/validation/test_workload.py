@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from multikueue.api import codec
+from multikueue.api import codec, featuregates
 from multikueue.api.validation import validate_workload
 from multikueue.api.workload import Workload
 
@@ -19,6 +19,11 @@ ADMISSION = {
 }
 HELD = {"conditions": RESERVED, "admission": ADMISSION}
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
+
+
+def elastic(gate: str) -> bool:
+    """The default gates, with elastic jobs on."""
+    return gate == featuregates.ELASTIC_JOBS or featuregates.default(gate)
 
 
 def _workload(
@@ -174,7 +179,7 @@ def _start(got: list[Any], want: list[str]) -> None:
     ],
 )
 def test_a_workload_by_itself(workload: Workload, want: list[str]) -> None:
-    _start(validate_workload(workload), want)
+    _start(validate_workload(workload, gate=elastic), want)
 
 
 def _cpu(cpu: str, **more: Any) -> dict[str, Any]:
@@ -287,7 +292,7 @@ TOPOLOGY = {"levels": ["h"], "slices": []}
     ],
 )
 def test_a_workload_that_changes(old: Workload, new: Workload, want: list[str]) -> None:
-    _start(validate_workload(new, old), want)
+    _start(validate_workload(new, old, gate=elastic), want)
 
 
 def test_gates_switch_single_rules_off() -> None:

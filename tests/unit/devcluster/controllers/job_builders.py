@@ -6,9 +6,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from devcluster.controllers import pod_facts
 from multikueue.api.objects import JsonObject
 from multikueue.core.timestamps import format_time
-from multikueue.devcluster.controllers import pod_facts
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multikueue.devcluster.controllers import index_ranges
+from devcluster.controllers import index_ranges
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from devcluster.controllers.finished_jobs import removal_time
+from devcluster.controllers.job_pods import PodRequest, pod_of
+from devcluster.controllers.job_sync import success_policy_message
+from devcluster.controllers.pod_failure_policy import Action, verdict_of
 from multikueue.api.objects import JsonObject
 from multikueue.core.timestamps import format_time
-from multikueue.devcluster.controllers import success_policy
-from multikueue.devcluster.controllers.finished_jobs import removal_time
-from multikueue.devcluster.controllers.job_pods import PodRequest, pod_of
-from multikueue.devcluster.controllers.pod_failure_policy import Action, verdict_of
 from tests.unit.devcluster.controllers.job_builders import NOW, job, pod
 
 
@@ -53,7 +53,7 @@ def test_a_failure_is_judged_by(rules: list[JsonObject], failed: JsonObject, act
     assert verdict_of({"rules": rules}, failed).action is action
 
 
-def test_a_failed_job_is_told_which_pod_and_which_rule() -> None:
+def test_the_message_of_a_failed_job_names_pod_and_rule() -> None:
     verdict = verdict_of({"rules": [disruption("Ignore"), codes("FailJob", "In", 3)]}, pod("a", "Failed", code=3))
     assert verdict.message == "Container main for pod ns/job-a failed with exit code 3 matching FailJob rule at index 1"
 
@@ -73,7 +73,7 @@ def test_a_failed_job_is_told_which_pod_and_which_rule() -> None:
     ],
 )
 def test_success_is_judged_by(rules: list[JsonObject], succeeded: set[int], message: str | None) -> None:
-    assert success_policy.met({"rules": rules}, succeeded, completions=6) == message
+    assert success_policy_message({"rules": rules}, succeeded, completions=6) == message
 
 
 def test_a_pod_is_owned_labelled_and_tracked() -> None:
@@ -110,7 +110,7 @@ def test_a_pod_of_an_index_knows_it() -> None:
     assert "env" not in of["spec"]["template"]["spec"]["containers"][0], "the Job's own template stays as it is"
 
 
-def test_a_long_name_leaves_room_for_the_index_and_the_random_end() -> None:
+def test_a_long_name_is_cut_for_index_and_random_suffix() -> None:
     of = job()
     of["metadata"]["name"] = "j" * 63
     made = pod_of(of, PodRequest(index=12))

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
+from devcluster.controllers import job_sync
+from devcluster.controllers.job_parallelism import Failures
+from devcluster.controllers.job_pods import PodRequest
+from devcluster.controllers.job_sync import JobPlan
 from multikueue.api.objects import JsonObject
 from multikueue.core.backoff import Backoff
 from multikueue.core.timestamps import format_time
-from multikueue.devcluster.controllers import job_sync
-from multikueue.devcluster.controllers.job_parallelism import Failures
-from multikueue.devcluster.controllers.job_pods import PodRequest
-from multikueue.devcluster.controllers.job_sync import Plan
 from tests.unit.devcluster.controllers.job_builders import NOW, job, pod
 
 BACKOFF = Backoff(base=10.0, factor=2.0, cap=600.0)
 
 
-def plan(of: JsonObject, *pods: JsonObject, failures: Failures | None = None) -> Plan:
+def plan(of: JsonObject, *pods: JsonObject, failures: Failures | None = None) -> JobPlan:
     return job_sync.plan(of, pods, now=NOW, backoff=BACKOFF, failures=failures or Failures())
 
 
@@ -28,7 +28,7 @@ def indexed(**spec: Any) -> JsonObject:
     return job(**{"completions": 3, "parallelism": 3, **spec}, completionMode="Indexed")
 
 
-def conditions(made: Plan) -> list[tuple[str, str, str]]:
+def conditions(made: JobPlan) -> list[tuple[str, str, str]]:
     return [(c["type"], c["status"], c["reason"]) for c in made.status.get("conditions", [])]
 
 
@@ -155,16 +155,16 @@ def target(kind: str, **status: Any) -> JsonObject:
 
 
 @pytest.mark.parametrize(
-    ("kind", "final", "notice"),
+    ("kind", "final", "event"),
     [
         pytest.param("FailureTarget", "Failed", ("Warning", "Why"), id="it has failed"),
         pytest.param("SuccessCriteriaMet", "Complete", ("Normal", "Completed"), id="it is complete"),
     ],
 )
-def test_when_all_is_counted(kind: str, final: str, notice: tuple[str, str]) -> None:
+def test_when_all_is_counted(kind: str, final: str, event: tuple[str, str]) -> None:
     made = plan(job(target(kind, succeeded=1)), pod("a", "Succeeded", tracked=False))
     assert conditions(made) == [(kind, "True", "Why"), (final, "True", "Why")]
-    assert [(entry.type, entry.reason) for entry in made.notices] == [notice]
+    assert [(entry.type, entry.reason) for entry in made.events] == [event]
     assert ("completionTime" in made.status) is (final == "Complete")
 
 
@@ -184,7 +184,7 @@ def test_a_suspended_job_has_no_pods_and_no_start() -> None:
     assert conditions(made) == [("Suspended", "True", "JobSuspended")]
     assert made.discard == ("a",)
     assert "startTime" not in made.status
-    assert [entry.reason for entry in made.notices] == ["Suspended"]
+    assert [entry.reason for entry in made.events] == ["Suspended"]
 
 
 def test_a_resumed_job_starts_anew() -> None:
@@ -238,12 +238,12 @@ def test_the_deadline_is_looked_at_in_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("manager", "ours"),
+    ("manager", "is_managed"),
     [
         pytest.param(None, True, id="nobody is named"),
         pytest.param("kubernetes.io/job-controller", True, id="the built-in controller is named"),
         pytest.param("kueue.x-k8s.io/multikueue", False, id="another one is named"),
     ],
 )
-def test_whose_job_it_is(manager: str | None, ours: bool) -> None:
-    assert job_sync.ours(job(managedBy=manager)) is ours
+def test_whose_job_it_is(manager: str | None, is_managed: bool) -> None:
+    assert job_sync.is_managed(job(managedBy=manager)) is is_managed

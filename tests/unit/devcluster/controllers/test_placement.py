@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from devcluster.controllers.node_taints import taints_of
+from devcluster.controllers.placement import NodeInfo, Unschedulable, select_node
+from devcluster.controllers.pod_info import pod_info_of, requests_of
+from devcluster.controllers.quota_usage import selected, used_of
 from multikueue.api.objects import JsonObject
-from multikueue.devcluster.controllers.node_taints import taints_of
-from multikueue.devcluster.controllers.placement import NodeRoom, Refusal, place
-from multikueue.devcluster.controllers.pod_needs import needs_of, requests_of
-from multikueue.devcluster.controllers.quota_usage import selected, used_of
 
 
 def pod(cpu: str = "1", *, phase: str = "Pending", **spec: Any) -> JsonObject:
@@ -20,10 +20,10 @@ def pod(cpu: str = "1", *, phase: str = "Pending", **spec: Any) -> JsonObject:
     return {"metadata": metadata, "spec": {"containers": [container], **spec}, "status": {"phase": phase}}
 
 
-def node(name: str, cpu: str = "4", *, labels: dict[str, str] | None = None, **spec: Any) -> NodeRoom:
+def node(name: str, cpu: str = "4", *, labels: dict[str, str] | None = None, **spec: Any) -> NodeInfo:
     allocatable = {"cpu": cpu, "memory": "8Gi", "pods": "10"}
     metadata = {"name": name, "labels": labels or {}}
-    return NodeRoom.of({"metadata": metadata, "spec": spec, "status": {"allocatable": allocatable}})
+    return NodeInfo.of({"metadata": metadata, "spec": spec, "status": {"allocatable": allocatable}})
 
 
 def affinity(**term: Any) -> JsonObject:
@@ -62,8 +62,8 @@ BY_LABEL = affinity(matchExpressions=[{"key": "zone", "operator": "In", "values"
         ),
     ],
 )
-def test_a_pod_is_put(wanted: JsonObject, nodes: list[NodeRoom], chosen: str) -> None:
-    assert place(needs_of(wanted), nodes) == chosen
+def test_a_pod_is_put(wanted: JsonObject, nodes: list[NodeInfo], chosen: str) -> None:
+    assert select_node(pod_info_of(wanted), nodes) == chosen
 
 
 @pytest.mark.parametrize(
@@ -87,16 +87,16 @@ def test_a_pod_is_put(wanted: JsonObject, nodes: list[NodeRoom], chosen: str) ->
         ),
     ],
 )
-def test_no_node_will_do(wanted: JsonObject, nodes: list[NodeRoom], message: str) -> None:
-    assert place(needs_of(wanted), nodes) == Refusal(message)
+def test_no_node_will_do(wanted: JsonObject, nodes: list[NodeInfo], message: str) -> None:
+    assert select_node(pod_info_of(wanted), nodes) == Unschedulable(message)
 
 
-def test_what_pods_take_is_gone_until_they_give_it_back() -> None:
-    room, needs = node("a", "1"), needs_of(pod("1"))
-    room.take(needs.requests)
-    assert isinstance(place(needs, [room]), Refusal)
-    room.give(needs.requests)
-    assert place(needs, [room]) == "a"
+def test_requests_of_pods_are_subtracted_until_they_are_removed() -> None:
+    capacity, needs = node("a", "1"), pod_info_of(pod("1"))
+    capacity.add_pod(needs.requests)
+    assert isinstance(select_node(needs, [capacity]), Unschedulable)
+    capacity.remove_pod(needs.requests)
+    assert select_node(needs, [capacity]) == "a"
 
 
 def test_init_containers_run_one_after_the_other_beside_their_sidecars() -> None:
@@ -111,7 +111,7 @@ def test_init_containers_run_one_after_the_other_beside_their_sidecars() -> None
     assert requests_of(spec) == {"cpu": 3110, "pods": 1000}
 
 
-def test_a_limit_stands_in_for_a_request() -> None:
+def test_a_limit_is_the_default_of_a_request() -> None:
     spec = {"containers": [{"name": "c", "resources": {"limits": {"memory": "1Gi"}}}]}
     assert requests_of(spec) == {"memory": 1024**3 * 1000, "pods": 1000}
 
@@ -132,7 +132,7 @@ def test_a_limit_stands_in_for_a_request() -> None:
                 ]
             },
             ["x"],
-            id="only ours are cleared",
+            id="only is_managed are cleared",
         ),
     ],
 )

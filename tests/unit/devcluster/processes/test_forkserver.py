@@ -11,9 +11,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from multikueue.devcluster.errors import ComponentFailed
-from multikueue.devcluster.processes.forkserver import ForkServer, forkable
-from multikueue.devcluster.processes.process import Process, ProcessSpec, ReadyCheck, at_once
+from devcluster.errors import ComponentFailed
+from devcluster.processes.forkserver import ForkServer, forkable
+from devcluster.processes.process import Process, ProcessSpec, ReadyCheck, at_once
 
 SERVE = ["-m", "http.server", "--bind=127.0.0.1", "0"]
 
@@ -80,7 +80,7 @@ async def test_a_forked_process_that_ends_before_it_is_ready_fails_with_the_end_
         await process.start()
 
 
-async def test_a_frozen_fork_counts_as_running_and_its_neighbour_goes_on(tmp_path: Path, forks: ForkServer) -> None:
+async def test_a_frozen_fork_counts_as_running_and_its_neighbour_continues(tmp_path: Path, forks: ForkServer) -> None:
     frozen, other = (Process(spec(tmp_path / name, SERVE), forks=forks) for name in ("a", "b"))
     for process in (frozen, other):
         process.spec.folder.mkdir()

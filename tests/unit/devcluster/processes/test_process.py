@@ -12,10 +12,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from devcluster.errors import ComponentFailed
+from devcluster.processes.process import Process, ProcessSpec, ReadyCheck, at_once, keep_running
 from multikueue.core.backoff import Backoff
-from multikueue.devcluster.errors import ComponentFailed
-from multikueue.devcluster.processes.process import Process, ProcessSpec, ReadyCheck, at_once
-from multikueue.devcluster.processes.revival import revive
 
 SLEEP = ["/bin/sleep", "60"]
 
@@ -85,7 +84,7 @@ async def test_a_process_that_ignores_sigterm_is_killed_when_its_grace_is_over(t
     assert await process.wait() == -signal.SIGKILL
 
 
-async def test_a_paused_process_stands_still_and_can_be_stopped(tmp_path: Path) -> None:
+async def test_a_paused_process_is_frozen_and_can_be_stopped(tmp_path: Path) -> None:
     process = Process(spec(tmp_path, SLEEP))
     await process.start()
     process.pause()
@@ -111,7 +110,7 @@ async def test_a_process_that_crashes_is_revived_and_one_that_was_stopped_is_not
     await stopped.start()
     first = crashing.pid
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_revive, [crashing, stopped])
+        tasks.start_soon(_keep_running, [crashing, stopped])
         await stopped.stop()
         crashing.crash()
         await _until(lambda: crashing.pid not in (None, first))
@@ -125,7 +124,7 @@ def test_a_child_dies_with_its_owner(tmp_path: Path, how: signal.Signals) -> Non
     script = f"""
 import anyio, sys
 from pathlib import Path
-from multikueue.devcluster.processes.process import Process, ProcessSpec
+from devcluster.processes.process import Process, ProcessSpec
 async def main():
     folder = Path({str(tmp_path)!r})
     child = Process(ProcessSpec(name="c", arguments=["/bin/sleep", "60"], folder=folder, log=folder / "log"))
@@ -153,8 +152,8 @@ def test_processes_are_started_from_the_main_thread_only(tmp_path: Path) -> None
         anyio.run(in_thread)
 
 
-async def _revive(processes: list[Process]) -> None:
-    await revive(processes, backoff=Backoff(base=0.01))
+async def _keep_running(processes: list[Process]) -> None:
+    await keep_running(processes, backoff=Backoff(base=0.01))
 
 
 async def _until(condition: object) -> None:

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of `mkctl cluster`: the manager's namespace under both of its names, and durations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multikueue.cli.cluster import commands
+from multikueue.cli.hub_options import HubOptions
+from multikueue.core.errors import BadInput
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> list[HubOptions]:
+    """The hub options of the commands that were run; none of them reaches a hub."""
+    found: list[HubOptions] = []
+
+    def refuse(options: HubOptions, call: Any) -> None:
+        found.append(options)
+        raise BadInput("no hub in this test")
+
+    monkeypatch.setattr(commands, "_on_hub", refuse)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("option", "warns"),
+    [("--manager-namespace", False), ("--namespace", True)],
+)
+def test_the_managers_namespace_has_its_former_name_with_a_warning(
+    option: str, warns: bool, used: list[HubOptions], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.main(["describe", "w", option, "elsewhere", "--kubeconfig", "k"]) == 2
+    assert [options.manager_namespace for options in used] == ["elsewhere"]
+    warning = "warning: --namespace is deprecated; use --manager-namespace"
+    assert (warning in capsys.readouterr().err) is warns
+
+
+@pytest.mark.parametrize("command", ["register", "describe", "remove", "recover"])
+def test_only_the_new_name_is_in_the_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--manager-namespace" in shown
+    assert " --namespace" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("soon", '--wait: "soon" is not a duration such as 30s, 5m or 1h30m', id="not a duration"),
+        pytest.param("-5s", "--wait: -5s is negative", id="negative"),
+    ],
+)
+def test_an_invalid_duration_is_refused_with_its_option(
+    text: str, message: str, used: list[HubOptions], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.main(["drain", "w", f"--wait={text}", "--kubeconfig", "k"]) == 2
+    assert (message in capsys.readouterr().err, used) == (True, [])
+
+
+def test_the_roles_of_the_chosen_kinds_are_named_beside_the_manifests(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands, "_on_hub", lambda options, call: {})
+    assert commands.main(["manifest", "w", "--frameworks", "batch/job,ray.io/rayjob", "--kubeconfig", "k"]) == 0
+    shown = capsys.readouterr()
+    assert "--frameworks=batch/job,ray.io/rayjob" in shown.out
+    assert "roles to the worker cluster too: deploy/rbac/kinds/rayjob-agent.yaml" in shown.err
+
+
+@pytest.mark.parametrize("command", ["register", "manifest"])
+def test_an_unknown_kind_is_refused_before_anything_is_written(
+    command: str, used: list[HubOptions], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.main([command, "w", "--frameworks", "ray.io/rayjbo", "--kubeconfig", "k"]) == 2
+    assert ('found "ray.io/rayjbo"' in capsys.readouterr().err, used) == (True, [])

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters whose own queues decide: free quota before nodes, and what is asked at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from multikueue.api.constants import DISPATCHER_CAPACITY
+from multikueue.core.errors import BadInput
+from multikueue.core.keys import Key
+from multikueue.dispatch.dispatchers.capacity import capacity, queue_served
+from multikueue.dispatch.dispatchers.cluster_capacity import ClusterCapacity, Report, report_of
+from multikueue.dispatch.dispatchers.protocol import Nomination
+from multikueue.dispatch.explanation import DispatchState, explain_dispatch
+from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, DispatchSettings, Preferences
+from multikueue.dispatch.protocol.queue_quota import ClusterQueueReport, FlavorQuotaReport, LocalQueueReport
+from multikueue.dispatch.worker.ledger import Demand
+from multikueue.dispatch.worker.node_groups import AggregateCapacity, CapacityGroup
+from tests.unit.dispatch.builders import NOW, cluster, facts, workload
+
+LOCAL = Key("ns", "q")
+GPU = "example.com/gpu"
+SETTINGS = DispatchSettings(dispatcher=DISPATCHER_CAPACITY)
+
+
+def quota(free: int, *, of: int = 10, reserved: int = 0, **more: int) -> FlavorQuotaReport:
+    """Quota without units; `of` is nominal and all that there ever is."""
+    found = FlavorQuotaReport(nominal=of, used=of - free, free=free, reserved=reserved, capacity=of)
+    return replace(found, **more)
+
+
+def queue(free: int = 0, *, of: int = 10, resource: str = GPU, name: str = "cq", **more: Any) -> ClusterQueueReport:
+    flavors = more.pop("flavors", {"default": {resource: quota(free, of=of, reserved=more.pop("reserved", 0))}})
+    return ClusterQueueReport(name=name, flavors=flavors, **more)
+
+
+def worker(name: str, *queues: ClusterQueueReport, nodes: int | None = None, **more: Any) -> ClusterFacts:
+    """A cluster with the LocalQueue; it has one node with so much free, and by default it shows none."""
+    groups = (
+        ()
+        if nodes is None
+        else (
+            CapacityGroup(
+                capacities={GPU: AggregateCapacity(allocatable=9, free=nodes, largest_free=nodes, largest=9)}
+            ),
+        )
+    )
+    capacity = ClusterCapacity()
+    local = more.pop("local", {LOCAL: LocalQueueReport(cluster_queue="cq")})
+    report = Report(
+        groups=groups,
+        engine=more.pop("engine", "kueue"),
+        local_queues=local,
+        cluster_queues={each.name: each for each in queues},
+        pending=more.pop("pending", 0),
+    )
+    capacity.replace(report)
+    return cluster(name, capacity=capacity, reported_at=NOW, **more)
+
+
+def ledger(name: str, *, nodes: int | None = None, total: int = 0) -> ClusterFacts:
+    """A cluster without queues of its own."""
+    made = worker(name, nodes=nodes, local={}, engine="")
+    assert made.capacity is not None
+    assert made.capacity.report is not None
+    made.capacity.replace(replace(made.capacity.report, nodes=total))
+    return made
+
+
+def wanting(amount: int = 2, *, pods: int = 1, **changes: Any) -> DispatchedWorkload:
+    demands = (Demand(count=pods, requests={GPU: amount}),)
+    return workload(**({"demands": demands, "queue": LOCAL, "waits_since": NOW, "flavors": {GPU: "f"}} | changes))
+
+
+def choose(of: DispatchedWorkload, *clusters: ClusterFacts, later: float = 0.0) -> Nomination:
+    return capacity(of, clusters, settings=SETTINGS, now=NOW + timedelta(seconds=later))
+
+
+def says(found: Nomination) -> dict[str, str]:
+    return {verdict.cluster: verdict.reason for verdict in found.verdicts}
+
+
+class TestQuotaDecides:
+    def test_free_quota_without_any_node_is_granted_at_once(self) -> None:
+        found = choose(wanting(), worker("w1", queue(3)))
+        assert found.grant == "w1"
+        assert says(found)["w1"].startswith("LocalQueue ns/q of ClusterQueue cq: free 3 of 10 example.com/gpu; score ")
+
+    def test_free_quota_whose_nodes_are_full_is_granted_at_once(self) -> None:
+        assert choose(wanting(), worker("w1", queue(3), nodes=0)).grant == "w1"
+
+    def test_nodes_with_capacity_are_preferred_among_those_with_free_quota(self) -> None:
+        assert choose(wanting(), worker("w1", queue(10)), worker("w2", queue(3), nodes=9)).grant == "w2"
+
+    def test_of_equal_nodes_the_one_with_more_quota_left_is_preferred(self) -> None:
+        assert choose(wanting(), worker("w1", queue(5), nodes=9), worker("w2", queue(9), nodes=9)).grant == "w2"
+
+    def test_nodes_with_capacity_do_not_replace_quota(self) -> None:
+        found = choose(wanting(), worker("w1", queue(1), nodes=9))
+        assert (found.grant, found.clusters, found.held_back, found.requeue_after) == ("", (), True, 15.0)
+        assert [str(each) for each in found.waiting] == [
+            "w1: insufficient free quota: LocalQueue ns/q of ClusterQueue cq: free 1 of 10 example.com/gpu,"
+            " short 1 example.com/gpu"
+        ]
+
+    def test_free_quota_comes_before_none(self) -> None:
+        assert choose(wanting(), worker("w1", queue(0, preempts=True)), worker("w2", queue(2))).grant == "w2"
+
+    def test_a_queue_without_free_quota_is_asked_after_a_while_and_then_the_next(self) -> None:
+        clusters = worker("w1", queue(0)), worker("w2", queue(0))
+        first = choose(wanting(), *clusters, later=15)
+        assert (len(first.clusters), first.grant) == (1, "")
+        assert len(choose(wanting(nominated=first.clusters), *clusters, later=30).clusters) == 2
+
+    def test_a_queue_that_may_preempt_is_asked_at_once_before_those_that_may_not(self) -> None:
+        found = choose(wanting(), worker("w1", queue(1)), worker("w2", queue(0, preempts=True)))
+        assert (found.clusters, found.grant, found.requeue_after) == (("w2",), "", 15.0)
+
+    def test_a_queue_too_small_for_it_is_asked_last(self) -> None:
+        clusters = worker("w1", queue(1, of=1, preempts=True)), worker("w2", queue(0))
+        assert choose(wanting(), *clusters).clusters == ()
+        assert choose(wanting(), *clusters, later=15).clusters == ("w2",)
+        assert choose(wanting(), *clusters, later=30).clusters == ("w2", "w1")
+        assert says(choose(wanting(), *clusters))["w1"].startswith("insufficient quota even when it is empty: ")
+
+    def test_with_admission_checks_there_it_is_asked_and_not_granted(self) -> None:
+        found = choose(wanting(), worker("w1", queue(9, admission_checks=True)), worker("w2", queue(0)))
+        assert (found.clusters, found.grant) == (("w1",), "")
+        assert choose(wanting(), worker("w1", queue(9, admission_checks=True)), worker("w2", queue(2))).grant == "w2"
+
+    def test_a_preference_for_labels_still_counts(self) -> None:
+        found = choose(wanting(preferences=Preferences(pinned=frozenset({"w2"}))), worker("w1", queue(9)))
+        assert (found.clusters, found.grant) == ((), "")
+
+
+class TestUnknownCapacity:
+    @pytest.mark.parametrize(
+        "unknown",
+        [
+            pytest.param(ledger("w1"), id="no node is seen"),
+            pytest.param(worker("w1"), id="its quota was not told"),
+            pytest.param(worker("w1", nodes=0), id="its quota was not told, and its nodes are full"),
+            pytest.param(cluster("w1"), id="there is no report yet"),
+        ],
+    )
+    def test_it_is_asked_at_once(self, unknown: ClusterFacts) -> None:
+        found = choose(wanting(), unknown, ledger("full", nodes=0, total=1))
+        assert "w1" in found.clusters
+        assert found.grant == ""
+
+    def test_who_has_capacity_for_sure_is_granted_before_it(self) -> None:
+        assert choose(wanting(), ledger("w1"), worker("w2", queue(5))).grant == "w2"
+
+    def test_it_is_planned_again_when_capacity_comes_free_elsewhere(self) -> None:
+        found = choose(wanting(), ledger("w1"), ledger("w2", nodes=0, total=1))
+        assert found.held_back
+
+    def test_nodes_that_are_not_ready_are_no_unknown_capacity(self) -> None:
+        assert choose(wanting(), ledger("w1", total=3)).clusters == ()
+
+    def test_nodes_with_capacity_are_enough_where_a_former_agent_reports_no_quota(self) -> None:
+        assert choose(wanting(), worker("w1", nodes=9)).grant == "w1"
+
+    def test_it_is_explained(self) -> None:
+        given = facts(wanting(), clusters=(ledger("w1"), worker("w2")), settings=SETTINGS)
+        found = explain_dispatch(given, NOW)
+        assert found is not None
+        assert [(each.state, each.reason) for each in found.clusters] == [
+            (
+                DispatchState.UNKNOWN_CAPACITY,
+                "its report has no nodes: it is asked unless another cluster is known to have capacity",
+            ),
+            (
+                DispatchState.UNKNOWN_CAPACITY,
+                "LocalQueue ns/q: its quota is unknown: it is asked unless another cluster is known to have capacity",
+            ),
+        ]
+
+
+class TestTheLocalQueue:
+    def test_one_that_does_not_exist_is_named_with_its_cluster(self) -> None:
+        assert queue_served(wanting(), worker("w1", local={})) == "LocalQueue ns/q does not exist on w1"
+
+    def test_one_that_is_not_active_is_named_with_its_reason(self) -> None:
+        local = {LOCAL: LocalQueueReport(active=False, reason="ClusterQueue cq: stopped", cluster_queue="cq")}
+        assert queue_served(wanting(), worker("w1", queue(9), local=local)) == (
+            "LocalQueue ns/q is not active on w1: ClusterQueue cq: stopped"
+        )
+        assert choose(wanting(), worker("w1", queue(9), local=local)).clusters == ()
+
+    def test_a_full_report_may_have_left_it_out(self) -> None:
+        others = {Key("ns", f"q{number}"): LocalQueueReport() for number in range(4096)}
+        assert queue_served(wanting(), worker("w1", local=others)) == ""
+
+
+class TestWhatIsOnItsWay:
+    OTHER = Key("ns", "other")
+
+    def held(self, made: ClusterFacts, amount: int, *, local: Key = LOCAL) -> ClusterFacts:
+        assert made.capacity is not None
+        made.capacity.hold(self.OTHER, wanting(amount).demands, queue=local)
+        return made
+
+    def test_what_was_sent_since_the_report_is_not_free(self) -> None:
+        found = choose(wanting(3), self.held(worker("w1", queue(5)), 3))
+        assert found.grant == ""
+        assert "free 2 of 10" in says(found)["w1"]
+
+    def test_what_the_report_counts_already_is_not_counted_twice(self) -> None:
+        assert choose(wanting(3), self.held(worker("w1", queue(3, reserved=3)), 3)).grant == "w1"
+
+    def test_what_ended_since_the_report_is_free(self) -> None:
+        assert choose(wanting(3), worker("w1", queue(0, reserved=3))).grant == "w1"
+
+    def test_what_goes_to_a_queue_of_the_same_cohort_may_take_what_this_one_would_borrow(self) -> None:
+        local = {LOCAL: LocalQueueReport(cluster_queue="cq"), Key("ns", "p"): LocalQueueReport(cluster_queue="mate")}
+
+        def pair(cohort: str) -> ClusterFacts:
+            mate = queue(5, name="mate", cohort=cohort)
+            return self.held(worker("w1", queue(5, cohort=cohort), mate, local=local), 3, local=Key("ns", "p"))
+
+        assert choose(wanting(3), pair("all")).grant == ""
+        assert choose(wanting(3), pair("")).grant == "w1"
+
+    def test_the_workload_itself_does_not_stand_in_its_own_way(self) -> None:
+        made = worker("w1", queue(3))
+        assert made.capacity is not None
+        of = wanting(3)
+        made.capacity.hold(of.key, of.demands, queue=LOCAL)
+        assert choose(of, made).grant == "w1"
+        made.capacity.release(of.key)
+        assert made.capacity.held_by_cluster_queue(apart_from=self.OTHER) == {}
+
+
+class TestFlavors:
+    def test_a_pod_set_wants_its_quota_in_one_flavor(self) -> None:
+        flavors = {"a": {GPU: quota(3)}, "b": {GPU: quota(2)}}
+        assert choose(wanting(4), worker("w1", queue(flavors=flavors))).grant == ""
+        assert choose(wanting(3), worker("w1", queue(flavors=flavors))).grant == "w1"
+        two = wanting(0, demands=(Demand(count=1, requests={GPU: 3}), Demand(count=1, requests={GPU: 2})))
+        assert choose(two, worker("w1", queue(flavors=flavors))).grant == "w1"
+
+    def test_resources_of_one_group_come_from_one_flavor_and_others_from_their_own(self) -> None:
+        of = wanting(demands=(Demand(count=2, requests={"cpu": 2000, "memory": 1, GPU: 1}),))
+        grouped = {
+            "a": {"cpu": quota(4000, of=4000), "memory": quota(0)},
+            "b": {"cpu": quota(0), "memory": quota(4)},
+            "g": {GPU: quota(2)},
+        }
+        assert choose(of, worker("w1", queue(flavors=grouped))).grant == ""
+        grouped["b"] = {"cpu": quota(4000, of=4000), "memory": quota(4)}
+        assert choose(of, worker("w1", queue(flavors=grouped))).grant == "w1"
+
+    def test_pods_are_a_resource_where_the_queue_counts_them(self) -> None:
+        flavors = {"a": {GPU: quota(9), "pods": quota(1)}}
+        assert choose(wanting(1, pods=2), worker("w1", queue(flavors=flavors))).grant == ""
+        assert choose(wanting(2, pods=1), worker("w1", queue(flavors=flavors))).grant == "w1"
+
+    def test_what_the_hub_counts_and_the_queue_has_none_of_keeps_it_from_ever_admitting(self) -> None:
+        found = choose(wanting(), worker("w1", queue(9, resource="cpu")))
+        assert (found.grant, found.clusters) == ("", ())
+        assert "no quota for example.com/gpu" in says(found)["w1"]
+
+    def test_what_neither_counts_is_left_to_the_nodes(self) -> None:
+        assert choose(wanting(flavors={"cpu": "f"}), worker("w1", queue(9, resource="cpu"))).grant == "w1"
+
+    def test_what_may_be_borrowed_is_shown_apart(self) -> None:
+        flavors = {"a": {GPU: quota(7, borrowable=4, capacity=20)}}
+        found = choose(wanting(), worker("w1", queue(flavors=flavors)))
+        assert "free 3 of 10 example.com/gpu and 4 to borrow; score" in says(found)["w1"]
+
+
+class TestReports:
+    def test_a_report_of_a_former_agent_is_read_as_before(self) -> None:
+        former = {"groups": [], "engine": "kueue", "localQueues": [{"namespace": "ns", "name": "q", "active": False}]}
+        found = report_of(former)
+        assert found is not None
+        assert found.local_queues == {LOCAL: LocalQueueReport(active=False)}
+        assert found.cluster_queues == {}
+
+    def test_a_report_without_nodes_has_all_else(self) -> None:
+        found = report_of({"kinds": [{"apiVersion": "batch/v1", "kind": "Job"}], "namespaces": ["ns"]})
+        assert found is not None
+        assert (found.shows_nodes, found.namespaces) == (False, frozenset({"ns"}))
+        assert report_of({}) is None
+
+    def test_an_amount_that_is_none_is_refused_with_its_queue(self) -> None:
+        bad = {"name": "default", "resources": [{"name": "cpu", "free": "1e999"}]}
+        with pytest.raises(BadInput, match=r"clusterQueues\[\"?cq\"?\]"):
+            report_of({"groups": [], "clusterQueues": [{"name": "cq", "flavors": [bad]}]})

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Admission fair sharing between local queues (`docs/spec/engine.md §1.10`)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from multikueue.api.constants import AdmissionMode
+from multikueue.engine import Settings
+from multikueue.engine.queue.usage_order import UsageOrder
+from multikueue.engine.settings import AdmissionFairSharing
+from multikueue.engine.values import LocalQueue
+from tests.support.engine_builders import Bench, at, group, holding, key, pods, preemption, queue, workload
+
+HALF_HOUR = AdmissionFairSharing(half_life_seconds=1800, sampling_seconds=300)
+LQ = key("lq")
+
+
+def test_the_past_fades_by_half_in_a_half_life() -> None:
+    order = UsageOrder(HALF_HOUR)
+    order.sample(LQ, {"cpu": 8000}, at(0))
+    order.sample(LQ, {"cpu": 8000}, at(1800))
+    assert order.of(LQ).consumed == {"cpu": pytest.approx(4.0)}
+    order.sample(LQ, {}, at(3600))
+    assert order.of(LQ).consumed == {"cpu": pytest.approx(2.0)}
+
+
+def test_time_that_runs_backwards_changes_nothing() -> None:
+    order = UsageOrder(HALF_HOUR)
+    order.sample(LQ, {"cpu": 8000}, at(100))
+    order.sample(LQ, {"cpu": 8000}, at(50))
+    assert order.usage(LQ) == 0
+
+
+def test_without_a_half_life_there_is_no_memory() -> None:
+    order = UsageOrder(replace(HALF_HOUR, half_life_seconds=0))
+    order.sample(LQ, {"cpu": 8000}, at(0))
+    order.sample(LQ, {"cpu": 8000}, at(300))
+    assert order.usage(LQ) == 0
+    assert order.alpha(300) == 0
+
+
+def test_usage_is_weighted_by_resource_and_divided_by_the_weight_of_the_queue() -> None:
+    order = UsageOrder(replace(HALF_HOUR, resource_weights={"cpu": 2.0, "memory": 0.0}))
+    order.of(LQ).consumed = {"cpu": 3.0, "memory": 1e9, "gpu": 1.0}
+    assert order.usage(LQ) == 7.0
+    order.of(LQ).weight = 2.0
+    assert order.usage(LQ) == 3.5
+    order.of(LQ).weight = 0.0
+    assert order.usage(LQ) == math.inf
+
+
+def test_a_penalty_counts_once_and_becomes_consumption_or_goes() -> None:
+    order = UsageOrder(HALF_HOUR)
+    want = 4.0 * order.alpha(300)
+    for _ in range(2):
+        order.add_penalty(LQ, key("w"), {"cpu": 4000})
+    assert order.usage(LQ) == pytest.approx(want)
+    order.settle_penalty(LQ, key("w"))
+    assert order.of(LQ).consumed == {"cpu": pytest.approx(want)}
+    order.add_penalty(LQ, key("x"), {"cpu": 4000})
+    order.remove_penalty(LQ, key("x"))
+    assert order.usage(LQ) == pytest.approx(want)
+
+
+def shared(**changes: object) -> Bench:
+    settings = Settings(admission_fair_sharing=HALF_HOUR, pods_ready=None)
+    value = queue("q", group(default="4"), admission_mode=AdmissionMode.USAGE_BASED, **changes)
+    bench = Bench(value, settings=settings)
+    bench.engine.upsert_local_queue(LocalQueue(key=key("second"), cluster_queue="q"), bench.now)
+    return bench
+
+
+def test_the_local_queue_that_used_less_goes_first_whatever_the_priority() -> None:
+    bench = shared()
+    bench.add(
+        workload("a", "q", pods(cpu="1"), priority=9, created=1),
+        workload("b", "q", pods(cpu="1"), priority=9, created=2),
+        workload("c", "second", pods(cpu="1"), created=3),
+    )
+    order = [decision.workload.name for _ in range(3) for decision in bench.cycle().decisions]
+    assert order == ["a", "c", "b"]
+    assert bench.waits("q") == []
+
+
+def test_queues_without_the_mode_do_not_care() -> None:
+    bench = shared()
+    known = bench.engine.cluster_queues["q"].value
+    assert known is not None
+    bench.engine.upsert_cluster_queue(replace(known, admission_mode=None), bench.now)
+    bench.add(
+        workload("a", "q", pods(cpu="1"), priority=9, created=1),
+        workload("b", "q", pods(cpu="1"), priority=9, created=2),
+        workload("c", "second", pods(cpu="1"), created=3),
+    )
+    assert [decision.workload.name for _ in range(3) for decision in bench.cycle().decisions] == ["a", "b", "c"]
+
+
+def test_a_failed_admission_takes_its_penalty_back() -> None:
+    bench = shared()
+    bench.add(workload("a", "q", pods(cpu="1")))
+    bench.cycle()
+    state = bench.engine.local_queue_state(key("q"))
+    assert state.weighted_share is not None
+    assert state.weighted_share > 0
+    bench.engine.admission_failed(key("a"), bench.now)
+    assert bench.engine.local_queue_state(key("q")).weighted_share == 0
+
+
+def test_sampling_returns_when_to_sample_next() -> None:
+    bench = shared()
+    bench.add(holding(workload("held", "q", pods(cpu="2")), "q"))
+    first = bench.engine.sample_usage(bench.now)
+    assert first[0] == at(300)
+    assert key("q") in first[1]
+    assert bench.engine.sample_usage(bench.now) == (at(300), ())
+    bench.pass_time(300)
+    assert bench.engine.sample_usage(bench.now)[0] == at(600)
+    consumed = bench.engine.local_queue_state(key("q")).consumed
+    assert consumed is not None
+    assert 0 < consumed["cpu"] < 2
+
+
+def test_a_new_leader_continues_from_the_status() -> None:
+    bench = shared()
+    recorded = LocalQueue(key=key("q"), cluster_queue="q", consumed={"cpu": 8.0}, sampled_at=at(-1800))
+    bench.engine.upsert_local_queue(recorded, bench.now)
+    assert bench.engine.sample_usage(bench.now)[0] == at(300)
+    assert bench.engine.local_queue_state(key("q")).consumed == {"cpu": pytest.approx(4.0)}
+    bench.engine.upsert_local_queue(replace(recorded, consumed={"cpu": 99.0}), bench.now)
+    assert bench.engine.local_queue_state(key("q")).consumed == {"cpu": pytest.approx(4.0)}, (
+        "the engine has a newer sample"
+    )
+
+
+def test_victims_come_from_the_local_queue_that_used_more() -> None:
+    bench = shared(preemption=preemption("LowerPriority"))
+    bench.add(
+        holding(workload("poor", "second", pods(cpu="2")), "q", 9),
+        holding(workload("rich", "q", pods(cpu="2")), "q", 1),
+    )
+    order = bench.engine.usage_order
+    assert order is not None
+    order.of(key("q")).consumed = {"cpu": 9.0}
+    bench.add(workload("w", "second", pods(cpu="2"), priority=5))
+    assert [victim.workload.name for victim in bench.decide("w").victims] == ["rich"]

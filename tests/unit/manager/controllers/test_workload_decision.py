@@ -1,0 +1,509 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lifecycle of a Workload, rule by rule (docs/spec/engine.md §7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from manager.controllers.workload_decision import WorkloadDecision, decide
+from manager.controllers.workload_facts import AdmissionQueueFacts, WorkloadFacts, assigned_flavors, required_checks
+from manager.workload.status import Status
+from multikueue.api.constants import CheckState, StopPolicy
+from multikueue.api.reasons import QuotaReservedReason, WorkloadCondition
+from multikueue.core.conditions import FALSE
+from multikueue.engine.decisions import Bypassed
+from multikueue.engine.settings import PodsReady
+from multikueue.engine.values import CheckRule
+from tests.unit.manager.builders import (
+    KEY,
+    admitted,
+    at,
+    check,
+    cluster_queue,
+    evicted,
+    facts,
+    having,
+    local_queue,
+    pending,
+    reserved,
+    status,
+    with_checks,
+)
+
+HOLD, DRAIN = StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN
+READY_SETTINGS = PodsReady(timeout_seconds=100, recovery_timeout_seconds=50, backoff_limit=2)
+
+
+def decided(known: WorkloadFacts, old: Status, *, seconds: float = 10) -> WorkloadDecision:
+    return decide(known, old, now=at(seconds), random=Random(0))
+
+
+def shown(value: Status, kind: WorkloadCondition) -> tuple[str, str, str] | None:
+    found = value.condition(kind)
+    return None if found is None else (found.status, found.reason, found.message)
+
+
+@pytest.mark.parametrize(
+    ("known", "old", "want"),
+    [
+        pytest.param(
+            facts(local_queue=None, cluster_queue=None),
+            status(),
+            ("False", "Misconfigured", "LocalQueue lq doesn't exist"),
+            id="a queue that does not exist is reported at once",
+        ),
+        pytest.param(
+            facts(local_queue=local_queue(HOLD)),
+            status(),
+            ("False", "Suspended", "LocalQueue lq is inactive"),
+            id="a stopped LocalQueue is reported",
+        ),
+        pytest.param(
+            facts(cluster_queue=None),
+            status(),
+            ("False", "Misconfigured", "ClusterQueue cq doesn't exist"),
+            id="a LocalQueue without its ClusterQueue is reported",
+        ),
+        pytest.param(
+            facts(cluster_queue=cluster_queue(active=False)),
+            status(),
+            ("False", "Suspended", "ClusterQueue cq is inactive"),
+            id="an inactive ClusterQueue is reported",
+        ),
+        pytest.param(
+            facts(gated_by=("a.io/x", "b.io/y")),
+            status(),
+            ("False", "AdmissionGated", "Admission is gated by: a.io/x,b.io/y"),
+            id="gates are named",
+        ),
+        pytest.param(
+            facts(
+                bypassed=Bypassed(
+                    workload=KEY, cluster_queue="cq", reason=QuotaReservedReason.WAITING_FOR_QUOTA, message="as another"
+                )
+            ),
+            status(),
+            ("False", "WaitingForQuota", "as another"),
+            id="one that is inadmissible like its equal on arrival shows why",
+        ),
+        pytest.param(facts(), status(), None, id="a fresh workload in a working queue gets no condition"),
+        pytest.param(
+            facts(),
+            pending("Misconfigured", "LocalQueue lq doesn't exist"),
+            (
+                "False",
+                "PendingEvaluation",
+                "Workload is pending evaluation in the scheduling queue",
+            ),
+            id="what was wrong and is not any more is taken back",
+        ),
+        pytest.param(
+            facts(),
+            pending("Misconfigured", "workload namespace doesn't match ClusterQueue selector"),
+            ("False", "Misconfigured", "workload namespace doesn't match ClusterQueue selector"),
+            id="the scheduler's message is kept",
+        ),
+        pytest.param(
+            facts(local_queue=None, cluster_queue=None),
+            reserved(),
+            ("False", "Misconfigured", "LocalQueue lq is terminating or missing"),
+            id="a reservation is lost with the LocalQueue",
+        ),
+        pytest.param(
+            facts(cluster_queue=cluster_queue(terminating=True)),
+            reserved(),
+            ("False", "Misconfigured", "ClusterQueue cq is terminating or missing"),
+            id="a reservation is lost with the ClusterQueue",
+        ),
+        pytest.param(
+            facts(cluster_queue=cluster_queue(HOLD, "mk")),
+            with_checks(reserved(), check("mk")),
+            ("False", "Suspended", "ClusterQueue cq is stopped"),
+            id="a reservation that is not admitted is lost when the ClusterQueue is stopped",
+        ),
+        pytest.param(
+            facts(local_queue=local_queue(DRAIN)),
+            reserved(),
+            ("False", "Suspended", "LocalQueue lq is stopped"),
+            id="a reservation that is not admitted is lost without an eviction also when the queue is drained",
+        ),
+        pytest.param(
+            facts(local_queue=local_queue(HOLD)),
+            admitted(),
+            ("True", "QuotaReserved", "Quota reserved in ClusterQueue cq"),
+            id="an admitted workload runs on in a held queue",
+        ),
+    ],
+)
+def test_quota_reserved(known: WorkloadFacts, old: Status, want: tuple[str, str, str] | None) -> None:
+    assert shown(decided(known, old).status, WorkloadCondition.QUOTA_RESERVED) == want
+
+
+@pytest.mark.parametrize(
+    ("known", "old", "want"),
+    [
+        pytest.param(
+            facts(cluster_queue=cluster_queue(DRAIN)),
+            admitted(),
+            ("True", "ClusterQueueStopped", "The ClusterQueue is stopped"),
+            id="a drained ClusterQueue evicts",
+        ),
+        pytest.param(
+            facts(local_queue=local_queue(DRAIN)),
+            admitted(),
+            ("True", "LocalQueueStopped", "The LocalQueue is stopped"),
+            id="a drained LocalQueue evicts",
+        ),
+        pytest.param(
+            facts(cluster_queue=cluster_queue(StopPolicy.NONE, "mk")),
+            with_checks(admitted(), check("mk", CheckState.RETRY, message="cluster lost")),
+            ("True", "AdmissionCheck", 'Evicted due to AdmissionCheck in Retry state: "mk" (cluster lost)'),
+            id="a check in Retry evicts",
+        ),
+        pytest.param(
+            facts(active=False), admitted(), ("True", "Deactivated", "The workload is deactivated"), id="inactive"
+        ),
+        pytest.param(
+            facts(cluster_queue=cluster_queue(DRAIN)),
+            evicted(admitted(), "Preempted"),
+            ("True", "Preempted", "go"),
+            id="an eviction under way keeps its reason",
+        ),
+    ],
+)
+def test_evictions(known: WorkloadFacts, old: Status, want: tuple[str, str, str]) -> None:
+    decision = decided(known, old)
+    assert shown(decision.status, WorkloadCondition.EVICTED) == want
+    assert decision.status.is_true(WorkloadCondition.QUOTA_RESERVED), "quota is held until the job has stopped"
+
+
+@pytest.mark.parametrize(
+    ("reason", "known", "want"),
+    [
+        pytest.param("Deactivated", facts(), "Reactivated", id="activated again"),
+        pytest.param(
+            "DeactivatedDueToAdmissionCheck", facts(), "Reactivated", id="activated again after Kueue deactivated it"
+        ),
+        pytest.param("PodsReadyTimeout", facts(), "BackoffFinished", id="the back-off is over"),
+        pytest.param("AdmissionCheck", facts(), "BackoffFinished", id="the pause that a check asked for is over"),
+        pytest.param("LocalQueueStopped", facts(), "LocalQueueRestarted", id="the LocalQueue runs again"),
+        pytest.param("ClusterQueueStopped", facts(), "ClusterQueueRestarted", id="the ClusterQueue runs again"),
+        pytest.param(
+            "ClusterQueueStopped",
+            facts(cluster_queue=cluster_queue(HOLD)),
+            "ClusterQueueStopped",
+            id="the ClusterQueue is still stopped",
+        ),
+    ],
+)
+def test_requeue(reason: str, known: WorkloadFacts, want: str) -> None:
+    old = having(pending(), WorkloadCondition.REQUEUED, reason=reason, value=FALSE)
+    found = decided(known, old).status.condition(WorkloadCondition.REQUEUED)
+    assert found is not None
+    assert (found.status, found.reason) == ("False" if want == reason else "True", want)
+
+
+def test_a_back_off_that_runs_is_waited_for_and_one_that_is_over_is_forgotten() -> None:
+    old = replace(
+        having(pending(), WorkloadCondition.REQUEUED, reason="PodsReadyTimeout", value=FALSE), requeue_at=at(60)
+    )
+    waiting = decided(facts(), old, seconds=20)
+    assert waiting.revisit == 40
+    assert waiting.status is old
+    over = decided(facts(), old, seconds=60)
+    assert over.status.requeue_at is None
+    assert over.status.is_true(WorkloadCondition.REQUEUED)
+
+
+def test_a_check_that_asks_for_a_pause_moves_the_requeue_time_and_never_to_earlier() -> None:
+    known = facts(cluster_queue=cluster_queue(StopPolicy.NONE, "mk"))
+    old = with_checks(reserved(), check("mk", CheckState.RETRY, requeue_after_seconds=30))
+    assert decided(known, old).status.requeue_at == at(30)
+    later = replace(old, requeue_at=at(100))
+    assert decided(known, later).status.requeue_at == at(100)
+
+
+def test_a_rejection_deactivates() -> None:
+    known = facts(cluster_queue=cluster_queue(StopPolicy.NONE, "mk"))
+    decision = decided(known, with_checks(reserved(), check("mk", CheckState.REJECTED, message="never")))
+    assert decision.deactivate
+    assert shown(decision.status, WorkloadCondition.DEACTIVATION_TARGET) == (
+        "True",
+        "AdmissionCheck",
+        'AdmissionCheck in Rejected state: "mk" (never)',
+    )
+    assert decision.notes[0].message == 'Deactivated due to AdmissionCheck in Rejected state: "mk" (never)'
+    inactive = decided(replace(known, active=False), decision.status)
+    assert shown(inactive.status, WorkloadCondition.EVICTED) == (
+        "True",
+        "DeactivatedDueToAdmissionCheck",
+        'The workload is deactivated due to AdmissionCheck in Rejected state: "mk" (never)',
+    )
+
+
+def test_all_checks_ready_admit() -> None:
+    known = facts(cluster_queue=cluster_queue(StopPolicy.NONE, "mk"))
+    decision = decided(known, with_checks(reserved(), check("mk", CheckState.READY)))
+    assert shown(decision.status, WorkloadCondition.ADMITTED) == ("True", "Admitted", "The workload is admitted")
+
+
+def test_a_new_check_of_the_queue_is_listed_and_takes_the_admission_back() -> None:
+    known = facts(cluster_queue=cluster_queue(StopPolicy.NONE, "mk"))
+    decision = decided(known, admitted())
+    assert [item.name for item in decision.status.checks] == ["mk"]
+    assert shown(decision.status, WorkloadCondition.ADMITTED) == (
+        "False",
+        "UnsatisfiedAdmissionChecks",
+        "The workload has not all checks ready",
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "seconds", "want"),
+    [
+        pytest.param(admitted(), 99, None, id="in time"),
+        pytest.param(admitted(), 100, "WaitForStart", id="never ready within the timeout"),
+        pytest.param(having(admitted(), WorkloadCondition.PODS_READY), 1000, None, id="ready"),
+        pytest.param(
+            having(admitted(), WorkloadCondition.PODS_READY, reason="WaitForRecovery", value=FALSE, since=200),
+            249,
+            None,
+            id="lost a pod a moment ago",
+        ),
+        pytest.param(
+            having(admitted(), WorkloadCondition.PODS_READY, reason="WaitForRecovery", value=FALSE, since=200),
+            250,
+            "WaitForRecovery",
+            id="lost a pod for too long",
+        ),
+        pytest.param(evicted(admitted(), "Preempted"), 1000, None, id="evicted already"),
+    ],
+)
+def test_pods_that_are_not_ready_in_time(old: Status, seconds: float, want: str | None) -> None:
+    decision = decided(facts(pods_ready=READY_SETTINGS), old, seconds=seconds)
+    if want is None:
+        assert decision.status is old
+        return
+    assert shown(decision.status, WorkloadCondition.EVICTED) == (
+        "True",
+        "PodsReadyTimeout",
+        "Exceeded the PodsReady timeout team/w",
+    )
+    assert decision.status.evictions[0].underlying_cause == want
+    assert decision.status.requeue_count == 1
+    assert decision.status.requeue_at is not None
+    assert 60 <= (decision.status.requeue_at - at(seconds)).total_seconds() < 60.1
+
+
+@pytest.mark.parametrize("active", [True, False], ids=["evicted", "deactivated"])
+def test_quota_of_a_job_that_only_workers_run_is_released_when_it_runs_nowhere(active: bool) -> None:
+    known = facts(active=active, runs_on_workers_only=True, may_run_elsewhere=True)
+    waits = decided(known, evicted(admitted(), "Preempted"))
+    assert waits.status.is_true(WorkloadCondition.QUOTA_RESERVED)
+    assert waits.revisit == 1.0
+    released = decided(replace(known, may_run_elsewhere=False), evicted(admitted(), "Preempted")).status
+    assert not released.is_true(WorkloadCondition.QUOTA_RESERVED)
+    assert released.admission is None
+    of_a_job_here = decided(facts(active=active), evicted(admitted(), "Preempted")).status
+    assert of_a_job_here.is_true(WorkloadCondition.QUOTA_RESERVED), "the job reconciler does it"
+
+
+def test_the_back_off_doubles_and_ends_in_deactivation() -> None:
+    second = decided(facts(pods_ready=READY_SETTINGS), replace(admitted(), requeue_count=1), seconds=100)
+    assert second.status.requeue_at is not None
+    assert 120 <= (second.status.requeue_at - at(100)).total_seconds() < 120.1
+    third = decided(facts(pods_ready=READY_SETTINGS), replace(admitted(), requeue_count=2), seconds=100)
+    assert third.deactivate
+    assert shown(third.status, WorkloadCondition.DEACTIVATION_TARGET) == (
+        "True",
+        "RequeuingLimitExceeded",
+        "exceeding the maximum number of re-queuing retries",
+    )
+
+
+def test_the_time_it_may_run_counts_over_all_admissions() -> None:
+    known = facts(maximum_execution_seconds=100)
+    old = replace(admitted(), past_execution_seconds=70)
+    assert decided(known, old, seconds=10).revisit == 20
+    over = decided(known, old, seconds=30)
+    assert over.deactivate
+    assert over.status.past_execution_seconds is None
+    assert over.notes[0].reason == "MaximumExecutionTimeExceeded"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "want_delete", "want_revisit"),
+    [
+        pytest.param(59, False, 1.0, id="is kept for a while"),
+        pytest.param(60, True, None, id="is deleted then"),
+    ],
+)
+def test_a_finished_workload(seconds: float, want_delete: bool, want_revisit: float | None) -> None:
+    old = having(admitted(), WorkloadCondition.FINISHED, reason="Succeeded")
+    decision = decided(facts(retention_seconds=60), old, seconds=seconds)
+    assert (decision.delete, decision.revisit) == (want_delete, want_revisit)
+    assert decision.status is old
+
+
+@pytest.mark.parametrize(
+    ("reason", "seconds", "want_delete", "want_revisit"),
+    [
+        pytest.param("DeactivatedDueToAdmissionCheck", 59, False, 1.0, id="is kept for a while"),
+        pytest.param("DeactivatedDueToAdmissionCheck", 60, True, None, id="loses its job then"),
+        pytest.param("Deactivated", 60, False, None, id="keeps its job when its user did it"),
+        pytest.param("Preempted", 60, False, None, id="keeps its job when it was evicted for something else"),
+    ],
+)
+def test_a_deactivated_workload(reason: str, seconds: float, want_delete: bool, want_revisit: float | None) -> None:
+    old = evicted(pending("Deactivated", "The workload is deactivated"), reason)
+    decision = decided(facts(active=False, deactivated_retention_seconds=60), old, seconds=seconds)
+    assert (decision.delete_job, decision.revisit, decision.delete) == (want_delete, want_revisit, False)
+    kept = decided(facts(active=False), old, seconds=seconds)
+    assert (kept.delete_job, kept.revisit) == (False, None)
+
+
+def test_a_workload_whose_job_is_gone_is_finished() -> None:
+    decision = decided(facts(owner_gone=True), admitted())
+    found = decision.status.condition(WorkloadCondition.FINISHED)
+    assert found is not None
+    assert found.reason == "OwnerNotFound"
+    assert "kubectl delete workloads.kueue.x-k8s.io" in found.message
+    assert [note.reason for note in decision.notes] == ["OwnerNotFound"]
+    assert not decision.release
+
+
+def test_a_finished_workload_whose_job_is_gone_keeps_no_finalizer() -> None:
+    finished = decided(facts(owner_gone=True), admitted()).status
+    assert decided(facts(owner_gone=True), finished).release
+    assert not decided(facts(), finished).release
+
+
+def test_a_workload_that_never_had_a_job_lets_itself_be_deleted() -> None:
+    assert decided(facts(deleting=True, owned=False), pending()).release
+    assert not decided(facts(deleting=True, owned=True), pending()).release
+    assert not decided(facts(deleting=False, owned=False), pending()).release
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        pytest.param(status(), id="fresh"),
+        pytest.param(pending(), id="waiting"),
+        pytest.param(reserved(), id="reserved"),
+        pytest.param(admitted(), id="admitted"),
+        pytest.param(evicted(admitted(), "Preempted"), id="evicted"),
+        pytest.param(
+            having(pending(), WorkloadCondition.REQUEUED, reason="AdmissionCheck", value=FALSE), id="requeued"
+        ),
+        pytest.param(
+            with_checks(admitted(), check("mk", CheckState.RETRY, requeue_after_seconds=30)), id="with a check in Retry"
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="all well"),
+        pytest.param({"active": False}, id="inactive"),
+        pytest.param({"local_queue": None, "cluster_queue": None}, id="queue gone"),
+        pytest.param({"cluster_queue": cluster_queue(DRAIN, "mk")}, id="queue drained"),
+        pytest.param({"pods_ready": READY_SETTINGS, "maximum_execution_seconds": 5}, id="time is up"),
+        pytest.param({"gated_by": ("a",)}, id="gated"),
+    ],
+)
+def test_deciding_again_on_the_result_changes_nothing(old: Status, changes: dict[str, Any]) -> None:
+    known = facts(**changes)
+    once = decided(known, old, seconds=10).status
+    twice = decided(known, once, seconds=10).status
+    thrice = decided(known, twice, seconds=10).status
+    assert thrice.wire() == twice.wire()
+
+
+def test_the_first_reason_to_wait_is_written_together_with_the_checks() -> None:
+    known = facts(created=at(9), cluster_queue=cluster_queue(HOLD, "mk"))
+    once = decided(known, status()).status
+    assert [item.name for item in once.checks] == ["mk"]
+    assert decided(known, once).status is once
+
+
+def test_what_took_the_reservation_stays_the_reason_while_it_is_so() -> None:
+    known = facts(local_queue=local_queue(HOLD))
+    once = decided(known, reserved()).status
+    assert shown(once, WorkloadCondition.QUOTA_RESERVED) == ("False", "Suspended", "LocalQueue lq is stopped")
+    assert decided(known, once).status is once
+    assert decided(facts(), once).status.condition(WorkloadCondition.QUOTA_RESERVED) == replace(
+        once.conditions[0], reason="PendingEvaluation", message="Workload is pending evaluation in the scheduling queue"
+    )
+
+
+def test_a_check_that_an_eviction_reset_loses_updates_that_outlived_it() -> None:
+    message = "Reset to Pending after eviction. Previously: Ready"
+    known = facts(cluster_queue=cluster_queue(StopPolicy.NONE, "mk"))
+    left = with_checks(pending(), check("mk", message=message, retry_count=3, pod_set_updates=({"name": "main"},)))
+    (found,) = decided(known, left).status.checks
+    assert (found.pod_set_updates, found.retry_count) == ((), None)
+    again = with_checks(
+        pending(), check("mk", message="Reset to Pending after eviction. Previously: Retry", retry_count=3)
+    )
+    assert decided(known, again).status.checks == again.checks
+
+
+@pytest.mark.parametrize(
+    ("flavors", "want"),
+    [
+        pytest.param(None, ("all",), id="before the reservation only those for every flavor"),
+        pytest.param(frozenset({"gpu"}), ("all", "gpu-only"), id="after it those of its flavors too"),
+        pytest.param(frozenset({"cpu"}), ("all",), id="not those of other flavors"),
+    ],
+)
+def test_required_checks(flavors: frozenset[str] | None, want: tuple[str, ...]) -> None:
+    rules = (CheckRule("all"), CheckRule("gpu-only", frozenset({"gpu"})))
+    assert required_checks(rules, flavors) == want
+
+
+def test_facts_of_a_queue_object_and_of_an_admission() -> None:
+    queue = AdmissionQueueFacts.of(
+        {
+            "metadata": {"name": "q", "deletionTimestamp": "now"},
+            "spec": {
+                "stopPolicy": "Hold",
+                "admissionChecksStrategy": {"admissionChecks": [{"name": "a", "onFlavors": ["f"]}]},
+            },
+        }
+    )
+    assert (queue.stop_policy, queue.terminating, queue.checks) == (HOLD, True, (CheckRule("a", frozenset({"f"})),))
+    assert assigned_flavors(reserved().admission) == frozenset({"default"})
+    assert assigned_flavors(None) is None
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        pytest.param(
+            facts(local_queue=local_queue(HOLD)), "LocalQueue lq is held: its stopPolicy is Hold", id="the LocalQueue"
+        ),
+        pytest.param(
+            facts(cluster_queue=cluster_queue(DRAIN)),
+            "ClusterQueue cq is held: its stopPolicy is HoldAndDrain",
+            id="the ClusterQueue",
+        ),
+    ],
+)
+@pytest.mark.parametrize("old", [status(), reserved()], ids=["a new workload", "one that had quota"])
+def test_a_held_queue_causes_one_event_about_the_workload_and_its_job(
+    known: WorkloadFacts, message: str, old: Status
+) -> None:
+    first = decided(known, old)
+    (note,) = first.notes
+    assert (note.reason, note.about_job, note.message.startswith(message)) == ("QueueHeld", True, True)
+    assert note.message.endswith("until an administrator sets it to None")
+    assert decided(known, first.status).notes == ()
+
+
+def test_a_queue_that_is_not_held_causes_no_event() -> None:
+    assert decided(facts(), status()).notes == ()
+    assert decided(facts(local_queue=None), status()).notes == ()

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which requests for logs are answered, what the hub shows of the answers, and when a request is removed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from manager.cache.caches import followed
+from manager.cache.views import View
+from manager.context import ManagerContext
+from manager.dispatch.logs.assigned_requests import AssignedLogRequests
+from manager.dispatch.logs.log_relay import AHEAD, IDLE_SECONDS, MAX_SECONDS, NO_CLUSTER, NOT_SEALED, LogRelay
+from manager.dispatch.transport.push_transport import PushTransport
+from manager.metrics import ManagerMetrics
+from manager.seals import Seals
+from multikueue.api.constants import LOG_REQUEST_SEAL_ANNOTATION
+from multikueue.api.remoteassignment import assignment_name
+from multikueue.api.resource import JOB_LOG_REQUESTS, REMOTE_ASSIGNMENTS, WORKLOADS, Resource
+from multikueue.core.clock import ManualClock
+from multikueue.core.keys import Key
+from multikueue.dispatch.protocol.job_logs import INTERRUPTED, MAX_REQUESTS
+from multikueue.kube import errors
+from multikueue.kube.cache.header import read_row
+from multikueue.kube.cache.store import Store
+from multikueue.kube.errors import Details, KubeError
+from worker_agent.hub.in_memory_mailbox import InMemoryMailbox
+
+pytestmark = pytest.mark.anyio
+
+Object = dict[str, Any]
+WORKLOAD = Key("team", "job-j")
+REQUEST = Key("team", "r")
+INDEXERS = {kind.resource: kind.indexers for kind in followed(namespace="kueue-system", jobs=())}
+
+
+def refused(kind: type[errors.ApiError], status: int) -> errors.ApiError:
+    return kind(request="PATCH", status=status, reason="", message="refused", details=Details())
+
+
+FAILURES: dict[str, KubeError] = {
+    "409": refused(errors.Conflict, 409),
+    "429": refused(errors.TooManyRequests, 429),
+    "500": refused(errors.InternalError, 500),
+    "no answer": errors.Unreachable("PATCH: no answer", sent=True, hung=True),
+}
+
+
+class Hub:
+    """A manager with one Job on a worker; `failures` are the answers to the next writes."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.views: dict[Resource, View] = {}
+        self.objects: dict[tuple[Resource, Key], Object] = {}
+        self.failures: list[KubeError] = []
+        self.writes = 0
+        self.seals = Seals.drawn(self.clock)
+        self.context = cast(
+            ManagerContext,
+            SimpleNamespace(
+                client=self,
+                caches=SimpleNamespace(view=self.view, subscribe=lambda *given: None, quarantine=None),
+                clock=self.clock,
+                metrics=ManagerMetrics(),
+                seals=self.seals,
+            ),
+        )
+        self.changed: list[Key] = []
+        push = PushTransport(
+            manager_uid="m", workload_uid=lambda key: "w", changed=self.changed.append, reported=lambda name: None
+        )
+        self.push = push
+        self.relay = LogRelay(self.context, AssignedLogRequests(self.context, push))
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "ju", "controller": True}
+        self.put(WORKLOADS, WORKLOAD, {"spec": {}, "status": {"clusterName": "east"}}, ownerReferences=[owner], uid="w")
+        spec = {"workload": {"namespace": "team", "name": "job-j", "uid": "w"}, "intent": "Run", "epoch": 1}
+        self.assignment = Key("mk-east", assignment_name(WORKLOAD))
+        self.put(REMOTE_ASSIGNMENTS, self.assignment, {"spec": spec, "status": {"epoch": 1}})
+
+    def view(self, resource: Resource) -> View:
+        if resource not in self.views:
+            store = Store(INDEXERS.get(resource))
+            self.views[resource] = View(resource, clock=self.clock, store=store)
+        return self.views[resource]
+
+    def put(self, resource: Resource, key: Key, body: Object, **metadata: Any) -> Object:
+        self.writes += 1
+        made = {"namespace": key.namespace, "name": key.name, "uid": key.name, "resourceVersion": str(self.writes)}
+        obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {**made, **metadata}, **body}
+        self.objects[resource, key] = obj
+        self.view(resource).store.put(read_row(orjson.dumps(obj)))
+        return obj
+
+    def request(self, name: str = "r", *, sealed: bool = True, **spec: Any) -> Key:
+        wanted = {"job": {"apiVersion": "batch/v1", "kind": "Job", "name": "j"}, "cursor": 0, **spec}
+        seal = self.seals.log_request_seal(namespace="team", name=name, spec=wanted) if sealed else "forged"
+        annotations = {LOG_REQUEST_SEAL_ANNOTATION: seal}
+        key = Key("team", name)
+        self.put(JOB_LOG_REQUESTS, key, {"spec": wanted}, annotations=annotations, creationTimestamp=name)
+        return key
+
+    def change(self, resource: Resource, key: Key, patch: Object) -> bytes:
+        current = self.objects[resource, key]
+        changed = _merged(current, patch)
+        self.writes += 1
+        changed["metadata"]["resourceVersion"] = str(self.writes)
+        self.objects[resource, key] = changed
+        raw = orjson.dumps(changed)
+        self.view(resource).store.put(read_row(raw))
+        return raw
+
+    async def patch(self, resource: Resource, name: str, body: Object, *, namespace: str, **how: Any) -> bytes:
+        if self.failures:
+            raise self.failures.pop(0)
+        if (resource, Key(namespace, name)) not in self.objects:
+            raise refused(errors.NotFound, 404)
+        return self.change(resource, Key(namespace, name), body)
+
+    async def delete(self, resource: Resource, name: str, *, namespace: str, uid: str) -> bytes:
+        if self.failures:
+            raise self.failures.pop(0)
+        del self.objects[resource, Key(namespace, name)]
+        self.view(resource).store.remove(Key(namespace, name))
+        self.view(resource).on_not_found(Key(namespace, name))
+        return b""
+
+    async def turn(self, key: Key = REQUEST) -> None:
+        """Reconcile until nothing fails."""
+        for _ in range(10):
+            try:
+                await self.relay.reconcile(key)
+                await self.relay.deliver(WORKLOAD)
+            except KubeError:
+                continue
+            return
+        raise AssertionError("it never ended")
+
+    def answer(self, *entries: Object) -> None:
+        """The agent answers."""
+        self.change(REMOTE_ASSIGNMENTS, self.assignment, {"status": {"logs": list(entries)}})
+
+    def status(self, key: Key = REQUEST) -> Object:
+        found: Object = self.objects[JOB_LOG_REQUESTS, key].get("status") or {}
+        return found
+
+    @property
+    def relayed(self) -> list[Object]:
+        """The requests in the assignment."""
+        found: list[Object] = self.objects[REMOTE_ASSIGNMENTS, self.assignment]["spec"].get("logs") or []
+        return found
+
+
+def _merged(obj: Object, patch: Object) -> Object:
+    found = dict(obj)
+    for name, value in patch.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = _merged(found.get(name) or {}, value) if isinstance(value, dict) else value
+    return found
+
+
+def chunk(cursor: int, text: str = "", **more: Any) -> Object:
+    return {"request": "r", "cursor": cursor, "pod": "p", "container": "c", "chunk": text, **more}
+
+
+async def test_a_request_goes_to_the_agent_and_its_chunks_come_back_one_after_the_other() -> None:
+    hub = Hub()
+    hub.request(tailLines=3, follow=True)
+    await hub.turn()
+    assert hub.relayed == [{"request": "r", "cursor": 0, "follow": True, "tailLines": 3}]
+    hub.answer(chunk(1, "one\n"))
+    await hub.turn()
+    assert {name: hub.status()[name] for name in ("cursor", "cluster", "pod", "container", "chunk", "ended")} == {
+        "cursor": 1,
+        "cluster": "east",
+        "pod": "p",
+        "container": "c",
+        "chunk": "one\n",
+        "ended": False,
+    }
+    hub.answer(chunk(2, "two\n", ended=True))
+    await hub.turn()
+    assert hub.status()["cursor"] == 1, "the user has not read the first one"
+    hub.change(JOB_LOG_REQUESTS, REQUEST, {"spec": {"cursor": 1}})
+    await hub.turn()
+    assert hub.status()["chunk"] == "two\n"
+    hub.change(JOB_LOG_REQUESTS, REQUEST, {"spec": {"cursor": 2}})
+    await hub.turn()
+    assert (JOB_LOG_REQUESTS, REQUEST) not in hub.objects
+    assert hub.relayed == []
+
+
+@pytest.mark.parametrize("failure", list(FAILURES.values()), ids=list(FAILURES))
+@pytest.mark.parametrize("times", [1, 8], ids=["once", "for a while"])
+async def test_a_server_that_fails_changes_nothing_in_the_end(failure: KubeError, times: int) -> None:
+    hub = Hub()
+    hub.request()
+    hub.failures = [failure] * times
+    await hub.turn()
+    assert [entry["request"] for entry in hub.relayed] == ["r"]
+    hub.answer(chunk(1, "one\n", ended=True))
+    hub.failures = [failure] * times
+    await hub.turn()
+    assert hub.status()["chunk"] == "one\n"
+    hub.change(JOB_LOG_REQUESTS, REQUEST, {"spec": {"cursor": 1}})
+    hub.failures = [failure] * times
+    await hub.turn()
+    assert (JOB_LOG_REQUESTS, REQUEST) not in hub.objects
+    assert hub.relayed == []
+
+
+async def test_a_request_without_the_seal_of_the_webhook_is_not_passed_on() -> None:
+    hub = Hub()
+    hub.request(sealed=False)
+    await hub.turn()
+    assert (hub.relayed, hub.status()["message"], hub.status()["ended"]) == ([], NOT_SEALED, True)
+
+
+async def test_the_seal_of_a_request_is_valid_for_what_it_asked_only() -> None:
+    hub = Hub()
+    hub.request()
+    assert hub.seals.honours_log_request(hub.objects[JOB_LOG_REQUESTS, REQUEST])
+    for change in ({"job": {"name": "other"}}, {"container": "side"}, {"allPods": True}, {"sinceTime": "x"}):
+        changed = _merged(hub.objects[JOB_LOG_REQUESTS, REQUEST], {"spec": change})
+        assert not hub.seals.honours_log_request(changed)
+    for metadata in ({"name": "other"}, {"namespace": "other"}):
+        changed = _merged(hub.objects[JOB_LOG_REQUESTS, REQUEST], {"metadata": metadata})
+        assert not hub.seals.honours_log_request(changed)
+
+
+async def test_a_job_that_is_on_no_cluster_ends_the_request() -> None:
+    hub = Hub()
+    hub.put(WORKLOADS, WORKLOAD, {"spec": {}, "status": {}}, uid="w")
+    hub.request()
+    await hub.turn()
+    assert (hub.status()["message"], hub.status()["ended"]) == (NO_CLUSTER, True)
+
+
+async def test_a_job_that_moved_is_requested_again() -> None:
+    hub = Hub()
+    hub.request()
+    await hub.turn()
+    hub.answer(chunk(1, "one\n"))
+    await hub.turn()
+    hub.change(WORKLOADS, WORKLOAD, {"status": {"clusterName": "west"}})
+    hub.put(
+        REMOTE_ASSIGNMENTS,
+        Key("mk-west", hub.assignment.name),
+        {"spec": hub.objects[REMOTE_ASSIGNMENTS, hub.assignment]["spec"]},
+    )
+    hub.change(JOB_LOG_REQUESTS, REQUEST, {"spec": {"cursor": 1}})
+    await hub.turn()
+    assert (hub.status()["ended"], hub.status()["message"]) == (True, INTERRUPTED)
+
+
+async def test_a_new_manager_does_not_continue_what_another_one_has_begun() -> None:
+    hub = Hub()
+    hub.request()
+    await hub.turn()
+    hub.answer(chunk(1, "one\n"))
+    await hub.turn()
+    hub.relay = LogRelay(hub.context, AssignedLogRequests(hub.context, hub.push))
+    await hub.turn()
+    assert (hub.status()["cursor"], hub.status()["ended"], hub.status()["message"]) == (2, True, INTERRUPTED)
+
+
+async def test_a_cursor_ahead_of_the_chunks_ends_the_request() -> None:
+    hub = Hub()
+    hub.request(cursor=2**63 - 1)
+    await hub.turn()
+    assert (hub.status()["message"], hub.status()["cursor"]) == (AHEAD, 1)
+
+
+@pytest.mark.parametrize("cursor", [0, 3, 10**9], ids=["no chunk", "too far ahead", "far ahead"])
+async def test_a_chunk_that_was_not_asked_for_is_not_shown(cursor: int) -> None:
+    hub = Hub()
+    hub.request()
+    await hub.turn()
+    hub.answer(chunk(cursor, "no\n"), chunk(1, "of another\n") | {"request": "other"})
+    await hub.turn()
+    assert hub.status() == {}
+
+
+async def test_a_request_that_is_not_used_is_removed_after_two_minutes() -> None:
+    hub = Hub()
+    hub.request()
+    await hub.turn()
+    hub.clock.advance(IDLE_SECONDS - 1)
+    hub.answer(chunk(1, "one\n"))
+    await hub.turn()
+    await hub.turn()
+    hub.clock.advance(IDLE_SECONDS - 1)
+    await hub.turn()
+    assert (JOB_LOG_REQUESTS, REQUEST) in hub.objects, "a chunk came"
+    hub.clock.advance(1)
+    await hub.turn()
+    assert (JOB_LOG_REQUESTS, REQUEST) not in hub.objects
+
+
+async def test_a_request_that_is_used_for_long_ends_so_that_the_right_is_checked_again() -> None:
+    hub = Hub()
+    hub.request(follow=True)
+    cursor = 0
+    while not hub.status().get("ended"):
+        assert cursor * 60 <= MAX_SECONDS
+        hub.change(JOB_LOG_REQUESTS, REQUEST, {"spec": {"cursor": cursor}})
+        await hub.turn()
+        cursor += 1
+        hub.answer(chunk(cursor, "line\n"))
+        hub.clock.advance(60)
+        await hub.turn()
+    assert hub.status()["message"] == INTERRUPTED
+
+
+async def test_of_a_namespace_only_the_oldest_requests_count() -> None:
+    hub = Hub()
+    keys = [hub.request(f"r{number}") for number in range(MAX_REQUESTS + 2)]
+    for key in keys:
+        await hub.turn(key)
+    assert [key.name for key in keys if (JOB_LOG_REQUESTS, key) in hub.objects] == [
+        f"r{n}" for n in range(MAX_REQUESTS)
+    ]
+    assert [entry["request"] for entry in hub.relayed] == [f"r{n}" for n in range(MAX_REQUESTS)]
+
+
+async def test_a_cluster_that_the_manager_pushes_to_gets_requests_in_memory() -> None:
+    hub = Hub()
+    mailbox: InMemoryMailbox = hub.push.mailbox("east")
+    mailbox.put(hub.objects.pop((REMOTE_ASSIGNMENTS, hub.assignment)))
+    hub.request()
+    await hub.turn()
+    found = mailbox.get(hub.assignment.name)
+    assert found is not None
+    assert found["spec"]["logs"] == [{"request": "r", "cursor": 0}]
+    mailbox.put(
+        {**found, "spec": {name: value for name, value in found["spec"].items() if name != "logs"} | {"epoch": 2}}
+    )
+    updated = mailbox.get(hub.assignment.name)
+    assert updated is not None
+    assert (updated["spec"]["epoch"], updated["spec"]["logs"]) == (2, [{"request": "r", "cursor": 0}])

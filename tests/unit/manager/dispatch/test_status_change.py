@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan changes of the condition PodsStarted."""
+
+from __future__ import annotations
+
+import pytest
+
+from manager.dispatch.status_change import PlanChange
+from manager.workload import changes
+from manager.workload.status import Status
+from multikueue.api.constants import CheckState
+from multikueue.api.reasons import WorkloadCondition
+from multikueue.dispatch.hub.actions import CheckUpdate, DispatchPlan, Finish, Rule, StartUpdate
+from tests.unit.manager.builders import NOW, check, reserved, with_checks
+
+SHOWN = changes.pods_started(with_checks(reserved(), check("mk")), reason="FailedCreate", message="m", now=NOW)
+
+
+def reason_after(plan: DispatchPlan, before: Status = SHOWN) -> str | None:
+    """The reason of PodsStarted once the plan was written; None without the condition."""
+    found = PlanChange(plan, check="mk", planned_for=before, now=NOW)(before).condition(WorkloadCondition.PODS_STARTED)
+    return None if found is None else found.reason
+
+
+@pytest.mark.parametrize(
+    ("plan", "want"),
+    [
+        pytest.param(
+            DispatchPlan(rule=Rule.GRANTED, pods_started=StartUpdate("Unschedulable", "n")),
+            "Unschedulable",
+            id="another reason",
+        ),
+        pytest.param(DispatchPlan(rule=Rule.GRANTED, pods_started=StartUpdate()), None, id="a pod has started"),
+        pytest.param(DispatchPlan(rule=Rule.GRANT_AT_ONCE, cluster_name="w2"), None, id="another cluster gets it"),
+        pytest.param(DispatchPlan(rule=Rule.REMOTE_FINISHED, finish=Finish("Succeeded", "")), None, id="it has ended"),
+        pytest.param(
+            DispatchPlan(rule=Rule.PODS_NOT_STARTED, check=CheckUpdate(CheckState.RETRY, "x")),
+            "FailedCreate",
+            id="the reason stays while it is sent again",
+        ),
+    ],
+)
+def test_the_condition_after_a_plan(plan: DispatchPlan, want: str | None) -> None:
+    assert reason_after(plan) == want

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queue of writes: in order for each key, several keys at once, newer reasons in the place of older ones."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from manager.scheduler.write_concurrency import WriteConcurrency
+from manager.scheduler.write_queue import WriteQueue
+from multikueue.core.clock import ManualClock
+from multikueue.core.keys import Key
+from multikueue.kube.errors import Details, TooManyRequests
+
+pytestmark = pytest.mark.anyio
+
+A, B = Key("ns", "a"), Key("ns", "b")
+
+
+class Writes:
+    """Jobs that log their name and wait for a gate."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.gate = anyio.Event()
+
+    def job(self, name: str):  # type: ignore[no-untyped-def]
+        async def run() -> None:
+            self.begun.append(name)
+            await self.gate.wait()
+            self.ended.append(name)
+
+        return run
+
+
+@asynccontextmanager
+async def running(write_queue: WriteQueue) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(write_queue.run)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def empty(write_queue: WriteQueue) -> None:
+    with anyio.fail_after(30):
+        while len(write_queue):
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_jobs_of_one_key_run_in_order_and_those_of_others_beside_them() -> None:
+    write_queue, writes = WriteQueue(runners=4), Writes()
+    async with running(write_queue):
+        write_queue.put(A, writes.job("a1"), slot="x")
+        write_queue.put(A, writes.job("a2"), slot="y")
+        write_queue.put(B, writes.job("b1"), slot="x")
+        await anyio.wait_all_tasks_blocked()
+        assert writes.begun == ["a1", "b1"]
+        writes.gate.set()
+        await empty(write_queue)
+    assert [name for name in writes.ended if name.startswith("a")] == ["a1", "a2"]
+
+
+async def test_a_newer_reason_takes_the_place_of_one_that_waits() -> None:
+    write_queue, writes = WriteQueue(runners=1), Writes()
+    async with running(write_queue):
+        write_queue.put(A, writes.job("first"), slot="pend", replace=True)
+        await anyio.wait_all_tasks_blocked()
+        write_queue.put(A, writes.job("second"), slot="pend", replace=True)
+        write_queue.put(A, writes.job("third"), slot="pend", replace=True)
+        assert write_queue.holds(A, "pend")
+        assert len(write_queue) == 2
+        writes.gate.set()
+        await empty(write_queue)
+    assert writes.ended == ["first", "third"]
+
+
+async def test_no_more_jobs_run_at_once_than_there_are_runners() -> None:
+    write_queue, writes = WriteQueue(runners=2), Writes()
+    async with running(write_queue):
+        for number in range(5):
+            write_queue.put(Key("ns", str(number)), writes.job(str(number)), slot="x")
+        await anyio.wait_all_tasks_blocked()
+        assert len(writes.begun) == 2
+        writes.gate.set()
+        await empty(write_queue)
+    assert len(writes.ended) == 5
+
+
+async def test_a_postponed_job_leaves_its_runner_to_others_and_comes_after_its_time() -> None:
+    write_queue, writes = WriteQueue(runners=1), Writes()
+    writes.gate.set()
+
+    async def first() -> None:
+        write_queue.postpone(A, writes.job("again"), slot="x", seconds=0.01)
+        write_queue.put(B, writes.job("b1"), slot="x")
+
+    async with running(write_queue):
+        write_queue.put(A, first, slot="x")
+        await empty(write_queue)
+    assert writes.ended == ["b1", "again"]
+
+
+async def test_a_newer_job_takes_the_place_of_a_postponed_one() -> None:
+    write_queue, writes = WriteQueue(runners=1), Writes()
+    writes.gate.set()
+
+    async def first() -> None:
+        write_queue.postpone(A, writes.job("old"), slot="pend", seconds=3600)
+        assert write_queue.holds(A, "pend")
+        write_queue.put(A, writes.job("new"), slot="pend", replace=True)
+
+    async with running(write_queue):
+        write_queue.put(A, first, slot="pend")
+        await empty(write_queue)
+    assert writes.ended == ["new"]
+
+
+async def test_a_job_is_not_postponed_when_a_newer_one_waits() -> None:
+    write_queue, writes = WriteQueue(runners=1), Writes()
+    writes.gate.set()
+
+    async def first() -> None:
+        write_queue.put(A, writes.job("new"), slot="pend", replace=True)
+        write_queue.postpone(A, writes.job("old"), slot="pend", seconds=0.0)
+
+    async with running(write_queue):
+        write_queue.put(A, first, slot="pend")
+        await empty(write_queue)
+    assert writes.ended == ["new"]
+
+
+async def test_a_job_that_is_postponed_by_no_time_is_put_at_once() -> None:
+    write_queue, writes = WriteQueue(runners=1), Writes()
+    writes.gate.set()
+    async with running(write_queue):
+        write_queue.postpone(A, writes.job("at once"), slot="pend", seconds=0.0)
+        assert write_queue.busy
+        await empty(write_queue)
+    assert writes.ended == ["at once"]
+
+
+def put_jobs(write_queue: WriteQueue, writes: Writes, count: int) -> None:
+    for number in range(count):
+        write_queue.put(Key("ns", str(number)), writes.job(str(number)), slot="x")
+
+
+async def test_no_more_jobs_run_at_once_than_the_concurrency_allows_and_all_are_run() -> None:
+    concurrency, writes = WriteConcurrency(most=48), Writes()
+    write_queue = WriteQueue(runners=48, concurrency=concurrency)
+    async with running(write_queue):
+        put_jobs(write_queue, writes, 40)
+        await anyio.wait_all_tasks_blocked()
+        assert len(writes.begun) == concurrency.limit < 40
+        writes.gate.set()
+        await empty(write_queue)
+    assert len(writes.ended) == 40
+
+
+async def test_more_jobs_start_when_the_concurrency_has_grown() -> None:
+    concurrency, writes = WriteConcurrency(most=48), Writes()
+    write_queue = WriteQueue(runners=48, concurrency=concurrency)
+
+    async def grow() -> None:
+        for _ in range(2000):
+            concurrency.allows(concurrency.limit)
+            concurrency.answered(0.01, now=0.0)
+
+    async with running(write_queue):
+        write_queue.put(A, grow, slot="x")
+        put_jobs(write_queue, writes, 60)
+        await anyio.wait_all_tasks_blocked()
+        assert len(writes.begun) == 48
+        writes.gate.set()
+        await empty(write_queue)
+
+
+async def test_jobs_wait_as_long_as_the_server_asks_and_start_then() -> None:
+    concurrency, clock, writes = WriteConcurrency(most=48), ManualClock(), Writes()
+    details = Details(retry_after=0.01)
+    asked = TooManyRequests(request="hub: APPLY", status=429, reason="", message="", details=details)
+    concurrency.answered(0.001, now=clock.monotonic(), error=asked)
+    write_queue = WriteQueue(runners=4, concurrency=concurrency, clock=clock)
+    writes.gate.set()
+    async with running(write_queue):
+        put_jobs(write_queue, writes, 10)
+        await anyio.wait_all_tasks_blocked()
+        assert not writes.begun
+        clock.advance(0.01)
+        await empty(write_queue)
+    assert len(writes.ended) == 10

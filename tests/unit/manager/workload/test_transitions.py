@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is counted when a Workload's status changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from manager.metrics import ManagerMetrics
+from manager.workload import changes
+from manager.workload.status import Status
+from manager.workload.transitions import Transitions, concerned
+from multikueue.api.constants import CheckState
+from multikueue.core.clock import ManualClock
+from multikueue.kube.runtime.events import Reference
+from tests.unit.manager.builders import NOW, admitted, at, check, pending, reserved, wire, with_checks
+
+
+class Told:
+    """Keeps what was recorded."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+
+    def event(self, about: Reference, type: str, reason: str, message: str) -> None:
+        self.events.append((reason, message))
+
+
+def events(before: Status, after: Status) -> list[tuple[str, str]]:
+    recorder = Told()
+    Transitions(ManagerMetrics(), recorder, clock=ManualClock(at(100))).written(wire(after), before, after)
+    return recorder.events
+
+
+def counted(before: Status, after: Status, name: str, **labels: str) -> float:
+    metrics = ManagerMetrics()
+    Transitions(metrics, Told(), clock=ManualClock(at(100))).written(wire(after), before, after)
+    value = metrics.registry.get_sample_value(
+        name, {"cluster_queue": "cq", "priority_class": "", "replica_role": "standalone"} | labels
+    )
+    return value or 0.0
+
+
+def test_a_reservation_and_an_admission_are_counted_with_their_waits() -> None:
+    assert counted(pending(), admitted(), "kueue_quota_reserved_workloads_total") == 1
+    assert counted(pending(), admitted(), "kueue_admitted_workloads_total") == 1
+    assert counted(reserved(), admitted(), "kueue_quota_reserved_workloads_total") == 0
+    # Created an hour before the moment, checked 100 seconds after it.
+    assert counted(pending(), admitted(), "kueue_admission_wait_time_seconds_sum") == 3700
+    assert counted(reserved(), admitted(), "kueue_admission_checks_wait_time_seconds_sum") == 100
+
+
+def test_an_eviction_is_counted_with_its_cause() -> None:
+    after = changes.evict(admitted(), reason="PodsReadyTimeout", message="", underlying_cause="WaitForStart", now=NOW)
+    labels = {"reason": "PodsReadyTimeout", "underlying_cause": "WaitForStart"}
+    assert counted(admitted(), after, "kueue_evicted_workloads_total", **labels) == 1
+    assert counted(after, after, "kueue_evicted_workloads_total", **labels) == 0
+
+
+def test_an_end_is_counted_with_the_time_it_ran() -> None:
+    after = changes.finish(admitted(), reason="Succeeded", message="", now=NOW)
+    assert counted(admitted(), after, "kueue_finished_workloads_total") == 1
+    assert counted(admitted(), after, "kueue_execution_time_seconds_sum") == 100
+    assert counted(after, replace(after, cluster_name="w"), "kueue_finished_workloads_total") == 0
+
+
+def test_an_admission_and_an_eviction_are_recorded_once() -> None:
+    text = "Admitted by ClusterQueue cq, wait time since reservation was 100s"
+    assert events(reserved(), admitted()) == [("Admitted", text)]
+    gone = changes.evict(admitted(), reason="ClusterQueueStopped", message="The ClusterQueue is stopped", now=NOW)
+    assert events(admitted(), gone) == [("EvictedDueToClusterQueueStopped", "The ClusterQueue is stopped")]
+    assert events(gone, gone) == []
+
+
+def test_a_wait_for_a_cluster_is_recorded_once_on_the_workload_and_its_job() -> None:
+    before = with_checks(reserved(), check("mk", CheckState.PENDING))
+    waits = "Waiting for a worker cluster: west: is cordoned and takes no new work"
+    first = with_checks(reserved(), check("mk", CheckState.PENDING, message=waits))
+    other = with_checks(
+        reserved(), check("mk", CheckState.PENDING, message=f"{waits}; east: insufficient free capacity")
+    )
+    assert events(before, first) == [("WaitingForCluster", waits)]
+    assert events(first, other) == []
+    assert events(other, before) == []
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+    workload = wire(first)
+    workload["metadata"]["ownerReferences"] = [owner]
+    assert [about.kind for about in concerned(workload)] == ["Workload", "Job"]

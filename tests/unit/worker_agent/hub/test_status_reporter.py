@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said to the hub, when, and how often; against a server whose answers the test decides."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import orjson
+import pytest
+from aiohttp import web
+
+from multikueue.api.constants import CANNOT_STOP_ANNOTATION, MANAGER_UID_ANNOTATION
+from multikueue.api.remoteassignment import AssignmentPhase
+from multikueue.core.clock import Clock, ManualClock, SystemClock
+from multikueue.dispatch.protocol.job_logs import LogAnswer
+from multikueue.dispatch.protocol.wire import status_wire
+from multikueue.dispatch.worker.assignment_state import ReportedStatus
+from tests.support.stub_api import StubApi, json_answer, listing, status_answer, stub_api
+from worker_agent.hub.heartbeat import AgentIntervals, Heartbeat
+from worker_agent.hub.mailbox import Mailbox
+from worker_agent.hub.restore_detector import RestoreDetector
+from worker_agent.hub.status_reporter import StatusReporter
+
+pytestmark = pytest.mark.anyio
+
+WINDOW = 0.15
+SAID = ReportedStatus()
+RESERVED = ReportedStatus(epoch=1, phase=AssignmentPhase.RESERVED)
+
+
+def running(active: int) -> ReportedStatus:
+    return ReportedStatus(epoch=1, phase=AssignmentPhase.RUNNING, job_uid="j", job_status={"active": active})
+
+
+def statuses(stub: StubApi) -> list[Any]:
+    """The statuses that were sent, in order."""
+    return [orjson.loads(body)[1]["value"] for body in stub.bodies if body]
+
+
+async def until(condition: Callable[[], bool], *, what: str) -> None:
+    with anyio.fail_after(30):
+        while not condition():
+            await anyio.sleep(0.005)
+    assert condition(), what
+
+
+@asynccontextmanager
+async def status_reporter(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> AsyncIterator[tuple[StatusReporter, StubApi]]:
+    async with stub_api(answer) as stub, stub.client() as client, anyio.create_task_group() as tasks:
+        made = StatusReporter(client, "mk-w", boot_id="b", window=WINDOW, clock=SystemClock(), random=Random(1))
+        tasks.start_soon(made.run)
+        yield made, stub
+        tasks.cancel_scope.cancel()
+
+
+async def fine(request: web.Request) -> web.StreamResponse:
+    return json_answer({})
+
+
+async def test_a_new_phase_goes_out_at_once_whole_and_guarded_by_the_uid() -> None:
+    async with status_reporter(fine) as (it, stub):
+        it.put("a", "u1", RESERVED, reported=SAID)
+        await until(lambda: it.unsent == 0, what="sent")
+        assert stub.seen == ["PATCH /apis/multikueue.io/v1alpha1/namespaces/mk-w/remoteassignments/a/status"]
+        assert orjson.loads(stub.bodies[0]) == [
+            {"op": "test", "path": "/metadata/uid", "value": "u1"},
+            {
+                "op": "add",
+                "path": "/status",
+                "value": {"epoch": 1, "phase": "Reserved", "sequence": 1, "bootID": "b"},
+            },
+        ]
+
+
+async def test_a_status_is_not_written_twice() -> None:
+    async with status_reporter(fine) as (it, stub):
+        it.put("a", "u1", RESERVED, reported=RESERVED)
+        it.put("b", "u2", RESERVED, reported=SAID)
+        await until(lambda: it.unsent == 0, what="sent")
+        it.put("b", "u2", RESERVED, reported=SAID)
+        await anyio.sleep(2 * WINDOW)
+        assert len(stub.seen) == 1
+
+
+async def test_progress_within_a_phase_is_sent_as_one_and_the_newest_wins() -> None:
+    async with status_reporter(fine) as (it, stub):
+        it.put("a", "u1", RESERVED, reported=SAID)
+        await until(lambda: it.unsent == 0, what="the phase is sent")
+        for active in range(1, 9):
+            it.put("a", "u1", running(active), reported=SAID)
+            await anyio.sleep(0.005)
+        assert len(stub.seen) == 1
+        await until(lambda: it.unsent == 0, what="the rest is sent")
+        assert [(status.get("jobStatus") or {}).get("active") for status in statuses(stub)] == [None, 8]
+        assert [status["sequence"] for status in statuses(stub)] == [1, 2]
+
+
+async def test_news_does_not_wait_for_the_window() -> None:
+    async with status_reporter(fine) as (it, stub):
+        it.put("a", "u1", RESERVED, reported=SAID)
+        await until(lambda: it.unsent == 0, what="the phase is sent")
+        it.put("a", "u1", running(2), reported=SAID)
+        it.put("a", "u1", ReportedStatus(epoch=1, phase=AssignmentPhase.EVICTED, job_uid="j"), reported=SAID)
+        await until(lambda: it.unsent == 0, what="the end is sent")
+        assert [status["phase"] for status in statuses(stub)] == ["Reserved", "Evicted"]
+
+
+async def test_progress_just_before_the_end_is_written_with_it() -> None:
+    async with status_reporter(fine) as (it, stub):
+        it.put("a", "u1", running(1), reported=SAID)
+        await until(lambda: it.unsent == 0, what="that it runs is sent")
+        await anyio.sleep(2 * WINDOW)
+        it.put("a", "u1", running(0), reported=SAID)
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()  # a sender that did not wait would have taken it by now
+        it.put("a", "u1", ReportedStatus(epoch=1, phase=AssignmentPhase.FINISHED, job_uid="j"), reported=SAID)
+        await until(lambda: it.unsent == 0, what="the end is sent")
+        assert [status["phase"] for status in statuses(stub)] == ["Running", "Finished"]
+
+
+async def test_an_unreachable_hub_gets_the_newest_status_when_it_is_back() -> None:
+    away = True
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return status_answer(503, "ServiceUnavailable") if away else json_answer({})
+
+    async with status_reporter(answer) as (it, stub):
+        it.put("a", "u1", RESERVED, reported=SAID)
+        await until(lambda: len(stub.seen) >= 2, what="it tries again")
+        it.put("a", "u1", running(1), reported=SAID)
+        away = False
+        await until(lambda: it.unsent == 0, what="sent")
+        assert statuses(stub)[-1]["phase"] == "Running"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(404, "NotFound"), (422, "Invalid")], ids=["gone", "another of that name"]
+)
+async def test_a_status_that_cannot_land_is_given_up(code: int, reason: str) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return status_answer(code, reason)
+
+    async with status_reporter(answer) as (it, stub):
+        it.put("a", "u1", RESERVED, reported=SAID)
+        await until(lambda: len(stub.seen) == 1, what="tried")
+        await anyio.sleep(0.2)
+        assert len(stub.seen) == 1
+
+
+def stored(*, version: str, epoch: int = 1, reported: ReportedStatus = SAID) -> dict[str, Any]:
+    """The assignment `a` as the hub has it."""
+    metadata = {"name": "a", "namespace": "mk-w", "uid": "u1", "resourceVersion": version}
+    status = status_wire(reported, sequence=1, boot_id="b", now=SystemClock().now())
+    return {"metadata": metadata, "spec": {"epoch": epoch, "intent": "Run"}, "status": status}
+
+
+async def test_a_restored_hub_gets_the_lost_statuses_again() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("/remoteassignments"):
+            return listing(stored(version="100"), version="1000")
+        return json_answer(stored(version="130"))
+
+    async with status_reporter(answer) as (it, stub), stub.client() as client:
+        it.put("a", "u1", RESERVED, reported=SAID)
+        await until(lambda: it.unsent == 0, what="sent")
+        mailbox = Mailbox(
+            client,
+            "w",
+            clock=SystemClock(),
+            random=Random(1),
+            changed=lambda name: None,
+            resend=it.resend,
+            is_behind=it.is_ahead_of,
+        )
+        await mailbox.informer.relist()  # as when a version that was followed is too old there
+        await until(lambda: len(statuses(stub)) == 2, what="it is said again")
+        assert [status["phase"] for status in statuses(stub)] == ["Reserved", "Reserved"]
+
+
+async def test_the_status_of_an_epoch_that_a_restored_hub_lost_is_dropped() -> None:
+    async with status_reporter(fine) as (it, stub):
+        it.put("a", "u1", ReportedStatus(epoch=2, phase=AssignmentPhase.EVICTED), reported=SAID)
+        await until(lambda: it.unsent == 0, what="sent")
+        it.resend(stored(version="1", epoch=1))
+        assert it.latest("a", "u1") is None
+        assert len(stub.seen) == 1
+
+
+async def test_an_assignment_that_was_created_again_has_no_former_status() -> None:
+    async with status_reporter(fine) as (it, _):
+        it.put("a", "u1", RESERVED, reported=SAID)
+        assert it.latest("a", "u1") == RESERVED
+        assert it.latest("a", "u2") is None
+        it.forget("a")
+        assert it.latest("a", "u1") is None
+
+
+async def test_whose_mailbox_it_is_is_asked_once_for_each_list() -> None:
+    manager = "m1"
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("/remoteassignments"):
+            return listing()
+        return json_answer({"metadata": {"name": "mk-w", "annotations": {MANAGER_UID_ANNOTATION: manager}}})
+
+    async with stub_api(answer) as stub, stub.client() as client:
+        mailbox = Mailbox(client, "w", clock=SystemClock(), random=Random(1), changed=lambda name: None)
+        await mailbox.informer.relist()
+        answers: list[str] = []
+
+        async def ask() -> None:
+            answers.append(await mailbox.owner())
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(ask)
+        assert answers == ["m1"] * 20
+        assert len(stub.seen) == 2
+        manager = "m2"
+        assert await mailbox.owner() == "m1", "the watch goes on, so it is the same server"
+        await mailbox.informer.relist()
+        assert await mailbox.owner() == "m2"
+
+
+class TestHeartbeat:
+    INTERVALS = AgentIntervals(renew_seconds=0.05, lease_seconds=1, report_seconds=1)
+
+    @asynccontextmanager
+    async def beating(
+        self, *, hub: Any, worker: Any, intervals: AgentIntervals = INTERVALS, clock: Clock | None = None
+    ) -> AsyncIterator[tuple[Heartbeat, StubApi, list[bool]]]:
+        flips: list[bool] = []
+        async with (
+            stub_api(hub) as one,
+            stub_api(worker) as other,
+            one.client() as hub_client,
+            other.client() as worker_client,
+            anyio.create_task_group() as tasks,
+        ):
+            heartbeat = Heartbeat(
+                hub_client,
+                worker_client,
+                namespace="mk-w",
+                holder="w/b",
+                intervals=intervals,
+                clock=clock or SystemClock(),
+                restore_detector=RestoreDetector("w"),
+                validity_changed=lambda: flips.append(heartbeat.valid()),
+            )
+            tasks.start_soon(heartbeat.run)
+            yield heartbeat, one, flips
+            tasks.cancel_scope.cancel()
+
+    async def test_the_lease_is_renewed_again_and_again(self) -> None:
+        async with self.beating(hub=fine, worker=fine) as (heartbeat, hub, flips):
+            await until(lambda: len(hub.seen) >= 3, what="renewed")
+            assert heartbeat.valid()
+            assert heartbeat.problem == ""
+            assert flips == [True]
+            spec = orjson.loads(hub.bodies[0])["spec"]
+            assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("w/b", 1)
+
+    async def test_the_end_of_each_limit_is_notified(self) -> None:
+        cut, clock = False, ManualClock()
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return status_answer(503, "ServiceUnavailable") if cut else json_answer({})
+
+        async with self.beating(hub=answer, worker=fine, clock=clock) as (heartbeat, _, flips):
+            await until(heartbeat.valid, what="renewed")
+            assert all(heartbeat.valid(within=seconds) for seconds in (0.2, 0.6))
+            cut = True
+            await until(lambda: heartbeat.problem != "", what="the hub is away")
+            # What has a longer lease must hear of its own end, too.
+            for told, seconds in enumerate((0.2, 0.4, 0.4), 2):
+                clock.advance(seconds)
+                await until(lambda told=told: len(flips) == told, what="the end is told")
+            assert flips == [True, True, True, False]
+            cut = False
+            await until(lambda: len(flips) == 5, what="it is valid again")
+            assert all(heartbeat.valid(within=seconds) for seconds in (0.2, 0.6))
+
+    async def test_an_agent_that_cannot_reach_its_cluster_does_not_renew_and_annotates_the_lease(
+        self,
+    ) -> None:
+        broken = True
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return status_answer(401, "Unauthorized", "who are you") if broken else json_answer({})
+
+        async with self.beating(hub=fine, worker=answer) as (heartbeat, hub, _):
+            await until(lambda: len(hub.bodies) >= 2, what="the hub is told")
+            assert not heartbeat.valid()
+            assert "who are you" in heartbeat.problem
+            first, second = (orjson.loads(body) for body in hub.bodies[:2])
+            since = first["metadata"]["annotations"][CANNOT_STOP_ANNOTATION]
+            assert first == second == {"metadata": {"annotations": {CANNOT_STOP_ANNOTATION: since}}}
+            broken = False
+            await until(heartbeat.valid, what="renewed")
+            renewal = orjson.loads(hub.bodies[-1])
+            assert "renewTime" in renewal["spec"]
+            assert renewal["metadata"]["annotations"] == {CANNOT_STOP_ANNOTATION: None}
+
+    async def test_a_limit_shorter_than_the_lease_is_notified_when_it_ends(self) -> None:
+        away = False
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return status_answer(503, "ServiceUnavailable") if away else json_answer({})
+
+        long = AgentIntervals(renew_seconds=0.05, lease_seconds=600, report_seconds=1)
+        async with self.beating(hub=answer, worker=fine, intervals=long) as (heartbeat, _, flips):
+            await until(lambda: heartbeat.valid(within=1), what="renewed")
+            away = True
+            # Told of each turn: after an even number of them it is over.
+            await until(lambda: not heartbeat.valid(within=1) and len(flips) in (2, 4), what="its end is told")
+            assert heartbeat.valid(), "the agent's own lease is longer than the hub counts with"
+
+    async def test_the_end_of_a_lease_that_is_not_renewed_is_notified(self) -> None:
+        away = False
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return status_answer(503, "ServiceUnavailable") if away else json_answer({})
+
+        async with self.beating(hub=answer, worker=fine) as (heartbeat, _, flips):
+            await until(heartbeat.valid, what="renewed")
+            away = True
+            await until(lambda: flips == [True, False], what="it ran out")
+            away = False
+            await until(lambda: flips == [True, False, True], what="it holds again")
+
+
+async def test_a_status_that_a_late_request_has_replaced_is_written_again() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return json_answer({"metadata": {"resourceVersion": "7"}})
+
+    def stands(version: str, **status: Any) -> dict[str, Any]:
+        return {"metadata": {"name": "a", "uid": "u1", "resourceVersion": version}, "status": status}
+
+    async with status_reporter(answer) as (it, stub):
+        it.put("a", "u1", RESERVED, reported=SAID)
+        await until(lambda: it.unsent == 0, what="sent")
+        it.resend_if_replaced(stands("7", epoch=1, phase="Reserved", bootID="b", sequence=1))
+        it.resend_if_replaced(stands("6", epoch=1, phase="Pending", bootID="b", sequence=0))
+        assert it.unsent == 0, "what is its own, or older than that, is no news"
+        it.resend_if_replaced(stands("8", epoch=1, phase="Pending", bootID="b", sequence=0))
+        await until(lambda: it.unsent == 0, what="said again")
+        assert [(status["phase"], status["sequence"]) for status in statuses(stub)] == [
+            ("Reserved", 1),
+            ("Reserved", 2),
+        ]
+
+
+@pytest.mark.parametrize("code", [0, 409, 429, 500], ids=["answered", "409", "429", "500"])
+async def test_a_chunk_of_a_log_goes_out_at_once_with_the_newest_status_and_stays_until_it_is_replaced(
+    code: int,
+) -> None:
+    failing = [code] if code else []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return status_answer(failing.pop(), "Refused") if failing else json_answer({})
+
+    first, second = (LogAnswer(request="r", cursor=number, text=f"line {number}\n") for number in (1, 2))
+    async with status_reporter(answer) as (it, stub):
+        it.put_logs("a", "u1", (first,))
+        assert it.unsent == 0, "there is no status yet"
+        it.put("a", "u1", RESERVED, reported=RESERVED)
+        it.put_logs("a", "other", (first,))
+        assert it.unsent == 0, "it is another assignment"
+        it.put_logs("a", "u1", (first,))
+        await until(lambda: it.unsent == 0, what="sent")
+        assert statuses(stub)[-1]["logs"] == [first.wire()]
+        it.put("a", "u1", ReportedStatus(epoch=1, phase=AssignmentPhase.EVICTED), reported=RESERVED)
+        await until(lambda: it.unsent == 0, what="sent")
+        assert (statuses(stub)[-1]["phase"], statuses(stub)[-1]["logs"]) == ("Evicted", [first.wire()])
+        it.put_logs("a", "u1", (second,))
+        it.put_logs("a", "u1", ())
+        await until(lambda: it.unsent == 0, what="sent")
+        assert "logs" not in statuses(stub)[-1]
+
+
+async def test_a_chunk_that_the_hub_has_lost_is_written_again() -> None:
+    chunk = LogAnswer(request="r", cursor=1, text="line\n")
+    async with status_reporter(fine) as (it, stub):
+        it.put("a", "u1", RESERVED, reported=RESERVED)
+        it.put_logs("a", "u1", (chunk,))
+        await until(lambda: it.unsent == 0, what="sent")
+        status = {"epoch": 1, "phase": "Reserved"}
+        it.resend({"metadata": {"name": "a", "uid": "u1"}, "spec": {"epoch": 1}, "status": status})
+        await until(lambda: it.unsent == 0, what="sent again")
+        assert [status.get("logs") for status in statuses(stub)] == [[chunk.wire()]] * 2

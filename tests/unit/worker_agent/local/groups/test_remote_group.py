@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pods of one assignment, while some of them are deleted on the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from multikueue.api.remoteassignment import AssignmentPhase
+from multikueue.core.keys import Key
+from multikueue.dispatch.worker.assignment_state import ReportedStatus
+from multikueue.jobs.kinds.pod import BARE_POD
+from worker_agent.local.groups.remote_group import RemoteGroup, remote_group
+
+Object = dict[str, Any]
+ANNOTATIONS = {"multikueue.io/assignment": "a", "multikueue.io/epoch": "1", "multikueue.io/manager-uid": "hub"}
+RUNNING = {"phase": "Running"}
+
+
+class Pods:
+    """The pods of the assignment on the worker."""
+
+    def __init__(self, *pods: Object) -> None:
+        self._pods = {Key("ns", pod["metadata"]["name"]): pod for pod in pods}
+
+    def of_assignment(self, name: str) -> Iterable[Key]:
+        return tuple(self._pods)
+
+    def get(self, key: Key) -> Object | None:
+        return self._pods.get(key)
+
+    def manager_uid(self, job: Object) -> str:
+        return str(job["metadata"]["annotations"]["multikueue.io/manager-uid"])
+
+
+def member(name: str) -> Object:
+    """A pod as the hub sends it."""
+    annotations = {
+        **ANNOTATIONS,
+        "kueue.x-k8s.io/multikueue-origin-uid": f"hub-{name}",
+        "kueue.x-k8s.io/pod-group-total-count": "2",
+    }
+    metadata = {"name": name, "namespace": "ns", "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}]}}
+
+
+def pod(name: str, phase: str = "Running", *, deleting: bool = False) -> Object:
+    """The same pod on the worker."""
+    made = member(name)
+    deletion = {"deletionTimestamp": "2026-11-23T00:00:00Z"} if deleting else {}
+    metadata = {**made["metadata"], "uid": f"worker-{name}", **deletion}
+    return {**made, "metadata": metadata, "spec": {**made["spec"], "nodeName": "n"}, "status": {"phase": phase}}
+
+
+def composed(*pods: Object, reported: dict[str, Object], stopping: bool = False) -> RemoteGroup:
+    """The group of g-0 and g-1 with these pods on the worker and these statuses reported before."""
+    entries = [{"name": name, "uid": f"hub-{name}", "status": status} for name, status in reported.items()]
+    before = ReportedStatus(epoch=1, phase=AssignmentPhase.RUNNING, job_status={"pods": entries})
+    members = (member("g-0"), member("g-1"))
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "g"}, "members": list(members)}
+    return remote_group(
+        Pods(*pods), manifest, members, assignment="a", epoch=1, manager_uid="hub", reported=before, stopping=stopping
+    )
+
+
+def statuses(group: RemoteGroup) -> dict[str, Object]:
+    """What is reported of each pod."""
+    assert group.job is not None
+    found = BARE_POD.remote_status(group.job)
+    assert found is not None
+    return {each["name"]: each["status"] for each in found["pods"]}
+
+
+@pytest.mark.parametrize("phase", ["Running", "Failed", "Succeeded"])
+def test_a_pod_that_is_being_deleted_keeps_the_status_that_was_reported_last(phase: str) -> None:
+    deleting = composed(pod("g-0"), pod("g-1", phase, deleting=True), reported={"g-0": RUNNING, "g-1": RUNNING})
+    assert statuses(deleting) == {"g-0": RUNNING, "g-1": RUNNING}
+    assert deleting.missing == ()
+
+
+def test_it_has_failed_once_it_is_gone_and_is_not_created_again() -> None:
+    deleting = composed(pod("g-0"), pod("g-1", deleting=True), reported={"g-0": RUNNING, "g-1": RUNNING})
+    gone = composed(pod("g-0"), reported=statuses(deleting))
+    assert statuses(gone)["g-1"]["reason"] == "PodDeleted"
+    assert gone.missing == ()
+
+
+def test_what_had_ended_before_it_was_deleted_keeps_its_end() -> None:
+    ended = {"phase": "Succeeded"}
+    deleting = composed(pod("g-0"), pod("g-1", "Succeeded", deleting=True), reported={"g-0": RUNNING, "g-1": ended})
+    gone = composed(pod("g-0"), reported=statuses(deleting))
+    assert statuses(gone)["g-1"] == ended
+    assert gone.missing == ()
+
+
+def test_one_that_is_gone_while_another_is_being_deleted_is_not_created_again() -> None:
+    one_gone = composed(pod("g-0", deleting=True), reported={"g-0": RUNNING, "g-1": RUNNING})
+    assert statuses(one_gone) == {"g-0": RUNNING, "g-1": RUNNING}
+    assert one_gone.missing == ()
+
+
+def test_one_that_was_never_reported_and_is_being_deleted_is_not_reported() -> None:
+    deleting = composed(pod("g-0"), pod("g-1", deleting=True), reported={"g-0": RUNNING})
+    assert set(statuses(deleting)) == {"g-0"}
+
+
+def test_a_group_that_is_stopped_has_stopped_when_its_pods_have_ended_though_they_are_still_there() -> None:
+    ended = (pod("g-0", "Failed", deleting=True), pod("g-1", "Failed", deleting=True))
+    group = composed(*ended, reported={"g-0": RUNNING, "g-1": RUNNING}, stopping=True)
+    assert group.job is not None
+    assert BARE_POD.remotely_stopped(group.job)
