@@ -11,8 +11,10 @@ STAMP := $(VENV)/.ready
 RUNS := $(VENV)/.runs
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
+# Most component tests wait for servers most of the time, so that two cores serve three of them.
+WAITING_JOBS ?= 3
 
-.PHONY: help demo test conformance faults lint type bench simulate verify fmt clean
+.PHONY: help demo test attacks conformance faults fuzz lint type bench simulate lifecycle arrivals writes verify fmt clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,16 +26,24 @@ demo: $(RUNS) ## bring a federation up, run 20 Jobs through it, show them, take 
 # (https://github.com/pytest-dev/pytest-xdist/issues/1386). A whole federation takes a minute, so those are dealt out singly.
 test: $(STAMP) ## all tests: unit and component, then whole federations
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) -n $(JOBS) --dist worksteal -m "not e2e and not bench and not conformance and not faults" tests
+	@$(PYTEST) -n $(WAITING_JOBS) --dist worksteal -m "not e2e and not bench and not conformance and not faults and not attacks" tests
 	@$(PYTEST) -n $(JOBS) --maxschedchunk 1 -m e2e tests/e2e
+
+attacks: $(STAMP) ## a short fuzz, a thousand poison objects, a flood, failing writes; CI runs it after the tests
+	@$(PYTEST) -n $(JOBS) --dist worksteal -m attacks tests
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) -n $(JOBS) --dist worksteal -m conformance tests
+	@$(PYTEST) -n $(JOBS) --dist worksteal -m "conformance and not alone" tests
+	@$(PYTEST) -m "conformance and alone" tests/component
 
 faults: $(STAMP) ## 300 Jobs in flight while each process is killed, frozen or cut off; twenty minutes, MK_FAULTS_JOBS=40 for fewer
 	@$(BIN)/mkctl binaries --optional
 	@$(PYTEST) -m faults -s tests/e2e
+
+FUZZ_MINUTES ?= 10
+fuzz: $(STAMP) ## write what tenants and agents may write, at random, for $(FUZZ_MINUTES) minutes; a failure is printed as a replay
+	@$(BIN)/python -m tests.security.fuzz --minutes $(FUZZ_MINUTES)
 
 lint: $(STAMP) ## ruff and the layers
 	@$(BIN)/ruff check .
@@ -44,15 +54,34 @@ type: $(STAMP) ## mypy --strict
 	@$(BIN)/mypy
 
 SEEDS ?= 2000
-simulate: $(STAMP) ## play $(SEEDS) seeds of a federation in virtual time; a failing one prints its story
+simulate: $(STAMP) ## run $(SEEDS) seeds of a federation in virtual time; a failing one prints its timeline
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+	@$(BIN)/python -m tests.simulation --provisioning --seeds $$(( ($(SEEDS) + 11) / 12 ))
+	@$(BIN)/python -m tests.simulation.arrivals --seeds $(SEEDS)
+
+STEPS ?= 10000
+LIFECYCLE_SEED ?= 1
+lifecycle: $(STAMP) ## take $(STEPS) steps of the lifecycle's state machine, with checks and provisioning; prints the steps of a violation
+	@$(BIN)/python -m tests.simulation.lifecycle --steps $(STEPS) --seed $(LIFECYCLE_SEED)
+
+ARRIVALS ?= 100
+arrivals: $(STAMP) ## make all objects of $(ARRIVALS) federations within a second, in any order, on real API servers
+	@$(BIN)/mkctl binaries
+	@MK_ARRIVALS=$(ARRIVALS) $(PYTEST) -s tests/component/dispatch/test_arrivals.py
+
+WRITES ?= --check
+writes: $(STAMP) ## fail every background write in each way, once and for a minute; WRITES=--all in every course that makes it
+	@$(BIN)/python -m tests.simulation.write_failures $(WRITES)
 
 bench: $(STAMP) ## print the figures of docs/performance.md; no test
 	@$(BIN)/python -m tests.bench
 
 verify: $(STAMP) ## make what is generated anew; fail when it differs from what is checked in
 	@$(BIN)/python hack/gen_crds.py --check
+	@$(BIN)/python hack/gen_kind_roles.py --check
+	@$(BIN)/python hack/gen_kind_table.py --check
 	@$(BIN)/python hack/gen_concepts.py --check
+	@$(BIN)/python hack/gen_messages.py --check
 
 fmt: $(STAMP) ## format and sort imports
 	@$(BIN)/ruff check --fix-only .
@@ -67,9 +96,9 @@ $(RUNS): pyproject.toml requirements.lock
 	@echo "setting up $(VENV) (once)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "multikueue needs Python 3.11 or newer, found " + sys.version.split()[0])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@# Compiled is what is imported, when it is: kubernetes-asyncio alone has a thousand modules that nobody needs.
+	@# Compiled is what is imported, when it is: kubernetes-asyncio alone has a thousand unused modules.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint requirements.lock --editable .
-	@$(BIN)/python -m compileall -q multikueue manager worker_agent  # start-up is a third of what it is without
+	@$(BIN)/python -m compileall -q multikueue manager worker_agent devcluster  # start-up is a third of what it is without
 	@touch $@
 
 $(STAMP): $(RUNS)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distil what a real API server says about its built-in kinds into `multikueue/devcluster/apiserver/data/`.
+"""Generate `devcluster/apiserver/data/` from the built-in kinds of a real API server.
 
-Starts an etcd and a kube-apiserver of its own on loopback, asks them for OpenAPI v3, discovery, table columns and the
-objects they are born with, and writes compact JSON. Field numbers of the protobuf encoding are in no document that an
-API server serves; they are read from the `.proto` files of the Go modules that the server was built from.
+Starts etcd and kube-apiserver on the loopback interface, reads OpenAPI v3, discovery, table columns and the bootstrap
+objects, and writes compact JSON. An API server does not serve the field numbers of the protobuf encoding; they are read
+from the `.proto` files of the Go modules from which the server was built.
 
     hack/gen_builtin_tables.py [--modules FOLDER] [--check]
 """
@@ -26,20 +26,76 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from multikueue.devcluster.binaries import acquire
-from multikueue.devcluster.pki import new_key
+from devcluster.pki import new_key
+from devcluster.providers.binaries import acquire
 
-DATA = Path(__file__).resolve().parent.parent / "multikueue/devcluster/apiserver/data"
+DATA = Path(__file__).resolve().parent.parent / "devcluster/apiserver/data"
 TOKEN = "generator"
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 ORDERED = ("protobuf.json", "version.json")
-BORN = {
+INITIAL_OBJECTS = {
     "clusterroles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "clusterrolebindings": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "roles": "/apis/rbac.authorization.k8s.io/v1/roles",
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1/rolebindings",
     "priorityclasses": "/apis/scheduling.k8s.io/v1/priorityclasses",
+}
+COLUMN_DESCRIPTIONS = {
+    "Name": "Name of the object, unique in its namespace.",
+    "Age": "Time since the object was created.",
+    "Created At": "Time at which the object was created.",
+    "Access Modes": "How the volume can be mounted.",
+    "Active": "Number of Jobs that run now.",
+    "Allowed Disruptions": "Number of pods that can be evicted now.",
+    "AllowVolumeExpansion": "Whether volumes of the class can grow.",
+    "Attached": "Whether the volume is attached to the node.",
+    "AttachRequired": "Whether volumes are attached before they are mounted.",
+    "Attacher": "Driver that attaches the volume.",
+    "Available": "Number or state of what is available.",
+    "CIDRs": "Address ranges of the object.",
+    "Claim": "Claim that the volume is bound to.",
+    "Cluster-IP": "Address of the Service in the cluster.",
+    "Completions": "Number of pods that succeeded, and how many must.",
+    "Container-Runtime": "Container runtime of the node, and its version.",
+    "Containers": "Names of the containers.",
+    "Count": "How often the event occurred.",
+    "Current": "Number of pods that exist now.",
+    "Data": "Number of entries.",
+    "Desired": "Number of pods that should exist.",
+    "Drivers": "Number of CSI drivers on the node.",
+    "Duration": "Time between the start and the end of the Job.",
+    "External-IP": "Address from outside the cluster.",
+    "First Seen": "Time since the event occurred first.",
+    "Global-Default": "Whether pods without a priority class get this one.",
+    "HandSize": "Number of queues that a flow can be put in.",
+    "Holder": "Identity that holds the lease.",
+    "Hosts": "Host names that the rules match.",
+    "Images": "Images of the containers.",
+    "IP": "Address of the pod.",
+    "Last Schedule": "Time since a Job was created last.",
+    "Last Seen": "Time since the event occurred last.",
+    "MatchingPrecedence": "Order in which flow schemas are tried; the lowest comes first.",
+    "MissingPL": "Whether the priority level does not exist.",
+    "NominalConcurrencyShares": "Share of the requests that can be executed at once.",
+    "Nominated Node": "Node on which pods are preempted for this one.",
+    "ParamKind": "Kind of the parameters of the policy.",
+    "ParamRef": "Parameters of the binding.",
+    "Pod-Selector": "Selector of the pods that the policy applies to.",
+    "Ports": "Ports of the object.",
+    "Port(s)": "Ports of the Service.",
+    "Readiness Gates": "Number of readiness gates that are true, and of all.",
+    "Ready": "How many are ready.",
+    "Replicas": "Number of replicas.",
+    "Requestor": "User who asked for the certificate.",
+    "RequestedDuration": "Lifetime that was asked for.",
+    "Restarts": "How often containers of the pod were restarted.",
+    "Roles": "Roles of the node, from its labels.",
+    "Selector": "Label selector of the pods.",
+    "Suspend": "Whether no Jobs are created.",
+    "Up-to-date": "Number of pods of the newest template.",
+    "Validations": "Number of validation rules.",
+    "Webhooks": "Number of webhooks in the configuration.",
 }
 _FIELD = re.compile(
     r"^\s*(?:(?P<label>optional|repeated|required)\s+)?"
@@ -55,14 +111,14 @@ class Server:
         self._tls = ssl._create_unverified_context()
 
     def get(self, path: str, accept: str = "application/json") -> Any:
-        """What it answers, decoded."""
+        """The decoded answer."""
         headers = {"Authorization": f"Bearer {TOKEN}", "Accept": accept}
         request = urllib.request.Request(self._base + path, headers=headers)
         with urllib.request.urlopen(request, context=self._tls, timeout=30) as answer:
             return json.load(answer)
 
     def wait(self) -> None:
-        """Until every post-start hook has run."""
+        """Wait until every post-start hook has run."""
         deadline = time.monotonic() + 120
         while True:
             request = urllib.request.Request(self._base + "/readyz", headers={"Authorization": f"Bearer {TOKEN}"})
@@ -83,13 +139,13 @@ def main() -> int:
     arguments = parser.parse_args()
     binaries = acquire.find()
     if binaries is None:
-        parser.error("no Kubernetes binaries here; `mkctl binaries` makes them")
+        parser.error("no Kubernetes binaries; run `mkctl binaries`")
     with running(binaries.folder) as server:
         tables = {
             "definitions.json": definitions(server),
             "discovery.json": discovery(server),
             "columns.json": columns(server),
-            "born.json": born(server),
+            "bootstrap.json": initial_objects(server),
             "version.json": server.get("/version"),
             "protobuf.json": protobuf(arguments.modules),
         }
@@ -107,7 +163,7 @@ def main() -> int:
 
 @contextmanager
 def running(binaries: Path) -> Iterator[Server]:
-    """A kube-apiserver on an etcd of its own, ended on exit."""
+    """A kube-apiserver on a separate etcd, stopped on exit."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         client, peer, port = free_port(), free_port(), free_port()
@@ -148,7 +204,7 @@ def running(binaries: Path) -> Iterator[Server]:
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -161,12 +217,21 @@ def definitions(server: Server) -> dict[str, Any]:
         document = server.get(entry["serverRelativeURL"])
         for name, schema in document.get("components", {}).get("schemas", {}).items():
             kinds = schema.get("x-kubernetes-group-version-kind", [])
-            if (
-                len(kinds) > 1
-            ):  # DeleteOptions and WatchEvent belong to all groups, and each document lists another part
+            if len(kinds) > 1:  # DeleteOptions and WatchEvent belong to all groups, and each document lists other ones
                 schema = {**schema, "x-kubernetes-group-version-kind": []}
-            found.setdefault(name, schema)
+            found.setdefault(name, without_descriptions(schema))
     return found
+
+
+def without_descriptions(schema: Any) -> Any:
+    """The schema without descriptions, which are copyrighted; names, types and rules are facts."""
+    if isinstance(schema, dict):
+        return {
+            key: without_descriptions(value)
+            for key, value in schema.items()
+            if not (key == "description" and isinstance(value, str))
+        }
+    return [without_descriptions(entry) for entry in schema] if isinstance(schema, list) else schema
 
 
 def discovery(server: Server) -> dict[str, Any]:
@@ -175,7 +240,7 @@ def discovery(server: Server) -> dict[str, Any]:
 
 
 def columns(server: Server) -> dict[str, Any]:
-    """The table columns of each listable resource."""
+    """The table columns of each listable resource, described in our own words."""
     found = {}
     documents = discovery(server)
     for group in documents["api"] + documents["apis"]:
@@ -185,14 +250,22 @@ def columns(server: Server) -> dict[str, Any]:
             for resource in version["resources"]:
                 if "list" in resource["verbs"]:
                     table = server.get(f"{base}/{resource['resource']}?limit=1", TABLE)
-                    found[f"{base}/{resource['resource']}"] = table["columnDefinitions"]
+                    found[f"{base}/{resource['resource']}"] = described(table["columnDefinitions"])
     return found
 
 
-def born(server: Server) -> dict[str, Any]:
-    """The objects that every cluster starts with, without what a server adds."""
+def described(definitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The columns with our own descriptions; names, types and priorities are kept."""
+    return [
+        {**column, "description": COLUMN_DESCRIPTIONS.get(column["name"], f"{column['name']} of the object.")}
+        for column in definitions
+    ]
+
+
+def initial_objects(server: Server) -> dict[str, Any]:
+    """The bootstrap objects of every cluster, without fields that a server sets."""
     found = {}
-    for name, path in BORN.items():
+    for name, path in INITIAL_OBJECTS.items():
         answer = server.get(path)
         kind = answer["kind"].removesuffix("List")
         items = []

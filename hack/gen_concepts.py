@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the real output of `mkctl simulate` into the pages of docs/concepts.
+"""Write the output of `mkctl simulate` and `mkctl explain` into the pages of docs/concepts.
 
-A page names its command in a fenced block that begins with `$ mkctl simulate …`; what stands below that line is made
-anew here. `--check` fails when a page says something else than the program does.
+A page has the command in the first line of a fenced block, as `$ mkctl simulate …`; the lines below are generated. With
+`--check` nothing is written, and a page with other output is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WIDTH = "112"
 
 
 def output(command: str) -> str:
-    """What the command prints, without spaces at the ends of lines."""
+    """The output of the command, without trailing spaces."""
     program, *arguments = shlex.split(command)
     path = Path(sys.executable).parent / program
     run = subprocess.run(

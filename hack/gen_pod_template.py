@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the schema of a pod template, for the Workload CRD, from what a real API server publishes.
+"""Generate the schema of a pod template, for the Workload CRD, from the OpenAPI document of a real API server.
 
     kubectl get --raw /openapi/v3/api/v1 | python hack/gen_pod_template.py [--check]
 
-References are put in place, texts left out, and what a structural schema may not say is dropped. A template's
-metadata keeps the fields that make sense for one. With --check nothing is written; a difference is exit code 1.
+References are resolved, and descriptions and fields that a structural schema must not have are removed. A template's
+metadata has only the fields that apply to a template. With --check nothing is written; a difference is exit code 1.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ SPECIAL: dict[str, dict[str, Any]] = {
 
 
 def flatten(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
-    """`schema` with its references in place, cut down to what a structural schema may say."""
+    """`schema` with resolved references, reduced to the fields of a structural schema."""
     references = [part["$ref"] for part in schema.get("allOf", ()) if "$ref" in part]
     if "$ref" in schema:
         references.append(schema["$ref"])
     if references:
         name = references[0].rpartition("/")[2]
         base = SPECIAL.get(name) or flatten(schemas[name], schemas)
-        # The empty default beside a reference is an artefact of Go's zero value and would fill in absent structs.
+        # The empty default next to a reference is an artefact of Go's zero value and would add absent structs.
         own = {key: value for key, value in schema.items() if key in KEPT and not (key == "default" and value == {})}
         return base | own
     flat = {key: value for key, value in schema.items() if key in KEPT}
     if "properties" in schema:
         flat["properties"] = {name: flatten(value, schemas) for name, value in schema["properties"].items()}
         for name in schema.get("required", ()):
-            # Go's zero value, published for fields without omitempty, would make a required field pass when absent.
+            # Go's zero value, published for fields without omitempty, would make a required field optional.
             if flat["properties"][name].get("default") in ("", 0):
                 del flat["properties"][name]["default"]
     if "items" in schema:
@@ -85,7 +85,7 @@ def main() -> int:
     if arguments.check:
         if TARGET.exists() and TARGET.read_text() == text:
             return 0
-        print(f"{TARGET} differs from what the API server publishes", file=sys.stderr)
+        print(f"{TARGET} differs from the document of the API server", file=sys.stderr)
         return 1
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text(text)
