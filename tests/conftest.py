@@ -2,9 +2,9 @@
 """What holds for every test: asyncio as the one backend, and nothing left behind.
 
 A test fails when it leaves a task, an open file or socket, or a child process. What a fixture of a wider scope holds
-was opened before the test and does not count. It fails as well when a programming error was logged meanwhile: an
-informer lists anew and a controller tries again, so that nothing else would tell. `breaks_on_purpose` marks those that
-want that.
+does not count: a manager that outlives the test may begin a task or open one more connection while the test runs. It
+fails as well when a programming error was logged meanwhile: an informer lists anew and a controller tries again, so
+that nothing else would tell. `breaks_on_purpose` marks those that want that.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ import logging
 import os
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import anyio
 import hypothesis
@@ -97,9 +100,21 @@ def _children() -> set[str]:
     return found
 
 
+def _has_servers_of_a_wider_scope(request: pytest.FixtureRequest) -> bool:
+    """Whether an asynchronous fixture of the test is kept for others: its connections come and go by themselves."""
+    # pytest has no public way to ask for the fixtures of a test before they are set up.
+    found = request.node._fixtureinfo.name2fixturedefs.values()
+    return any(
+        each.scope != "function" and inspect.isasyncgenfunction(each.func) for each in (named[-1] for named in found)
+    )
+
+
 @pytest.fixture(autouse=True)
-def _leaves_nothing_behind() -> Iterator[None]:
+def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     files, children = _open_files(), _children()
+    others = ("anon_inode:[event", "/dev/urandom")
+    if _has_servers_of_a_wider_scope(request):
+        others += ("socket:",)
     yield
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
@@ -107,7 +122,7 @@ def _leaves_nothing_behind() -> Iterator[None]:
             number: target
             for number, target in _open_files().items()
             if files.get(number) != target
-            and not target.startswith(("anon_inode:[event", "/dev/urandom"))
+            and not target.startswith(others)
             and not target.endswith("/fd")  # the folder of this very scan
         }
         now = _children()
@@ -120,10 +135,21 @@ def _leaves_nothing_behind() -> Iterator[None]:
         time.sleep(0.02)
 
 
-def _left(before: set[asyncio.Task[object]]) -> set[asyncio.Task[object]]:
-    """Tasks begun since; not those of connections that a server of a wider fixture was asked over meanwhile."""
-    begun = asyncio.all_tasks() - before
-    return {task for task in begun if getattr(task.get_coro(), "__qualname__", "") != "RequestHandler.start"}
+_RUNNING: ContextVar[WeakSet[asyncio.Task[Any]] | None] = ContextVar("_RUNNING", default=None)
+"""Where the tasks of the running test are noted; tasks that a wider fixture begins have the context of that fixture."""
+
+
+def _noting(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **how: Any) -> asyncio.Task[Any]:
+    task = asyncio.Task(coroutine, loop=loop, **how)
+    if (noted := _RUNNING.get()) is not None:
+        noted.add(task)
+    return task
+
+
+def _left(begun: WeakSet[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
+    """Those that still run; not those of connections that a server of a wider fixture was asked over meanwhile."""
+    running = {task for task in begun if not task.done()}
+    return {task for task in running if getattr(task.get_coro(), "__qualname__", "") != "RequestHandler.start"}
 
 
 def _limit(test: pytest.Function) -> float:
@@ -146,16 +172,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
 
     @functools.wraps(test)
     async def checked(*args: object, **kwargs: object) -> None:
-        before = asyncio.all_tasks()
-        with anyio.fail_after(limit):
-            await test(*args, **kwargs)
+        asyncio.get_running_loop().set_task_factory(_noting)
+        begun: WeakSet[asyncio.Task[Any]] = WeakSet()
+        noted = _RUNNING.set(begun)
+        try:
+            with anyio.fail_after(limit):
+                await test(*args, **kwargs)
+        finally:
+            _RUNNING.reset(noted)
         for _ in range(5):  # a closed TLS connection gives its socket back one turn of the loop later for each layer
             await asyncio.sleep(0)
         for _ in range(10):  # cancelled tasks need a few turns of the loop to end
-            if not _left(before):
+            if not _left(begun):
                 return
             await asyncio.sleep(0.01)
-        left = _left(before)
+        left = _left(begun)
         assert not left, f"the test left tasks running: {sorted(task.get_name() for task in left)}"
 
     pyfuncitem.obj = checked

@@ -28,11 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 Judge: TypeAlias = Callable[[Case], Awaitable[None]]
 
 
-@pytest.fixture(autouse=True)
-def _leaves_nothing_behind() -> None:
-    """Both servers and the connections to them are kept from test to test, and grow by what a test needed."""
-
-
 @pytest.fixture(scope="session")
 async def both(binaries_provider: BinariesProvider, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Both]:
     """The embedded server and a real one; skips where there are no binaries."""

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from devcluster.cluster import Cluster
+from devcluster.providers.embedded.provider import EmbeddedProvider
 from multikueue.api.resource import JOBS, PODS, STATEFUL_SETS, WORKLOADS, Resource
 from multikueue.kube.errors import Forbidden
 from multikueue.kube.rest.client import KubeClient
@@ -18,14 +19,10 @@ from tests.support.managers import condition, eventually, is_true, job_manifest,
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
 
-@pytest.fixture(autouse=True)
-def _leaves_nothing_behind() -> None:
-    """The manager and its connections are kept from test to test."""
-
-
 @pytest.fixture(scope="module")
 async def hub(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    async with app_hub(tmp_path_factory.mktemp("owners")) as cluster:
+    folder = tmp_path_factory.mktemp("owners")
+    async with app_hub(EmbeddedProvider(folder=folder), folder) as cluster:
         yield cluster
 
 

@@ -10,7 +10,6 @@ import orjson
 import pytest
 
 from devcluster.cluster import Cluster
-from devcluster.providers.binaries.provider import BinariesProvider
 from manager.dispatch.controller import DispatchController
 from multikueue.api.resource import JOBS, PODS, WORKLOADS
 from multikueue.kube.errors import Forbidden
@@ -19,6 +18,7 @@ from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import kube_binaries
 from tests.security.test_app_owners import a_pod, owned_by
 from tests.support.app_sets import QUEUE, Apps, K, Object, app_hub, is_gated
+from tests.support.both_providers import BOTH_PROVIDERS, provider_of
 from tests.support.crds import kinds
 from tests.support.managers import condition, eventually, is_true, job_manifest, make_queue, running_manager
 from tests.support.operators.job_sets import JobSetOperator
@@ -42,26 +42,12 @@ OWNS = ({"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets/finalizers"], 
 GHOST: Object = {"metadata": {"name": "ghost", "uid": "4d1c32f6-0c1f-4a55-bb0a-9f1a8cb2e7b0"}}
 
 
-@pytest.fixture(autouse=True)
-def _leaves_nothing_behind() -> None:
-    """The manager and its connections are kept from test to test."""
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("embedded", id="embedded"),
-        pytest.param("binaries", id="binaries", marks=[pytest.mark.binaries, pytest.mark.conformance]),
-    ],
-)
+@pytest.fixture(scope="module", params=BOTH_PROVIDERS)
 async def hub(
     anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:
     folder = tmp_path_factory.mktemp(f"written-{request.param}")
-    real = None
-    if request.param == "binaries":
-        real = BinariesProvider(folder=folder, binaries=request.getfixturevalue("kube_binaries"))
-    async with app_hub(folder, real) as cluster:
+    async with app_hub(provider_of(request, folder), folder) as cluster:
         yield cluster
 
 

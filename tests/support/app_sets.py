@@ -50,21 +50,20 @@ Object = dict[str, Any]
 
 
 @asynccontextmanager
-async def app_hub(folder: Path, binaries: Provider | None = None) -> AsyncIterator[Cluster]:
-    """A hub whose pods run; embedded unless a provider of real ones is given."""
+async def app_hub(provider: Provider, folder: Path) -> AsyncIterator[Cluster]:
+    """A hub of that provider whose pods run. An embedded one runs them in a process of their own, as its API server."""
     spec = ClusterSpec(controllers=True, scheduler=True, manifests=manifests())
-    if binaries is None:
-        async with EmbeddedProvider(folder=folder) as provider:
-            cluster = await provider.create("apps", folder=folder / "hub", spec=spec)
-            async with cluster, virtual_pods_apart(cluster):
-                yield cluster
-        return
-    async with binaries as provider:
+    async with provider:
         cluster = await provider.create("apps", folder=folder / "hub", spec=spec)
-        async with cluster, cluster.client() as client, anyio.create_task_group() as tasks:
-            tasks.start_soon(VirtualNodes(client, nodes=several(2)).run)
-            yield cluster
-            tasks.cancel_scope.cancel()
+        async with cluster:
+            if isinstance(provider, EmbeddedProvider):
+                async with virtual_pods_apart(cluster):
+                    yield cluster
+                return
+            async with cluster.client() as client, anyio.create_task_group() as tasks:
+                tasks.start_soon(VirtualNodes(client, nodes=several(2)).run)
+                yield cluster
+                tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager

@@ -10,11 +10,11 @@ import orjson
 import pytest
 
 from devcluster.cluster import Cluster
-from devcluster.providers.binaries.provider import BinariesProvider
 from multikueue.api.resource import CLUSTER_QUEUES, NAMESPACES, PODS, RESOURCE_FLAVORS, STATEFUL_SETS, WORKLOADS
 from multikueue.kube.errors import Forbidden
 from multikueue.kube.rest.client import KubeClient
 from tests.support.app_sets import QUEUE, Apps, K, Object, app, app_client, app_hub, is_gated, runs
+from tests.support.both_providers import BOTH_PROVIDERS, provider_of
 from tests.support.managers import (
     condition,
     ensure,
@@ -26,26 +26,12 @@ from tests.support.managers import (
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 
-@pytest.fixture(autouse=True)
-def _leaves_nothing_behind() -> None:
-    """The manager and its connections are kept from test to test."""
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("embedded", id="embedded"),
-        pytest.param("binaries", id="binaries", marks=[pytest.mark.binaries, pytest.mark.conformance]),
-    ],
-)
+@pytest.fixture(scope="module", params=BOTH_PROVIDERS)
 async def hub(
     anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:
     folder = tmp_path_factory.mktemp(f"apps-{request.param}")
-    real = None
-    if request.param == "binaries":
-        real = BinariesProvider(folder=folder, binaries=request.getfixturevalue("kube_binaries"))
-    async with app_hub(folder, real) as cluster:
+    async with app_hub(provider_of(request, folder), folder) as cluster:
         yield cluster
 
 

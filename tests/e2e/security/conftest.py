@@ -85,11 +85,6 @@ async def agent_process(line: str, *, folder: Path, worker: Cluster) -> AsyncIte
             await anyio.to_thread.run_sync(process.wait)
 
 
-@pytest.fixture(autouse=True)
-def _leaves_nothing_behind() -> None:
-    """The manager of the module is spoken to by its API server whenever that likes, over connections of its own."""
-
-
 @pytest.fixture(scope="module")
 async def joined(
     binaries_provider: BinariesProvider, tmp_path_factory: pytest.TempPathFactory
