@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from devcluster.processes.forkserver import ForkServer, forkable
 from devcluster.processes.process import Process, ProcessSpec, ReadyCheck, at_once
 
 SERVE = ["-m", "http.server", "--bind=127.0.0.1", "0"]
+READ = ["-m", "json.tool", "given.json"]
 
 
 @pytest.fixture
@@ -23,6 +25,13 @@ def forks(tmp_path: Path) -> Iterator[ForkServer]:
     server = ForkServer(["http.client"], log=tmp_path / "fork-server.log")
     yield server
     server.close()
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    """The file that `READ` reads: it waits there, so that it has started before it ends."""
+    os.mkfifo(tmp_path / "given.json")
+    return tmp_path / "given.json"
 
 
 def spec(folder: Path, arguments: list[str], *, ready: ReadyCheck = at_once) -> ProcessSpec:
@@ -37,11 +46,11 @@ def spec(folder: Path, arguments: list[str], *, ready: ReadyCheck = at_once) -> 
 
 
 async def test_a_forked_process_works_in_its_own_folder_and_writes_its_own_log(
-    tmp_path: Path, forks: ForkServer
+    tmp_path: Path, forks: ForkServer, given: Path
 ) -> None:
-    process = Process(spec(tmp_path, ["-m", "json.tool", "given.json"]), forks=forks)
-    (tmp_path / "given.json").write_text('{"read": "beside the process"}')
+    process = Process(spec(tmp_path, READ), forks=forks)
     await process.start()
+    await anyio.Path(given).write_text('{"read": "beside the process"}')
     assert await process.wait() == 0
     assert "beside the process" in process.tail()
 
@@ -58,9 +67,12 @@ async def test_a_forked_process_ends_when_it_is_stopped_and_starts_again(tmp_pat
     await process.kill()
 
 
-async def test_the_status_of_a_forked_process_is_that_of_its_own_end(tmp_path: Path, forks: ForkServer) -> None:
-    failing = Process(spec(tmp_path, ["-m", "json.tool", "missing.json"]), forks=forks)
+async def test_the_status_of_a_forked_process_is_that_of_its_own_end(
+    tmp_path: Path, forks: ForkServer, given: Path
+) -> None:
+    failing = Process(spec(tmp_path, READ), forks=forks)
     await failing.start()
+    await anyio.Path(given).write_text("no JSON")
     assert await failing.wait() not in (0, None)
     killed = Process(spec(tmp_path, SERVE), forks=forks)
     await killed.start()
