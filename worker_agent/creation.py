@@ -96,7 +96,7 @@ class Creation:
                 return False
         except NotFound as error:
             # The kind may have been removed a moment ago.
-            of_namespace = "namespaces" in error.message
+            of_namespace = error.details.kind == "namespaces"
             missing = missing_namespace(desired.job) if of_namespace else missing_kind(integration.resource)
             self._obstacles.add_refusal(desired.named, missing)
             return False
