@@ -17,17 +17,18 @@ import orjson
 import yaml
 
 from devcluster.cluster import Cluster
-from multikueue.api.constants import ADMISSION_FIELD_MANAGER, PRIORITY_CLASS_LABEL
+from multikueue.api.constants import PRIORITY_CLASS_LABEL
 from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, REMOTE_ASSIGNMENTS, WORKLOADS, Resource
 from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import format_time
-from multikueue.kube.errors import AlreadyExists, Conflict, NotFound
+from multikueue.kube.errors import AlreadyExists, NotFound
 from multikueue.kube.rest.client import KubeClient
 from tests.support.kind_scenes import KindScene, kind_scene
 from tests.support.limited_workers import INTERVALS
 from tests.support.managers import Object, eventually, get
 from tests.support.sites import Transport
 from tests.support.workers import check_of
+from tests.support.workload_status import change_workload_status
 from tests.unit.jobs.declared.builders import blocks
 
 CRD, CONFIGURATION, ROLE, PIPELINE, WORKLOAD = (yaml.safe_load(text) for text in blocks("external-frameworks"))
@@ -95,10 +96,12 @@ class ExternalScene:
         await self.hub.create(WORKLOADS, body, namespace=self.namespace)
         return name
 
-    async def submit(self, name: str, **queued: object) -> Object:
+    async def submit(
+        self, name: str, *, workload: str = "", priority: str = "", annotations: Object | None = None
+    ) -> Object:
         """Both; gives the object."""
         job = await self.job(name)
-        await self.queue(job, **queued)  # type: ignore[arg-type]
+        await self.queue(job, workload=workload, priority=priority, annotations=annotations)
         return job
 
     async def remote(self, name: str, *, epoch: int = 1) -> Object:
@@ -153,30 +156,15 @@ class ExternalScene:
 
     async def finish(self, name: str) -> None:
         """The other controller finds its object ended, and says so in the Workload."""
-
-        async def write() -> bool:
-            found = await get(self.hub, WORKLOADS, name, namespace=self.namespace)
-            assert found is not None
-            now = format_time(SystemClock().now())
-            ended = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "all steps"}
-            status: Object = found["status"]
-            status["conditions"] = [*status["conditions"], {**ended, "lastTransitionTime": now}]
-            named = {key: found["metadata"][key] for key in ("name", "namespace", "resourceVersion")}
-            body = {"apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind, "metadata": named, "status": status}
-            try:
-                await self.hub.apply(
-                    WORKLOADS,
-                    name,
-                    body,
-                    namespace=self.namespace,
-                    manager=ADMISSION_FIELD_MANAGER,
-                    subresource="status",
-                )
-            except Conflict:
-                return False  # the manager was faster
-            return True
-
-        await eventually(write, what=f"{name} is finished")
+        now = format_time(SystemClock().now())
+        ended = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "all steps"}
+        finished = {**ended, "lastTransitionTime": now}
+        await change_workload_status(
+            self.hub,
+            name,
+            lambda status: {"conditions": [*status["conditions"], finished]},
+            namespace=self.namespace,
+        )
 
     async def gone(self, name: str) -> None:
         """Wait until the worker has no such object, and the hub no assignment."""

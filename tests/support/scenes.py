@@ -18,7 +18,6 @@ import anyio
 from devcluster.cluster import Cluster
 from devcluster.federation import enrolment
 from devcluster.providers.provider import ClusterSpec, Provider
-from multikueue.api.constants import ADMISSION_FIELD_MANAGER
 from multikueue.api.crds import manifests
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
@@ -28,12 +27,11 @@ from multikueue.api.resource import (
     MULTIKUEUE_CLUSTERS,
     MULTIKUEUE_CONFIGS,
     NAMESPACES,
-    WORKLOADS,
     Resource,
 )
 from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import format_time
-from multikueue.kube.errors import Conflict, NotFound
+from multikueue.kube.errors import NotFound
 from multikueue.kube.rest.client import KubeClient
 from tests.support.manager_process import INTERVALS, ManagerProcess
 from tests.support.managers import (
@@ -52,6 +50,7 @@ from tests.support.managers import (
 )
 from tests.support.sites import Server, Site, Transport, server, site
 from tests.support.workers import check_of, make_check
+from tests.support.workload_status import change_workload_status
 from worker_agent.hub.heartbeat import AgentIntervals
 
 LOST_SECONDS = 4
@@ -159,32 +158,10 @@ class Scene:
         return found
 
     async def say(self, change: Callable[[Object], Object], *, job: str = "j") -> None:
-        """Change the status of its Workload as a program of the user's does, with the field manager the rules allow."""
-
-        async def write() -> bool:
-            found = await self.workload(job)
-            assert found is not None
-            named = {key: found["metadata"][key] for key in ("name", "namespace", "resourceVersion")}
-            body = {
-                "apiVersion": WORKLOADS.api_version,
-                "kind": WORKLOADS.kind,
-                "metadata": named,
-                "status": {**found["status"], **change(found["status"])},
-            }
-            try:
-                await self.client.apply(
-                    WORKLOADS,
-                    named["name"],
-                    body,
-                    namespace=self.namespace,
-                    manager=ADMISSION_FIELD_MANAGER,
-                    subresource="status",
-                )
-            except Conflict:
-                return False  # the manager was faster
-            return True
-
-        await eventually(write, what=f"the status of {job} is written")
+        """Change the status of its Workload as a program of the user's does."""
+        found = await self.workload(job)
+        assert found is not None
+        await change_workload_status(self.client, found["metadata"]["name"], change, namespace=self.namespace)
 
     async def pass_check(self, check: str, *, state: str = "Ready", job: str = "j") -> None:
         """The controller of another check says that, once the Workload lists it."""

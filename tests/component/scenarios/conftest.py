@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scenarios of docs/spec/multikueue.md §2: each on both carriers, on the embedded hub.
 
-J, D and R also run on a hub of real binaries, with `make conformance`. A test that only one carrier can have says so
+J, D and R also run on a hub of real binaries, with `make conformance`. A test that only one transport can have says so
 by the mark `carriers`; one outside of these that runs on real binaries too by the mark `also_on_binaries`.
 """
 
