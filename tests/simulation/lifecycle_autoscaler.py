@@ -91,7 +91,7 @@ class AutoscalerRules:
 
     @rule(which=_WHICH, template=st.booleans())
     def another_takes_a_name(self, which: int, template: bool) -> None:
-        """What the manager would create next has the name of an object of somebody else."""
+        """What the manager would create next has the name of an object that is not its own."""
         keys = sorted(self.hub.workloads)
         workload = self.hub.workloads[keys[which % len(keys)]] if keys else {}
         for entry in (workload.get("status") or {}).get("admissionChecks") or ():

@@ -105,7 +105,7 @@ def counted(*, cpu: str, count: int = 2) -> dict[str, Any]:
 
 
 def ungated(name: str, *, cpu: str, problem: str = "") -> HeldPod:
-    """A pod whose gate somebody removed, with the annotation that the manager writes when it starts one."""
+    """A pod whose gate was removed by hand, with the annotation that the manager writes when it starts one."""
     held = pod(name, gated=False, problem=problem)
     held.pod["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "w"}
     held.pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from manager.controllers.workload_decision import WorkloadDecision, decide
-from manager.controllers.workload_facts import AdmissionQueueFacts, WorkloadFacts, assigned_flavors, required_checks
+from manager.controllers.workload_facts import WorkloadFacts
 from manager.workload.status import Status
 from multikueue.api.constants import CheckState, StopPolicy
 from multikueue.api.reasons import QuotaReservedReason, WorkloadCondition
 from multikueue.core.conditions import FALSE
 from multikueue.engine.decisions import Bypassed
 from multikueue.engine.settings import PodsReady
-from multikueue.engine.values import CheckRule
 from tests.unit.manager.builders import (
     KEY,
     admitted,
@@ -450,34 +449,6 @@ def test_a_check_that_an_eviction_reset_loses_updates_that_outlived_it() -> None
         pending(), check("mk", message="Reset to Pending after eviction. Previously: Retry", retry_count=3)
     )
     assert decided(known, again).status.checks == again.checks
-
-
-@pytest.mark.parametrize(
-    ("flavors", "want"),
-    [
-        pytest.param(None, ("all",), id="before the reservation only those for every flavor"),
-        pytest.param(frozenset({"gpu"}), ("all", "gpu-only"), id="after it those of its flavors too"),
-        pytest.param(frozenset({"cpu"}), ("all",), id="not those of other flavors"),
-    ],
-)
-def test_required_checks(flavors: frozenset[str] | None, want: tuple[str, ...]) -> None:
-    rules = (CheckRule("all"), CheckRule("gpu-only", frozenset({"gpu"})))
-    assert required_checks(rules, flavors) == want
-
-
-def test_facts_of_a_queue_object_and_of_an_admission() -> None:
-    queue = AdmissionQueueFacts.of(
-        {
-            "metadata": {"name": "q", "deletionTimestamp": "now"},
-            "spec": {
-                "stopPolicy": "Hold",
-                "admissionChecksStrategy": {"admissionChecks": [{"name": "a", "onFlavors": ["f"]}]},
-            },
-        }
-    )
-    assert (queue.stop_policy, queue.terminating, queue.checks) == (HOLD, True, (CheckRule("a", frozenset({"f"})),))
-    assert assigned_flavors(reserved().admission) == frozenset({"default"})
-    assert assigned_flavors(None) is None
 
 
 @pytest.mark.parametrize(
