@@ -13,6 +13,8 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 # Most component tests wait for servers most of the time, so that two cores serve three of them.
 WAITING_JOBS ?= 3
+# A test that fails is run once more, at most three in a run, and its first traceback is printed: see CONTRIBUTING.md.
+AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 
 .PHONY: help demo test attacks conformance faults fuzz lint type bench simulate lifecycle arrivals writes verify fmt clean
 
@@ -26,16 +28,16 @@ demo: $(RUNS) ## bring a federation up, run 20 Jobs through it, show them, take 
 # (https://github.com/pytest-dev/pytest-xdist/issues/1386). A whole federation takes a minute, so those are dealt out singly.
 test: $(STAMP) ## all tests: unit and component, then whole federations
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) -n $(WAITING_JOBS) --dist worksteal -m "not e2e and not bench and not conformance and not faults and not attacks" tests
-	@$(PYTEST) -n $(JOBS) --maxschedchunk 1 -m e2e tests/e2e
+	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --dist worksteal -m "not e2e and not bench and not conformance and not faults and not attacks" tests
+	@$(PYTEST) $(AGAIN) -n $(JOBS) --maxschedchunk 1 -m e2e tests/e2e
 
 attacks: $(STAMP) ## a short fuzz, a thousand poison objects, a flood, failing writes; CI runs it after the tests
-	@$(PYTEST) -n $(JOBS) --dist worksteal -m attacks tests
+	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist worksteal -m attacks tests
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) -n $(JOBS) --dist worksteal -m "conformance and not alone" tests
-	@$(PYTEST) -m "conformance and alone" tests/component
+	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist worksteal -m "conformance and not alone" tests
+	@$(PYTEST) $(AGAIN) -m "conformance and alone" tests/component
 
 faults: $(STAMP) ## 300 Jobs in flight while each process is killed, frozen or cut off; twenty minutes, MK_FAULTS_JOBS=40 for fewer
 	@$(BIN)/mkctl binaries --optional
