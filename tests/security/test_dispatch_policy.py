@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tenant of the hub may have made on a worker, on both carriers: no more than the dispatch policies allow."""
+"""What a tenant of the hub may have made on a worker, on both transports: no more than the dispatch policies allow."""
 
 from __future__ import annotations
 

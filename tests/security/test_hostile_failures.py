@@ -76,7 +76,7 @@ async def test_a_job_that_its_user_calls_failed_is_not_kept_running_outside_its_
         await made.w1.cleaned("j")
 
 
-@pytest.mark.carriers("pull")
+@pytest.mark.transports("pull")
 @pytest.mark.parametrize(
     "failure",
     [

@@ -28,7 +28,7 @@ from tests.support.scenes import Stage
 from tests.support.sites import Transport
 from tests.support.workers import make_check
 
-pytestmark = [pytest.mark.anyio, pytest.mark.carriers(Transport.PUSH), pytest.mark.also_on_binaries]
+pytestmark = [pytest.mark.anyio, pytest.mark.transports(Transport.PUSH), pytest.mark.also_on_binaries]
 
 HUB = User("hub", ("system:authenticated",))
 NO_JOBS = tuple(each for each in KUEUES_RULES if each["resources"] != ["jobs"])

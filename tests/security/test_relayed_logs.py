@@ -156,7 +156,7 @@ async def test_a_hostile_log_is_printable_and_comes_in_bounded_chunks(stage: Sta
         assert text.count("\\x1b[2J") == 5_000
 
 
-@pytest.mark.carriers("pull")
+@pytest.mark.transports("pull")
 async def test_an_agent_that_writes_anything_reaches_its_own_requests_only_and_bounded(stage: Stage) -> None:
     async with scene(stage, "lying agent") as made:
         workload = await made.running(made.w1)

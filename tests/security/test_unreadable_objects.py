@@ -136,7 +136,7 @@ async def test_a_lease_of_the_year_zero_leaves_every_other_cluster_alone(stage: 
         assert cluster is not None
 
 
-@pytest.mark.carriers("pull")
+@pytest.mark.transports("pull")
 async def test_a_status_with_times_and_epochs_out_of_range_is_as_no_status(stage: Stage) -> None:
     async with scene(stage, "odd-status") as made:
         workload = await made.running(made.w1, job="victim")

@@ -2,7 +2,7 @@
 """`python -m tests.simulation.sharing`: Jobs that share clusters whose own queues admit, by every dispatcher.
 
 Owns the scripts: beside an ordinary queue, evicted on the worker, preempted there or by the hub, and of another
-priority. Each is played with every dispatcher, and with either carrier by some of them. One line for each is printed:
+priority. Each is played with every dispatcher, and with either transport by some of them. One line for each is printed:
 its name, a tab, and what was wrong, which is empty when nothing was.
 """
 

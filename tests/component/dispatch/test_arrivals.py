@@ -206,7 +206,7 @@ class Seed:
 
     @property
     def title(self) -> str:
-        """Which seed it is, and by what carrier."""
+        """Which seed it is, and by what transport."""
         return f"seed {self.arrival.seed}, {'pull' if self._kubeconfig is None else 'push'}"
 
     def _told(self) -> str:

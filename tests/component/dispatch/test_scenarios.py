@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What of docs/spec/multikueue.md §2.1 needs an agent that the test plays word for word, and a real hub.
 
-The other scenarios are in tests/component/scenarios, on both carriers.
+The other scenarios are in tests/component/scenarios, on both transports.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scenarios of docs/spec/multikueue.md §2: each on both carriers, on the embedded hub.
+"""The scenarios of docs/spec/multikueue.md §2: each on both transports, on the embedded hub.
 
 J, D and R also run on a hub of real binaries, with `make conformance`. A test that only one transport can have says so
-by the mark `carriers`; one outside of these that runs on real binaries too by the mark `also_on_binaries`.
+by the mark `transports`; one outside of these that runs on real binaries too by the mark `also_on_binaries`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _ALSO_ON_BINARIES = re.compile(r"test_([a-z]+\d+_)*[jdr]\d")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The carriers and providers of each scenario."""
+    """The transports and providers of each scenario."""
     if "stage" in metafunc.fixturenames:
-        only = metafunc.definition.get_closest_marker("carriers")
+        only = metafunc.definition.get_closest_marker("transports")
         transports = tuple(Transport) if only is None else tuple(map(Transport, only.args))
         marked = metafunc.definition.get_closest_marker("also_on_binaries") is not None
         on_binaries = marked or _ALSO_ON_BINARIES.match(metafunc.function.__name__) is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.component.scenarios.table`: play the scenarios and print id, carrier, provider and result.
+"""`python -m tests.component.scenarios.table`: play the scenarios and print id, transport, provider and result.
 
 Arguments are pytest's, as `-m binaries` for the binaries; the usual run is the embedded one. Those that wait are
 printed last, with what for.
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     paths = [f"{_FOLDER}/{each}" for each in _PLAYED]
     code = pytest.main([*paths, "-q", "-p", "no:cacheprovider", *(arguments or _USUAL)], plugins=[results])
     order = {each: number for number, each in enumerate(listed())}
-    lines = ["", "| id | scenario | carrier | provider | result |", "| --- | --- | --- | --- | --- |"]
+    lines = ["", "| id | scenario | transport | provider | result |", "| --- | --- | --- | --- | --- |"]
     rows = sorted(results.rows, key=lambda row: (order.get(row[0].split()[0], len(order)), row))
     lines += [f"| {' | '.join(row)} |" for row in rows]
     lines += ["", "| id | waits, for |", "| --- | --- |"]

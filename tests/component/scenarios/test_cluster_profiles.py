@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """S11–S16 and Q3, Q4: a cluster that is named by a ClusterProfile, and reached with what a program knows.
 
-Only the push carrier can be meant: an agent that dials out needs no credentials for its own cluster on the hub.
+Only the push transport can be meant: an agent that dials out needs no credentials for its own cluster on the hub.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.push_workers import SYSTEM
 from tests.support.scenes import Scene, Stage, scene, settings
 from tests.support.sites import Site
 
-pytestmark = [pytest.mark.anyio, pytest.mark.carriers("push")]
+pytestmark = [pytest.mark.anyio, pytest.mark.transports("push")]
 
 
 @dataclass(frozen=True)

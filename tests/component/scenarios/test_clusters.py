@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """S and Q: what the hub says of worker clusters and checks, and what it takes for a kubeconfig.
 
-Where a kubeconfig matters only the push carrier can be meant: an agent that dials out needs none.
+Where a kubeconfig matters only the push transport can be meant: an agent that dials out needs none.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def test_s3_a_cluster_is_named_once_in_a_config(stage: Stage) -> None:
             await made.client.patch(MULTIKUEUE_CONFIGS, made.name, {"spec": {"clusters": [made.w1.name] * 2}})
 
 
-@pytest.mark.carriers("push")
+@pytest.mark.transports("push")
 @pytest.mark.parametrize(
     "insecure", [{"insecure-skip-tls-verify": True}, {"certificate-authority": "/tmp/ca.crt"}], ids=["no TLS", "a file"]
 )
@@ -72,7 +72,7 @@ async def test_s4_s7_an_insecure_kubeconfig_is_refused_and_only_the_other_worker
         await made.w1.asked(workload)
 
 
-@pytest.mark.carriers("push")
+@pytest.mark.transports("push")
 @pytest.mark.parametrize("path", ["/tmp/kubeconfig", "kubeconfig", "/etc/multikueue/kubeconfigs/../x"])
 async def test_s6_a_path_outside_the_one_folder_is_refused(stage: Stage, path: str) -> None:
     async with scene(stage, f"s6-{path}") as made:
@@ -142,7 +142,7 @@ REJECTED = {
 }
 
 
-@pytest.mark.carriers("pull")
+@pytest.mark.transports("pull")
 async def test_v1_what_the_api_accepts_and_rejects_of_clusters_and_configs(stage: Stage) -> None:
     async with scene(stage, "v1") as made:
 
@@ -158,7 +158,7 @@ async def test_v1_what_the_api_accepts_and_rejects_of_clusters_and_configs(stage
         assert [case for case, body in REJECTED.items() if await taken(body)] == []
 
 
-@pytest.mark.carriers("pull")
+@pytest.mark.transports("pull")
 async def test_v2_the_location_type_is_secret_unless_said_otherwise_and_conditions_are_counted(stage: Stage) -> None:
     async with scene(stage, "v2") as made:
         body = {**source(kubeConfig={"location": "nowhere"}), "metadata": {"name": f"{made.name}-v2"}}

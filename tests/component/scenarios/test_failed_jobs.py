@@ -133,7 +133,7 @@ async def test_a_kept_job_goes_when_the_user_deletes_theirs_and_a_new_one_of_the
         await made.finished()
 
 
-@pytest.mark.carriers("pull")
+@pytest.mark.transports("pull")
 async def test_a_job_is_kept_for_the_configured_time(stage: Stage) -> None:
     async with scene(stage, "for a while", configuration=settings(keepFailedJobs="2s")) as made:
         logs(made.w1, p1="the last line\n")

@@ -187,7 +187,7 @@ async def test_a_manager_that_begins_takes_nothing_away_before_the_workers_were_
         assert after["metadata"]["generation"] == before["metadata"]["generation"] + 1, "it was written once"
 
 
-@pytest.mark.carriers("pull")
+@pytest.mark.transports("pull")
 async def test_a_sum_that_the_server_refuses_is_told_and_a_later_one_is_taken(stage: Stage) -> None:
     async with scene(stage, "quota-refused", configuration=GATE) as made:
         await following(made)
@@ -203,7 +203,7 @@ async def test_a_sum_that_the_server_refuses_is_told_and_a_later_one_is_taken(st
         await says(made, "True", "QuotaAutomated")
 
 
-@pytest.mark.carriers("pull")
+@pytest.mark.transports("pull")
 async def test_a_queue_of_two_flavors_keeps_its_quota_and_says_why(stage: Stage) -> None:
     async with scene(stage, "quota-flavors", configuration=GATE) as made:
         await following(made)

@@ -99,7 +99,7 @@ async def test_lines_are_followed_until_the_job_ends(
 
 
 @apart
-@pytest.mark.carriers("pull")
+@pytest.mark.transports("pull")
 async def test_mkctl_chooses_between_the_cluster_the_agent_and_what_the_hub_keeps(
     stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -163,7 +163,7 @@ async def test_a_worker_without_the_local_queue_refuses_with_a_reason_until_ther
         await made.job_says("ready", 1)
 
 
-@pytest.mark.carriers("pull")
+@pytest.mark.transports("pull")
 async def test_a_queue_that_is_stopped_is_passed_over_and_asked_when_it_goes_on(stage: Stage) -> None:
     async with scene(stage, "stopped", clusters=(1,), configuration=CAPACITY) as made:
         await local_queue_says(made, made.w1, active="False", message="LocalQueue is stopped")
@@ -180,7 +180,7 @@ async def test_a_queue_that_is_stopped_is_passed_over_and_asked_when_it_goes_on(
         await made.job_says("ready", 1)
 
 
-@pytest.mark.carriers("push")
+@pytest.mark.transports("push")
 async def test_work_that_runs_goes_on_when_its_local_queue_is_deleted(stage: Stage) -> None:
     async with scene(stage, "deleted", configuration=CAPACITY, clusters=(1,)) as made:
         await made.running(made.w1)
@@ -192,7 +192,7 @@ async def test_work_that_runs_goes_on_when_its_local_queue_is_deleted(stage: Sta
         assert await made.evictions() == 0
 
 
-@pytest.mark.carriers("push")
+@pytest.mark.transports("push")
 async def test_with_an_inactive_queue_the_copy_waits_there_under_a_dispatcher_of_kueues(stage: Stage) -> None:
     async with scene(stage, "inactive") as made:
         await local_queue_says(made, made.w1, active="False", message="stopped")
