@@ -137,8 +137,8 @@ async def agent(worker: Worker, **options: Any) -> AsyncIterator[Agent]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows of a few milliseconds."""
-    monkeypatch.setattr(log_requests, "WINDOW_SECONDS", 0.01)
+    """Windows short enough to wait for, and long enough for a busy machine to read a whole log within one."""
+    monkeypatch.setattr(log_requests, "WINDOW_SECONDS", 0.5)
     monkeypatch.setattr(log_requests, "_LOOK_SECONDS", 0.01)
 
 
