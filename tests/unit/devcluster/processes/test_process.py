@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -97,11 +98,11 @@ async def test_a_paused_process_is_frozen_and_can_be_stopped(tmp_path: Path) -> 
 
 
 async def test_output_is_appended_over_restarts(tmp_path: Path) -> None:
-    process = Process(spec(tmp_path, ["/bin/echo", "hello"]))
-    for _ in range(2):
+    process = Process(spec(tmp_path, ["/bin/sh", "-c", "echo hello; exec sleep 60"]))
+    for expected in ("hello\n", "hello\nhello\n"):
         await process.start()
-        await process.wait()
-    assert process.log.read_text() == "hello\nhello\n"
+        await _until(partial(_holds, process.log, expected))
+        await process.stop()
 
 
 async def test_a_process_that_crashes_is_revived_and_one_that_was_stopped_is_not(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ async def _keep_running(processes: list[Process]) -> None:
 
 async def _until(condition: object) -> None:
     assert callable(condition)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while not condition():
             await anyio.sleep(0.01)
 
@@ -180,3 +181,7 @@ def _exists(pid: int) -> bool:
 
 def _state(pid: int | None) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def _holds(file: Path, text: str) -> bool:
+    return file.read_text() == text
