@@ -51,11 +51,15 @@ def _all_running(status: JsonObject, pods: list[JsonObject]) -> bool:
 @case("a ReplicaSet deletes the pods first whose deletion costs least", APP_CASES)
 async def _(place: Place) -> Any:
     stage = AppStage(place, REPLICA_SETS)
-    await stage.create(replicas=3)
+    given = template()
+    given["metadata"]["labels"]["example.com/cost"] = "unknown"
+    await stage.create(replicas=3, template=given)
     await stage.ready(3)
     for number, pod in enumerate(await stage.pods()):
-        body = {"metadata": {"annotations": {_COST: str(number * 10 - 10)}}}
+        body = {"metadata": {"annotations": {_COST: str(number * 10 - 10)}, "labels": {"example.com/cost": None}}}
         await place.client.patch(PODS, pod["metadata"]["name"], body, namespace=place.namespace)
+    # Only this count shows that the controller has seen the pods as they are now.
+    await stage.until("saw the costs", lambda status, pods: not status.get("fullyLabeledReplicas"))
     await stage.scale(1)
     await stage.ready(1)
     return [pod["metadata"]["annotations"][_COST] for pod in await stage.pods()]
