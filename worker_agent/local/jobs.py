@@ -23,7 +23,9 @@ from multikueue.api.constants import (
     EPOCH_ANNOTATION,
     MANAGER_UID_ANNOTATION,
     ORIGIN_LABEL,
+    ORIGIN_UID_ANNOTATION,
     PREBUILT_WORKLOAD_ANNOTATION,
+    REMOTE_POD_LABEL,
     WORKLOAD_NAME_ANNOTATION,
 )
 from multikueue.api.meta import JsonObject
@@ -214,13 +216,17 @@ class RemoteJobs:
         return job
 
     async def adopt(self, key: Key, uid: str, manifest: JsonObject) -> None:
-        """Give the job the annotations of `manifest`; nothing else of it changes."""
-        annotations = {name: manifest["metadata"]["annotations"][name] for name in ASSIGNMENT_ANNOTATIONS}
+        """Give the job the marks of the assignment of `manifest`; nothing else of it changes."""
+        marks: JsonObject = manifest["metadata"]
+        annotations = {name: marks["annotations"][name] for name in ASSIGNMENT_ANNOTATIONS}
+        if ORIGIN_UID_ANNOTATION in marks["annotations"]:
+            annotations[ORIGIN_UID_ANNOTATION] = marks["annotations"][ORIGIN_UID_ANNOTATION]
+        labels = {name: value for name, value in marks["labels"].items() if name == REMOTE_POD_LABEL}
         known = self.get(key)
         if known is not None and WORKLOAD_NAME_ANNOTATION in (known["metadata"].get("annotations") or {}):
             # It was created outside the queues of this cluster, whose engine must not manage it now.
             annotations[WORKLOAD_NAME_ANNOTATION] = annotations.pop(PREBUILT_WORKLOAD_ANNOTATION)
-        body = {"metadata": {"uid": uid, "annotations": annotations}}
+        body = {"metadata": {"uid": uid, "annotations": annotations, **({"labels": labels} if labels else {})}}
         try:
             await self._client.patch(
                 self.integration.resource, key.name, body, namespace=key.namespace, kind=PatchKind.MERGE

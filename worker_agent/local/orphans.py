@@ -30,6 +30,8 @@ from worker_agent.local.queueing.queues import Queues
 _log = logging.getLogger(__name__)
 
 _MESSAGE_LENGTH: Final = 1024
+_NOT_SUBMITTED: Final = ("apiVersion", "kind", "metadata", "status")
+"""What a user does not write, or is reported beside the manifest."""
 _PAGE_BYTES: Final = 400_000  # an object of more than 1.5 MB is not stored
 
 
@@ -221,7 +223,7 @@ def _orphan(jobs: RemoteJobs, job: JsonObject) -> JsonObject:
         "epoch": marked_epoch(annotations),
         "phase": str(phase),
         "manifest": {
+            **{name: value for name, value in job.items() if name not in _NOT_SUBMITTED},
             "metadata": {"labels": metadata.get("labels") or {}, "annotations": annotations},
-            "spec": job.get("spec") or {},
         },
     }

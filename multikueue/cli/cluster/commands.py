@@ -384,8 +384,9 @@ def recover(
     ProvisioningRequests whose capacity no job consumes are listed too, and are deleted in both cases. Without --adopt
     or --discard nothing is changed.
     """
-    from multikueue.cli.cluster.recovering import RecoveryAction
+    from multikueue.cli.cluster.recovering import RecoveredOrphans, RecoveryAction
     from multikueue.cli.cluster.recovering import recover as recover_jobs
+    from multikueue.cli.job_kinds import served_kinds
 
     with errors_of("cluster recover"):
         if adopt and discard:
@@ -393,18 +394,27 @@ def recover(
         action = RecoveryAction.ADOPT if adopt else RecoveryAction.DISCARD if discard else RecoveryAction.LIST
         patience = _duration(wait, "--wait").total_seconds()
         where = _manager_namespace(manager_namespace, namespace, command="recover")
-        found = _on_hub(
-            hub_of(kubeconfig=kubeconfig, context=context, federation=federation),
-            lambda hub: recover_jobs(
-                hub, name, action=action, manager_uid=manager, dry_run=dry_run, patience=patience, namespace=where
-            ),
-        )
+        options = hub_of(kubeconfig=kubeconfig, context=context, federation=federation, manager_namespace=where)
+
+        async def act(hub: KubeClient) -> RecoveredOrphans:
+            return await recover_jobs(
+                hub,
+                name,
+                action=action,
+                manager_uid=manager,
+                dry_run=dry_run,
+                patience=patience,
+                namespace=where,
+                kinds=await served_kinds(hub, options),
+            )
+
+        found = _on_hub(options, act)
         if output is Output.JSON:
             show_json(found.entries)
             return
-        fields = ("namespace", "name", "phase", "epoch", "action", "why")
+        fields = ("kind", "namespace", "name", "phase", "epoch", "action", "why")
         rows = [tuple(str(entry[field]) for field in fields) for entry in found.entries]
-        _show_table(("NAMESPACE", "NAME", "PHASE", "EPOCH", "ACTION", "WHY"), rows)
+        _show_table(("KIND", "NAMESPACE", "NAME", "PHASE", "EPOCH", "ACTION", "WHY"), rows)
         done = "would be done" if dry_run or action is RecoveryAction.LIST else "was done"
         count = len(found.entries)
         print_message(f"# {count} jobs on {name} belong to another management cluster; ACTION is what {done}")

@@ -11,7 +11,7 @@ namespace.
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -45,13 +45,14 @@ from multikueue.core.keys import Key
 from multikueue.dispatch.protocol.seals import SEAL_SECRET, adoption_seal
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.recovery import OrphanAction, RecoveryVerdict, adoption_annotation, judge, recreated
-from multikueue.jobs.framework.registry import JobRegistry, dispatched_integrations
+from multikueue.jobs.framework.registry import dispatched_integrations
 from multikueue.kube.errors import AlreadyExists, Forbidden, KubeError, NotFound
 from multikueue.kube.rest.client import KubeClient
 
 _POLL_SECONDS: Final = 0.5
 _MAX_DISCARDED: Final = 100
 _CHECK_NAMESPACE: Final = "default"
+_NOT_SERVED: Final = "the hub does not serve the kind {}; name it in its Configuration"
 _UNUSED_CAPACITY: Final = "no job consumes the capacity that it requests"
 
 
@@ -91,13 +92,16 @@ async def recover(
     dry_run: bool = False,
     patience: float = 60.0,
     namespace: str = DEFAULT_NAMESPACE,
+    kinds: Iterable[JobIntegration] | None = None,
 ) -> RecoveredOrphans:
     """List, adopt or discard the orphans of a cluster. `namespace` is the manager's; `patience` in seconds per request.
 
+    `kinds` are those that the hub serves; None for all that are shipped. Jobs of other kinds are not adopted.
+
     Raises `BadInput` if the agent does not reply, or if the orphans have several managers and `manager_uid` is empty.
     """
-    known, found = dispatched_integrations(), RecoveredOrphans()
-    registry = JobRegistry(known, known=known)
+    served = _by_kind(dispatched_integrations().values() if kinds is None else kinds)
+    found = RecoveredOrphans()
     discarded: list[str] = []
     adopted = 0
     key = await seal_key(hub, namespace) if action is RecoveryAction.ADOPT and not dry_run else None
@@ -120,13 +124,13 @@ async def recover(
                 if action is not RecoveryAction.LIST:
                     discarded.append(orphan["uid"])
                 continue
-            of = registry.for_kind(orphan["apiVersion"], orphan["kind"])
+            of = served.get((orphan["apiVersion"].rpartition("/")[0], orphan["kind"]))
             if action is RecoveryAction.DISCARD:
                 found.add(orphan, "discard", "")
                 discarded.append(orphan["uid"])
                 continue
             if of is None:
-                found.add(orphan, OrphanAction.LEAVE, "no integration for this kind on the hub")
+                found.add(orphan, OrphanAction.LEAVE, _NOT_SERVED.format(orphan["kind"]))
                 continue
             verdict = await _judge(hub, orphan, of)
             if (
@@ -239,6 +243,15 @@ async def _all(requests: _RecoveryRequests) -> AsyncIterator[JsonObject]:
             return
 
 
+def _by_kind(kinds: Iterable[JobIntegration]) -> Mapping[tuple[str, str], JobIntegration]:
+    """Those that workers run, by group and kind."""
+    return {
+        (each.resource.group, each.resource.kind): each
+        for each in kinds
+        if each.traits.dispatched and each.traits.sent_as is None
+    }
+
+
 async def _is_hosted(hub: KubeClient, cluster: str) -> bool:
     """Whether it is a push cluster: the manager runs its agent."""
     try:
@@ -257,9 +270,17 @@ async def _judge(hub: KubeClient, orphan: JsonObject, of: JobIntegration) -> Rec
 
 
 async def _workload_of(hub: KubeClient, job: JsonObject) -> JsonObject | None:
-    selector = f"{JOB_UID_LABEL}={job['metadata']['uid']}"
-    page = await hub.list_page(WORKLOADS, namespace=job["metadata"]["namespace"], label_selector=selector, limit=1)
-    return orjson.loads(page.items[0]) if page.items else None
+    uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
+    page = await hub.list_page(WORKLOADS, namespace=namespace, label_selector=f"{JOB_UID_LABEL}={uid}", limit=1)
+    if page.items:
+        found: JsonObject = orjson.loads(page.items[0])
+        return found
+    # Those that another controller made have no such label.
+    others = [orjson.loads(raw) for raw in (await hub.list_all(WORKLOADS, namespace=namespace)).items]
+    return next(
+        (each for each in others if uid in [owner["uid"] for owner in each["metadata"].get("ownerReferences") or ()]),
+        None,
+    )
 
 
 @dataclass(frozen=True, slots=True)

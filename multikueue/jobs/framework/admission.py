@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from multikueue.api import featuregates
+from multikueue.api.constants import ADOPTS_ANNOTATION
 from multikueue.api.defaulting import JobSurroundings, default_gated, default_job, default_labels, is_queued
 from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
 from multikueue.api.validation.queued_job import QueuedJob, validate_queued_job
 from multikueue.core.errors import BadInput
 from multikueue.core.printable import excerpt
-from multikueue.jobs.framework.capabilities import DefaultedKind, ValidatedKind
+from multikueue.jobs.framework.capabilities import DefaultedKind, GroupedKind, ValidatedKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.traits import Hold
 
@@ -72,7 +75,22 @@ def common_refusals(
     except BadInput as error:
         return (str(error),)
     errors = validate_queued_job(queued, before, has_default_queue=has_default_queue, gate=gate)
-    return tuple(dict.fromkeys(map(str, errors)))
+    found = [*map(str, errors)]
+    wanted = queued.annotations.get(ADOPTS_ANNOTATION)
+    if wanted is not None and (before is None or before.annotations.get(ADOPTS_ANNOTATION) != wanted):
+        found.extend(_adoption_refusals(new, integration))
+    return tuple(dict.fromkeys(found))
+
+
+def _adoption_refusals(job: JsonObject, integration: JobIntegration) -> Iterator[str]:
+    """Why no remote job can be adopted by a job like this."""
+    field, kind = f"metadata.annotations[{ADOPTS_ANNOTATION}]: Forbidden", integration.resource.kind
+    if not integration.traits.dispatched:
+        yield f"{field}: a {kind} is not sent to workers, so that it cannot adopt a remote job"
+    elif integration.traits.sent_as is not None or integration.traits.pods_are_jobs:
+        yield f"{field}: a {kind} cannot adopt a remote job: its pods are sent to workers, and not itself"
+    elif isinstance(integration, GroupedKind) and integration.group_of(job):
+        yield f"{field}: a {kind} of a group cannot adopt a remote job; submit the group again without the annotation"
 
 
 def queued_job(job: JsonObject, integration: JobIntegration) -> QueuedJob:

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from multikueue.api.constants import ADOPTS_ANNOTATION, ADOPTS_SEAL_ANNOTATION, MULTIKUEUE_MANAGED_BY
 from multikueue.api.meta import JsonObject
+from multikueue.core.errors import BadInput
 from multikueue.dispatch.hub.facts import Adoption
 from multikueue.dispatch.protocol.annotations import adoption_of, adoption_text
 from multikueue.dispatch.protocol.epochs import epoch_of
@@ -41,7 +42,20 @@ class RecoveryVerdict:
 def judge(
     orphan: JsonObject, job: JsonObject | None, workload: JsonObject | None, *, of: JobIntegration
 ) -> RecoveryVerdict:
-    """The verdict on an orphan, given the job of its name on the hub and the Workload of that job."""
+    """The verdict on an orphan, given the job of its name on the hub and the Workload of that job.
+
+    One whose job cannot be read, or not be made from it, is left: a worker or a tenant wrote it.
+    """
+    try:
+        return _judged(orphan, job, workload, of=of)
+    except BadInput as error:
+        return RecoveryVerdict(OrphanAction.LEAVE, str(error))
+
+
+def _judged(
+    orphan: JsonObject, job: JsonObject | None, workload: JsonObject | None, *, of: JobIntegration
+) -> RecoveryVerdict:
+    made = of.local_manifest(orphan["manifest"])
     if job is None:
         return RecoveryVerdict(OrphanAction.CREATE, "the hub has no job of that name")
     status: JsonObject = (workload or {}).get("status") or {}
@@ -53,11 +67,13 @@ def judge(
     # After an eviction the annotation no longer counts: it is for one epoch.
     if requested is not None and (requested.job_uid, requested.epoch) == (orphan["uid"], epoch) and not ended:
         return RecoveryVerdict(OrphanAction.WAIT, "is being taken over")
-    if of.managed_by(job) != MULTIKUEUE_MANAGED_BY:
+    if of.traits.has_managed_by and of.managed_by(job) != MULTIKUEUE_MANAGED_BY:
         return RecoveryVerdict(OrphanAction.LEAVE, "the job of that name on the hub is not managed by MultiKueue")
     if ended:
         return RecoveryVerdict(OrphanAction.LEAVE, "the job of that name on the hub has ended")
-    if not _same_work(of, job, orphan["manifest"]):
+    if not of.traits.has_managed_by and not of.is_suspended(job):
+        return RecoveryVerdict(OrphanAction.LEAVE, "the job of that name runs on the hub itself")
+    if not _same_work(of, of.local_manifest(job), made):
         return RecoveryVerdict(OrphanAction.LEAVE, "the job of that name on the hub is another one: its pods differ")
     if status.get("clusterName"):
         return RecoveryVerdict(OrphanAction.LEAVE, f"the job of that name on the hub runs on {status['clusterName']}")
@@ -82,8 +98,13 @@ def adoption_annotation(orphan: JsonObject, *, cluster: str, epoch: int) -> dict
 
 
 def _same_work(of: JobIntegration, job: JsonObject, remote: JsonObject) -> bool:
-    """Whether the same number of pods runs the same containers; what admission adds is ignored."""
+    """Whether the same number of pods runs the same containers; what admission adds is ignored.
+
+    Both are as their user would submit them. Of a kind whose pods are not known the whole spec is compared.
+    """
     here, there = of.pod_sets(job), of.pod_sets(remote)
+    if not here and not there:
+        return same(job.get("spec"), remote.get("spec"))
     return len(here) == len(there) and all(
         one["count"] == other["count"]
         and same(one["template"]["spec"].get("containers"), other["template"]["spec"].get("containers"))
