@@ -81,6 +81,7 @@ bench: $(STAMP) ## print the figures of docs/performance.md; no test
 verify: $(STAMP) ## make what is generated anew; fail when it differs from what is checked in
 	@$(BIN)/python hack/gen_crds.py --check
 	@$(BIN)/python hack/gen_kind_roles.py --check
+	@$(BIN)/python hack/gen_kind_sizes.py --check
 	@$(BIN)/python hack/gen_kind_table.py --check
 	@$(BIN)/python hack/gen_concepts.py --check
 	@$(BIN)/python hack/gen_messages.py --check

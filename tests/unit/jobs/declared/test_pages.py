@@ -16,9 +16,9 @@ from multikueue.jobs.declared.integration import DeclaredIntegration
 from multikueue.jobs.declared.reading import read_declaration
 from multikueue.jobs.declared.shipped import configured_integrations, declared_integrations
 from multikueue.jobs.framework.protocol import Reclaimable
+from multikueue.jobs.framework.registry import known_integrations
 from tests.unit.jobs.declared.builders import IDENTITY, PAGES, blocks, infos, workload, written
 
-KINDS = Path(__file__).parents[4] / "multikueue" / "jobs" / "kinds"
 CRD, DECLARATION, JOB, CONFIGURATION, ROLE = blocks("your-own-kind")
 
 
@@ -103,11 +103,14 @@ def test_every_field_of_a_declaration_is_in_the_table_of_the_page(kind: Declared
     assert {field.alias for field in type(kind.spec).model_fields.values()} <= named
 
 
-def test_the_table_has_every_kind_with_its_module() -> None:
-    rows = re.findall(r"^\| \[\w+\]\((\w+)\.md\) \| `(\S+)` \| (\S*)", (PAGES / "README.md").read_text(), re.M)
-    assert {page for page, _, _ in rows} == {file.stem for file in KINDS.glob("*.yaml")}
-    shipped = declared_integrations()
-    for _, framework, module in rows:
-        found = type(shipped[framework])
-        expected = "" if found is DeclaredIntegration else f"{found.__module__.replace('.', '/')}.py"
-        assert module.strip("`|") == expected
+def test_the_table_has_every_kind_and_counts_no_python_for_one_that_is_only_declared() -> None:
+    rows = re.findall(
+        r"^\| \[\w+\]\((\w+)\.md\) \| `(\S+)` \| (\d+|–) \| (\d+|–) \|", (PAGES / "README.md").read_text(), re.M
+    )
+    known = known_integrations()
+    assert [framework for _, framework, _, _ in rows] != []
+    assert {framework for _, framework, _, _ in rows} == known.keys()
+    assert {page for page, _, _, _ in rows} == {each.resource.kind.lower() for each in known.values()}
+    for _, framework, yaml_lines, python_lines in rows:
+        assert (yaml_lines == "–") == (framework not in declared_integrations())
+        assert (python_lines == "–") == (type(known[framework]) is DeclaredIntegration)
