@@ -212,7 +212,7 @@ async def test_pvx12_the_provisioner_of_local_clusters_adds_nodes_where_it_can_a
         await eventually(lambda: _added_nodes(scene.w2), what="its nodes are gone", until=lambda count: count == 0)
 
 
-@EMBEDDED
+@REAL
 async def test_pvx13_explain_shows_which_cluster_is_asked_since_when_and_until_when(where: Where) -> None:
     async with across_clusters(where) as scene:
         await scene.submit()
@@ -260,7 +260,7 @@ async def test_pvx7_a_job_that_is_deleted_leaves_no_request(where: Where) -> Non
         await scene.nothing_left()
 
 
-@EMBEDDED
+@REAL
 async def test_pvx8_a_cluster_with_free_capacity_runs_it_without_a_request(where: Where) -> None:
     async with across_clusters(where) as scene:
         await scene.submit(cpu="500m")

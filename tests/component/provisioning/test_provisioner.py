@@ -81,6 +81,7 @@ async def test_pd1_the_example_runs_on_nodes_that_were_added_and_they_go_with_it
         await no_nodes(client)
 
 
+@pytest.mark.also_on_binaries
 async def test_pd2_a_request_beyond_the_last_node_fails_until_there_are_more(cluster: Cluster) -> None:
     async with provisioner(cluster, nodes="1") as client, scene_of(cluster, "pd2", ATOMIC_SCALE_UP) as scene:
         await scene.submit(cpu="5", parallelism=2)
@@ -92,6 +93,7 @@ async def test_pd2_a_request_beyond_the_last_node_fails_until_there_are_more(clu
         await no_nodes(client)
 
 
+@pytest.mark.also_on_binaries
 async def test_pd3_revoked_capacity_takes_the_nodes_and_ends_the_job(cluster: Cluster) -> None:
     async with provisioner(cluster) as client, scene_of(cluster, "pd3", ATOMIC_SCALE_UP) as scene:
         await scene.submit(cpu="6")
@@ -109,6 +111,7 @@ async def test_pd3_revoked_capacity_takes_the_nodes_and_ends_the_job(cluster: Cl
         await eventually(pods, what="no pod waits for a kubelet that is gone", until=lambda left: left == 0)
 
 
+@pytest.mark.also_on_binaries
 async def test_pd4_the_queued_class_shows_when_capacity_is_expected(cluster: Cluster) -> None:
     async with provisioner(cluster, queueSeconds="3600") as client, scene_of(cluster, "pd4", QUEUED) as scene:
         await scene.submit()
@@ -119,6 +122,7 @@ async def test_pd4_the_queued_class_shows_when_capacity_is_expected(cluster: Clu
         await no_nodes(client)
 
 
+@pytest.mark.also_on_binaries
 async def test_pd5_a_check_of_capacity_adds_no_node_and_fails_where_there_is_none(cluster: Cluster) -> None:
     async with provisioner(cluster) as client, scene_of(cluster, "pd5", CHECK_CAPACITY) as scene:
         await scene.submit()

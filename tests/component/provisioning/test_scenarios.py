@@ -173,6 +173,7 @@ async def test_pv7_a_changed_class_or_parameter_replaces_the_request(cluster: Cl
         assert annotations_of(job)["autoscaling.x-k8s.io/provisioning-class-name"] == "other.example.com"
 
 
+@pytest.mark.also_on_binaries
 async def test_pv8_the_request_of_a_finished_workload_is_deleted(cluster: Cluster) -> None:
     async with provisioning_scene(cluster, "pv8") as scene:
         await scene.submit()
@@ -215,6 +216,7 @@ async def test_pv9_an_eviction_keeps_the_request_where_the_gate_is_off_and_it_is
         assert left["metadata"]["uid"] == request["metadata"]["uid"]
 
 
+@pytest.mark.also_on_binaries
 async def test_pv10_an_eviction_deletes_the_request_and_the_next_reservation_makes_another(cluster: Cluster) -> None:
     async with provisioning_scene(cluster, "pv10") as scene:
         await scene.submit()
@@ -228,6 +230,7 @@ async def test_pv10_an_eviction_deletes_the_request_and_the_next_reservation_mak
         await scene.condition("Admitted")
 
 
+@pytest.mark.also_on_binaries
 async def test_pv11_a_check_that_is_removed_from_the_queue_takes_its_request_with_it(cluster: Cluster) -> None:
     async with provisioning_scene(cluster, "pv11") as scene:
         await scene.submit()
@@ -237,6 +240,7 @@ async def test_pv11_a_check_that_is_removed_from_the_queue_takes_its_request_wit
         await scene.no_request()
 
 
+@pytest.mark.also_on_binaries
 async def test_pv12_a_check_without_a_usable_config_is_not_active_and_says_why(cluster: Cluster) -> None:
     async with provisioning_scene(cluster, "pv12") as scene:
         await scene.active()
@@ -251,6 +255,7 @@ async def test_pv12_a_check_without_a_usable_config_is_not_active_and_says_why(c
         )
 
 
+@pytest.mark.also_on_binaries
 async def test_pv13_the_former_name_of_the_controller_is_accepted(cluster: Cluster) -> None:
     former = {"controller": FORMER_PROVISIONING_CONTROLLER}
     async with provisioning_scene(cluster, "pv13", **former) as scene:
@@ -259,6 +264,7 @@ async def test_pv13_the_former_name_of_the_controller_is_accepted(cluster: Clust
         await scene.started()
 
 
+@pytest.mark.also_on_binaries
 async def test_pv14_a_job_without_managed_resources_starts_without_a_request(cluster: Cluster) -> None:
     managed = {"managedResources": ["nvidia.com/gpu"]}
     async with provisioning_scene(cluster, "pv14", **managed) as scene:
@@ -268,6 +274,7 @@ async def test_pv14_a_job_without_managed_resources_starts_without_a_request(clu
         assert await scene.requests() == []
 
 
+@pytest.mark.also_on_binaries
 async def test_pv15_a_template_that_was_deleted_is_created_again(cluster: Cluster) -> None:
     async with provisioning_scene(cluster, "pv15") as scene:
         await scene.submit()
@@ -293,6 +300,7 @@ async def test_pv16_five_hundred_parameters_of_a_tenant_deactivate_its_own_workl
         await scene.started()
 
 
+@pytest.mark.also_on_binaries
 async def test_pv17_large_pod_templates_and_messages_are_handled_as_any_other(cluster: Cluster) -> None:
     async with provisioning_scene(cluster, "pv17") as scene:
         await scene.submit(argument="x" * 500_000)
@@ -316,6 +324,7 @@ async def foreign_request(scene: ProvisioningScene, name: str) -> None:
     await scene.client.create(PROVISIONING_REQUESTS, body, namespace=scene.name)
 
 
+@pytest.mark.also_on_binaries
 async def test_pv18_a_request_of_another_owner_is_neither_used_nor_deleted(cluster: Cluster) -> None:
     async with provisioning_scene(cluster, "pv18") as scene:
         await scene.client.patch(CLUSTER_QUEUES, scene.name, {"spec": {"stopPolicy": "Hold"}})
