@@ -58,6 +58,15 @@ Frameworks = Annotated[
         help="Comma-separated kinds of jobs that the agent serves, as in integrations.frameworks. Default: batch/job.",
     ),
 ]
+ExternalFrameworks = Annotated[
+    str,
+    typer.Option(
+        "--external-frameworks",
+        metavar="NAMES",
+        help="Comma-separated kinds that another controller queues, as in multiKueue.externalFrameworks:"
+        " Kind.version.group, with =PLURAL if the plural is an unusual one.",
+    ),
+]
 Form = Annotated[Output, typer.Option("-o", "--output", help="Output format.")]
 
 
@@ -99,6 +108,7 @@ def register(
         str, typer.Option(metavar="IMAGE", help="Agent image in the manifests. Default: the image of this version.")
     ] = "",
     frameworks: Frameworks = "",
+    external_frameworks: ExternalFrameworks = "",
     manager_namespace: ManagerNamespace = DEFAULT_NAMESPACE,
     namespace: FormerNamespace = None,
     kubeconfig: Kubeconfig = None,
@@ -112,6 +122,7 @@ def register(
 
     with errors_of("cluster register"):
         kinds = joining_instructions.chosen_frameworks(frameworks)
+        external = joining_instructions.chosen_external(external_frameworks)
         request = RegistrationRequest(
             cluster=name,
             namespace=_manager_namespace(manager_namespace, namespace, command="register"),
@@ -127,14 +138,16 @@ def register(
             lambda hub: register_cluster(hub, request, clock=SystemClock()),
         )
         show_text(
-            joining_instructions.manifest(made, image=image, frameworks=kinds)
+            joining_instructions.manifest(made, image=image, frameworks=kinds, external=external)
             if manifest
-            else joining_instructions.command(made, frameworks=kinds)
+            else joining_instructions.command(made, frameworks=kinds, external=external)
         )
         what = "Apply these manifests to the worker cluster" if manifest else "Run this command on the worker's side"
         then = "" if made.accepted else f", then approve it:\n  mkctl cluster approve {name}"
         print_message(f"# {name} is registered. {what} before {made.expires:%Y-%m-%dT%H:%M:%SZ}{then}")
         _print_roles(joining_instructions.role_files(kinds))
+        for right in () if manifest else joining_instructions.external_rights(external):
+            print_message(f"# The agent's user needs these rights on the worker cluster too: {right}")
 
 
 @app.command()
@@ -144,6 +157,7 @@ def manifest(
         str, typer.Option(metavar="IMAGE", help="Agent image in the manifests. Default: the image of this version.")
     ] = "",
     frameworks: Frameworks = "",
+    external_frameworks: ExternalFrameworks = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     federation: Federation = None,
@@ -154,11 +168,12 @@ def manifest(
 
     with errors_of("cluster manifest"):
         kinds = joining_instructions.chosen_frameworks(frameworks)
+        external = joining_instructions.chosen_external(external_frameworks)
         _on_hub(
             hub_of(kubeconfig=kubeconfig, context=context, federation=federation),
             lambda hub: registration_of(hub, name),
         )
-        show_text(joining_instructions.newer_manifest(name, image=image, frameworks=kinds), end="")
+        show_text(joining_instructions.newer_manifest(name, image=image, frameworks=kinds, external=external), end="")
         _print_roles(joining_instructions.role_files(kinds))
 
 

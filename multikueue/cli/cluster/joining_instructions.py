@@ -18,6 +18,7 @@ from multikueue.api.meta import JsonObject
 from multikueue.cli.cluster.registering import Registration
 from multikueue.core.errors import BadInput
 from multikueue.core.printable import excerpt
+from multikueue.jobs.declared.roles import agent_roles
 from multikueue.jobs.framework.registry import dispatched_integrations
 from worker_agent.kinds import served_integrations
 
@@ -40,6 +41,27 @@ def chosen_frameworks(text: str) -> tuple[str, ...]:
     return names
 
 
+def chosen_external(text: str) -> tuple[str, ...]:
+    """The comma-separated kinds of `--external-frameworks`, each once. Raises `BadInput` for what is no such kind."""
+    names = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+    if text and not names:
+        raise BadInput(f"--external-frameworks: expected names such as Pipeline.v1.example.com, found {excerpt(text)}")
+    served_integrations((), external=names)
+    return names
+
+
+def external_rights(external: Sequence[str]) -> tuple[str, ...]:
+    """What the agent needs on the worker for each of these kinds, as one line: its verbs and the resource."""
+    rules = [rule for role in _external_roles(external) for rule in role.get("rules") or ()]
+    return tuple(f"{','.join(rule['verbs'])} {rule['resources'][0]}.{rule['apiGroups'][0]}" for rule in rules)
+
+
+def _external_roles(external: Sequence[str]) -> tuple[JsonObject, ...]:
+    """The ClusterRole of each of these kinds, and its binding."""
+    kinds = served_integrations((), external=external)
+    return tuple(role for each in kinds for role in agent_roles(each.resource))
+
+
 def role_files(frameworks: Sequence[str]) -> tuple[str, ...]:
     """The files with the roles that the agent needs for these kinds, beside its own."""
     integrations = dispatched_integrations()
@@ -51,23 +73,26 @@ def role_files(frameworks: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"deploy/rbac/kinds/{kind}-agent.yaml" for kind in dict.fromkeys(kinds))
 
 
-def command(made: Registration, *, frameworks: Sequence[str] = ()) -> str:
+def command(made: Registration, *, frameworks: Sequence[str] = (), external: Sequence[str] = ()) -> str:
     """One shell command for the worker's side; it uses the current kubeconfig there."""
     encoded = base64.b64encode(_text(made)).decode()
     file = f"{made.cluster}.bootstrap"
     return (
         f"(umask 077; echo {encoded} | base64 -d > {file}) && "
         f"mk-worker-agent --cluster {made.cluster} --bootstrap-kubeconfig {file} --hub-kubeconfig {made.cluster}.hub"
-        + (f" --frameworks {','.join(frameworks)}" if frameworks else "")
+        + "".join(f" {flag} {names}" for flag, names in _kind_flags(frameworks, external))
     )
 
 
-def manifest(made: Registration, *, image: str = "", frameworks: Sequence[str] = ()) -> str:
+def manifest(
+    made: Registration, *, image: str = "", frameworks: Sequence[str] = (), external: Sequence[str] = ()
+) -> str:
     """The agent's Deployment, its RBAC on the worker and the bootstrap token, as YAML.
 
-    With `frameworks` the agent serves these kinds; `role_files` names the roles that it needs for them.
+    With `frameworks` the agent serves these kinds; `role_files` names the roles that it needs for them. Those for
+    `external` kinds, of which there are no files, are in the manifest.
     """
-    namespace, *others = _agent(made.cluster, image, frameworks)
+    namespace, *others = _agent(made.cluster, image, frameworks, external)
     token = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -77,23 +102,32 @@ def manifest(made: Registration, *, image: str = "", frameworks: Sequence[str] =
     return _yaml(namespace, token, *others)
 
 
-def newer_manifest(cluster: str, *, image: str = "", frameworks: Sequence[str] = ()) -> str:
+def newer_manifest(
+    cluster: str, *, image: str = "", frameworks: Sequence[str] = (), external: Sequence[str] = ()
+) -> str:
     """The manifest for a worker that has joined: the Deployment and RBAC of this version, without a token."""
-    return _yaml(*_agent(cluster, image, frameworks))
+    return _yaml(*_agent(cluster, image, frameworks, external))
 
 
 def _yaml(*documents: JsonObject) -> str:
     return "---\n".join(yaml.safe_dump(document, sort_keys=False) for document in documents)
 
 
-def _agent(cluster: str, image: str, frameworks: Sequence[str]) -> tuple[JsonObject, ...]:
+def _agent(cluster: str, image: str, frameworks: Sequence[str], external: Sequence[str]) -> tuple[JsonObject, ...]:
     """The agent's objects, its Namespace first."""
     return (
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(AGENT)},
         *_rights(),
-        _deployment(cluster, image or f"multikueue/worker-agent:{__version__}", frameworks),
+        *_external_roles(external),
+        _deployment(cluster, image or f"multikueue/worker-agent:{__version__}", _kind_flags(frameworks, external)),
     )
+
+
+def _kind_flags(frameworks: Sequence[str], external: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The flags that name the kinds, each with its value; none for the agent's default."""
+    flags = (("--frameworks", frameworks), ("--external-frameworks", external))
+    return tuple((flag, ",".join(names)) for flag, names in flags if names)
 
 
 def _text(made: Registration) -> bytes:
@@ -177,7 +211,7 @@ def _rights() -> tuple[JsonObject, ...]:
     )
 
 
-def _deployment(cluster: str, image: str, frameworks: Sequence[str]) -> JsonObject:
+def _deployment(cluster: str, image: str, kinds: Sequence[tuple[str, str]]) -> JsonObject:
     labels = {"app.kubernetes.io/name": AGENT}
     arguments = [
         f"--cluster={cluster}",
@@ -186,7 +220,7 @@ def _deployment(cluster: str, image: str, frameworks: Sequence[str]) -> JsonObje
         # Set by the kubelet, so that another namespace needs no change here.
         "--namespace=$(POD_NAMESPACE)",
         "--health-bind=0.0.0.0:8081",
-        *([f"--frameworks={','.join(frameworks)}"] if frameworks else []),
+        *(f"{flag}={names}" for flag, names in kinds),
     ]
     container: JsonObject = {
         "name": "agent",

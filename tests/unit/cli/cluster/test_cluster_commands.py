@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from multikueue.cli.cluster import commands
+from multikueue.cli.cluster.registering import Registration
 from multikueue.cli.hub_options import HubOptions
 from multikueue.core.errors import BadInput
 
@@ -68,6 +70,24 @@ def test_the_roles_of_the_chosen_kinds_are_named_beside_the_manifests(
     shown = capsys.readouterr()
     assert "--frameworks=batch/job,ray.io/rayjob" in shown.out
     assert "roles to the worker cluster too: deploy/rbac/kinds/rayjob-agent.yaml" in shown.err
+
+
+def test_the_rights_for_external_kinds_are_named_beside_the_command_and_are_in_the_manifest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expires = datetime(2026, 1, 1, tzinfo=UTC)
+    made = Registration(cluster="w", token_id="t", kubeconfig={}, expires=expires, accepted=True)
+    monkeypatch.setattr(commands, "_on_hub", lambda options, call: made)
+    named = ["register", "w", "--external-frameworks", "Pipeline.v1.ci.example.com", "--kubeconfig", "k"]
+    assert commands.main(named) == 0
+    shown = capsys.readouterr()
+    assert "--external-frameworks Pipeline.v1.ci.example.com" in shown.out
+    right = "needs these rights on the worker cluster too: get,list,watch,create,patch,delete pipelines.ci.example.com"
+    assert right in shown.err
+    assert commands.main([*named, "--manifest"]) == 0
+    shown = capsys.readouterr()
+    assert "multikueue-agent-pipelines-ci-example-com" in shown.out
+    assert "needs these rights" not in shown.err
 
 
 @pytest.mark.parametrize("command", ["register", "manifest"])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import yaml
 
 from devcluster.pki import Authority
 from multikueue.cli.cluster.joining_instructions import (
+    chosen_external,
     chosen_frameworks,
     command,
+    external_rights,
     manifest,
     newer_manifest,
     role_files,
@@ -142,6 +145,48 @@ def test_the_agent_of_the_manifest_and_of_the_command_serves_the_kinds_that_are_
     line = command(registration(), frameworks=names)
     assert line.endswith("--frameworks batch/job,ray.io/rayjob,jobset.x-k8s.io/jobset")
     assert "--frameworks" not in command(registration())
+
+
+PIPELINE = "Pipeline.v1.ci.example.com"
+
+
+def test_the_agent_serves_the_external_kinds_that_are_named_and_gets_their_roles_with_the_manifest() -> None:
+    names = chosen_external(f"{PIPELINE}, Fish.v1.example.com=fish")
+    for text in (manifest(registration(), external=names), newer_manifest("w", external=names)):
+        documents = list(yaml.safe_load_all(text))
+        (deployment,) = [each for each in documents if each["kind"] == "Deployment"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        given = options.parse(container["command"][1:])
+        served = [each.resource.qualified for each in given.integrations]
+        assert served == ["jobs.batch", "pipelines.ci.example.com", "fish.example.com"]
+        roles = {each["metadata"]["name"]: each for each in documents if each["kind"] == "ClusterRole"}
+        (rule,) = roles["multikueue-agent-fish-example-com"]["rules"]
+        assert (rule["apiGroups"], rule["resources"]) == (["example.com"], ["fish"])
+        assert rule["verbs"] == ["get", "list", "watch", "create", "patch", "delete"]
+        bound = [each["roleRef"]["name"] for each in documents if each["kind"] == "ClusterRoleBinding"]
+        assert set(bound) == roles.keys()
+    line = command(registration(), external=names)
+    assert line.endswith("--external-frameworks Pipeline.v1.ci.example.com,Fish.v1.example.com=fish")
+    assert external_rights(names) == (
+        "get,list,watch,create,patch,delete pipelines.ci.example.com",
+        "get,list,watch,create,patch,delete fish.example.com",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("Pipeline", "--external-frameworks: ", id="no group"),
+        pytest.param("RayJob.v1.ray.io", "RayJob.v1.ray.io is a built-in integration", id="a known kind"),
+        pytest.param(f"{PIPELINE},{PIPELINE}=pipes", "--external-frameworks: ", id="twice"),
+        pytest.param("$(id).v1.example.com", "--external-frameworks: ", id="no name: the command is run by a shell"),
+        pytest.param("Fish.v1.example.com=a;b", "--external-frameworks: ", id="no plural"),
+        pytest.param(" , ", "expected names such as", id="none"),
+    ],
+)
+def test_what_is_no_external_kind_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(message)):
+        chosen_external(text)
 
 
 def test_the_files_with_the_roles_of_the_kinds_exist() -> None:
