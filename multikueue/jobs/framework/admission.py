@@ -85,10 +85,10 @@ def common_refusals(
 def _adoption_refusals(job: JsonObject, integration: JobIntegration) -> Iterator[str]:
     """Why no remote job can be adopted by a job like this."""
     field, kind = f"metadata.annotations[{ADOPTS_ANNOTATION}]: Forbidden", integration.resource.kind
-    if not integration.traits.dispatched:
-        yield f"{field}: a {kind} is not sent to workers, so that it cannot adopt a remote job"
-    elif integration.traits.sent_as is not None or integration.traits.pods_are_jobs:
+    if integration.traits.sent_as is not None or integration.traits.pods_are_jobs:
         yield f"{field}: a {kind} cannot adopt a remote job: its pods are sent to workers, and not itself"
+    elif not integration.traits.dispatched:
+        yield f"{field}: a {kind} is not sent to workers, so that it cannot adopt a remote job"
     elif isinstance(integration, GroupedKind) and integration.group_of(job):
         yield f"{field}: a {kind} of a group cannot adopt a remote job; submit the group again without the annotation"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from multikueue.api.constants import ADOPTS_ANNOTATION, ADOPTS_SEAL_ANNOTATION, MULTIKUEUE_MANAGED_BY
 from multikueue.api.meta import JsonObject
@@ -19,6 +20,9 @@ from multikueue.dispatch.protocol.annotations import adoption_of, adoption_text
 from multikueue.dispatch.protocol.epochs import epoch_of
 from multikueue.jobs.framework.pod_templates import same
 from multikueue.jobs.framework.protocol import JobIntegration
+
+_UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
+"""What reading JSON of another shape raises: the manifest of an orphan is whatever its worker has reported."""
 
 
 class OrphanAction(StrEnum):
@@ -50,6 +54,8 @@ def judge(
         return _judged(orphan, job, workload, of=of)
     except BadInput as error:
         return RecoveryVerdict(OrphanAction.LEAVE, str(error))
+    except _UNREADABLE as error:
+        return RecoveryVerdict(OrphanAction.LEAVE, f"its manifest has fields of another type: {error}")
 
 
 def _judged(

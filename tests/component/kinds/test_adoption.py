@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of other kinds than Job that a lost hub has left on a worker: adopted through the frame, or left with a reason."""
+"""Jobs of other kinds than Job that a lost hub has left on a worker: adopted through the frame, or left."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def taken_over(scene: PodScene, name: str, *, uid: str) -> Object:
         "adopted",
         lambda seen: seen["metadata"]["annotations"][MANAGER_UID_ANNOTATION] != LOST,
     )
-    assert pod["metadata"]["uid"] == uid, "the very pod goes on"
+    assert pod["metadata"]["uid"] == uid, "the very pod runs on"
     shown = await scene.shown(name, "ready", ready)
     assert is_gated(shown)
     marks = pod["metadata"]["annotations"]
@@ -169,7 +169,8 @@ async def test_a_job_set_of_a_lost_hub_is_adopted_and_ends_as_the_job_set_of_its
         await scene.gone("set")
 
 
-@push_apart
+@apart
+@both_transports
 async def test_a_kind_that_the_hub_does_not_serve_is_left(clusters: Clusters, transport: Transport) -> None:
     async with pod_scene(clusters.hub, clusters.worker, "unserved", transport=transport) as scene:
         await left_behind(scene.scene, BARE_POD, scene.manifest("one"))

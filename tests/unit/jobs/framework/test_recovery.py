@@ -7,10 +7,20 @@ from typing import Any
 
 import pytest
 
-from multikueue.api.constants import ADOPTS_ANNOTATION, CLUSTER_LABEL, ORIGIN_LABEL, QUEUE_NAME_LABEL
+from multikueue.api.constants import (
+    ADOPTS_ANNOTATION,
+    CLUSTER_LABEL,
+    ORIGIN_LABEL,
+    POD_GROUP_NAME_LABEL,
+    QUEUE_NAME_LABEL,
+)
+from multikueue.jobs.declared.external import external_integration
+from multikueue.jobs.framework.admission import refusals
 from multikueue.jobs.framework.protocol import PodSetInfo, RemoteIdentity
 from multikueue.jobs.framework.recovery import OrphanAction, adoption_annotation, judge, recreated
+from multikueue.jobs.framework.registry import known_integrations
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
+from multikueue.jobs.kinds.pod import BARE_POD
 
 Object = dict[str, Any]
 IDENTITY = RemoteIdentity(
@@ -140,6 +150,154 @@ def test_the_action_for_an_orphan(job: Object | None, workload: Object | None, f
     verdict = judge(orphan(), job, workload, of=BATCH_JOB)
     assert verdict.action is fate
     assert why in verdict.why
+
+
+def pod(**more: Any) -> Object:
+    """A Pod as its user has it on the management cluster: gated, with the token volume that an API server adds."""
+    mount = {"name": "kube-api-access-here", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+    metadata = {"name": "one", "namespace": "ns", "uid": "u", "labels": {QUEUE_NAME_LABEL: "q"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}],
+            "containers": [{"name": "c", "image": "i", "volumeMounts": [mount]}],
+            "volumes": [{"name": "kube-api-access-here", "projected": {}}],
+            **more,
+        },
+    }
+
+
+def pod_orphan(*, group: str = "") -> Object:
+    sent = pod(nodeName="n")
+    sent["metadata"]["labels"] |= {POD_GROUP_NAME_LABEL: group} if group else {}
+    remote = BARE_POD.remote_manifest(sent, (), identity=IDENTITY)
+    mount = {"name": "kube-api-access-there", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+    remote["spec"]["containers"][0]["volumeMounts"] = [mount]
+    remote["spec"]["volumes"] = [{"name": "kube-api-access-there", "projected": {}}]
+    manifest = {"metadata": remote["metadata"], "spec": remote["spec"]}
+    return {**orphan(), "apiVersion": "v1", "kind": "Pod", "name": "one", "manifest": manifest}
+
+
+STARTED = {"schedulingGates": []}
+
+
+@pytest.mark.parametrize(
+    ("job", "fate", "why"),
+    [
+        pytest.param(None, OrphanAction.CREATE, "no job", id="nothing of that name"),
+        pytest.param(pod(), OrphanAction.BIND, "waits", id="gated, and the same but for the token of its server"),
+        pytest.param(pod(**STARTED), OrphanAction.LEAVE, "runs on the hub itself", id="was started on the hub"),
+        pytest.param(
+            pod(containers=[{"name": "c", "image": "other"}]), OrphanAction.LEAVE, "pods differ", id="another image"
+        ),
+        pytest.param({**pod(), "status": {"phase": "Failed"}}, OrphanAction.LEAVE, "has ended", id="has ended"),
+    ],
+)
+def test_the_action_for_a_pod(job: Object | None, fate: OrphanAction, why: str) -> None:
+    verdict = judge(pod_orphan(), job, None, of=BARE_POD)
+    assert verdict.action is fate
+    assert why in verdict.why
+
+
+@pytest.mark.parametrize("job", [None, pod()], ids=["gone", "submitted again"])
+def test_a_pod_of_a_group_is_left(job: Object | None) -> None:
+    verdict = judge(pod_orphan(group="g"), job, None, of=BARE_POD)
+    assert verdict.action is OrphanAction.LEAVE
+    assert "a pod group is not created again" in verdict.why
+
+
+def test_an_orphan_whose_pods_cannot_be_read_is_left_and_stops_no_other() -> None:
+    lies = orphan()
+    lies["manifest"]["spec"]["parallelism"] = "many"
+    verdict = judge(lies, submitted(), None, of=BATCH_JOB)
+    assert verdict.action is OrphanAction.LEAVE
+    assert "parallelism" in verdict.why
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {"metadata": {}, "spec": "x"},
+        {"metadata": {}, "spec": {"template": "x"}},
+        {"metadata": {}, "spec": {"template": {"metadata": {"labels": "x"}, "spec": {}}}},
+        {"metadata": {"labels": "x"}, "spec": {}},
+        {"metadata": [], "spec": []},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("job", [None, submitted()], ids=["gone", "submitted again"])
+def test_what_a_worker_reports_of_another_shape_is_left_or_another_job(manifest: Object, job: Object | None) -> None:
+    verdict = judge({**orphan(), "manifest": manifest}, job, None, of=BATCH_JOB)
+    assert verdict.action is OrphanAction.LEAVE or (job is None and not any(manifest.values()))
+
+
+EXTERNAL = external_integration("Pipeline.v1.ci.example.com")
+
+
+@pytest.mark.parametrize(
+    ("steps", "fate"), [(["build"], OrphanAction.BIND), (["other"], OrphanAction.LEAVE)], ids=["same", "other"]
+)
+def test_the_whole_spec_counts_of_a_kind_whose_pods_are_not_known(steps: list[str], fate: OrphanAction) -> None:
+    metadata = {"name": "j", "namespace": "ns", "uid": "u"}
+    spec = {"managedBy": "kueue.x-k8s.io/multikueue", "steps": ["build"]}
+    job = {"apiVersion": "ci.example.com/v1", "kind": "Pipeline", "metadata": metadata, "spec": spec}
+    remote = EXTERNAL.remote_manifest(job, (), identity=IDENTITY)
+    left = {**orphan(), "manifest": {"metadata": remote["metadata"], "spec": remote["spec"] | {"steps": steps}}}
+    assert judge(left, job, None, of=EXTERNAL).action is fate
+
+
+FORBIDDEN = "metadata.annotations[multikueue.io/adopts]: Forbidden: "
+
+
+def wanting(kind: str, *, asks: bool = True, **labels: str) -> Object:
+    """An object that asks for an adoption."""
+    annotations = {ADOPTS_ANNOTATION: "w old-hub r 1"} if asks else {}
+    metadata = {"name": "one", "namespace": "ns", "labels": {QUEUE_NAME_LABEL: "q", **labels}}
+    template = {"metadata": {}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = pod()["spec"] if kind == "Pod" else {"replicas": 1, "template": template}
+    return {"kind": kind, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
+
+
+GROUPED = {POD_GROUP_NAME_LABEL: "g", "kueue.x-k8s.io/managed": "true"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "job", "why"),
+    [
+        pytest.param("pod", wanting("Pod", **GROUPED), "a Pod of a group cannot adopt", id="a pod of a group"),
+        pytest.param("deployment", wanting("Deployment"), "a Deployment cannot adopt", id="a Deployment"),
+        pytest.param("statefulset", wanting("StatefulSet"), "a StatefulSet cannot adopt", id="a StatefulSet"),
+        pytest.param(
+            "sparkoperator.k8s.io/sparkapplication",
+            wanting("SparkApplication"),
+            "a SparkApplication is not sent to workers",
+            id="a kind that no worker runs",
+        ),
+    ],
+)
+def test_an_adoption_that_cannot_be_is_refused_where_it_is_asked_for(framework: str, job: Object, why: str) -> None:
+    kind = known_integrations()[framework]
+
+    def refused(new: Object, old: Object | None) -> list[str]:
+        found = refusals(new, old, kind, has_default_queue=False)
+        return [each for each in found if each.startswith(FORBIDDEN)]
+
+    (text,) = refused(job, None)
+    assert why in text
+    without = {**job, "metadata": {**job["metadata"], "annotations": {}}}
+    assert refused(without, None) == []
+    assert len(refused(job, without)) == 1
+    assert refused(job, job) == [], "what is there already can be changed otherwise"
+
+
+@pytest.mark.parametrize(("framework", "kind"), [("pod", "Pod"), ("batch/job", "Job")])
+def test_a_job_of_its_own_may_ask_for_an_adoption(framework: str, kind: str) -> None:
+    job = submitted() if kind == "Job" else wanting(kind, **{"kueue.x-k8s.io/managed": "true"})
+    job["metadata"]["annotations"] = {ADOPTS_ANNOTATION: "w old-hub r 1"}
+    found = refusals(job, None, known_integrations()[framework], has_default_queue=False)
+    assert not [each for each in found if each.startswith(FORBIDDEN)]
 
 
 def test_a_bound_remote_job_is_for_the_dispatch_that_comes() -> None:
