@@ -25,7 +25,6 @@ REASONS: Final = {
     "multikueue/api/job.py": "the wire type of the kind",
     "multikueue/api/validation/job.py": "the rules of the kind",
     "multikueue/cli/cluster/joining_instructions.py": "the one kind whose rights every agent's manifest has",
-    "multikueue/cli/inspect/timeline_objects.py": "how many parts the names of its pods have",
     "multikueue/cli/local/demo.py": "the default list of kinds of the demo",
     "multikueue/cli/local/demo_jobs.py": "the counts of pods that only its status has",
     "multikueue/cli/local/demo_kinds.py": "the list of frameworks of the demo",

@@ -37,7 +37,6 @@ from multikueue.core.errors import MultikueueError
 from multikueue.core.keys import Key
 from multikueue.dispatch.timeline import TimelineObjects, WorkerObjects
 from multikueue.jobs.framework.protocol import JobIntegration
-from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from multikueue.kube.errors import Forbidden, NotFound
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
@@ -224,10 +223,10 @@ def is_about(event: JsonObject, job: JobName, others: Collection[str] = ()) -> b
         return (regarding.get("kind"), name) == (job.resource.kind, job.key.name)
     if any(name == other or name.startswith(f"{other}-") for other in others):
         return False
-    if job.resource == BATCH_JOB.resource:
-        # NAME-xxxxx, or NAME-INDEX-xxxxx of an indexed Job; names with more parts are of a job that is gone.
-        return name.startswith(begin) and name.removeprefix(begin).count("-") <= 1
-    return job.resource != PODS and name.startswith(begin)
+    if job.resource == PODS or not name.startswith(begin):
+        return False
+    # NAME-xxxxx, or NAME-INDEX-xxxxx, if no object is in between; names with more parts are of a job that is gone.
+    return not job.integration.traits.owns_pods_itself or name.removeprefix(begin).count("-") <= 1
 
 
 async def _optional(client: KubeClient, resource: Resource, key: Key) -> JsonObject | None:

@@ -160,7 +160,7 @@ async def test_a_pod_of_a_deployment_that_is_deleted_on_the_worker_runs_again(
 
 
 @push_apart
-async def test_the_pods_of_a_stateful_set_run_on_one_worker_one_after_the_other_and_it_counts_them_as_ready(
+async def test_b4_the_pods_of_a_stateful_set_run_on_one_worker_one_after_the_other_and_it_counts_them_as_ready(
     clusters: Clusters, transport: Transport
 ) -> None:
     async with app_scene(clusters, "ordered", transport=transport) as scene:
