@@ -16,7 +16,13 @@ from tests.component.scenarios.catalogue import WAITING, listed
 
 _USUAL = ("-m", "not binaries")
 _FOLDER = "tests/component"
-_PLAYED = ("scenarios", "kinds/test_scenarios.py", "kinds/test_remote_pods.py", "kinds/test_external_frameworks.py")
+_PLAYED = (
+    "scenarios",
+    "kinds/test_scenarios.py",
+    "kinds/test_remote_pods.py",
+    "kinds/test_remote_app_sets.py",
+    "kinds/test_external_frameworks.py",
+)
 _PROVIDERS = ("embedded", "binaries")
 
 
