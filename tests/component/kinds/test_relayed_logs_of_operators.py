@@ -14,7 +14,7 @@ from typing import Final
 import orjson
 import pytest
 
-from multikueue.api.resource import JOBS, PODS, Resource
+from multikueue.api.resource import JOB_LOG_REQUESTS, JOBS, PODS, Resource
 from multikueue.kube.rest.client import KubeClient
 from tests.component.kinds.conftest import Clusters
 from tests.component.kinds.test_relayed_logs import asked
@@ -69,6 +69,18 @@ class OperatedJobs:
         )
         assert found is not None
         return found
+
+    async def pod_read(self, resource: Resource, name: str) -> str:
+        """The pod whose lines the agent answers with; asked again if the worker did not answer the agent in time."""
+        hub = self.federation.hub
+
+        async def answer() -> tuple[str, str]:
+            status = await asked(hub, resource, name, namespace=NAMESPACE)
+            await hub.delete(JOB_LOG_REQUESTS, f"of-{name}", namespace=NAMESPACE)
+            return str(status["pod"]), str(status.get("message"))
+
+        pod, _ = await eventually(answer, what=f"a pod of {name} is read", until=lambda seen: bool(seen[0]))
+        return pod
 
     async def pod(self, kind: str, job: Object, name: str, *, on: KubeClient) -> None:
         """A pod of the remote job, below the objects that its operator makes."""
@@ -128,5 +140,4 @@ async def test_the_pod_below_the_objects_of_the_operator_is_read_and_none_of_ano
     body = {**other, "spec": JOB_SPEC}
     stored: Object = orjson.loads(await worker.create(JOBS, body, namespace=NAMESPACE))
     await made(worker, PODS, f"{name}-foreign", owner={**other, **stored}, labels=labels_of(kind, name))
-    status = await asked(operated.federation.hub, OPERATED[kind].resource, name, namespace=NAMESPACE)
-    assert status["pod"] == f"{name}-own", status
+    assert await operated.pod_read(OPERATED[kind].resource, name) == f"{name}-own"
