@@ -23,12 +23,14 @@ from urllib.parse import urlsplit
 import anyio
 from aiohttp import web
 
-from manager.cache.caches import Caches, FollowedKind, followed
+from manager.cache.caches import Caches, followed
+from manager.cache.followed_kind import FollowedKind
 from manager.cache.quarantine_events import QuarantineEvents
 from manager.context import ManagerContext
 from manager.controllers.jobs import JobReconciler
 from manager.controllers.queue_hints import LabelledPods, QueueHints
 from manager.controllers.queues import QueueReconcilers
+from manager.controllers.removed_kinds import RemovedKindReconciler
 from manager.controllers.workloads import WorkloadReconciler
 from manager.dispatch.transport.cluster_profiles import PROFILE_GATE
 from manager.metrics import FOLLOWER, LEADER, STANDALONE, ManagerMetrics
@@ -342,10 +344,12 @@ class Manager:
             if not integration.traits.pods_are_jobs
         ]
         provisioning = ProvisioningController(context)
+        removed_kinds = RemovedKindReconciler(context, registry=self._registry)
         await scheduler.attach()
         queues.attach()
         workloads.attach()
         provisioning.attach()
+        removed_kinds.attach()
         for job in jobs:
             job.attach()
         return [
@@ -353,6 +357,7 @@ class Manager:
             ("pending-writes", pending_writes.run),
             ("workloads", workloads.controller.run),
             ("provisioning", provisioning.run),
+            ("removed-kinds", removed_kinds.controller.run),
             *([("labelled-pods", pods.run)] if self._registry.for_kind(PODS.api_version, PODS.kind) is None else []),
             *((f"jobs-{job.controller.name}", job.controller.run) for job in jobs),
             *((resource.plural, controller.run) for resource, controller in queues.controllers.items()),

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shared informers of the manager: one per kind, for every reconciler, on leaders and followers alike.
 
-Owns which kinds are watched and with which indexes. A kind whose CRD is not installed is logged once, has an empty view
-that counts as synced, and is checked for periodically; the view of a kind that is followed on demand is empty until
-then. Promises that subscriptions end with `unsubscribe_all`, so that a follower keeps its caches warm and calls no
-handler.
+Owns which kinds are watched and with which indexes. A kind whose CRD is not installed has an empty view that counts as
+synced; the view of a kind that is followed on demand is empty until then. The objects of a job kind that is removed
+from the server count as deleted, as `kind_removal` says. Promises that subscriptions end with `unsubscribe_all`, so
+that a follower keeps its caches warm and calls no handler.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
-from typing import Final, TypeAlias
+from typing import Final
 
 import anyio
 import orjson
 
+from manager.cache.followed_kind import FollowedKind, KindFollowing
 from manager.cache.views import Handler, View
 from multikueue.api.constants import (
     MAILBOX_OBJECT_NAME,
@@ -63,7 +63,7 @@ from multikueue.jobs.framework.capabilities import GroupedKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.kube.cache.informer import Informer
 from multikueue.kube.cache.store import Indexer, packed
-from multikueue.kube.errors import KubeError, NotFound
+from multikueue.kube.errors import KubeError
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.runtime.quarantine import Quarantine
 
@@ -91,29 +91,7 @@ NAMESPACE_INDEX: Final = "namespace"
 """JobLogRequests by their namespace."""
 LOGGED_JOB_INDEX: Final = "loggedJob"
 """JobLogRequests by the `owner_term` of the job that they are for."""
-_MISSING_SECONDS: Final = 10.0
 _VERIFY_SECONDS: Final = 10.0
-
-Shrink: TypeAlias = Callable[[bytes], bytes]
-"""Reduces an object to the fields that are kept in memory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowedKind:
-    """A kind and how it is followed."""
-
-    resource: Resource
-    namespace: str | None = None
-    field_selector: str | None = None
-    indexers: Mapping[str, Indexer] = field(default_factory=dict)
-    shrink: Shrink | None = None
-    """What is kept of a kind of which there are as many objects as workloads."""
-    on_demand: bool = False
-    """Followed once `Caches.demand` asks for it: a kind of another project, which many clusters do not have."""
-    label_selector: str | None = None
-    framework: str = ""
-    """The framework that serves a job kind, which waits for its CRD; empty for kinds that the manager needs."""
-
 
 _SENT: Final = ("workloadSpec", "workloadLabels", "workloadAnnotations", "podSetAssignments")
 
@@ -326,14 +304,11 @@ class Caches:
             )
             for kind in self._kinds
         }
-        self._informers: dict[Resource, Informer] = {}
         self.restored = anyio.Event()
         """Set when the management cluster turns out to have been restored from a backup."""
-        self._settled: dict[Resource, anyio.Event] = {kind.resource: anyio.Event() for kind in self._kinds}
-        self._demanded: dict[Resource, anyio.Event] = {
-            kind.resource: anyio.Event() for kind in self._kinds if kind.on_demand
-        }
         self._report_framework: Callable[[FollowedKind, bool], None] | None = None
+        self._removal_handlers: list[Callable[[Resource], None]] = []
+        self._followings = {kind.resource: self._following(kind) for kind in self._kinds}
 
     def view(self, resource: Resource) -> View:
         """The view of a kind; an empty one for a kind that is not watched."""
@@ -352,6 +327,7 @@ class Caches:
 
     def unsubscribe_all(self) -> None:
         """End all subscriptions."""
+        self._removal_handlers.clear()
         for view in self._views.values():
             view.unsubscribe_all()
 
@@ -361,20 +337,36 @@ class Caches:
         if report is None:
             return
         for kind in self._kinds:
-            if kind.framework and self._settled[kind.resource].is_set() and kind.resource not in self._informers:
+            following = self._followings[kind.resource]
+            if kind.framework and following.settled.is_set() and not following.installed:
                 report(kind, True)
+
+    def subscribe_removals(self, handler: Callable[[Resource], None]) -> None:
+        """Call `handler` with each job kind that is removed from the server, until leadership ends."""
+        self._removal_handlers.append(handler)
+
+    def is_removed(self, resource: Resource) -> bool:
+        """Whether the server removed that job kind with all of its objects; False while this is not certain."""
+        following = self._followings.get(resource)
+        return following is not None and following.removed
+
+    @property
+    def has_removed_kinds(self) -> bool:
+        """Whether `is_removed` holds for any kind."""
+        return any(following.removed for following in self._followings.values())
 
     def informer(self, resource: Resource) -> Informer | None:
         """The informer of a kind; None while its CRD is not installed."""
-        return self._informers.get(resource)
+        following = self._followings.get(resource)
+        return following.informer if following is not None and following.installed else None
 
     def demand(self, resource: Resource) -> bool:
         """Follow a kind that is followed on demand; whether its first list is complete."""
-        demanded = self._demanded.get(resource)
-        if demanded is not None:
-            demanded.set()
-        informer = self._informers.get(resource)
-        return informer is not None and informer.synced.is_set()
+        following = self._followings.get(resource)
+        if following is None:
+            return False
+        following.demanded.set()
+        return following.installed and following.informer.synced.is_set()
 
     def workload(self, key: Key) -> JsonObject | None:
         """The newest Workload of that key."""
@@ -383,19 +375,19 @@ class Caches:
     @property
     def waiting_for(self) -> tuple[str, ...]:
         """Kinds whose first list has not come yet."""
-        return tuple(kind.qualified for kind, event in self._settled.items() if not event.is_set())
+        return tuple(kind.qualified for kind, each in self._followings.items() if not each.settled.is_set())
 
     async def synced(self) -> None:
         """Wait until every kind was listed once, or is known not to be installed."""
-        for event in self._settled.values():
-            await event.wait()
+        for following in self._followings.values():
+            await following.settled.wait()
 
     async def run(self) -> None:
         """Follow all kinds until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.quarantine.run, name="quarantine")
-            for kind in self._kinds:
-                tasks.start_soon(self._follow, kind, name=f"informer-{kind.resource.plural}")
+            for resource, following in self._followings.items():
+                tasks.start_soon(following.run, name=f"informer-{resource.plural}")
             tasks.start_soon(self._verify_writes, name="verify-writes")
 
     async def _verify_writes(self) -> None:
@@ -408,26 +400,10 @@ class Caches:
                 except KubeError as error:
                     _log.debug("cannot verify writes resource=%s error=%s", resource.qualified, error)
 
-    async def _follow(self, kind: FollowedKind) -> None:
-        resource = kind.resource
-        settled = self._settled[resource]
-        if kind.on_demand:
-            settled.set()
-            await self._demanded[resource].wait()
-        reported = False
-        while not await self._installed(resource):
-            settled.set()
-            if not reported:
-                self._report_missing(kind)
-                reported = True
-            await anyio.sleep(_MISSING_SECONDS)
-        if reported:
-            _log.info("CustomResourceDefinition installed crd=%s", resource.qualified)
-            if kind.framework and self._report_framework is not None:
-                self._report_framework(kind, False)
+    def _following(self, kind: FollowedKind) -> KindFollowing:
         informer = Informer(
             self._client,
-            resource,
+            kind.resource,
             namespace=kind.namespace,
             field_selector=kind.field_selector,
             label_selector=kind.label_selector,
@@ -438,34 +414,17 @@ class Caches:
             quarantine=self.quarantine,
             on_restored=self.restored.set,
         )
-        self._informers[resource] = informer
-        self._views[resource].follow(informer)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(informer.run, name=f"follow-{resource.plural}")
-            await informer.synced.wait()
-            settled.set()
+        self._views[kind.resource].follow(informer)
+        return KindFollowing(self._client, kind, informer, waiting=self._framework_waits, removed=self._kind_removed)
 
-    def _report_missing(self, kind: FollowedKind) -> None:
-        crd, cluster = kind.resource.qualified, self._client.config.name
-        if not kind.framework:
-            where = "the one of its project" if kind.on_demand else "crds/"
-            _log.error("CustomResourceDefinition not installed, apply %s crd=%s cluster=%s", where, crd, cluster)
-            return
-        _log.warning(
-            "framework waits for its CustomResourceDefinition framework=%s crd=%s cluster=%s",
-            kind.framework,
-            crd,
-            cluster,
-        )
+    def _framework_waits(self, kind: FollowedKind, waits: bool) -> None:
         if self._report_framework is not None:
-            self._report_framework(kind, True)
+            self._report_framework(kind, waits)
 
-    async def _installed(self, resource: Resource) -> bool:
-        """Whether the server has the kind; a server that does not answer is left to the informer's back-off."""
-        try:
-            await self._client.list_page(resource, limit=1, metadata_only=True)
-        except NotFound:
-            return False
-        except KubeError:
-            return True
-        return True
+    def _kind_removed(self, kind: FollowedKind) -> None:
+        view = self._views[kind.resource]
+        written = view.keys()  # by this process, and not seen by the informer, which has dropped all others
+        for key in written:
+            view.on_not_found(key)
+        for handler in self._removal_handlers:
+            handler(kind.resource)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import orjson
 
+from manager.cache.kind_removal import can_be_removed, is_about_object
 from manager.context import ManagerContext
 from multikueue.api.constants import RESOURCE_IN_USE_FINALIZER
 from multikueue.api.meta import JsonObject
@@ -35,7 +36,7 @@ async def release_workload(context: ManagerContext, workload: JsonObject) -> Jso
 
 
 async def remove_orphan(context: ManagerContext, workload: JsonObject, *, job: Key, resource: Resource) -> None:
-    """Remove the Workload of a job that is gone. Raises `Conflict`.
+    """Remove the Workload of a job that is gone. Raises `Conflict`, and `NotFound` while that is not certain.
 
     The garbage collector would, but it may lag by half a minute while CRDs change; meanwhile the quota would be held
     and remote jobs would run.
@@ -62,9 +63,15 @@ async def remove_orphan(context: ManagerContext, workload: JsonObject, *, job: K
 
 
 async def _is_gone(context: ManagerContext, job: Key, resource: Resource, *, uid: str) -> bool:
-    """Ask the server: the cache of jobs may lag behind that of Workloads."""
+    """Ask the server: the cache of jobs may lag behind that of Workloads.
+
+    Raises `NotFound` if it has no such kind and it is not certain that the objects were removed with it.
+    """
     try:
         raw = await context.client.get(resource, job.name, namespace=job.namespace)
-    except NotFound:
-        return True
+    except NotFound as error:
+        certain = not can_be_removed(resource) or is_about_object(error, job.name, resource)
+        if certain or context.caches.is_removed(resource):
+            return True
+        raise
     return bool(orjson.loads(raw)["metadata"]["uid"] != uid)

@@ -174,6 +174,14 @@ class ExternalScene:
             until=lambda seen: seen is None,
         )
 
+    async def without_workload(self, name: str) -> None:
+        """Wait until the hub has no such Workload."""
+        await eventually(
+            lambda: get(self.hub, WORKLOADS, name, namespace=self.namespace),
+            what=f"{name} is gone from the hub",
+            until=lambda seen: seen is None,
+        )
+
     async def assignments(self) -> list[str]:
         """The Workloads that agents are to run."""
         page = await self.hub.list_all(REMOTE_ASSIGNMENTS, namespace=f"mk-{self.scene.name}")
@@ -193,14 +201,29 @@ async def define(client: KubeClient, crd: Object) -> None:
     names, version = crd["spec"]["names"], crd["spec"]["versions"][0]["name"]
     resource = Resource(crd["spec"]["group"], version, names["kind"], names["plural"])
 
-    async def served() -> bool:
-        try:
-            await client.list_page(resource, limit=1)
-        except NotFound:
-            return False
-        return True
+    await eventually(lambda: _is_served(client, resource), what=f"{resource.qualified} is served")
 
-    await eventually(served, what=f"{resource.qualified} is served")
+
+async def undefined(client: KubeClient, resource: Resource) -> None:
+    """Wait until the kind is served no longer, as its definition was deleted."""
+    await eventually(
+        lambda: _is_served(client, resource),
+        what=f"{resource.qualified} is not served",
+        until=lambda served: not served,
+    )
+    await eventually(
+        lambda: get(client, CUSTOM_RESOURCE_DEFINITIONS, resource.qualified),
+        what=f"the definition of {resource.qualified} is gone",
+        until=lambda seen: seen is None,
+    )
+
+
+async def _is_served(client: KubeClient, resource: Resource) -> bool:
+    try:
+        await client.list_page(resource, limit=1)
+    except NotFound:
+        return False
+    return True
 
 
 @asynccontextmanager

@@ -91,8 +91,8 @@ class KindScene:
     name: str
     link: TcpProxy
     """Between the hub and the worker."""
-    restart: Callable[[], Awaitable[None]]
-    """Start the agent anew, or the manager that hosts its code."""
+    restart: Callable[..., Awaitable[None]]
+    """Start the agent anew, or the manager that hosts its code; what is passed is awaited while it is away."""
 
     @property
     def namespace(self) -> str:
@@ -276,8 +276,10 @@ async def kind_scene(
             await enrol_by_kubeconfig(hub, name, kubeconfig)
         hosted = await stack.enter_async_context(AsyncExitStack())
 
-        async def restart() -> None:
+        async def restart(meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:
             await hosted.aclose()
+            if meanwhile is not None:
+                await meanwhile()
             await hosted.enter_async_context(host())
 
         await restart()

@@ -153,6 +153,13 @@ class Informer:
         self.synced = anyio.Event()
         self.restart()
 
+    def clear(self) -> None:
+        """Report every object as deleted: the server has the resource no longer. As after `forget`, it lists next."""
+        keys = self.store.keys()
+        for key in keys:
+            self._drop(key, None)
+        self.forget()
+
     async def relist(self) -> None:
         """Replace the contents of the store by a new list; objects that are gone are reported as deleted.
 

@@ -8,12 +8,13 @@ from itertools import count
 import orjson
 import pytest
 
+from manager.cache import followed_kind
 from multikueue.api.constants import PARTITION_POLICY_ANNOTATION
 from multikueue.api.resource import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, WORKLOADS, Resource
 from multikueue.core.conditions import is_true_in
 from tests.component.kinds.conftest import Clusters
 from tests.support.crds.kinds import definition
-from tests.support.external_scenes import CRD, PIPELINE, PIPELINES, ROLE, define, external_scene
+from tests.support.external_scenes import CRD, PIPELINE, PIPELINES, ROLE, define, external_scene, undefined
 from tests.support.kind_scenes import RIGHTS_TO_JOBS
 from tests.support.managers import condition, eventually, get
 from tests.support.sites import Transport
@@ -23,6 +24,15 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 both_transports = pytest.mark.parametrize("transport", list(Transport), ids=str)
 apart = pytest.mark.conformance
+
+FLEETS = {"kind": "Fleet", "listKind": "FleetList", "plural": "fleets", "singular": "fleet"}
+
+
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manager looks whether a kind was removed or installed each second."""
+    monkeypatch.setattr(followed_kind, "_MISSING_SECONDS", 1.0)
+    monkeypatch.setattr(followed_kind, "_REMOVED_SECONDS", 1.0)
 
 
 @both_transports
@@ -81,10 +91,11 @@ async def test_a_worker_without_the_kind_gets_none_until_it_is_installed_and_not
 
 @apart
 @both_transports
-async def test_a_hub_without_the_kind_waits_for_it(clusters: Clusters, transport: Transport) -> None:
+async def test_a_hub_without_the_kind_waits_for_it_and_stops_its_jobs_when_it_is_removed_with_them(
+    clusters: Clusters, transport: Transport, quick_looks: None
+) -> None:
     crd = {**CRD, "metadata": {"name": "fleets.later.example.com"}}
-    names = {"kind": "Fleet", "listKind": "FleetList", "plural": "fleets", "singular": "fleet"}
-    crd["spec"] = {**CRD["spec"], "group": "later.example.com", "names": names}
+    crd["spec"] = {**CRD["spec"], "group": "later.example.com", "names": FLEETS}
     rules = tuple({**rule, "apiGroups": ["later.example.com"], "resources": ["fleets"]} for rule in ROLE["rules"])
     scene_of = external_scene(
         clusters.hub, clusters.worker, "late hub", transport=transport, crd=crd, rules=rules, on_hub=False
@@ -93,9 +104,38 @@ async def test_a_hub_without_the_kind_waits_for_it(clusters: Clusters, transport
         await define(scene.hub, crd)
         await scene.submit("first")
         await scene.remote("first")
-        await scene.hub.delete(scene.resource, "first", namespace=scene.namespace)
-        await scene.gone("first")
+        # With its object, whose deletion the manager's watch may not report any more.
         await scene.hub.delete(CUSTOM_RESOURCE_DEFINITIONS, "fleets.later.example.com")
+        await scene.gone("first")
+        await scene.without_workload("fleet-first")
+        await undefined(scene.hub, scene.resource)
+        await define(scene.hub, crd)
+        await scene.submit("second")
+        await scene.remote("second")
+        await scene.hub.delete(CUSTOM_RESOURCE_DEFINITIONS, "fleets.later.example.com")
+        await scene.gone("second")
+
+
+@apart
+async def test_a_job_whose_kind_was_removed_while_no_manager_ran_is_stopped_by_the_next_one(
+    clusters: Clusters, quick_looks: None
+) -> None:
+    push = Transport.PUSH  # of which the scene restarts the manager
+    crd = {**CRD, "metadata": {"name": "fleets.gone.example.com"}}
+    crd["spec"] = {**CRD["spec"], "group": "gone.example.com", "names": FLEETS}
+    rules = tuple({**rule, "apiGroups": ["gone.example.com"], "resources": ["fleets"]} for rule in ROLE["rules"])
+    scene_of = external_scene(clusters.hub, clusters.worker, "gone", transport=push, crd=crd, rules=rules)
+    async with scene_of as scene:
+        await scene.submit("first")
+        await scene.remote("first")
+
+        async def remove() -> None:
+            await scene.hub.delete(CUSTOM_RESOURCE_DEFINITIONS, "fleets.gone.example.com")
+            await undefined(scene.hub, scene.resource)
+
+        await scene.scene.restart(remove)
+        await scene.gone("first")
+        await scene.without_workload("fleet-first")
 
 
 @apart

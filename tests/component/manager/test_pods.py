@@ -13,7 +13,7 @@ import pytest
 from devcluster.cluster import Cluster
 from devcluster.providers.embedded.provider import EmbeddedProvider
 from devcluster.providers.provider import ClusterSpec
-from manager.cache import caches
+from manager.cache import caches, followed_kind
 from multikueue.api.constants import RUN_FOR_ANNOTATION
 from multikueue.api.crds import manifests
 from multikueue.api.resource import CLUSTER_QUEUES, CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS, WORKLOADS, Resource
@@ -213,10 +213,10 @@ async def test_half_a_group_is_refused(client: KubeClient) -> None:
 async def test_a_framework_waits_for_its_crd_and_starts_when_that_is_installed(
     client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caches, "_MISSING_SECONDS", 0.05)
+    monkeypatch.setattr(followed_kind, "_MISSING_SECONDS", 0.05)
     flows = Resource("example.com", "v1", "Flow", "flows")
     reported: list[tuple[str, bool]] = []
-    kind = caches.FollowedKind(resource=flows, framework="example.com/flow")
+    kind = followed_kind.FollowedKind(resource=flows, framework="example.com/flow")
     followed = caches.Caches(client, (kind,), clock=SystemClock())
     followed.report_frameworks(lambda which, waits: reported.append((which.framework, waits)))
     async with anyio.create_task_group() as tasks:

@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from devcluster.cluster import Cluster
-from manager.cache import caches
+from manager.cache import followed_kind
 from multikueue.api.constants import FORMER_PROVISIONING_CONTROLLER
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
@@ -341,7 +341,7 @@ async def test_pv18_a_request_of_another_owner_is_neither_used_nor_deleted(clust
 async def test_pv19_without_the_definition_the_check_is_not_active_until_it_is_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(caches, "_MISSING_SECONDS", 0.1)
+    monkeypatch.setattr(followed_kind, "_MISSING_SECONDS", 0.1)
     async with (
         running_hub() as hub,
         running_manager(hub.as_cluster, webhooks=False),

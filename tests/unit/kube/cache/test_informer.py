@@ -288,3 +288,14 @@ async def test_what_shrinks_an_object_may_fail_at_one() -> None:
         kept = informer.store.get(Key("ns", "a"))
         assert kept is not None
         assert kept.raw == b""
+
+
+async def test_a_cleared_informer_reports_every_object_as_deleted_and_lists_again() -> None:
+    script = Script(lists=[lambda: listing(thing("a"), thing("b")), lambda: listing(thing("c", "30"))], watches=[])
+    async with following(script) as (informer, seen, _):
+        await until(seen, ["ADDED a@1", "ADDED b@1"])
+        informer.clear()
+        assert not informer.synced.is_set()
+        assert seen[2:] == ["DELETED a@1", "DELETED b@1"]
+        await until(seen, ["ADDED a@1", "ADDED b@1", "DELETED a@1", "DELETED b@1", "ADDED c@30"])
+        assert informer.store.keys() == (Key("ns", "c"),)

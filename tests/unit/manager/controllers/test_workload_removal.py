@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When the Workload of a job that is not in the cache is removed: only if it is certain that the job is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import pytest
+from aiohttp import web
+
+from manager.context import ManagerContext
+from manager.controllers.workload_removal import remove_orphan
+from multikueue.api.resource import JOBS, Resource
+from multikueue.core.keys import Key
+from multikueue.kube.errors import ApiError, NotFound
+from tests.support.stub_api import json_answer, status_answer, stub_api
+
+PIPELINES: Final = Resource("ci.example.com", "v1", "Pipeline", "pipelines")
+JOB: Final = Key("team", "nightly")
+OWNER: Final = {"apiVersion": "ci.example.com/v1", "kind": "Pipeline", "name": "nightly", "uid": "u"}
+WORKLOAD: Final[dict[str, Any]] = {
+    "metadata": {"name": "w", "namespace": "team", "uid": "w-u", "resourceVersion": "1", "ownerReferences": [OWNER]}
+}
+
+
+async def deletions(
+    answer: Callable[[], web.Response], *, removed: bool = False, resource: Resource = PIPELINES
+) -> list[str]:
+    """What is deleted if the server answers so to a GET of the job; `removed` is what the caches know of the kind."""
+
+    async def server(request: web.Request) -> web.StreamResponse:
+        return json_answer({"kind": "Status"}) if request.method == "DELETE" else answer()
+
+    async with stub_api(server) as api, api.client() as client:
+        caches = SimpleNamespace(is_removed=lambda _: removed)
+        context = cast(ManagerContext, SimpleNamespace(client=client, caches=caches))
+        await remove_orphan(context, WORKLOAD, job=JOB, resource=resource)
+        return [seen for seen in api.seen if seen.startswith("DELETE")]
+
+
+def named() -> web.Response:
+    details = {"name": "nightly", "group": "ci.example.com", "kind": "pipelines"}
+    return json_answer({"kind": "Status", "code": 404, "reason": "NotFound", "details": details}, 404)
+
+
+def not_served() -> web.Response:
+    return web.Response(text="404 page not found\n", status=404)
+
+
+async def test_it_is_removed_if_the_server_has_no_such_job_or_one_of_that_name() -> None:
+    gone = ["DELETE /apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads/w"]
+    assert await deletions(named) == gone
+    assert await deletions(lambda: json_answer({"metadata": {"uid": "another"}})) == gone
+    assert await deletions(lambda: json_answer({"metadata": {"uid": "u"}})) == []
+
+
+async def test_it_is_removed_if_the_job_went_with_its_kind() -> None:
+    assert await deletions(not_served, removed=True) != []
+    assert await deletions(not_served, resource=JOBS) != []
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        pytest.param(not_served, NotFound, id="the kind is not served"),
+        pytest.param(lambda: web.Response(text="<html>", status=404), NotFound, id="a proxy answers"),
+        pytest.param(lambda: status_answer(404, "NotFound"), NotFound, id="the 404 names nothing"),
+        pytest.param(lambda: status_answer(429, "", Retry_After="60"), ApiError, id="the server is overloaded"),
+        pytest.param(lambda: status_answer(500, "", Retry_After="60"), ApiError, id="the server fails"),
+    ],
+)
+async def test_it_is_kept_and_tried_again_if_that_is_not_certain(
+    answer: Callable[[], web.Response], error: type[ApiError]
+) -> None:
+    with pytest.raises(error):
+        await deletions(answer)
