@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -23,6 +22,7 @@ from devcluster.kubelet.virtual_nodes import VirtualNodes
 from devcluster.provisioner.answers import CAPACITY_DETAIL, CAPACITY_LABEL, adds_nodes, answer, capacity_of
 from devcluster.provisioner.definition import definition
 from devcluster.provisioner.fitting import MOST_PODS, PodGroup, lack_on, new_nodes, selected_labels
+from devcluster.provisioner.removed_nodes import RemovedNodes
 from devcluster.provisioner.settings import NAME, NAMESPACE, ProvisionerSettings
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import (
@@ -38,16 +38,13 @@ from multikueue.core.conditions import is_true_in
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.kube.cache.informer import Informer
-from multikueue.kube.errors import AlreadyExists, KubeError, NotFound
+from multikueue.kube.errors import AlreadyExists, NotFound
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.runtime.controller import Controller, Result
 from multikueue.kube.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-_LOST_SECONDS: Final = (
-    2.0  # in which a Job that is stopped deletes its pods itself, so that they do not count as failed
-)
 _DEFINED_SECONDS: Final = 0.2  # between looks whether a definition is served, or a template is there
 _SERVED_SECONDS: Final = 30.0
 
@@ -75,6 +72,7 @@ class Provisioner:
         )
         self._running: dict[Key, tuple[str, tuple[str, ...], anyio.CancelScope]] = {}
         """By request: its UID, its nodes, and what ends them."""
+        self._removed = RemovedNodes(client, clock=self._clock)
         self._tasks: anyio.abc.TaskGroup | None = None
         self._requests.add_handler(lambda change: self._controller.enqueue(change.key))
         self._config.add_handler(lambda change: self._enqueue_all())
@@ -94,6 +92,7 @@ class Provisioner:
             tasks.start_soon(self._config.run)
             await self._requests.synced.wait()
             await self._config.synced.wait()
+            tasks.start_soon(self._removed.controller.run)
             tasks.start_soon(self._controller.run)
 
     async def _served(self) -> None:
@@ -123,7 +122,7 @@ class Provisioner:
         request = self._requests.store.object(key)
         running = self._running.get(key)
         if running is not None and (request is None or request["metadata"]["uid"] != running[0]):
-            await self._remove_nodes(key)
+            self._remove_nodes(key)
         if request is None:
             return None
         settings = self._settings()
@@ -135,7 +134,7 @@ class Provisioner:
         if found.nodes and adds_nodes(request):
             await self._add_nodes(key, request, nodes, labels=selected_labels(groups))
         elif key in self._running:
-            await self._remove_nodes(key)
+            self._remove_nodes(key)
         if found.conditions:
             await self._write(request, found.conditions)
         return None if found.after is None else Result(after=found.after)
@@ -189,6 +188,7 @@ class Provisioner:
         specs = [NodeSpec(name=name, labels={**labels, CAPACITY_LABEL: capacity}) for name in names]
         scope = anyio.CancelScope()
         self._running[key] = (request["metadata"]["uid"], names, scope)
+        self._removed.discard(names)
         log.info("adding nodes request=%s nodes=%s", key, len(names))
         assert self._tasks is not None, "it runs"
         self._tasks.start_soon(self._serve, specs, scope)
@@ -197,30 +197,11 @@ class Provisioner:
         with scope:
             await VirtualNodes(self._client, nodes=specs, clock=self._clock).run()
 
-    async def _remove_nodes(self, key: Key) -> None:
+    def _remove_nodes(self, key: Key) -> None:
         _, names, scope = self._running.pop(key)
         scope.cancel()
         log.info("removing nodes request=%s nodes=%s", key, len(names))
-        for name in names:
-            try:
-                await self._client.delete(NODES, name)
-            except NotFound:
-                log.debug("node is gone already name=%s", name)
-            assert self._tasks is not None, "it runs"
-            self._tasks.start_soon(self._end_pods, name)
-
-    async def _end_pods(self, node: str) -> None:
-        """Delete the pods of a node that is gone: its kubelet ends none of them, and their Job waits for each."""
-        await anyio.sleep(_LOST_SECONDS)
-        try:
-            for raw in (await self._client.list_all(PODS, field_selector=f"spec.nodeName={node}")).items:
-                metadata = orjson.loads(raw)["metadata"]
-                with suppress(NotFound):
-                    await self._client.delete(
-                        PODS, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"], grace_seconds=0
-                    )
-        except KubeError as error:
-            log.warning("the pods of a removed node were not deleted node=%s error=%s", node, error)
+        self._removed.add(names)
 
     async def _write(self, request: JsonObject, conditions: Sequence[JsonObject]) -> None:
         kept = {each["type"]: each for each in (request.get("status") or {}).get("conditions") or ()}
