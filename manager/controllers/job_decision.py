@@ -34,6 +34,7 @@ from multikueue.api.constants import (
     PREBUILT_WORKLOAD_LABEL,
     RESOURCE_IN_USE_FINALIZER,
     WORKLOAD_PRIORITY_CLASS_GROUP,
+    CheckState,
 )
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import FinishedReason, JobEvent, PodsReadyReason, WorkloadCondition
@@ -215,7 +216,7 @@ def _matching(facts: ManagedJobFacts) -> tuple[JsonObject | None, list[JsonObjec
 
 def _in_sync(facts: ManagedJobFacts, workload: JsonObject, status: Status) -> bool:
     if facts.prebuilt:
-        return not _differences(facts, workload, status)
+        return _updates_taken_back(facts, workload, status) or not _differences(facts, workload, status)
     if status.admission is None and workload["spec"].get("queueName") != facts.integration.queue_name(facts.job):
         return False
     try:
@@ -315,7 +316,9 @@ def _controller(workload: JsonObject) -> JsonObject | None:
 def _adopt(facts: ManagedJobFacts, workload: JsonObject, status: Status, now: datetime) -> tuple[Step, ...]:
     if not _owns(facts, workload):
         return (OwnWorkload(workload),)
-    found = () if _finished(workload) else _differences(facts, workload, status)
+    if _finished(workload) or _updates_taken_back(facts, workload, status):
+        return ()
+    found = _differences(facts, workload, status)
     if not found:
         return ()
     message = truncate_message(f"{OUT_OF_SYNC_MESSAGE}: {summary(found)}")
@@ -326,6 +329,19 @@ def _adopt(facts: ManagedJobFacts, workload: JsonObject, status: Status, now: da
             lambda seen: changes.finish(seen, reason=FinishedReason.OUT_OF_SYNC, message=message, now=now),
         ),
     )
+
+
+def _updates_taken_back(facts: ManagedJobFacts, workload: JsonObject, status: Status) -> bool:
+    """Whether the job may still have what checks added to it, although the Workload does not list it any more.
+
+    An eviction clears the updates of checks before the job has stopped, and a check may clear them with its verdict,
+    before the eviction. The job is compared once it has stopped, with its template restored.
+    """
+    if status.admission is None:
+        return False
+    if status.is_true(WorkloadCondition.EVICTED):
+        return bool(_stop(facts, workload, "")) or facts.integration.is_active(facts.job)
+    return any(check.state in (CheckState.RETRY, CheckState.REJECTED) for check in status.checks)
 
 
 def _resync(facts: ManagedJobFacts, workload: JsonObject, status: Status) -> tuple[Step, ...]:
