@@ -38,6 +38,7 @@ from multikueue.kube.runtime.quarantine import Guard, Quarantine
 from multikueue.provisioning.delegated import RequestStage
 from worker_agent.assigned_jobs import AssignedJobs
 from worker_agent.creation import Creation
+from worker_agent.forwarding import FieldForwarding
 from worker_agent.group_members import GroupMembers
 from worker_agent.hub.client import MailboxView
 from worker_agent.hub.status_reporter import StatusReporter
@@ -49,11 +50,7 @@ from worker_agent.local.failures import FailureReadings
 from worker_agent.local.groups.remote_group import RemoteGroup
 from worker_agent.local.jobs import RemoteJobs
 from worker_agent.local.log_requests import LogRequests
-from worker_agent.local.obstacles import (
-    BAD_ASSIGNMENT,
-    REFUSAL_SECONDS,
-    Obstacles,
-)
+from worker_agent.local.obstacles import BAD_ASSIGNMENT, REFUSAL_SECONDS, Obstacles
 from worker_agent.local.pod_starts import PodStarts
 from worker_agent.local.provisioning import ProvisionedWork, WorkerProvisioning
 from worker_agent.local.queueing.queued_work import CloneAdmission, is_queued
@@ -114,6 +111,7 @@ class Reconciler:
         )
         self._creation = Creation(boundary=boundary, queues=queues, obstacles=self._obstacles, facts=self._facts)
         self._members = GroupMembers(obstacles=self._obstacles, creation=self._creation)
+        self._forwarding = FieldForwarding(obstacles=self._obstacles)
         self._waiting: dict[str, None] = {}
         self.assigned = AssignedJobs()
         self._short_since: dict[str, tuple[int, float]] = {}
@@ -217,6 +215,7 @@ class Reconciler:
                 return Result(after=hold)
         self._status_reporter.put(name, desired.uid, status, reported=status_of(obj))
         self._serve_logs(name, obj, desired, job, status)
+        await self._forwarding.follow(desired, job, taken)
         if taken.action is not None and job is not None and desired.jobs is not None:
             engine_stops_it = self._queues.serves(desired.clone, job) and (admission is None or admission.end is None)
             # The engine resumes a job that is suspended while its clone is active; without a clone it does nothing.
@@ -423,6 +422,7 @@ class Reconciler:
             self._log_requests.forget(name)
         self._status_reporter.forget(name)
         self._pod_starts.forget(name)
+        self._forwarding.forget(name)
         self._waiting.pop(name, None)
         self._short_since.pop(name, None)
         self.phases.pop(name, None)

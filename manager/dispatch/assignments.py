@@ -31,7 +31,7 @@ from multikueue.dispatch.hub.facts import Adoption
 from multikueue.dispatch.protocol.propagated_metadata import propagated_annotations, propagated_labels
 from multikueue.dispatch.protocol.wire import FINGERPRINT_ANNOTATION, cluster_label
 from multikueue.jobs.framework.admission_infos import pod_set_infos
-from multikueue.jobs.framework.capabilities import SentGroups
+from multikueue.jobs.framework.capabilities import ForwardingKind, SentGroups
 from multikueue.jobs.framework.protocol import JobIntegration, PodSetInfo, RemoteIdentity
 
 _GATE: Final = {"name": MULTIKUEUE_PREEMPTION_GATE}
@@ -56,10 +56,13 @@ class Dispatch:
     """The provisioning checks that are delegated, as they are sent."""
 
 
-def fingerprint(workload: JsonObject, *, members: str = "") -> str:
-    """Equal as long as what was sent of the workload does not change; `members` is a digest of those of a group."""
+def fingerprint(workload: JsonObject, *, members: str = "", forwarded: str = "") -> str:
+    """Equal as long as what was sent of the workload does not change.
+
+    `members` is a digest of those of a group, `forwarded` one of the fields of its job that are forwarded.
+    """
     admission: JsonObject = (workload.get("status") or {}).get("admission") or {}
-    parts = (workload.get("spec"), admission.get("podSetAssignments"), *((members,) if members else ()))
+    parts = (workload.get("spec"), admission.get("podSetAssignments"), *(each for each in (members, forwarded) if each))
     return hashlib.blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
 
 
@@ -143,12 +146,28 @@ def assignment(
             "labels": {CLUSTER_LABEL: cluster_label(cluster)},
             "annotations": {
                 CLUSTER_LABEL: cluster,
-                FINGERPRINT_ANNOTATION: fingerprint(dispatch.workload, members=_members(dispatch)),
+                FINGERPRINT_ANNOTATION: fingerprint(
+                    dispatch.workload,
+                    members=_members(dispatch),
+                    forwarded=forwarded_digest(dispatch.integration, dispatch.job),
+                ),
                 **({VERDICTS_ANNOTATION: "; ".join(dispatch.verdicts)} if dispatch.verdicts else {}),
             },
         },
         "spec": body,
     }
+
+
+def forwards(kind: JobIntegration | None) -> bool:
+    """Whether fields of a running job of that kind are forwarded."""
+    return kind is not None and isinstance(kind, ForwardingKind) and kind.forwards()
+
+
+def forwarded_digest(kind: JobIntegration | None, job: JsonObject | None) -> str:
+    """The digest of the fields of a job that may change while it runs; empty if there are none."""
+    if kind is None or job is None or not isinstance(kind, ForwardingKind):
+        return ""
+    return kind.forwarded_digest(job)
 
 
 def _members(dispatch: Dispatch) -> str:

@@ -19,6 +19,7 @@ import anyio
 from manager.cache.caches import DISPATCH_INDEX
 from manager.context import ManagerContext
 from manager.controllers.held_pods import owner_key
+from manager.dispatch.assignments import forwards
 from manager.dispatch.assumed_observations import assumed_observations
 from manager.dispatch.capacity_cache import CapacityCache
 from manager.dispatch.checks import Checks, is_multikueue
@@ -42,6 +43,7 @@ from manager.registration.controller import RegistrationController
 from manager.workload.status import Status
 from multikueue.api.constants import CLUSTER_LABEL, MAILBOX_NAMESPACE_PREFIX
 from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import WorkloadEvent
 from multikueue.api.remoteassignment import Intent, mailbox_namespace
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
@@ -59,6 +61,7 @@ from multikueue.api.resource import (
     Resource,
 )
 from multikueue.core.keys import Key
+from multikueue.dispatch.hub import messages
 from multikueue.dispatch.hub.actions import Assign, DispatchPlan, Rule, SetIntent
 from multikueue.dispatch.hub.availability import Pacer
 from multikueue.dispatch.hub.failed_jobs import KeptFailures, failed_there
@@ -69,6 +72,7 @@ from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.runtime.controller import Controller, Result
+from multikueue.kube.runtime.events import Reference
 
 _log = logging.getLogger(__name__)
 
@@ -138,6 +142,7 @@ class DispatchController:
         settings = self._gatherer.settings
         self._pacer = Pacer(per_second=settings.evictions_per_second, burst=settings.eviction_burst)
         self._start_reports = StartReports()
+        self._withheld: dict[Key, str] = {}
         self._verdicts: dict[Key, tuple[str, ...]] = {}
         self._delivered: dict[Key, tuple[str, int]] = {}
         self._watched_jobs: dict[Key, JobKey] = {}
@@ -237,6 +242,7 @@ class DispatchController:
         pause = self._pause(key, gathered, decision, now)
         if pause > 0:
             return Result(after=pause)
+        self._report_withheld(key, gathered)
         self._decided(key, gathered, decision)
         if _grants(decision):
             self._granting.add(key)
@@ -249,7 +255,7 @@ class DispatchController:
         # A deferred status waits for the local job to be started; and users change the preferences of a workload
         # without a cluster in its job. Of a job that holds pods these are sent as they come.
         watched = outcome.deferred is not None or decision.rule in (Rule.NOMINATE, Rule.PROVISION)
-        watched = watched or isinstance(gathered.integration, PodHoldingKind)
+        watched = watched or isinstance(gathered.integration, PodHoldingKind) or forwards(gathered.integration)
         self._watch_job(key, _job_key(gathered) if watched else None)
         waits = [seconds for seconds in (decision.requeue_after, outcome.deferred) if seconds is not None]
         return Result(after=min(waits)) if waits else None
@@ -295,6 +301,17 @@ class DispatchController:
             self._verdicts[key] = decision.verdicts
         self._count(key, gathered, granting=decision.cluster_name)
         self._queue_for_capacity(key, gathered, held_back=decision.held_back)
+
+    def _report_withheld(self, key: Key, gathered: Gathered) -> None:
+        """Record once why a change of a running job is not forwarded."""
+        before = self._withheld.pop(key, "")
+        if not gathered.withheld or gathered.workload is None or gathered.facts.workload is None:
+            return
+        self._withheld[key] = gathered.withheld
+        if gathered.withheld != before:
+            about = Reference.of(gathered.workload, api_version=WORKLOADS.api_version, kind=WORKLOADS.kind)
+            message = messages.not_forwarded(gathered.facts.workload.cluster_name, gathered.withheld)
+            self._context.recorder.event(about, "Warning", WorkloadEvent.MULTIKUEUE, message)
 
     def _gather(self, key: Key, now: datetime) -> Gathered | None:
         assert self._transport is not None
@@ -343,6 +360,7 @@ class DispatchController:
         self._start_reports.forget(key)
         self._delivered.pop(key, None)
         self._verdicts.pop(key, None)
+        self._withheld.pop(key, None)
         self._kept_failures.settle(key, None)
         self._watch_job(key, None)
 

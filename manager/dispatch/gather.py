@@ -6,14 +6,14 @@ Turns a Workload, its job and the state of checks and clusters into `DispatchFac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Protocol
 
 from manager.cache.caches import GROUP_INDEX, OWNER_INDEX, Caches, owner_term
 from manager.controllers.held_pods import HeldPods
-from manager.dispatch.assignments import fingerprint
+from manager.dispatch.assignments import fingerprint, forwarded_digest, forwards
 from manager.dispatch.checks import CheckSource
 from manager.dispatch.workload_requests import WorkloadRequests
 from manager.provisioning.delegated_checks import DelegatedChecks
@@ -65,6 +65,8 @@ class Gathered:
     status: Status | None = None
     integration: JobIntegration | None = None
     job: Key | None = None
+    withheld: str = ""
+    """Why a change of the job is not forwarded to the cluster on which it runs; empty if there is none."""
 
 
 class Adoptions(Protocol):
@@ -271,15 +273,12 @@ class Gatherer:
             source = self._checks.source(check.name)
             listed = (source.clusters if source is not None else None) or ()
         made = self._facts(facts, listed, observations, avoided)
+        withheld = ""
         if waits or _not_delivered(facts, observations):
             made = replace(made, policy=self._verdict(made, gathered))
-        return Gathered(
-            facts=made,
-            workload=workload,
-            status=status,
-            integration=integration,
-            job=job,
-        )
+        elif forwards(integration):
+            made, withheld = with_forwarding(made, lambda: self._verdict(made, gathered))
+        return replace(gathered, facts=made, withheld=withheld)
 
     def _facts(
         self,
@@ -380,7 +379,7 @@ class Gatherer:
         assert gathered.workload is not None
         kind, job = gathered.integration, load_job(self._context, gathered)
         if kind is None or job is None or not isinstance(kind, SentGroups):
-            return fingerprint(gathered.workload)
+            return fingerprint(gathered.workload, forwarded=forwarded_digest(kind, job))
         if granted is not None and self._not_sent(gathered):
             return granted.fingerprint
         return fingerprint(gathered.workload, members=kind.sent_digest(job))
@@ -401,6 +400,22 @@ class Gatherer:
             return False
         job = load_job(self._context, gathered)
         return job is not None and "deletionTimestamp" not in job["metadata"]
+
+
+def with_forwarding(facts: DispatchFacts, verdict: Callable[[], PolicyVerdict]) -> tuple[DispatchFacts, str]:
+    """The facts of a workload that runs, whose job may have changed in fields that are forwarded.
+
+    A change passes the dispatch policies first: without that the facts are those of what was sent, which runs on, and
+    the reason is given as well.
+    """
+    workload = facts.workload
+    granted = None if workload is None else facts.observations.get(workload.cluster_name)
+    if workload is None or granted is None or granted.fingerprint == workload.fingerprint:
+        return facts, ""
+    why = verdict().on(workload.cluster_name)
+    if not why:
+        return facts, ""
+    return replace(facts, workload=replace(workload, fingerprint=granted.fingerprint)), why
 
 
 def _controller(workload: JsonObject) -> JsonObject | None:

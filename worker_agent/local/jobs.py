@@ -262,6 +262,22 @@ class RemoteJobs:
         except NotFound:
             return
 
+    async def change(self, key: Key, uid: str, patch: JsonObject) -> JsonObject | None:
+        """Patch the job; None if it is gone, or the agent may not patch it. Raises `Conflict` if the uid differs."""
+        if not self._may_patch():
+            _log.warning("job is not changed, the agent may not patch it job=%s", key)
+            return None
+        body = {**patch, "metadata": {"uid": uid}}
+        try:
+            raw = await self._client.patch(
+                self.integration.resource, key.name, body, namespace=key.namespace, kind=PatchKind.MERGE
+            )
+        except NotFound:
+            return None
+        self._remember(raw)
+        changed: JsonObject = orjson.loads(raw)
+        return changed
+
     async def delete(self, key: Key, uid: str, *, ended: bool) -> None:
         """Delete the job; one that has not finished stays visible until its pods are gone, so that no second starts."""
         # A pod stays visible by itself until its containers have stopped.

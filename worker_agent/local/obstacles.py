@@ -16,6 +16,7 @@ from multikueue.api.meta import JsonObject
 from multikueue.api.resource import Resource
 from multikueue.core.clock import Clock
 from multikueue.core.keys import Key
+from multikueue.core.merge_patch import apply_merge_patch
 from multikueue.dispatch.worker.assignment_state import Obstacle
 from multikueue.jobs.kinds.pod_group import PodGroup
 from worker_agent.local.assignment_spec import AssignmentSpec
@@ -122,6 +123,13 @@ class Obstacles:
         return self._boundary.obstacle(
             job, manifest, kind=desired.jobs.integration.resource.kind, workload_spec=desired.clone.spec
         )
+
+    def of_change(self, desired: AssignmentSpec, job: JsonObject, patch: JsonObject) -> Obstacle | None:
+        """What the dispatch policy of the agent forbids of a job with that merge patch."""
+        assert desired.jobs is not None, "the job was found"
+        kind = desired.jobs.integration.resource
+        changed = {**apply_merge_patch(job, patch), "apiVersion": kind.api_version, "kind": kind.kind}
+        return self.of_manifest(desired, changed, job=desired.job)
 
     def add_refusal(self, job: RemoteJobKey, obstacle: Obstacle) -> None:
         """Record that the API server, or the policy, refused the job."""

@@ -147,6 +147,11 @@ def forbidden(cluster: str, reason: str) -> str:
     return f'Worker cluster "{cluster}" is forbidden: {reason}, resetting for re-dispatch'
 
 
+def not_forwarded(cluster: str, reason: str) -> str:
+    """Of an event: a policy forbids the changed job, which runs on as it was sent."""
+    return f'A change of the job is not forwarded to worker cluster "{cluster}": {reason}'
+
+
 def reasons_by_cluster(message: str, clusters: Collection[str]) -> dict[str, str]:
     """The reason of each of `clusters` in a message made by `waiting`."""
     found: dict[str, str] = {}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -11,6 +12,7 @@ from multikueue.api.objects import JsonObject
 from multikueue.core.errors import BadInput
 from multikueue.core.parsing import MAX_INT32, parse_unsigned
 from multikueue.jobs.declared.model import DeclarationModel, Query
+from multikueue.jobs.declared.paths import JobPath
 
 _FORMS = ("value", "path", "sum", "product", "min", "max", "difference")
 
@@ -46,6 +48,14 @@ class PodAmount(DeclarationModel):
         if len(given) != 1:
             raise ValueError(f"expected one of {', '.join(_FORMS)}, found {' and '.join(given) or 'none'}")
         return self
+
+    @property
+    def paths(self) -> Iterator[JobPath]:
+        """The fields of the job that it is computed from."""
+        if self.path is not None:
+            yield self.path
+        for operand in self.sum or self.product or self.min or self.max or self.difference or ():
+            yield from operand.paths
 
     def of(self, root: JsonObject) -> int | None:
         """The number; None if it is absent. Raises `BadInput` for a value of the job that is no count."""

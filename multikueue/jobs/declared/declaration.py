@@ -16,7 +16,7 @@ from multikueue.api.resource import OWN_GROUP, OWN_VERSION
 from multikueue.jobs.declared.amounts import PodAmount
 from multikueue.jobs.declared.checks import JobCheck
 from multikueue.jobs.declared.model import DeclarationModel, FieldPath, Query
-from multikueue.jobs.declared.paths import JobPath
+from multikueue.jobs.declared.paths import JobPath, Keys
 from multikueue.jobs.framework.traits import Hold
 
 JOB_KIND: Final = "JobKind"
@@ -125,6 +125,18 @@ class RemoteRules(DeclarationModel):
     """What the job on a worker does not have; `managedBy` and `suspend` are always taken care of."""
 
     strip: Annotated[tuple[FieldPath, ...], Field(max_length=_MAX_LIST)] = ()
+    forwarded: Annotated[tuple[FieldPath, ...], Field(max_length=_MAX_LIST)] = ()
+    """Fields that may change while the job runs, and are then changed in the remote job too; none of its pods."""
+
+    @model_validator(mode="after")
+    def _below_spec(self) -> Self:
+        for index, path in enumerate(self.forwarded):
+            keys = path.keys or ()
+            if len(keys) < 2 or keys[0] != "spec":
+                raise ValueError(f"forwarded[{index}]: expected a path below $.spec, found {path}")
+            if any(_overlap(keys, stripped.keys or ()) for stripped in self.strip):
+                raise ValueError(f"forwarded[{index}]: {path} is not sent, as strip says")
+        return self
 
 
 class StatusRules(DeclarationModel):
@@ -220,10 +232,34 @@ class DeclarationSpec(DeclarationModel):
             yield f"suspend: needs hold {Hold.SUSPEND}, found {self.hold}"
         if not 1 <= len(self.pod_sets) <= MAX_POD_SETS:  # pydantic would count those without a mistake
             yield f"podSets: expected 1 to {MAX_POD_SETS}, found {len(self.pod_sets)}"
+        for index, path in enumerate(self.remote.forwarded):
+            for field, other in self._held_fields():
+                if _overlap(path.keys or (), other.keys or ()):
+                    yield f"remote.forwarded[{index}]: {path} cannot be forwarded, it is part of {field}"
         fixed = Counter(each.name for each in self.pod_sets if each.name_path is None)
         for name, count in fixed.items():
             if count > 1:
                 yield f"podSets: {count} have the name {name}"
+
+    def _held_fields(self) -> Iterator[tuple[str, JobPath]]:
+        """The fields that quota or the manager decides about."""
+        if self.suspend is not None:
+            yield "suspend", self.suspend.path
+        if self.managed_by is not None:
+            yield "managedBy", self.managed_by.path
+        for index, pod_set in enumerate(self.pod_sets):
+            if pod_set.for_each is not None:
+                yield f"podSets[{index}].forEach", pod_set.for_each
+                continue
+            yield f"podSets[{index}].template", pod_set.template
+            for path in pod_set.count.paths:
+                yield f"podSets[{index}].count", path
+
+
+def _overlap(one: Keys, other: Keys) -> bool:
+    """Whether one of the fields contains the other, or is it."""
+    length = min(len(one), len(other))
+    return length > 0 and one[:length] == other[:length]
 
 
 class DeclarationName(DeclarationModel):

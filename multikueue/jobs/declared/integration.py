@@ -7,6 +7,8 @@ Kinds whose declaration does not reach everything derive from `DeclaredIntegrati
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -223,6 +225,25 @@ class DeclaredIntegration:
         for place in self.places(made):
             made = self.with_template(made, place, marked_template(place.template))
         return self._suspended(made)
+
+    def forwards(self) -> bool:
+        """Whether a field is declared that changes in the remote job with the job."""
+        return bool(self.spec.remote.forwarded)
+
+    def forwarded_digest(self, job: JsonObject) -> str:
+        """Equal as long as the forwarded fields are; empty for a kind without them."""
+        if not self.forwards():
+            return ""
+        values = [path.value(job) for path in self.spec.remote.forwarded]
+        return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    def forwarded_patch(self, remote: JsonObject, manifest: JsonObject) -> JsonObject | None:
+        """The merge patch of the forwarded fields that differ; None if none does. Raises `BadInput`."""
+        changed = remote
+        for path in self.spec.remote.forwarded:
+            keys, value = path.keys or (), path.value(manifest)
+            changed = without_value(changed, keys) if value is None else with_value(changed, keys, value)
+        return merge_patch(remote, changed) or None
 
     def local_manifest(self, remote: JsonObject) -> JsonObject:
         """The job that a user would have submitted; what a remote job does not have is lost."""

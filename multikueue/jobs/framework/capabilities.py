@@ -106,6 +106,20 @@ class PodHoldingKind(GroupedKind, Protocol):
 
 
 @runtime_checkable
+class ForwardingKind(Protocol):
+    """A kind with fields that may change while a job runs, and are then changed in the remote job too."""
+
+    def forwards(self) -> bool:
+        """Whether it has such fields."""
+
+    def forwarded_digest(self, job: JsonObject) -> str:
+        """Equal as long as these fields of the job are; empty for a kind without them."""
+
+    def forwarded_patch(self, remote: JsonObject, manifest: JsonObject) -> JsonObject | None:
+        """The merge patch that gives the remote job these fields of the manifest; None if it has them."""
+
+
+@runtime_checkable
 class SentGroups(Protocol):
     """A kind whose groups are one remote job: its manifest has their members in the field `members`."""
 

@@ -28,7 +28,6 @@ _ID: Final = re.compile(r"(?<![\w.#-])([A-Z]\d{1,2})\b")
 _TEST: Final = re.compile(r"^ *(?:async )?def test_((?:[a-z]\d{1,2}_)+)", re.MULTILINE)
 
 _SETS: Final = "a LeaderWorkerSet is not sent to workers yet"
-_SERVE: Final = "serveConfigV2 of a RayService that runs is not forwarded yet; that one runs is tested without an id"
 _TAS: Final = "topology-aware scheduling is not there yet"
 _ELASTIC: Final = "elastic jobs (workload slices) are not there yet"
 _DRA: Final = "dynamic resource allocation is not there yet"
@@ -38,7 +37,6 @@ WAITING: Final = {
     **dict.fromkeys(("E1", "E2", "E3", "X19"), _ELASTIC),
     **dict.fromkeys(("T1", "B15", "B16", "B17", "B18"), _TAS),
     **dict.fromkeys(("X10", "X11"), _SETS),
-    **dict.fromkeys(("F13", "X20"), _SERVE),
 }
 
 

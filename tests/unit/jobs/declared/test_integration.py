@@ -281,3 +281,57 @@ class TestConfigured:
         assert load(text).integrations.declarations == (yaml.safe_load(WIDGET),)
         with pytest.raises(BadInput, match=r"integrations\.frameworks\[0\]: expected one of"):
             load(yaml.safe_dump({"integrations": {"frameworks": ["example.com/widget"]}}))
+
+
+class TestForwardedFields:
+    """Fields that may change while a job runs."""
+
+    KIND = widget_kind(remote={"forwarded": ["$.spec.config", "$.spec.serve.routes"]})
+
+    def test_the_remote_job_gets_only_these_fields_of_the_job(self) -> None:
+        remote = widget(config="one", suspend=False, serve={"routes": ["a"], "port": 80})
+        manifest = widget(config="two", size=100, serve={"routes": ["b"], "port": 443})
+        patch = self.KIND.forwarded_patch(remote, manifest)
+        assert patch == {"spec": {"config": "two", "serve": {"routes": ["b"]}}}
+
+    def test_a_field_that_was_removed_is_removed(self) -> None:
+        patch = self.KIND.forwarded_patch(widget(config="one", serve={"routes": [], "port": 80}), widget())
+        assert patch == {"spec": {"config": None, "serve": {"routes": None}}}
+
+    def test_nothing_is_written_while_the_fields_are_equal(self) -> None:
+        assert self.KIND.forwarded_patch(widget(config="one", size=1), widget(config="one", size=9)) is None
+        assert widget_kind().forwarded_patch(widget(config="one"), widget(config="two")) is None
+
+    def test_the_digest_changes_with_these_fields_only(self) -> None:
+        digest = self.KIND.forwarded_digest
+        assert digest(widget(config="one")) == digest(widget(config="one", size=9))
+        assert digest(widget(config="one")) != digest(widget(config="two"))
+        assert digest(widget(serve={"routes": 1})) != digest(widget(serve={"routes": "1"}))
+        assert widget_kind().forwarded_digest(widget(config="one")) == ""
+
+    @pytest.mark.parametrize("hostile", ["x", 5, [], {"config": {"deep": [{"a": None}]}}, {"serve": "no object"}])
+    def test_a_spec_of_any_shape_is_read(self, hostile: Any) -> None:
+        changed = {**widget(), "spec": hostile}
+        assert self.KIND.forwarded_digest(changed)
+        assert self.KIND.forwarded_patch(widget(), changed) is None or isinstance(hostile, dict)
+
+    @pytest.mark.parametrize(
+        ("paths", "problem"),
+        [
+            pytest.param(["$.status.x"], r"expected a path below \$\.spec", id="the status"),
+            pytest.param(["$.metadata.labels"], r"expected a path below \$\.spec", id="metadata"),
+            pytest.param(["$.spec"], r"expected a path below \$\.spec", id="the whole spec"),
+            pytest.param(["$.spec.parts[*].x"], "without wildcards", id="many fields"),
+            pytest.param(["$.spec.suspend"], "it is part of suspend", id="what suspends it"),
+            pytest.param(["$.spec.template"], r"it is part of podSets\[0\]\.template", id="its pods"),
+            pytest.param(["$.spec.template.spec.containers"], r"part of podSets\[0\]\.template", id="of its pods"),
+            pytest.param(["$.spec.size"], r"part of podSets\[0\]\.count", id="their count"),
+        ],
+    )
+    def test_fields_that_quota_or_the_manager_decides_about_are_refused(self, paths: list[str], problem: str) -> None:
+        with pytest.raises(DeclarationMistakes, match=problem):
+            widget_kind(remote={"forwarded": paths})
+
+    def test_a_field_that_is_not_sent_is_not_forwarded(self) -> None:
+        with pytest.raises(DeclarationMistakes, match="is not sent, as strip says"):
+            widget_kind(remote={"strip": ["$.spec.config"], "forwarded": ["$.spec.config.x"]})

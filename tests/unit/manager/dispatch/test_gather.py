@@ -8,10 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from manager.dispatch.gather import Gathered, Hub, load_job
+from manager.dispatch.assignments import fingerprint, forwarded_digest
+from manager.dispatch.gather import Gathered, Hub, load_job, with_forwarding
+from multikueue.api.remoteassignment import Intent
 from multikueue.core.keys import Key
+from multikueue.dispatch.hub.actions import Assign
 from multikueue.dispatch.hub.facts import DispatchFacts
-from multikueue.jobs.kinds.batch_job import BatchJob
+from multikueue.dispatch.hub.plan import plan
+from multikueue.dispatch.policy.dispatch_policy import PolicyVerdict
+from multikueue.jobs.kinds.batch_job import BATCH_JOB, BatchJob
+from tests.unit.dispatch.builders import NOW, facts, granted, running
+from tests.unit.jobs.declared.builders import widget, widget_kind
 
 KEY = Key("team", "job")
 
@@ -36,3 +43,53 @@ def test_the_job_is_the_one_that_owns_the_workload() -> None:
 @pytest.mark.parametrize("owner_uid", ["first", None], ids=["of the former one", "of no job"])
 def test_a_job_that_was_created_again_with_its_name_is_not_the_job_of_a_workload(owner_uid: str | None) -> None:
     assert found("second", owner_uid=owner_uid) is None
+
+
+class TestForwarding:
+    """The change of a field that is forwarded, while the job runs."""
+
+    CHANGED = facts(running("w1", fingerprint="new"), granted("w1"))
+
+    def test_a_change_is_sent_to_the_cluster_if_the_policies_allow_it(self) -> None:
+        found, withheld = with_forwarding(self.CHANGED, PolicyVerdict)
+        assert withheld == ""
+        assert Assign("w1", Intent.RUN) in plan(found, NOW).actions
+
+    @pytest.mark.parametrize(
+        "verdict",
+        [
+            pytest.param(PolicyVerdict(everywhere="the hub forbids it"), id="of the hub"),
+            pytest.param(PolicyVerdict(clusters={"w1": "the cluster forbids it"}), id="of the cluster"),
+        ],
+    )
+    def test_a_change_that_a_policy_forbids_is_not_sent_and_what_runs_is_not_touched(
+        self, verdict: PolicyVerdict
+    ) -> None:
+        found, withheld = with_forwarding(self.CHANGED, lambda: verdict)
+        assert withheld == verdict.on("w1")
+        decision = plan(found, NOW)
+        assert not any(isinstance(action, Assign) for action in decision.actions)
+        assert decision.check is None
+
+    def test_what_another_cluster_forbids_does_not_matter(self) -> None:
+        _, withheld = with_forwarding(self.CHANGED, lambda: PolicyVerdict(clusters={"w2": "no"}))
+        assert withheld == ""
+
+    def test_a_job_that_did_not_change_is_not_judged(self) -> None:
+        def verdict() -> PolicyVerdict:
+            raise AssertionError("a running workload is not judged")
+
+        same = facts(running("w1"), granted("w1"))
+        assert with_forwarding(same, verdict) == (same, "")
+
+    def test_only_forwarded_fields_change_what_counts_as_sent(self) -> None:
+        kind = widget_kind(remote={"forwarded": ["$.spec.config"]})
+        sent = {"spec": {}, "status": {}}
+
+        def of(job: dict[str, Any]) -> str:
+            return fingerprint(sent, forwarded=forwarded_digest(kind, job))
+
+        assert of(widget(config="one")) == of(widget(config="one", size=9))
+        assert of(widget(config="one")) != of(widget(config="two"))
+        assert forwarded_digest(BATCH_JOB, {}) == forwarded_digest(None, {}) == forwarded_digest(kind, None) == ""
+        assert fingerprint(sent, forwarded="") == fingerprint(sent)
