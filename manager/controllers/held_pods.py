@@ -43,13 +43,15 @@ class HeldPods:
         if not found:
             return kind.with_pods(job, ())
         ranges, classes = self._limits(metadata["namespace"])
-        try:
-            wanted = self._requests(kind.pod_template(job).get("spec") or {}, ranges, classes)
-        except BadInput as error:
-            return kind.with_pods(job, [HeldPod(pod=pod, problem=str(error)) for pod in found])
-        return kind.with_pods(
-            job, [HeldPod(pod=pod, problem=self._problem(pod, wanted, ranges, classes)) for pod in found]
-        )
+        held = []
+        for pod in found:
+            try:
+                wanted = self._requests(kind.pod_template(job, pod).get("spec") or {}, ranges, classes)
+                problem = self._problem(pod, wanted, ranges, classes)
+            except BadInput as error:
+                problem = str(error)
+            held.append(HeldPod(pod=pod, problem=problem))
+        return kind.with_pods(job, held)
 
     def still_run(self, uid: str, namespace: str) -> bool:
         """Whether a pod of the job with that uid, which may be gone, runs or terminates."""
@@ -81,10 +83,8 @@ class HeldPods:
         ranges: tuple[LimitRange, ...],
         classes: Mapping[str, RuntimeClass],
     ) -> str:
-        try:
-            found = self._requests(pod.get("spec") or {}, ranges, classes)
-        except BadInput as error:
-            return str(error)
+        """Why the pod may not be started; empty if it may. Raises `BadInput`."""
+        found = self._requests(pod.get("spec") or {}, ranges, classes)
         above = [name for name in sorted(found) if found[name] > wanted.get(name, _ZERO)]
         if not above:
             return ""

@@ -95,8 +95,8 @@ class PodHoldingKind(GroupedKind, Protocol):
     def with_pods(self, job: JsonObject, pods: Sequence[HeldPod]) -> JsonObject:
         """The job and its pods as one object."""
 
-    def pod_template(self, job: JsonObject) -> JsonObject:
-        """The template that quota is requested for."""
+    def pod_template(self, job: JsonObject, pod: JsonObject) -> JsonObject:
+        """The template that quota for the pod is requested by."""
 
     def held_back(self, job: JsonObject) -> str:
         """Why gated pods of it may not be started; empty if all may."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue of a Deployment or StatefulSet in its pod template, and what the webhooks refuse in the template.
+"""The queue of a kind whose controller makes pods, in its pod templates, and what the webhooks refuse in these.
 
 The pods get queue and priority class from there, and the annotation `kueue.x-k8s.io/pod-suspending-parent` names the
 framework of their owner, as with Kueue.
@@ -7,15 +7,18 @@ framework of their owner, as with Kueue.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from multikueue.api import constants
 from multikueue.api.objects import JsonObject
 from multikueue.core.printable import excerpt
 from multikueue.jobs.framework.protocol import JobIntegration
 
-_TEMPLATE: Final = "spec.template.metadata"
+TemplatePath: TypeAlias = tuple[str, ...]
+"""Where a pod template is in an object, by the names of the fields."""
+TEMPLATE: Final[TemplatePath] = ("spec", "template")
+"""That of the kinds of apps/v1."""
 _COPIED: Final = (constants.QUEUE_NAME_LABEL, constants.PRIORITY_CLASS_LABEL)
 _GROUP_LABELS: Final = (constants.POD_GROUP_NAME_LABEL, constants.PREBUILT_WORKLOAD_LABEL)
 _GROUP_ANNOTATIONS: Final = (
@@ -31,19 +34,27 @@ def labels_of(obj: JsonObject) -> dict[str, str]:
     return (obj.get("metadata") or {}).get("labels") or {}
 
 
-def template_of(job: JsonObject) -> JsonObject:
-    """`spec.template`."""
-    return (job.get("spec") or {}).get("template") or {}
+def template_of(job: JsonObject, path: TemplatePath = TEMPLATE) -> JsonObject:
+    """The pod template there; empty if there is none."""
+    found = job
+    for name in path:
+        found = found.get(name) or {}
+    return found
 
 
-def with_queue(job: JsonObject, framework: str) -> JsonObject:
-    """The job with its own queue and priority class in its pod template."""
-    return _with_template(job, {key: labels_of(job)[key] for key in _COPIED if labels_of(job).get(key)}, framework)
+def with_queue(job: JsonObject, framework: str, *, paths: Sequence[TemplatePath] = (TEMPLATE,)) -> JsonObject:
+    """The job with its own queue and priority class in its pod templates."""
+    copied = {key: labels_of(job)[key] for key in _COPIED if labels_of(job).get(key)}
+    for path in paths:
+        job = _with_template(job, path, copied, framework)
+    return job
 
 
-def without_queue(job: JsonObject) -> JsonObject:
+def without_queue(job: JsonObject, *, paths: Sequence[TemplatePath] = (TEMPLATE,)) -> JsonObject:
     """The job that has left its queue: its pods have none either."""
-    return _with_template(job, dict.fromkeys(_COPIED), None)
+    for path in paths:
+        job = _with_template(job, path, dict.fromkeys(_COPIED), None)
+    return job
 
 
 def is_left(new: JsonObject, old: JsonObject) -> bool:
@@ -51,27 +62,32 @@ def is_left(new: JsonObject, old: JsonObject) -> bool:
     return bool(labels_of(old).get(constants.QUEUE_NAME_LABEL) and not labels_of(new).get(constants.QUEUE_NAME_LABEL))
 
 
-def template_refusals(job: JsonObject, integration: JobIntegration, *, why: str) -> Iterator[str]:
-    """What a queued job must not have in its labels and its pod template; `why` is the reason for groups."""
+def template_refusals(
+    job: JsonObject, integration: JobIntegration, *, why: str, paths: Sequence[TemplatePath] = (TEMPLATE,)
+) -> Iterator[str]:
+    """What a queued job must not have in its labels and its pod templates; `why` is the reason for groups."""
     kind = integration.resource.kind
     prebuilt = constants.PREBUILT_WORKLOAD_LABEL
     for field in ("labels", "annotations"):
         if prebuilt in ((job.get("metadata") or {}).get(field) or {}):
             yield f"metadata.{field}[{prebuilt}]: Forbidden: a {kind} cannot use a Workload that its user made"
-    metadata = template_of(job).get("metadata") or {}
-    for field, keys in (("labels", _GROUP_LABELS), ("annotations", _GROUP_ANNOTATIONS)):
-        for key in keys:
-            if key in (metadata.get(field) or {}):
-                yield f"{_TEMPLATE}.{field}[{key}]: Forbidden: {why}"
-    queue, wanted = (labels_of(each).get(constants.QUEUE_NAME_LABEL) for each in (template_of(job), job))
-    if wanted and queue != wanted:
-        path = f"{_TEMPLATE}.labels[{constants.QUEUE_NAME_LABEL}]"
-        yield f"{path}: Invalid value: {excerpt(queue or '')}: must be {excerpt(wanted)}, the queue of the {kind}"
+    for path in paths:
+        template, at = template_of(job, path), f"{'.'.join(path)}.metadata"
+        metadata = template.get("metadata") or {}
+        for field, keys in (("labels", _GROUP_LABELS), ("annotations", _GROUP_ANNOTATIONS)):
+            for key in keys:
+                if key in (metadata.get(field) or {}):
+                    yield f"{at}.{field}[{key}]: Forbidden: {why}"
+        queue, wanted = (labels_of(each).get(constants.QUEUE_NAME_LABEL) for each in (template, job))
+        if wanted and queue != wanted:
+            label = f"{at}.labels[{constants.QUEUE_NAME_LABEL}]"
+            yield f"{label}: Invalid value: {excerpt(queue or '')}: must be {excerpt(wanted)}, the queue of the {kind}"
 
 
-def _with_template(job: JsonObject, labels: Mapping[str, str | None], framework: str | None) -> JsonObject:
-    spec: JsonObject = job.get("spec") or {}
-    template = template_of(job)
+def _with_template(
+    job: JsonObject, path: TemplatePath, labels: Mapping[str, str | None], framework: str | None
+) -> JsonObject:
+    template = template_of(job, path)
     metadata = dict(template.get("metadata") or {})
     for field, changes in (
         ("labels", labels),
@@ -83,4 +99,11 @@ def _with_template(job: JsonObject, labels: Mapping[str, str | None], framework:
             metadata[field] = kept
         else:
             metadata.pop(field, None)
-    return {**job, "spec": {**spec, "template": {**template, "metadata": metadata}}}
+    return _replaced(job, path, {**template, "metadata": metadata})
+
+
+def _replaced(obj: JsonObject, path: TemplatePath, value: JsonObject) -> JsonObject:
+    if not path:
+        return value
+    name, *rest = path
+    return {**obj, name: _replaced(obj.get(name) or {}, tuple(rest), value)}

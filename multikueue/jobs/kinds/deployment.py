@@ -11,32 +11,19 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from multikueue.api.constants import DEPLOYMENT_FRAMEWORK, POD_FRAMEWORK, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
-from multikueue.api.defaulting import JobSurroundings
-from multikueue.api.featuregates import Gate
+from multikueue.api.constants import DEPLOYMENT_FRAMEWORK, POD_FRAMEWORK, QUEUE_NAME_LABEL
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import DEPLOYMENTS, Resource
 from multikueue.core.errors import BadInput
 from multikueue.jobs.framework import templated_queue
-from multikueue.jobs.framework.admission import common_refusals
-from multikueue.jobs.framework.protocol import (
-    JobEnd,
-    JobIntegration,
-    JobWrite,
-    PodSetInfo,
-    PriorityHint,
-    Reclaimable,
-    RemoteIdentity,
-    StatusSync,
-)
-from multikueue.jobs.framework.templated_queue import labels_of
+from multikueue.jobs.framework.protocol import JobIntegration, JobWrite, PodSetInfo, StatusSync
 from multikueue.jobs.framework.traits import Hold, JobTraits
+from multikueue.jobs.kinds.controlled_pods import ControlledPods
 
-_BY_POD: Final = "the pods of a Deployment are queued one by one, not as a group"
 _NO_WORKLOAD: Final = "a Deployment has no Workload, its pods have"
 
 
-class DeploymentIntegration:
+class DeploymentIntegration(ControlledPods):
     """The integration `deployment`."""
 
     framework: str = DEPLOYMENT_FRAMEWORK
@@ -48,41 +35,14 @@ class DeploymentIntegration:
         owns_only_pods=True,
         needs=(POD_FRAMEWORK,),
     )
-    copies_labels: bool = False
+    not_grouped = "the pods of a Deployment are queued one by one, not as a group"
+    not_remote = _NO_WORKLOAD
 
-    def defaulted(self, job: JsonObject, surroundings: JobSurroundings) -> JsonObject:
-        """With its queue in the pod template."""
-        return templated_queue.with_queue(job, self.framework)
-
-    def updated(self, new: JsonObject, old: JsonObject) -> JsonObject:
-        """With its queue in the pod template; a Deployment that was not queued may be queued later."""
-        return templated_queue.with_queue(new, self.framework) if self.queue_name(new) else new
-
-    def refusals(
-        self, new: JsonObject, old: JsonObject | None, *, has_default_queue: bool, gate: Gate
-    ) -> tuple[str, ...]:
-        """What holds for every kind, and that the queue stays while pods are ready."""
-        if not any(self.queue_name(each) for each in (new, old or {})):
+    def update_refusals(self, new: JsonObject, old: JsonObject) -> Sequence[str]:
+        """That it cannot leave its queue."""
+        if not templated_queue.is_left(new, old):
             return ()
-        # Only the API server writes the status, and an update of the rest may show any.
-        seen = new if old is None else {**new, "status": old.get("status") or {}}
-        found = [*common_refusals(seen, old, self, has_default_queue=has_default_queue, gate=gate)]
-        if old is not None and templated_queue.is_left(new, old):
-            found.append(f"metadata.labels[{QUEUE_NAME_LABEL}]: Required value: a Deployment cannot leave its queue")
-        found += templated_queue.template_refusals(new, self, why=_BY_POD)
-        return tuple(dict.fromkeys(found))
-
-    def managed_by(self, job: JsonObject) -> str:
-        """Deployments have no such field."""
-        return ""
-
-    def queue_name(self, job: JsonObject) -> str:
-        """The label `kueue.x-k8s.io/queue-name`."""
-        return labels_of(job).get(QUEUE_NAME_LABEL, "")
-
-    def is_suspended(self, job: JsonObject) -> bool:
-        """Whether none of its pods is ready."""
-        return not self.is_active(job)
+        return (f"metadata.labels[{QUEUE_NAME_LABEL}]: Required value: a Deployment cannot leave its queue",)
 
     def is_active(self, job: JsonObject) -> bool:
         """Whether a pod is ready."""
@@ -95,14 +55,6 @@ class DeploymentIntegration:
     def pod_sets(self, job: JsonObject) -> tuple[JsonObject, ...]:
         """Raises `BadInput`."""
         raise BadInput(_NO_WORKLOAD)
-
-    def priority(self, job: JsonObject) -> PriorityHint:
-        """The label, else the class of its pods."""
-        spec: JsonObject = templated_queue.template_of(job).get("spec") or {}
-        return PriorityHint(
-            workload_class=labels_of(job).get(PRIORITY_CLASS_LABEL, ""),
-            pod_class=str(spec.get("priorityClassName") or ""),
-        )
 
     def matches(self, job: JsonObject, workload: JsonObject, infos: Sequence[PodSetInfo] = ()) -> bool:
         """Never: no Workload is of a Deployment."""
@@ -120,10 +72,6 @@ class DeploymentIntegration:
         """Its pods are stopped one by one."""
         return None
 
-    def finished(self, job: JsonObject) -> JobEnd | None:
-        """A Deployment never ends."""
-        return None
-
     def pods_ready(self, job: JsonObject) -> bool:
         """Whether as many pods are ready as it is to have."""
         wanted = (job.get("spec") or {}).get("replicas", 1)
@@ -133,33 +81,9 @@ class DeploymentIntegration:
         """Whether a pod is ready."""
         return self.is_active(job)
 
-    def pod_selector(self, job: JsonObject) -> str:
-        """None: its pods are jobs."""
-        return ""
-
-    def reclaimable(self, job: JsonObject) -> tuple[Reclaimable, ...]:
-        """None."""
-        return ()
-
-    def remote_manifest(self, job: JsonObject, infos: Sequence[PodSetInfo], *, identity: RemoteIdentity) -> JsonObject:
-        """Raises `BadInput`."""
-        raise BadInput(_NO_WORKLOAD)
-
-    def queued_manifest(self, manifest: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObject:
-        """Raises `BadInput`."""
-        raise BadInput(_NO_WORKLOAD)
-
-    def local_manifest(self, remote: JsonObject) -> JsonObject:
-        """Raises `BadInput`."""
-        raise BadInput(_NO_WORKLOAD)
-
     def sync_status(self, local: JsonObject, remote_status: JsonObject) -> StatusSync:
         """None is due."""
         return StatusSync()
-
-    def suspended_status(self, local: JsonObject, *, now: datetime) -> JobWrite | None:
-        """The pods show that they are gated."""
-        return None
 
     def stopped_status(self, local: JsonObject, *, now: datetime) -> JobWrite | None:
         """Its controller counts the pods."""

@@ -10,7 +10,7 @@ to them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -102,18 +102,23 @@ def remote_pod(pod: JsonObject, info: PodSetInfo | None, *, identity: RemoteIden
     return {**_POD, "metadata": metadata, "spec": template["spec"]}
 
 
-def remote_group(job: JsonObject, infos: Sequence[PodSetInfo], *, identity: RemoteIdentity) -> JsonObject:
+def remote_group(
+    job: JsonObject,
+    infos: Sequence[PodSetInfo],
+    *,
+    identity: RemoteIdentity,
+    role: Callable[[JsonObject], str] = role_of,
+) -> JsonObject:
     """A group as it is sent to a worker: the pods that quota is held for, and those of them that have ended.
 
-    Raises `InjectionConflict`.
+    `role` is the name of the pod set of a pod. Raises `InjectionConflict`.
     """
     by_role = {info.name: info for info in infos}
     left = {info.name: info.count for info in infos}
     group = PodGroup(job[MEMBERS])
     members = []
     for pod in (*group.succeeded, *group.living, *group.failed):
-        role = role_of(pod)
-        info = by_role.get(role) or (infos[0] if len(infos) == 1 else None)
+        info = by_role.get(role(pod)) or (infos[0] if len(infos) == 1 else None)
         if info is None or is_deleting(pod) or left[info.name] <= 0:
             continue
         made = remote_pod(pod, info, identity=identity)
