@@ -12,7 +12,7 @@ import anyio
 
 from devcluster.errors import TimedOut
 from multikueue.api.objects import JsonObject
-from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, Resource
+from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, LEADER_WORKER_SETS, Resource
 from multikueue.kube.errors import AlreadyExists, NotFound
 from multikueue.kube.rest.client import KubeClient
 
@@ -40,7 +40,6 @@ RAY_JOBS: Final = Resource("ray.io", "v1", "RayJob", "rayjobs")
 RAY_CLUSTERS: Final = Resource("ray.io", "v1", "RayCluster", "rayclusters")
 RAY_SERVICES: Final = Resource("ray.io", "v1", "RayService", "rayservices")
 APP_WRAPPERS: Final = Resource("workload.codeflare.dev", "v1beta2", "AppWrapper", "appwrappers")
-LEADER_WORKER_SETS: Final = Resource("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets")
 SPARK_APPLICATIONS: Final = Resource("sparkoperator.k8s.io", "v1beta2", "SparkApplication", "sparkapplications")
 
 _ANY: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from devcluster.operators import definitions
 from multikueue.api.objects import JsonObject
-from multikueue.api.resource import Resource
+from multikueue.api.resource import LEADER_WORKER_SETS, Resource
 
 
 class State(StrEnum):
@@ -74,6 +74,8 @@ class OperatedKind:
     """The roles whose success is that of the object; all by default."""
     finishes: bool = True
     """Whether it ends by itself."""
+    shrinks: bool = False
+    """Whether pods that it has no longer are deleted."""
     conditions: Mapping[State, tuple[str, ...]] = field(default_factory=dict)
     """The types of conditions that are True in a state; all others of the table are False once they were True."""
     status: Callable[[Progress], JsonObject] = lambda progress: {}
@@ -224,17 +226,20 @@ def _wrapper_status(progress: Progress) -> JsonObject:
     return {"phase": _PHASES.get(progress.state, progress.state.value)}
 
 
+_LEADER_WORKER_LABELS: Final = "leaderworkerset.sigs.k8s.io"
+
+
 def _leader_worker_roles(obj: JsonObject) -> Iterator[Role]:
     name, spec = obj["metadata"]["name"], obj["spec"]
     groups, made = spec.get("replicas", 1), spec["leaderWorkerTemplate"]
     size: int = made.get("size", 1)
     for group in range(groups):
-        labels = {"leaderworkerset.sigs.k8s.io/name": name, "leaderworkerset.sigs.k8s.io/group-index": str(group)}
-        leader = _labelled(made.get("leaderTemplate") or made["workerTemplate"], labels)
-        yield Role(name=f"{group}-leader", count=1, template=leader, names=(f"{name}-{group}",))
-        names = tuple(f"{name}-{group}-{index}" for index in range(1, size))
-        worker = _labelled(made["workerTemplate"], labels)
-        yield Role(name=f"{group}-worker", count=size - 1, template=worker, names=names)
+        labels = {f"{_LEADER_WORKER_LABELS}/name": name, f"{_LEADER_WORKER_LABELS}/group-index": str(group)}
+        for index in range(size):
+            given = made["workerTemplate"] if index else made.get("leaderTemplate") or made["workerTemplate"]
+            template = _labelled(given, {**labels, f"{_LEADER_WORKER_LABELS}/worker-index": str(index)})
+            own = f"{name}-{group}-{index}" if index else f"{name}-{group}"
+            yield Role(name=f"{group}-{index}", count=1, template=template, names=(own,))
 
 
 def _labelled(template: JsonObject, labels: Mapping[str, str]) -> JsonObject:
@@ -332,9 +337,10 @@ KINDS: Final[tuple[OperatedKind, ...]] = (
         status=_wrapper_status,
     ),
     OperatedKind(
-        resource=definitions.LEADER_WORKER_SETS,
+        resource=LEADER_WORKER_SETS,
         roles=_leader_worker_roles,
         finishes=False,
+        shrinks=True,
         conditions={State.RUNNING: ("Available",)},
         status=_leader_worker_status,
     ),

@@ -48,6 +48,9 @@ class TemplatedOperator(Operator):
         suspended = bool(at(obj, *self._kind.suspend))
         if ended is None and not suspended:
             await self._create(obj, roles, children)
+        if self._kind.shrinks:
+            known = {role.name for role in roles}
+            await self._delete([pod for pod in children if _role(pod) not in known])
         counts = {role.name: _counts(role, children) for role in roles}
         state = State(ended) if ended is not None else self._state(counts, suspended=suspended)
         # Once the end is stored, and not before: a pod that was deleted fails, and would change how the object ended.
@@ -114,8 +117,12 @@ class TemplatedOperator(Operator):
             self.children.mark_deleted(metadata["uid"])
 
 
+def _role(pod: JsonObject) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(ROLE_LABEL))
+
+
 def _counts(role: Role, pods: Sequence[JsonObject]) -> RoleCounts:
-    own = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(ROLE_LABEL) == role.name]
+    own = [pod for pod in pods if _role(pod) == role.name]
     return RoleCounts(
         wanted=role.count,
         active=sum(map(pod_facts.active, own)),

@@ -15,6 +15,7 @@ from manager.cache.queue_targets import Views
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import PODS
 from multikueue.core.keys import Key
+from multikueue.jobs.framework.pod_owners import named_by
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
 
@@ -51,6 +52,15 @@ def ancestry(
     found = Ancestry()
     namespace = (job.get("metadata") or {}).get("namespace") or ""
     current, current_kind = job, kind
+    named = _named(job, registry, namespace=namespace) if kind.resource == PODS else None
+    if named is not None:
+        key, holding = named
+        parent = views.view(holding.resource).object(key)
+        if parent is None:
+            return Ancestry(missing=key, holder=holding)
+        if manage_unqueued or holding.queue_name(parent):
+            found = Ancestry(integration=holding, key=key, holder=holding)
+            current, current_kind = parent, holding
     for _ in range(MAX_DEPTH):
         owner = controller_of(current)
         if owner is None:
@@ -79,7 +89,17 @@ def may_be_left(kind: JobIntegration, owner: JobIntegration) -> bool:
     """
     if owner.traits.pods_are_jobs:
         return False
-    return kind.resource == PODS or not owner.traits.owns_only_pods
+    traits = owner.traits
+    return kind.resource == PODS or not traits.owns_only_pods or kind.resource in traits.makes
+
+
+def _named(pod: JsonObject, registry: JobRegistry, *, namespace: str) -> tuple[Key, JobIntegration] | None:
+    """The job that a pod names by annotation and label, and its kind."""
+    for integration in registry:
+        name = named_by(pod, integration)
+        if name:
+            return Key(namespace, name), integration
+    return None
 
 
 def controller_of(obj: JsonObject) -> JsonObject | None:

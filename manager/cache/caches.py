@@ -59,7 +59,8 @@ from multikueue.api.resource import (
 from multikueue.core.clock import Clock
 from multikueue.core.conditions import is_true_in
 from multikueue.core.keys import Key
-from multikueue.jobs.framework.capabilities import GroupedKind
+from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind
+from multikueue.jobs.framework.pod_owners import named_by
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.kube.cache.informer import Informer
 from multikueue.kube.cache.store import Indexer, packed
@@ -73,6 +74,8 @@ OWNER_INDEX: Final = "owner"
 """Workloads by `Kind.group/namespace/name` of each of their owners."""
 GROUP_INDEX: Final = "group"
 """Jobs by `namespace/name` of the group that they are members of."""
+NAMED_OWNER_INDEX: Final = "namedOwner"
+"""Pods by the `named_term` of the job that they name by annotation and label."""
 CONTROLLER_INDEX: Final = "controller"
 """Pods by the uid of the owner that controls them."""
 PREBUILT_INDEX: Final = "prebuilt"
@@ -136,6 +139,11 @@ def _owners(obj: JsonObject) -> Iterable[str]:
         )
         for owner in metadata.get("ownerReferences") or ()
     ]
+
+
+def named_term(kind: JobIntegration | PodHoldingKind, key: Key) -> str:
+    """The term of `NAMED_OWNER_INDEX` for the pods of that job."""
+    return f"{kind.framework} {key}"
 
 
 def _controller(obj: JsonObject) -> Iterable[str]:
@@ -206,6 +214,7 @@ def followed(
 
     `cluster_profiles` is empty while no worker can be named by a ClusterProfile: their CRD is seldom installed.
     """
+    jobs = tuple(jobs)
     plain = (
         CLUSTER_QUEUES,
         COHORTS,
@@ -252,7 +261,7 @@ def followed(
         *(
             FollowedKind(
                 resource=integration.resource,
-                indexers={PREBUILT_INDEX: _prebuilt, **_groups(integration), **_controllers(integration)},
+                indexers={PREBUILT_INDEX: _prebuilt, **_groups(integration), **_controllers(integration, jobs)},
                 shrink=without_owners_of_fields,
                 label_selector=f"{MANAGED_LABEL}={MANAGED_LABEL_VALUE}"
                 if integration.traits.needs_managed_label
@@ -265,8 +274,16 @@ def followed(
     )
 
 
-def _controllers(integration: JobIntegration) -> Mapping[str, Indexer]:
-    return {CONTROLLER_INDEX: _controller} if integration.resource == PODS else {}
+def _controllers(integration: JobIntegration, jobs: Sequence[JobIntegration]) -> Mapping[str, Indexer]:
+    if integration.resource != PODS:
+        return {}
+    labelled = [each for each in jobs if each.traits.holds_pods and each.traits.pod_label]
+
+    def named(pod: JsonObject) -> Iterable[str]:
+        found = ((kind, named_by(pod, kind)) for kind in labelled)
+        return [named_term(kind, Key(pod["metadata"]["namespace"], name)) for kind, name in found if name]
+
+    return {CONTROLLER_INDEX: _controller, NAMED_OWNER_INDEX: named}
 
 
 def _groups(integration: JobIntegration) -> Mapping[str, Indexer]:

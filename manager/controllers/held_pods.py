@@ -7,13 +7,13 @@ with the pod template that quota is reserved for, both with the LimitRanges of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from manager.cache.caches import CONTROLLER_INDEX, Caches
+from manager.cache.caches import CONTROLLER_INDEX, NAMED_OWNER_INDEX, Caches, named_term
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of
-from multikueue.api.resource import LIMIT_RANGES, PODS, RUNTIME_CLASSES, Resource
+from multikueue.api.resource import LIMIT_RANGES, PODS, RUNTIME_CLASSES
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.quantity import Quantity
@@ -21,7 +21,9 @@ from multikueue.engine.decode import objects
 from multikueue.engine.decode.pods import Shapes
 from multikueue.engine.pod_requests import adjust, pod_request
 from multikueue.engine.values import LimitRange, RuntimeClass
-from multikueue.jobs.framework.capabilities import HeldPod, PodHoldingKind
+from multikueue.jobs.framework.capabilities import HeldPod, PodHoldingKind, ReplicatedKind
+from multikueue.jobs.framework.pod_owners import named_by
+from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.kinds import pod_group
 
 _ZERO: Final = Quantity.parse("0")
@@ -39,7 +41,9 @@ class HeldPods:
     def added_to(self, job: JsonObject, kind: PodHoldingKind) -> JsonObject:
         """The job with its pods."""
         metadata = job["metadata"]
-        found = self._of(metadata["uid"], metadata["namespace"])
+        key = Key(metadata["namespace"], str(metadata["name"]))
+        index = kind.replica_of(job) if isinstance(kind, ReplicatedKind) else 0
+        found = self._of(key, kind, uids=(metadata["uid"],), index=index)
         if not found:
             return kind.with_pods(job, ())
         ranges, classes = self._limits(metadata["namespace"])
@@ -53,17 +57,34 @@ class HeldPods:
             held.append(HeldPod(pod=pod, problem=problem))
         return kind.with_pods(job, held)
 
-    def still_run(self, uid: str, namespace: str) -> bool:
-        """Whether a pod of the job with that uid, which may be gone, runs or terminates."""
-        return any(pod_group.is_active(pod) for pod in self._of(uid, namespace))
+    def running(self, key: Key, kind: PodHoldingKind, *, uids: Iterable[str], index: int = 0) -> list[JsonObject]:
+        """The pods of a job with one of these uids, which may be gone, that run or terminate; of a replicated one
+        those of that replica."""
+        return [pod for pod in self._of(key, kind, uids=uids, index=index) if pod_group.is_active(pod)]
 
-    def _of(self, uid: str, namespace: str) -> list[JsonObject]:
-        found = [
-            pod
-            for pod in self._pods.objects(CONTROLLER_INDEX, uid)
-            if pod["metadata"]["namespace"] == namespace and (controller_of(pod) or {}).get("uid") == uid
-        ]
-        return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+    def _of(self, key: Key, kind: PodHoldingKind, *, uids: Iterable[str], index: int) -> list[JsonObject]:
+        uids = frozenset(uids)
+        found: dict[str, JsonObject] = {}
+        for uid in uids:
+            for pod in self._pods.objects(CONTROLLER_INDEX, uid):
+                found[pod["metadata"]["uid"]] = pod
+        if kind.traits.pod_label:
+            for pod in self._pods.objects(NAMED_OWNER_INDEX, named_term(kind, key)):
+                found[pod["metadata"]["uid"]] = pod
+        own = (pod for pod in found.values() if self._is_of(pod, kind, key, uids))
+        if isinstance(kind, ReplicatedKind):
+            own = (pod for pod in own if kind.replica_of_pod(pod, owner=key.name) == index)
+        return sorted(own, key=lambda pod: str(pod["metadata"]["name"]))
+
+    def _is_of(self, pod: JsonObject, kind: PodHoldingKind, key: Key, uids: frozenset[str]) -> bool:
+        """As it is now: an index still has what one of our writes has changed."""
+        owner = controller_of(pod) or {}
+        if pod["metadata"]["namespace"] != key.namespace:
+            return False
+        if owner.get("uid") in uids:
+            return True
+        # A former job of the same name may have pods left, which name it as their owner.
+        return named_by(pod, kind) == key.name and owner.get("kind") != kind.resource.kind
 
     def _limits(self, namespace: str) -> tuple[tuple[LimitRange, ...], Mapping[str, RuntimeClass]]:
         ranges = [each for each in self._ranges.objects() if each["metadata"]["namespace"] == namespace]
@@ -92,11 +113,12 @@ class HeldPods:
         return f"it requests more than the pod template, which quota is reserved for: {shown}"
 
 
-def owner_key(pod: JsonObject, resource: Resource) -> Key | None:
-    """The owner of that kind which controls a pod; None without one."""
+def owner_key(pod: JsonObject, kind: JobIntegration) -> Key | None:
+    """The job of that kind which controls a pod, or which the pod names; None without one."""
+    namespace: str = pod["metadata"]["namespace"]
     owner = controller_of(pod)
-    if owner is None or owner.get("kind") != resource.kind:
-        return None
-    if str(owner.get("apiVersion", "")).rpartition("/")[0] != resource.group:
-        return None
-    return Key(pod["metadata"]["namespace"], str(owner.get("name")))
+    group = "" if owner is None else str(owner.get("apiVersion", "")).rpartition("/")[0]
+    if owner is not None and (group, owner.get("kind")) == (kind.resource.group, kind.resource.kind):
+        return Key(namespace, str(owner.get("name")))
+    name = named_by(pod, kind)
+    return Key(namespace, name) if name else None

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable
 
 from manager.cache.ancestors import MAX_DEPTH, Ancestry, ancestry
-from manager.cache.caches import GROUP_INDEX, OWNER_INDEX, PREBUILT_INDEX, owner_term, prebuilt_name
+from manager.cache.caches import OWNER_INDEX, PREBUILT_INDEX, owner_term, prebuilt_name
 from manager.cache.queue_targets import QueueTargetWarnings
 from manager.context import ManagerContext
 from manager.controllers import job_decision
-from manager.controllers.held_pods import HeldPods, owner_key
 from manager.controllers.job_decision import ManagedJobFacts
+from manager.controllers.job_keys import JobKeys
 from manager.controllers.job_steps import (
     CreateWorkload,
     DeleteWorkload,
@@ -38,7 +38,6 @@ from manager.controllers.workload_removal import release_workload, remove_orphan
 from manager.scheduler.pending_writes import PendingWrites
 from multikueue.api.constants import (
     ADOPTS_ANNOTATION,
-    IS_GROUP_WORKLOAD_ANNOTATION,
     MANAGED_LABEL,
     MANAGED_LABEL_VALUE,
     MULTIKUEUE_CONTROLLER,
@@ -59,7 +58,7 @@ from multikueue.core.conditions import is_true_in
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.jobs.framework.admission_infos import pod_set_infos
-from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind
+from multikueue.jobs.framework.capabilities import GroupedKind
 from multikueue.jobs.framework.priorities import UnknownPriorityClass
 from multikueue.jobs.framework.protocol import JobIntegration, JobWrite, PodSetInfo
 from multikueue.jobs.framework.registry import JobRegistry
@@ -78,7 +77,6 @@ _NOT_CONFIRMED = (
     " past the manager's webhook; use `mkctl cluster recover`"
 )
 _LOOK_AGAIN_SECONDS = 1.0
-_GROUP_PREFIX = "group/"  # no name of an object has a slash
 _REFUSED = Backoff(base=1.0, factor=2.0, cap=300.0, jitter=0.2)  # the server will most likely refuse it again
 
 
@@ -106,7 +104,7 @@ class JobReconciler:
         self._refusals: dict[Key, int] = {}
         """How often in a row the API server refused the Workload of a job."""
         self._made = JobWorkloads(context, integration)
-        self._held = HeldPods(context.caches)
+        self._keys = JobKeys(context.caches, integration)
         self._suspended = SuspendedJobs(context, integration, pending_writes)
         self._targets = QueueTargetWarnings(context.caches, context.recorder)
         self._jobs = context.caches.view(integration.resource)
@@ -144,23 +142,19 @@ class JobReconciler:
         """A job may be seen before its namespace, whose labels decide whether it is managed."""
         for row in self._jobs.rows():
             if row.key.namespace == namespace:
-                self.controller.enqueue(self._key_of(row))
+                self._enqueue(row)
 
     def _job_changed(self, change: Change) -> None:
-        self.controller.enqueue(self._key_of(change.row))
+        self._enqueue(change.row)
 
-    def _pod_changed(self, change: Change) -> None:
-        key = owner_key(change.row.object(), self._integration.resource)
-        if key is not None:
+    def _enqueue(self, row: Row) -> None:
+        for key in self._keys.of_object(row):
             self.controller.enqueue(key)
 
-    def _key_of(self, row: Row) -> Key:
-        """The key that is reconciled for an object: its own, or that of its group."""
-        if isinstance(self._integration, GroupedKind):
-            group = self._integration.group_of(row.object())
-            if group:
-                return Key(row.key.namespace, _GROUP_PREFIX + group)
-        return row.key
+    def _pod_changed(self, change: Change) -> None:
+        key = self._keys.of_pod(change.row.object())
+        if key is not None:
+            self.controller.enqueue(key)
 
     def _class_changed(self, change: Change) -> None:
         waiting, self._without_class = self._without_class, set()
@@ -168,44 +162,24 @@ class JobReconciler:
             self.controller.enqueue(key)
 
     def _workload_changed(self, change: Change) -> None:
-        resource = self._integration.resource
-        metadata = self._workloads.parse(change.row)["metadata"]
-        grouped = isinstance(self._integration, GroupedKind) and _is_of_group(metadata)
-        for owner in metadata.get("ownerReferences") or ():
-            group, _, _ = owner["apiVersion"].rpartition("/")
-            if (group, owner["kind"]) == (resource.group, resource.kind):
-                name = _GROUP_PREFIX + change.key.name if grouped else owner["name"]
-                self.controller.enqueue(Key(change.key.namespace, name))
+        for key in self._keys.of_workload(self._workloads.parse(change.row)):
+            self.controller.enqueue(key)
         for key in self._jobs.indexed(PREBUILT_INDEX, str(change.key)):
             row = self._jobs.get(key)
-            self.controller.enqueue(key if row is None else self._key_of(row))
-
-    def _job(self, key: Key) -> JsonObject | None:
-        """The job, or the group, of a key."""
-        if not key.name.startswith(_GROUP_PREFIX):
-            found = self._jobs.object(key)
-            if found is not None and isinstance(self._integration, PodHoldingKind):
-                return self._held.added_to(found, self._integration)
-            return found
-        assert isinstance(self._integration, GroupedKind)
-        name = str(Key(key.namespace, key.name.removeprefix(_GROUP_PREFIX)))
-        members = [each for each in self._jobs.objects(GROUP_INDEX, name) if self._is_member(each, key)]
-        return self._integration.composed(members) if members else None
-
-    def _is_member(self, obj: JsonObject, key: Key) -> bool:
-        # The index still has an object that one of our writes has taken out of the group.
-        assert isinstance(self._integration, GroupedKind)
-        return _GROUP_PREFIX + self._integration.group_of(obj) == key.name
+            if row is None:
+                self.controller.enqueue(key)
+            else:
+                self._enqueue(row)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Reconcile one job, or one group of objects."""
+        """Reconcile one job, one replica of it, or one group of objects."""
         self._without_class.discard(key)
-        job = self._job(key)
-        owned = self._owned(key)
+        job = self._keys.job(key)
+        owned = self._keys.workloads(key)
         uids = self._uids(job)
         for workload in owned:
             owners = _owner_uids(workload)  # none of a group's Workload that its user has just created
-            if owners and uids.isdisjoint(owners) and not self._pods_still_run(key, owners):
+            if owners and uids.isdisjoint(owners) and not self._keys.running_pods(key, owners):
                 await remove_orphan(self._context, workload, job=key, resource=self._integration.resource)
         if job is None or not self._is_ours(job):
             self._refusals.pop(key, None)
@@ -296,10 +270,6 @@ class JobReconciler:
             self._event(job, "Normal", JobEvent.STOPPED, f"{kind} {above.key.name}, its owner, is not admitted")
         return None
 
-    def _pods_still_run(self, key: Key, owners: list[str]) -> bool:
-        """Whether pods of a job that is gone use the quota of its Workload."""
-        return self._integration.traits.holds_pods and any(self._held.still_run(uid, key.namespace) for uid in owners)
-
     def _uids(self, job: JsonObject | None) -> frozenset[str]:
         if job is None:
             return frozenset()
@@ -347,19 +317,6 @@ class JobReconciler:
         )
         self._event(job, "Warning", JobEvent.ERR_WORKLOAD_COMPOSE, why)
         return Result(after=seconds)
-
-    def _owned(self, key: Key) -> list[JsonObject]:
-        resource = self._integration.resource
-        if key.name.startswith(_GROUP_PREFIX):
-            found = self._workloads.object(Key(key.namespace, key.name.removeprefix(_GROUP_PREFIX)))
-            return [found] if found is not None and _is_of_group(found["metadata"]) else []
-        term = owner_term(api_version=resource.api_version, kind=resource.kind, namespace=key.namespace, name=key.name)
-        grouped = isinstance(self._integration, GroupedKind)
-        return [
-            workload
-            for workload in self._workloads.objects(OWNER_INDEX, term)
-            if not grouped or not _is_of_group(workload["metadata"])
-        ]
 
     def _is_ours(self, job: JsonObject) -> bool:
         metadata = job["metadata"]
@@ -456,7 +413,3 @@ def _labels(row: Row) -> JsonObject:
 
 def _owner_uids(workload: JsonObject) -> list[str]:
     return [owner["uid"] for owner in workload["metadata"].get("ownerReferences") or ()]
-
-
-def _is_of_group(metadata: JsonObject) -> bool:
-    return (metadata.get("annotations") or {}).get(IS_GROUP_WORKLOAD_ANNOTATION) == "true"

@@ -67,9 +67,10 @@ from multikueue.dispatch.hub.availability import Pacer
 from multikueue.dispatch.hub.failed_jobs import KeptFailures, failed_there
 from multikueue.dispatch.hub.plan import plan
 from multikueue.dispatch.protocol.phases import ENDED
-from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind
+from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, ReplicatedKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
+from multikueue.jobs.framework.workloads import replica_of_workload
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.runtime.controller import Controller, Result
 from multikueue.kube.runtime.events import Reference
@@ -146,7 +147,7 @@ class DispatchController:
         self._verdicts: dict[Key, tuple[str, ...]] = {}
         self._delivered: dict[Key, tuple[str, int]] = {}
         self._watched_jobs: dict[Key, JobKey] = {}
-        self._job_watchers: dict[JobKey, Key] = {}
+        self._job_watchers: dict[JobKey, set[Key]] = {}
         self._granting: set[Key] = set()
         self._failures = FailureRecords(context)
         self._kept_failures = KeptFailures()
@@ -367,10 +368,13 @@ class DispatchController:
     def _watch_job(self, key: Key, job: JobKey | None) -> None:
         """Enqueue the workload with each change of that job, or of no job any more."""
         before = self._watched_jobs.pop(key, None)
-        if before is not None and self._job_watchers.get(before) == key:
-            del self._job_watchers[before]
+        if before is not None:
+            self._job_watchers[before].discard(key)
+            if not self._job_watchers[before]:
+                del self._job_watchers[before]
         if job is not None:
-            self._watched_jobs[key], self._job_watchers[job] = job, key
+            self._watched_jobs[key] = job
+            self._job_watchers.setdefault(job, set()).add(key)
 
     async def _collect_garbage(self) -> None:
         """Reconcile every assignment periodically, in case an event of its workload was missed."""
@@ -401,8 +405,7 @@ class DispatchController:
             self._workloads.enqueue(change.key)
 
     def _on_job(self, integration: JobIntegration, change: Change) -> None:
-        workload = self._job_watchers.get((integration.resource, change.key))
-        if workload is not None:
+        for workload in self._job_watchers.get((integration.resource, change.key), ()):
             self._workloads.enqueue(workload)
         group = integration.group_of(change.row.object()) if isinstance(integration, GroupedKind) else ""
         if group and self._checks.names:
@@ -411,10 +414,16 @@ class DispatchController:
 
     def _on_held_pod(self, integration: JobIntegration, change: Change) -> None:
         """What is sent of such a job are its pods."""
-        job = owner_key(change.row.object(), integration.resource)
-        workload = None if job is None else self._job_watchers.get((integration.resource, job))
-        if workload is not None:
-            self._workloads.enqueue(workload)
+        pod, workloads = change.row.object(), self._context.caches.view(WORKLOADS)
+        job = owner_key(pod, integration)
+        if job is None:
+            return
+        for key in self._job_watchers.get((integration.resource, job), ()):
+            if isinstance(integration, ReplicatedKind):
+                workload, index = workloads.object(key), integration.replica_of_pod(pod, owner=job.name)
+                if workload is not None and replica_of_workload(workload, integration.resource) != index:
+                    continue
+            self._workloads.enqueue(key)
 
     def _on_mailbox(self, change: Change) -> None:
         for key in self._keys(MULTIKUEUE_CLUSTERS):

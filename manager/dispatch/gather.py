@@ -48,9 +48,10 @@ from multikueue.dispatch.hub.facts import (
 from multikueue.dispatch.policy.dispatch_policy import DispatchSubject, PolicyVerdict, hub_rules, verdict
 from multikueue.dispatch.protocol.annotations import avoided_of, gate_opening_of, preferences_of, round_of
 from multikueue.dispatch.protocol.epochs import epoch_of
-from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, SentGroups
+from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, ReplicatedKind, SentGroups
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
+from multikueue.jobs.framework.workloads import replica_of_workload
 
 ORCHESTRATED_PREEMPTION: Final = "MultiKueueOrchestratedPreemption"
 """The feature gate."""
@@ -123,6 +124,8 @@ def load_job(context: Hub, gathered: Gathered) -> JsonObject | None:
     if job is None or owner is None or job["metadata"]["uid"] != owner["uid"]:
         return None
     kind = gathered.integration
+    if isinstance(kind, ReplicatedKind) and gathered.workload is not None:
+        job = kind.replica(job, replica_of_workload(gathered.workload, kind.resource))
     return HeldPods(context.caches).added_to(job, kind) if isinstance(kind, PodHoldingKind) else job
 
 

@@ -9,6 +9,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
 
+from multikueue.api.constants import LEADER_WORKER_SET_FRAMEWORK
 from multikueue.api.objects import JsonObject
 from multikueue.jobs.declared.declaration import JobKindDeclaration
 from multikueue.jobs.declared.integration import DeclaredIntegration
@@ -25,6 +26,7 @@ _OTHER_KINDS: Final = {
     ("batch", "Job"): "batch/job",
     ("apps", "Deployment"): "deployment",
     ("apps", "StatefulSet"): "statefulset",
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): LEADER_WORKER_SET_FRAMEWORK,
 }
 """Kinds with an integration that is not declared."""
 _WITH_PYTHON: Final[Mapping[str, type[DeclaredIntegration]]] = {

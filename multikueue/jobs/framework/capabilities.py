@@ -10,7 +10,9 @@ from typing import Protocol, runtime_checkable
 from multikueue.api.defaulting import JobSurroundings
 from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
+from multikueue.api.resource import Resource
 from multikueue.jobs.framework.protocol import JobEnd, JobWrite
+from multikueue.jobs.framework.traits import JobTraits
 
 
 @runtime_checkable
@@ -92,6 +94,10 @@ class PodHoldingKind(GroupedKind, Protocol):
     It is passed to all methods of the integration with its pods, which `with_pods` adds to it.
     """
 
+    framework: str
+    resource: Resource
+    traits: JobTraits
+
     def with_pods(self, job: JsonObject, pods: Sequence[HeldPod]) -> JsonObject:
         """The job and its pods as one object."""
 
@@ -117,6 +123,26 @@ class ForwardingKind(Protocol):
 
     def forwarded_patch(self, remote: JsonObject, manifest: JsonObject) -> JsonObject | None:
         """The merge patch that gives the remote job these fields of the manifest; None if it has them."""
+
+
+@runtime_checkable
+class ReplicatedKind(PodHoldingKind, Protocol):
+    """A kind with a Workload for each of its replicas.
+
+    It is passed to all methods of the integration as one of its replicas, which `replica` makes of it.
+    """
+
+    def replicas(self, job: JsonObject) -> int:
+        """How many it is to have; their indices begin with 0. Raises `BadInput`."""
+
+    def replica(self, job: JsonObject, index: int) -> JsonObject:
+        """The job as its replica of that index, which may be one that it is not to have."""
+
+    def replica_of(self, job: JsonObject) -> int:
+        """The index that `replica` was given."""
+
+    def replica_of_pod(self, pod: JsonObject, *, owner: str) -> int:
+        """The index of the replica that a pod of the job with the name `owner` belongs to."""
 
 
 @runtime_checkable

@@ -14,15 +14,17 @@ from multikueue.core.errors import BadInput
 from multikueue.core.printable import excerpt
 from multikueue.jobs.declared.reading import DeclarationMistakes
 from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.traits import Hold
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from multikueue.jobs.kinds.deployment import DEPLOYMENT
+from multikueue.jobs.kinds.leader_worker_set import LEADER_WORKER_SET
 from multikueue.jobs.kinds.pod import BARE_POD
 from multikueue.jobs.kinds.stateful_set import STATEFUL_SET
 
 CUSTOM_JOBS_GATE: Final = "MultiKueueAdaptersForCustomJobs"
 """The feature gate of `multiKueue.externalFrameworks`."""
 INTEGRATIONS: Final[Mapping[str, JobIntegration]] = {
-    each.framework: each for each in (BATCH_JOB, BARE_POD, DEPLOYMENT, STATEFUL_SET)
+    each.framework: each for each in (BATCH_JOB, BARE_POD, DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET)
 }
 """Those that are not declared."""
 
@@ -95,7 +97,7 @@ class JobRegistry:
         self._external = frozenset(_external_kind(name) for name in external)
         for name in external:
             queued = self._by_kind.get(_external_kind(name))
-            if queued is not None and queued.resource.group == "apps":
+            if queued is not None and queued.traits.hold is Hold.PODS:
                 raise BadInput(
                     f"integrations.externalFrameworks: {excerpt(name)} is queued by the framework"
                     f" {queued.framework} already; remove one of the two"

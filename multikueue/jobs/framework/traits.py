@@ -59,7 +59,10 @@ class JobTraits:
     reviewed_fields: tuple[str, ...] = ("spec",)
     """The fields of which a change is validated; labels and annotations always are."""
     pod_label: str = ""
-    """The label by which its pods name it; empty if they are known by their owner references only."""
+    """The label by which its pods name it; empty if they are known by their owner references only.
+
+    Of a kind that holds its pods, those count which also name its framework as the one that suspends them.
+    """
     pods_are_jobs: bool = False
     """Whether it has no Workload: each of its pods is a job, and has one."""
     owns_pods_itself: bool = False
@@ -68,6 +71,9 @@ class JobTraits:
     """Whether its pods are gated by the webhook and started with it, although they are objects of their own."""
     owns_only_pods: bool = False
     """Whether only pods are left to it as their owner: a job of another kind that names it as owner is queued."""
+    makes: tuple[Resource, ...] = ()
+    """The kinds of which its controller makes objects between it and its pods: with `owns_only_pods`, these are left
+    to it as well."""
     reviewed_subresources: tuple[str, ...] = ()
     """The subresources whose writes are validated."""
     needs: tuple[str, ...] = ()

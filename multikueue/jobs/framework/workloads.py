@@ -13,6 +13,7 @@ from typing import Final
 
 from multikueue.api.constants import (
     ADMISSION_GATED_BY_ANNOTATION,
+    COMPONENT_WORKLOAD_INDEX_ANNOTATION,
     IS_GROUP_WORKLOAD_ANNOTATION,
     JOB_UID_LABEL,
     MAX_EXEC_TIME_LABEL,
@@ -21,10 +22,10 @@ from multikueue.api.constants import (
     RESOURCE_IN_USE_FINALIZER,
 )
 from multikueue.api.objects import JsonObject
-from multikueue.api.resource import WORKLOADS
+from multikueue.api.resource import WORKLOADS, Resource
 from multikueue.core.errors import BadInput
 from multikueue.core.parsing import MAX_INT32, parse_unsigned
-from multikueue.jobs.framework.capabilities import GroupedKind
+from multikueue.jobs.framework.capabilities import GroupedKind, ReplicatedKind
 from multikueue.jobs.framework.protocol import JobIntegration
 
 _MAX_NAME: Final = 253
@@ -54,10 +55,26 @@ def name_for(job: JsonObject, integration: JobIntegration, *, limit: int = _MAX_
     group = integration.group_of(job) if isinstance(integration, GroupedKind) else ""
     if group:
         return group
-    resource = integration.resource
-    return workload_name(
-        kind=resource.kind, group=resource.group, name=metadata["name"], uid=metadata.get("uid", ""), limit=limit
-    )
+    index = integration.replica_of(job) if isinstance(integration, ReplicatedKind) else None
+    return _name_of(integration.resource, name=metadata["name"], uid=metadata.get("uid", ""), index=index, limit=limit)
+
+
+def replica_of_workload(workload: JsonObject, resource: Resource) -> int:
+    """The replica of its job of that kind that a Workload is for; 0 unless it has the name of the one that it names."""
+    metadata: JsonObject = workload["metadata"]
+    text = str((metadata.get("annotations") or {}).get(COMPONENT_WORKLOAD_INDEX_ANNOTATION) or "0")
+    try:
+        index = parse_unsigned(text, field=COMPONENT_WORKLOAD_INDEX_ANNOTATION, maximum=MAX_INT32)
+    except BadInput:
+        return 0
+    owners = (each for each in metadata.get("ownerReferences") or () if each.get("kind") == resource.kind)
+    names = (_name_of(resource, name=str(each["name"]), uid=str(each["uid"]), index=index) for each in owners)
+    return index if metadata["name"] in names else 0
+
+
+def _name_of(resource: Resource, *, name: str, uid: str, index: int | None, limit: int = _MAX_NAME) -> str:
+    named = name if index is None else f"{name}-{index}"
+    return workload_name(kind=resource.kind, group=resource.group, name=named, uid=uid, limit=limit)
 
 
 def workload_for(
@@ -91,12 +108,22 @@ def workload_for(
             "name": name_for(job, integration, limit=name_limit),
             "namespace": metadata.get("namespace", ""),
             "labels": copied | ({JOB_UID_LABEL: metadata["uid"]} if metadata.get("uid") else {}),
-            "annotations": _annotations(metadata) | ({IS_GROUP_WORKLOAD_ANNOTATION: "true"} if group else {}),
+            "annotations": {
+                **_annotations(metadata),
+                **({IS_GROUP_WORKLOAD_ANNOTATION: "true"} if group else {}),
+                **_replica_annotation(job, integration),
+            },
             "finalizers": [RESOURCE_IN_USE_FINALIZER],
             "ownerReferences": owner_references(job, integration),
         },
         "spec": spec,
     }
+
+
+def _replica_annotation(job: JsonObject, integration: JobIntegration) -> dict[str, str]:
+    if not isinstance(integration, ReplicatedKind):
+        return {}
+    return {COMPONENT_WORKLOAD_INDEX_ANNOTATION: str(integration.replica_of(job))}
 
 
 def owner_references(job: JsonObject, integration: JobIntegration) -> list[JsonObject]:

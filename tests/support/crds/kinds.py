@@ -8,7 +8,6 @@ from devcluster.operators.definitions import (
     CLUSTER_TRAINING_RUNTIMES,
     JAX_JOBS,
     JOB_SETS,
-    LEADER_WORKER_SETS,
     MPI_JOBS,
     PADDLE_JOBS,
     PYTORCH_JOBS,
@@ -25,6 +24,7 @@ from devcluster.operators.definitions import (
     definition,
     install,
 )
+from multikueue.api.resource import LEADER_WORKER_SETS
 
 __all__ = [
     "APP_WRAPPERS",

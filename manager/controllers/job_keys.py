@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys that jobs of one kind are reconciled by, and what belongs to a key.
+
+An object has a key of its own; the members of a group share one, and a replicated job has one for each replica, since
+each of these has a Workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from manager.cache.caches import GROUP_INDEX, OWNER_INDEX, Caches, owner_term
+from manager.controllers.held_pods import HeldPods, owner_key
+from multikueue.api.constants import IS_GROUP_WORKLOAD_ANNOTATION
+from multikueue.api.meta import JsonObject
+from multikueue.api.resource import WORKLOADS
+from multikueue.core.errors import BadInput
+from multikueue.core.keys import Key
+from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, ReplicatedKind
+from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.workloads import replica_of_workload
+from multikueue.kube.cache.store import Row
+
+# No name of an object has a slash.
+_GROUP_PREFIX: Final = "group/"
+_REPLICA_PREFIX: Final = "replica/"
+
+
+class JobKeys:
+    """The keys of one kind."""
+
+    def __init__(self, caches: Caches, integration: JobIntegration) -> None:
+        self._integration = integration
+        self._jobs = caches.view(integration.resource)
+        self._workloads = caches.view(WORKLOADS)
+        self._held = HeldPods(caches)
+        self._is_replicated = isinstance(integration, ReplicatedKind)
+
+    def of_object(self, row: Row) -> Iterable[Key]:
+        """Those that an object of the kind is reconciled by."""
+        kind = self._integration
+        if isinstance(kind, ReplicatedKind):
+            return self._of_replicas(row.key, row.object(), kind)
+        group = kind.group_of(row.object()) if isinstance(kind, GroupedKind) else ""
+        return (Key(row.key.namespace, _GROUP_PREFIX + group) if group else row.key,)
+
+    def of_pod(self, pod: JsonObject) -> Key | None:
+        """That of the job whose pods it is one of; None if it is of no job of the kind."""
+        found = owner_key(pod, self._integration)
+        if found is None or not isinstance(self._integration, ReplicatedKind):
+            return found
+        return _of_replica(found, self._integration.replica_of_pod(pod, owner=found.name))
+
+    def of_workload(self, workload: JsonObject) -> Iterable[Key]:
+        """Those of the owners of a Workload."""
+        metadata, resource = workload["metadata"], self._integration.resource
+        for owner in metadata.get("ownerReferences") or ():
+            group, _, _ = owner["apiVersion"].rpartition("/")
+            if (group, owner["kind"]) != (resource.group, resource.kind):
+                continue
+            key = Key(metadata["namespace"], owner["name"])
+            if self._is_replicated:
+                yield _of_replica(key, replica_of_workload(workload, resource))
+            elif isinstance(self._integration, GroupedKind) and is_of_group(metadata):
+                yield Key(metadata["namespace"], _GROUP_PREFIX + metadata["name"])
+            else:
+                yield key
+
+    def job(self, key: Key) -> JsonObject | None:
+        """The job, the replica or the group of a key; with its pods if it holds them."""
+        kind = self._integration
+        if isinstance(kind, GroupedKind) and key.name.startswith(_GROUP_PREFIX):
+            group = key.name.removeprefix(_GROUP_PREFIX)
+            found = self._jobs.objects(GROUP_INDEX, str(Key(key.namespace, group)))
+            # The index still has an object that one of our writes has taken out of the group.
+            members = [each for each in found if kind.group_of(each) == group]
+            return kind.composed(members) if members else None
+        own, index = _split(key)
+        job: JsonObject | None = self._jobs.object(own)
+        if job is None:
+            return None
+        if isinstance(kind, ReplicatedKind):
+            return self._held.added_to(kind.replica(job, index), kind)
+        return self._held.added_to(job, kind) if isinstance(kind, PodHoldingKind) else job
+
+    def workloads(self, key: Key) -> list[JsonObject]:
+        """The Workloads whose owner is the job of a key, whether it exists or not."""
+        resource = self._integration.resource
+        if key.name.startswith(_GROUP_PREFIX):
+            found = self._workloads.object(Key(key.namespace, key.name.removeprefix(_GROUP_PREFIX)))
+            return [found] if found is not None and is_of_group(found["metadata"]) else []
+        own, index = _split(key)
+        owned = self._owned(own)
+        if self._is_replicated:
+            return [each for each in owned if replica_of_workload(each, resource) == index]
+        grouped = isinstance(self._integration, GroupedKind)
+        return [each for each in owned if not grouped or not is_of_group(each["metadata"])]
+
+    def running_pods(self, key: Key, owners: Iterable[str]) -> list[JsonObject]:
+        """The pods of a job with one of these uids, which may be gone, that use the quota of its Workload."""
+        if not isinstance(self._integration, PodHoldingKind):
+            return []
+        own, index = _split(key)
+        return self._held.running(own, self._integration, uids=owners, index=index)
+
+    def _owned(self, key: Key) -> list[JsonObject]:
+        resource = self._integration.resource
+        term = owner_term(api_version=resource.api_version, kind=resource.kind, namespace=key.namespace, name=key.name)
+        return list(self._workloads.objects(OWNER_INDEX, term))
+
+    def _of_replicas(self, key: Key, job: JsonObject, kind: ReplicatedKind) -> Iterable[Key]:
+        """Of the replicas that it is to have, and of those that have a Workload; at least of one."""
+        try:
+            count = kind.replicas(job)
+        except BadInput:  # it is reported when the first one is reconciled
+            count = 0
+        indices = {0, *range(count)}
+        indices.update(replica_of_workload(each, self._integration.resource) for each in self._owned(key))
+        return [_of_replica(key, index) for index in sorted(indices)]
+
+
+def is_of_group(metadata: JsonObject) -> bool:
+    """Whether a Workload is of a group of objects."""
+    return (metadata.get("annotations") or {}).get(IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+
+
+def _of_replica(key: Key, index: int) -> Key:
+    return Key(key.namespace, f"{_REPLICA_PREFIX}{index}/{key.name}")
+
+
+def _split(key: Key) -> tuple[Key, int]:
+    """The key of the object, and the index of the replica."""
+    if not key.name.startswith(_REPLICA_PREFIX):
+        return key, 0
+    index, _, name = key.name.removeprefix(_REPLICA_PREFIX).partition("/")
+    return Key(key.namespace, name), int(index)
