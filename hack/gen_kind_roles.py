@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generate deploy/rbac/kinds: the roles of manager and agents for each declared kind, and of agents for Pods.
+"""Generate deploy/rbac/kinds: the roles of manager and agents for each declared kind, of agents for Pods, and of the
+manager for LeaderWorkerSets.
 
 hack/gen_kind_roles.py [--check]
 """
@@ -12,13 +13,14 @@ from pathlib import Path
 
 import yaml
 
-from multikueue.api.constants import POD_FRAMEWORK
+from multikueue.api.constants import LEADER_WORKER_SET_FRAMEWORK, POD_FRAMEWORK
 from multikueue.api.objects import JsonObject
-from multikueue.api.resource import PODS
-from multikueue.jobs.declared.roles import agent_roles, manager_roles
+from multikueue.api.resource import LEADER_WORKER_SETS, PODS
+from multikueue.jobs.declared.roles import agent_roles, holding_manager_roles, manager_roles
 from multikueue.jobs.declared.shipped import declared_integrations
 
 FOLDER = Path(__file__).resolve().parent.parent / "deploy" / "rbac" / "kinds"
+_MANAGER = "the manager needs on the management cluster"
 _AGENT = "an agent needs on its worker cluster"
 
 
@@ -28,11 +30,16 @@ def files() -> Mapping[str, str]:
     for framework, integration in sorted(declared_integrations().items()):
         name = framework.partition("/")[2]
         for part, what, documents in (
-            ("manager", "the manager needs on the management cluster", manager_roles(integration.resource)),
+            ("manager", _MANAGER, manager_roles(integration.resource)),
             ("agent", _AGENT, agent_roles(integration.resource)),
         ):
             found[f"{name}-{part}.yaml"] = _text(what, framework, documents)
     # The manager's role for Pods is deploy/rbac/manager-pods.yaml.
+    found["leaderworkerset-manager.yaml"] = _text(
+        f"{_MANAGER} besides manager-pods.yaml",
+        LEADER_WORKER_SET_FRAMEWORK,
+        holding_manager_roles(LEADER_WORKER_SETS),
+    )
     found[f"{POD_FRAMEWORK}-agent.yaml"] = _text(_AGENT, POD_FRAMEWORK, agent_roles(PODS))
     return found
 

@@ -17,9 +17,10 @@ from multikueue.api.meta import JsonObject
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, ReplicatedKind
+from multikueue.jobs.framework.capabilities import GroupedKind, HeldPod, PodHoldingKind, ReplicatedKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.workloads import replica_of_workload
+from multikueue.jobs.kinds import pod_group
 from multikueue.kube.cache.store import Row
 
 # No name of an object has a slash.
@@ -103,6 +104,15 @@ class JobKeys:
             return []
         own, index = _split(key)
         return self._held.running(own, self._integration, uids=owners, index=index)
+
+    def left_behind(self, key: Key) -> JsonObject | None:
+        """The pods that run and name a job that is gone, which nothing else stops, as pods of that job."""
+        found = [pod for pod in self.running_pods(key, ()) if not pod_group.is_deleting(pod)]
+        if not found or not isinstance(self._integration, PodHoldingKind):
+            return None
+        own, _ = _split(key)
+        gone: JsonObject = {"metadata": {"namespace": own.namespace, "name": own.name}}
+        return self._integration.with_pods(gone, [HeldPod(pod=pod) for pod in found])
 
     def _owned(self, key: Key) -> list[JsonObject]:
         resource = self._integration.resource

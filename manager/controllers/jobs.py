@@ -184,6 +184,7 @@ class JobReconciler:
         if job is None or not self._is_ours(job):
             self._refusals.pop(key, None)
         if job is None:
+            await self._stop_left_behind(key)
             return None
         if not self._is_ours(job):
             if not self._integration.queue_name(job):
@@ -234,6 +235,14 @@ class JobReconciler:
         shown = self._suspended.check(key)
         pauses = [each.after for each in (result, shown) if each is not None and each.after is not None]
         return Result(after=min(pauses)) if pauses else None
+
+    async def _stop_left_behind(self, key: Key) -> None:
+        """Stop pods that outlive their job: their Workload is kept while they run, and nothing else would stop them."""
+        left = self._keys.left_behind(key)
+        stop = None if left is None else self._integration.stop(left, ())
+        if left is not None and stop is not None:
+            _log.info("stopping pods that outlived their job kind=%s key=%s", self._integration.resource.kind, key)
+            await self._write_job(left, stop)
 
     def _is_queued_apart(self, above: Ancestry) -> bool:
         """Whether an object with an owner is queued by itself nevertheless.

@@ -6,7 +6,7 @@ The hub is embedded or of real binaries; its controllers make the pods, its node
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ from multikueue.api.resource import (
     CLUSTER_ROLES,
     DEPLOYMENTS,
     EVENTS,
+    LEADER_WORKER_SETS,
     PODS,
     ROLE_BINDINGS,
     ROLES,
@@ -40,12 +41,15 @@ from tests.support.managers import eventually, get, make_namespace, running_mana
 from tests.support.virtual_pods import virtual_pods_apart
 
 MANAGER: Final = "system:serviceaccount:kueue-system:kueue-controller-manager"
-_ROLES: Final = ("manager.yaml", "manager-pods.yaml", "manager-statefulsets.yaml")
+_ROLES: Final = ("manager.yaml", "manager-pods.yaml")
 _RIGHTS: Final = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, SERVICE_ACCOUNTS)
 _RBAC: Final = Path(__file__).parents[2] / "deploy" / "rbac"
 K: Final = "kueue.x-k8s.io/"
 QUEUE: Final = K + "queue-name"
-SETTINGS: Final = "integrations: {frameworks: [batch/job, deployment, statefulset]}"
+_SETTINGS: Final = "integrations: {{frameworks: [batch/job, {}]}}"
+_FRAMEWORKS: Final = ("deployment", "statefulset")
+_SETS_ROLE: Final = "manager-statefulsets.yaml"
+_KINDS: Final = (DEPLOYMENTS, STATEFUL_SETS, LEADER_WORKER_SETS, PODS)
 Object = dict[str, Any]
 
 
@@ -67,16 +71,20 @@ async def app_hub(provider: Provider, folder: Path) -> AsyncIterator[Cluster]:
 
 
 @asynccontextmanager
-async def app_client(hub: Cluster) -> AsyncIterator[KubeClient]:
+async def app_client(
+    hub: Cluster, *, frameworks: Sequence[str] = _FRAMEWORKS, role: str = _SETS_ROLE
+) -> AsyncIterator[KubeClient]:
     """The client of an administrator of a hub with a manager that has the roles for these frameworks."""
     async with hub.client() as client:
         await make_namespace(client, "kueue-system")
-        for name in _ROLES:
+        for name in (*_ROLES, role):
             for obj in documents((_RBAC / name).read_text()):
                 metadata = obj["metadata"]
                 resource = next(each for each in _RIGHTS if each.kind == obj["kind"])
                 await client.apply(resource, metadata["name"], obj, namespace=metadata.get("namespace"), manager="test")
-        async with running_manager(hub, settings=SETTINGS, user=MANAGER, dispatch=DispatchController):
+        async with running_manager(
+            hub, settings=_SETTINGS.format(", ".join(frameworks)), user=MANAGER, dispatch=DispatchController
+        ):
             yield client
 
 
@@ -121,7 +129,7 @@ class Apps:
 
     async def create(self, body: Object) -> Object:
         """Create one; as it is stored."""
-        resource = {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFUL_SETS, "Pod": PODS}[body["kind"]]
+        resource = next(each for each in _KINDS if each.kind == body["kind"])
         stored: Object = orjson.loads(await self.client.create(resource, body, namespace=self.namespace))
         return stored
 

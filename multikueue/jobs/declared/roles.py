@@ -26,6 +26,12 @@ def manager_roles(resource: Resource) -> tuple[JsonObject, ...]:
     return _bound(f"kueue-manager-{_named(resource)}-role", rules, account=_MANAGER, namespace=DEFAULT_NAMESPACE)
 
 
+def holding_manager_roles(resource: Resource) -> tuple[JsonObject, ...]:
+    """A ClusterRole and its binding: read jobs of a kind whose pods are started and stopped instead."""
+    rules = [_rule(resource, "", "get", "list", "watch"), _rule(resource, "finalizers", "update")]
+    return _bound(f"kueue-manager-{_named(resource)}-role", rules, account=_MANAGER, namespace=DEFAULT_NAMESPACE)
+
+
 def agent_roles(resource: Resource) -> tuple[JsonObject, ...]:
     """A ClusterRole and its binding: run jobs of the kind on a worker cluster."""
     rules = [_rule(resource, "", "get", "list", "watch", "create", "patch", "delete")]
