@@ -74,8 +74,8 @@ class OperatedKind:
     """The roles whose success is that of the object; all by default."""
     finishes: bool = True
     """Whether it ends by itself."""
-    shrinks: bool = False
-    """Whether pods that it has no longer are deleted."""
+    serves: bool = False
+    """Whether its pods are to run as long as it has them: those that ended are made again, and others are deleted."""
     conditions: Mapping[State, tuple[str, ...]] = field(default_factory=dict)
     """The types of conditions that are True in a state; all others of the table are False once they were True."""
     status: Callable[[Progress], JsonObject] = lambda progress: {}
@@ -340,7 +340,7 @@ KINDS: Final[tuple[OperatedKind, ...]] = (
         resource=LEADER_WORKER_SETS,
         roles=_leader_worker_roles,
         finishes=False,
-        shrinks=True,
+        serves=True,
         conditions={State.RUNNING: ("Available",)},
         status=_leader_worker_status,
     ),

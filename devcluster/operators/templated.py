@@ -24,6 +24,7 @@ from multikueue.kube.errors import AlreadyExists, NotFound
 from multikueue.kube.rest.client import KubeClient
 
 ROLE_LABEL: Final = "example.com/role"
+_OVER: Final = ("Succeeded", "Failed")
 _ENDED: Final = (State.SUCCEEDED, State.FAILED)
 _STATE: Final = "operatorState"
 """The field of the status that keeps how an object ended, when its pods are gone."""
@@ -48,9 +49,9 @@ class TemplatedOperator(Operator):
         suspended = bool(at(obj, *self._kind.suspend))
         if ended is None and not suspended:
             await self._create(obj, roles, children)
-        if self._kind.shrinks:
+        if self._kind.serves:
             known = {role.name for role in roles}
-            await self._delete([pod for pod in children if _role(pod) not in known])
+            await self._delete([pod for pod in children if _role(pod) not in known or pod_facts.phase(pod) in _OVER])
         counts = {role.name: _counts(role, children) for role in roles}
         state = State(ended) if ended is not None else self._state(counts, suspended=suspended)
         # Once the end is stored, and not before: a pod that was deleted fails, and would change how the object ended.

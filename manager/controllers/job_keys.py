@@ -68,10 +68,14 @@ class JobKeys:
             else:
                 yield key
 
+    def of_job(self, key: Key) -> Key:
+        """The name of the object that is reconciled by a key, of a group that of the group."""
+        return Key(key.namespace, key.name.removeprefix(_GROUP_PREFIX)) if _is_group(key) else _split(key)[0]
+
     def job(self, key: Key) -> JsonObject | None:
         """The job, the replica or the group of a key; with its pods if it holds them."""
         kind = self._integration
-        if isinstance(kind, GroupedKind) and key.name.startswith(_GROUP_PREFIX):
+        if isinstance(kind, GroupedKind) and _is_group(key):
             group = key.name.removeprefix(_GROUP_PREFIX)
             found = self._jobs.objects(GROUP_INDEX, str(Key(key.namespace, group)))
             # The index still has an object that one of our writes has taken out of the group.
@@ -88,8 +92,8 @@ class JobKeys:
     def workloads(self, key: Key) -> list[JsonObject]:
         """The Workloads whose owner is the job of a key, whether it exists or not."""
         resource = self._integration.resource
-        if key.name.startswith(_GROUP_PREFIX):
-            found = self._workloads.object(Key(key.namespace, key.name.removeprefix(_GROUP_PREFIX)))
+        if _is_group(key):
+            found = self._workloads.object(self.of_job(key))
             return [found] if found is not None and is_of_group(found["metadata"]) else []
         own, index = _split(key)
         owned = self._owned(own)
@@ -133,6 +137,10 @@ class JobKeys:
 def is_of_group(metadata: JsonObject) -> bool:
     """Whether a Workload is of a group of objects."""
     return (metadata.get("annotations") or {}).get(IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+
+
+def _is_group(key: Key) -> bool:
+    return key.name.startswith(_GROUP_PREFIX)
 
 
 def _of_replica(key: Key, index: int) -> Key:

@@ -180,7 +180,8 @@ class JobReconciler:
         for workload in owned:
             owners = _owner_uids(workload)  # none of a group's Workload that its user has just created
             if owners and uids.isdisjoint(owners) and not self._keys.running_pods(key, owners):
-                await remove_orphan(self._context, workload, job=key, resource=self._integration.resource)
+                gone, kind = self._keys.of_job(key), self._integration.resource
+                await remove_orphan(self._context, workload, job=gone, resource=kind)
         if job is None or not self._is_ours(job):
             self._refusals.pop(key, None)
         if job is None:

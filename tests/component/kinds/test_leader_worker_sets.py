@@ -220,7 +220,8 @@ async def test_pods_that_outlive_it_are_stopped(client: KubeClient) -> None:
     await apps.running(2)
     await client.delete(LEADER_WORKER_SETS, "llm", namespace="orphaned", propagation="Orphan")
     await apps.running(0)
-    await apps.workloads(lambda found: not found, what="no quota is held")
+    [workload] = await apps.workloads(lambda found: is_true(found[0], "Finished"), what="no quota is held")
+    assert condition(workload, "Finished")["reason"] == "OwnerNotFound"
 
 
 async def test_pods_of_a_former_one_hold_its_quota_until_they_are_gone(client: KubeClient) -> None:
