@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from multikueue.api import constants
 from multikueue.api.objects import JsonObject
+from multikueue.core.errors import BadInput
 from multikueue.core.printable import excerpt
 from multikueue.jobs.framework.protocol import JobIntegration
 
@@ -35,10 +36,12 @@ def labels_of(obj: JsonObject) -> dict[str, str]:
 
 
 def template_of(job: JsonObject, path: TemplatePath = TEMPLATE) -> JsonObject:
-    """The pod template there; empty if there is none."""
+    """The pod template there; empty if there is none. Raises `BadInput` where it is no object."""
     found = job
-    for name in path:
+    for index, name in enumerate(path):
         found = found.get(name) or {}
+        if not isinstance(found, dict):
+            raise BadInput(f"{'.'.join(path[: index + 1])}: expected an object, found {excerpt(found)}")
     return found
 
 

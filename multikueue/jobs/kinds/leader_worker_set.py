@@ -22,9 +22,10 @@ from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import LEADER_WORKER_SETS, PODS, STATEFUL_SETS, Resource
 from multikueue.core.errors import BadInput
+from multikueue.jobs.declared.template_types import pod_template
 from multikueue.jobs.framework import templated_queue
 from multikueue.jobs.framework.counts import count_of
-from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.protocol import JobIntegration, PriorityHint
 from multikueue.jobs.framework.templated_queue import TemplatePath, template_of
 from multikueue.jobs.framework.traits import Hold, JobTraits
 from multikueue.jobs.kinds.held_group import HeldGroup, pod_set_of
@@ -34,7 +35,7 @@ MAX_REPLICAS: Final = 1000
 NAME_LABEL: Final = "leaderworkerset.sigs.k8s.io/name"
 LEADER: Final = "leader"
 WORKER: Final = "worker"
-_SET: Final = ("spec", "leaderWorkerTemplate")
+_SET: Final[TemplatePath] = ("spec", "leaderWorkerTemplate")
 _LEADER_TEMPLATE: Final[TemplatePath] = (*_SET, "leaderTemplate")
 _WORKER_TEMPLATE: Final[TemplatePath] = (*_SET, "workerTemplate")
 _SIZE_GATE: Final = "LWSImmutableGroupSize"
@@ -84,6 +85,12 @@ class LeaderWorkerSetIntegration(HeldGroup):
         found = _place(pod, owner)
         return 0 if found is None else found[0]
 
+    def priority(self, job: JsonObject) -> PriorityHint:
+        """As for every such kind. Raises `BadInput`."""
+        for path in self.template_paths(job):
+            pod_template(template_of(job, path), at=".".join(path))
+        return super().priority(job)
+
     def template_paths(self, job: JsonObject) -> Sequence[TemplatePath]:
         """That of the workers, and before it that of the leader if there is one."""
         return (_LEADER_TEMPLATE, _WORKER_TEMPLATE) if template_of(job, _LEADER_TEMPLATE) else (_WORKER_TEMPLATE,)
@@ -94,8 +101,10 @@ class LeaderWorkerSetIntegration(HeldGroup):
 
     def pod_sets(self, job: JsonObject) -> tuple[JsonObject, ...]:
         """`leader` and `worker`, or `main` without a template for the leader. Raises `BadInput`."""
-        size, leader = self._group_size(job), template_of(job, _LEADER_TEMPLATE)
-        worker = template_of(job, _WORKER_TEMPLATE)
+        size = self._group_size(job)
+        leader, worker = (
+            pod_template(template_of(job, path), at=".".join(path)) for path in (_LEADER_TEMPLATE, _WORKER_TEMPLATE)
+        )
         if not leader:
             return (pod_set_of(worker, name=DEFAULT_POD_SET, count=size),)
         found = [pod_set_of(leader, name=LEADER, count=1), pod_set_of(worker, name=WORKER, count=size - 1)]
@@ -176,7 +185,7 @@ LEADER_WORKER_SET: Final[JobIntegration] = LeaderWorkerSetIntegration()
 
 
 def _set(job: JsonObject) -> JsonObject:
-    return (job.get("spec") or {}).get("leaderWorkerTemplate") or {}
+    return template_of(job, _SET)
 
 
 def _size(job: JsonObject) -> object:

@@ -15,31 +15,29 @@ from devcluster import manifests as applied
 from devcluster.operators.definitions import SPECS, shipped_definition
 from devcluster.providers.embedded.provider import EmbeddedProvider
 from devcluster.providers.provider import ClusterSpec
+from multikueue.api.constants import LEADER_WORKER_SET_FRAMEWORK
 from multikueue.api.crds import manifests
 from multikueue.api.resource import WORKLOADS
 from multikueue.jobs.declared.shipped import declared_integrations
-from multikueue.jobs.framework.traits import Hold
 from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import eventually, get, make_namespace, running_manager
-from tests.unit.jobs.declared.builders import PAGES, PAGES_OF_KINDS, blocks, kind_of
+from tests.unit.jobs.declared.builders import PAGES, PAGES_OF_KINDS, blocks
 
 pytestmark = [pytest.mark.anyio]
 
-DECLARED = [page for page in PAGES_OF_KINDS if kind_of(yaml.safe_load(blocks(page)[0])).traits.hold is not Hold.PODS]
-"""Of the others the pods are queued."""
-QUEUED = [*DECLARED, "job"]
+QUEUED = [*PAGES_OF_KINDS, "job", "leaderworkerset"]
 SETTINGS = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",
     "kind": "Configuration",
     "featureGates": {"SparkApplicationIntegration": True},
-    "integrations": {"frameworks": ["batch/job", "pod", *sorted(declared_integrations())]},
+    "integrations": {"frameworks": ["batch/job", "pod", LEADER_WORKER_SET_FRAMEWORK, *sorted(declared_integrations())]},
 }
 
 
 def named_pod_sets(page: str) -> list[tuple[str, int]]:
     """The pod sets in the sentence below the example."""
     text = (PAGES / f"{page}.md").read_text()
-    (sentence,) = re.findall(r"^Its Workload has the pod sets (.*)\.$", text, re.MULTILINE)
+    (sentence,) = re.findall(r"^(?:Its Workload|Each Workload) has the pod sets (.*)\.$", text, re.MULTILINE)
     return [(name, int(count)) for name, count in re.findall(r"`([^`]+)` × (\d+)", sentence)]
 
 
@@ -63,11 +61,6 @@ async def hub(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> A
             queue = {"apiVersion": api, "kind": "LocalQueue", "metadata": local, "spec": spec_of_local}
             await applied.apply_all(client, [queue])
             yield client
-
-
-def test_only_a_leader_worker_set_is_queued_by_its_pods() -> None:
-    assert set(PAGES_OF_KINDS) - set(DECLARED) == {"leaderworkerset"}
-    assert not (PAGES / "leaderworkerset.md").read_text().count("Its Workload has the pod sets")
 
 
 @pytest.mark.parametrize("page", QUEUED)

@@ -137,6 +137,7 @@ PLAYED_KINDS: Final[tuple[PlayedKind, ...]] = (
 """Those that tests play."""
 
 NOT_PLAYED: Final[Mapping[str, str]] = {
-    "LeaderWorkerSet": "its pods are queued and not itself, if their templates have the queue label",
+    "LeaderWorkerSet": "it has a Workload for each replica: tests/component/kinds/test_leader_worker_sets.py and"
+    " test_remote_leader_worker_sets.py",
 }
-"""The other declared kinds, each with the reason."""
+"""Other kinds whose controller an operator plays, each with the reason."""

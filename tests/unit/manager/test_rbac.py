@@ -94,6 +94,14 @@ def test_stateful_sets_are_read_only_where_the_framework_is_enabled() -> None:
     assert "manager-statefulsets.yaml" not in (RBAC / "kustomization.yaml").read_text()
 
 
+def test_leader_worker_sets_are_read_only_where_the_framework_is_enabled() -> None:
+    documents = list(yaml.safe_load_all((RBAC / "kinds" / "leaderworkerset-manager.yaml").read_text()))
+    rules = {rule["resources"][0]: rule["verbs"] for rule in documents[0]["rules"]}
+    assert rules == {"leaderworkersets": ["get", "list", "watch"], "leaderworkersets/finalizers": ["update"]}
+    assert documents[1]["subjects"] == role("ClusterRoleBinding")["subjects"]
+    assert not (RBAC / "kinds" / "leaderworkerset-agent.yaml").exists()
+
+
 def test_the_roles_of_declared_kinds_are_as_generated_and_opt_in() -> None:
     assert gen_kind_roles.stale() == []
     assert "kinds" not in (RBAC / "kustomization.yaml").read_text()

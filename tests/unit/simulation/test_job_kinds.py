@@ -90,7 +90,7 @@ def left_out(document: Object) -> list[tuple[str, str]]:
     return [(each["kind"], each["reason"]) for each in document["leftOut"]]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES_OF_KINDS if page != "leaderworkerset"])
+@pytest.mark.parametrize("page", PAGES_OF_KINDS)
 def test_the_example_of_a_kind_gets_quota_for_the_pod_sets_that_a_hub_makes(page: str, tmp_path: Path) -> None:
     from tests.unit.jobs.declared.builders import kind_of
 
@@ -107,8 +107,8 @@ def test_a_kind_whose_pods_are_queued_is_left_out(tmp_path: Path) -> None:
 
 
 def test_no_shipped_kind_is_without_a_page() -> None:
-    written = {"batch/job", *IN_PYTHON}
-    assert len(PAGES_OF_KINDS) == len(set(FRAMEWORKS) - written)
+    written = {"job", *IN_PYTHON}
+    assert len(PAGES_OF_KINDS) == len({each.rpartition("/")[2] for each in FRAMEWORKS} - written)
 
 
 def test_a_pod_gets_quota_when_it_names_a_queue(tmp_path: Path) -> None:

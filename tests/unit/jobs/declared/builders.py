@@ -18,7 +18,7 @@ from multikueue.jobs.framework.protocol import JobWrite, PodSetInfo, RemoteIdent
 from multikueue.jobs.framework.workloads import Priority, workload_for
 
 PAGES: Final = Path(__file__).parents[4] / "docs" / "jobs"
-IN_PYTHON: Final = ("deployment", "job", "pod", "statefulset")
+IN_PYTHON: Final = ("deployment", "job", "leaderworkerset", "pod", "statefulset")
 """The pages of kinds that have no declaration."""
 OF_NO_KIND: Final = ("README", "external-frameworks", "your-own-kind")
 PAGES_OF_KINDS: Final = tuple(

@@ -11,7 +11,9 @@ import pytest
 
 from multikueue.api.defaulting import JobSurroundings
 from multikueue.api.featuregates import default
+from multikueue.jobs.declared.integration import DeclaredIntegration
 from multikueue.jobs.declared.paths import with_value
+from multikueue.jobs.declared.reading import read_declaration
 from multikueue.jobs.declared.shipped import declared_integrations
 from multikueue.jobs.framework.admission import defaulted
 from multikueue.jobs.framework.protocol import PodSetInfo, Reclaimable
@@ -20,6 +22,7 @@ from tests.unit.jobs.declared.builders import (
     PAGES_OF_KINDS,
     SPOT,
     TOLERATION,
+    WIDGET,
     example,
     infos,
     kind_of,
@@ -137,17 +140,8 @@ CASES = [
         failed={"applicationState": {"state": "FAILED", "errorMessage": "it is broken"}},
         managed=(),
     ),
-    KindCase(
-        page="leaderworkerset",
-        pod_sets={"leader": 2, "worker": 6},
-        active={"replicas": 1},
-        ready={"readyReplicas": 2},
-        not_ready={"readyReplicas": 1},
-        managed=(),
-    ),
 ]
 EVERY = [pytest.param(case, id=case.page) for case in CASES]
-SUSPENDED = [pytest.param(case, id=case.page) for case in CASES if case.page != "leaderworkerset"]
 ENDING = [pytest.param(case, id=case.page) for case in CASES if case.succeeded is not None]
 WITH_MANAGED_BY = [pytest.param(case, id=case.page) for case in CASES if case.managed]
 
@@ -172,13 +166,13 @@ def test_pod_sets_have_the_counts_of_the_job(case: KindCase) -> None:
     assert all(each["template"]["spec"]["containers"][0]["resources"]["requests"] for each in found)
 
 
-@pytest.mark.parametrize("case", SUSPENDED)
+@pytest.mark.parametrize("case", EVERY)
 def test_the_queue_is_that_of_the_label(case: KindCase) -> None:
     job = example(case.page)
     assert kind_of(job).queue_name(job) == "user-queue"
 
 
-@pytest.mark.parametrize("case", SUSPENDED)
+@pytest.mark.parametrize("case", EVERY)
 def test_a_started_job_has_what_admission_adds_in_every_pod_set(case: KindCase) -> None:
     job = example(case.page)
     kind = kind_of(job)
@@ -195,7 +189,7 @@ def test_a_started_job_has_what_admission_adds_in_every_pod_set(case: KindCase) 
     assert kind.differences(started, of, added) == ()
 
 
-@pytest.mark.parametrize("case", SUSPENDED)
+@pytest.mark.parametrize("case", EVERY)
 def test_a_stopped_job_is_as_it_was(case: KindCase) -> None:
     job = example(case.page)
     kind = kind_of(job)
@@ -327,13 +321,20 @@ def test_the_example_is_accepted_and_a_change_of_a_running_job_is_refused(case: 
 
 
 def test_a_job_that_nothing_would_hold_is_refused_in_a_queue_and_left_alone_without_one() -> None:
-    job = example("leaderworkerset")
-    kind = kind_of(job)
+    declaration = WIDGET.replace("suspend: {path: $.spec.suspend}", "hold: Pods")
+    kind = DeclaredIntegration(read_declaration(declaration, origin="widget.yaml"))
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    job: dict[str, Any] = {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": "w", "namespace": "team-a"},
+        "spec": {"template": template},
+    }
     assert kind.refusals(job, None, has_default_queue=False, gate=default) == ()
     surroundings = JobSurroundings(namespace_queue="user-queue")
     assert defaulted(job, kind, surroundings) is job, "it gets no queue of its namespace either"
     queued = {**job, "metadata": job["metadata"] | {"labels": {"kueue.x-k8s.io/queue-name": "user-queue"}}}
-    text = "metadata.labels[kueue.x-k8s.io/queue-name]: Forbidden: a LeaderWorkerSet is not queued as a whole"
+    text = "metadata.labels[kueue.x-k8s.io/queue-name]: Forbidden: a Widget is not queued as a whole"
     for before in (None, job):
         found = kind.refusals(queued, before, has_default_queue=False, gate=default)
         assert [each for each in found if each.startswith(text)]

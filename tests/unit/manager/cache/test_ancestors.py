@@ -15,9 +15,11 @@ from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry, known_integrations
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from multikueue.jobs.kinds.pod import BARE_POD
+from multikueue.jobs.kinds.stateful_set import STATEFUL_SET
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
-FRAMEWORKS = ("batch/job", "deployment", "statefulset", "jobset.x-k8s.io/jobset")
+LEADER_WORKER_SETS = "leaderworkerset.x-k8s.io/leaderworkerset"
+FRAMEWORKS = ("batch/job", "deployment", "statefulset", "jobset.x-k8s.io/jobset", LEADER_WORKER_SETS)
 REGISTRY = JobRegistry(FRAMEWORKS, external=("Flow.v1.example.com",), known=known_integrations())
 SETS = "jobset.x-k8s.io/v1alpha2 JobSet"
 
@@ -89,6 +91,40 @@ def test_a_pod_of_a_stateful_set_that_was_not_seen_yet_is_held() -> None:
     above = found(obj("web-0", "web", kind="apps/v1 StatefulSet"), kind=BARE_POD)
     assert above.missing == Key("team", "web")
     assert above.holder is not None
+
+
+def named_pod(owner: str = "", *, kind: str = "apps/v1 StatefulSet") -> Any:
+    """A pod that names the LeaderWorkerSet llm as its pod template does."""
+    pod = obj("llm-0-1", owner, labels={**QUEUED, "leaderworkerset.sigs.k8s.io/name": "llm"}, kind=kind)
+    pod["metadata"]["annotations"] = {"kueue.x-k8s.io/pod-suspending-parent": LEADER_WORKER_SETS}
+    return pod
+
+
+@pytest.mark.parametrize("owner", ["", "llm-0"], ids=["without an owner", "of a StatefulSet in between"])
+def test_a_pod_that_names_a_queued_leader_worker_set_is_left_to_it(owner: str) -> None:
+    above = found(named_pod(owner), obj("llm", labels=QUEUED), obj("llm-0"), kind=BARE_POD)
+    assert above.key == Key("team", "llm")
+    assert above.holder is not None
+    assert above.holder.framework == LEADER_WORKER_SETS
+
+
+def test_a_pod_that_names_one_that_was_not_seen_yet_is_held_and_one_that_is_not_queued_is_no_owner() -> None:
+    above = found(named_pod(), kind=BARE_POD)
+    assert above.missing == Key("team", "llm")
+    assert above.holder is not None
+    assert not found(named_pod(), obj("llm"), kind=BARE_POD).is_managed
+
+
+def test_a_job_that_names_a_leader_worker_set_is_queued_whatever_its_labels_say() -> None:
+    owner = obj("llm", labels=QUEUED)
+    assert not found(named_pod(), owner).is_managed
+    assert not found(obj("j", "llm", kind="leaderworkerset.x-k8s.io/v1 LeaderWorkerSet"), owner).is_managed
+
+
+def test_a_stateful_set_that_the_controller_of_a_leader_worker_set_makes_is_left_to_it() -> None:
+    made = obj("llm-0", "llm", kind="leaderworkerset.x-k8s.io/v1 LeaderWorkerSet")
+    above = found(made, obj("llm", labels=QUEUED), kind=STATEFUL_SET)
+    assert above.key == Key("team", "llm")
 
 
 @pytest.mark.parametrize("kind", [pytest.param(BARE_POD, id="a pod"), pytest.param(BATCH_JOB, id="a Job")])
