@@ -15,9 +15,9 @@ from manager.cache.queue_targets import Views
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import PODS
 from multikueue.core.keys import Key
-from multikueue.jobs.framework.pod_owners import named_by
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
+from multikueue.jobs.framework.templated_queue import named_by
 
 MAX_DEPTH: Final = 10
 """How many owners are followed, as Kueue does."""

@@ -60,8 +60,8 @@ from multikueue.core.clock import Clock
 from multikueue.core.conditions import is_true_in
 from multikueue.core.keys import Key
 from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind
-from multikueue.jobs.framework.pod_owners import named_by
 from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.templated_queue import named_by
 from multikueue.kube.cache.informer import Informer
 from multikueue.kube.cache.store import Indexer, packed
 from multikueue.kube.errors import KubeError

@@ -22,8 +22,8 @@ from multikueue.engine.decode.pods import Shapes
 from multikueue.engine.pod_requests import adjust, pod_request
 from multikueue.engine.values import LimitRange, RuntimeClass
 from multikueue.jobs.framework.capabilities import HeldPod, PodHoldingKind, ReplicatedKind
-from multikueue.jobs.framework.pod_owners import named_by
 from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.templated_queue import named_by
 from multikueue.jobs.kinds import pod_group
 
 _ZERO: Final = Quantity.parse("0")

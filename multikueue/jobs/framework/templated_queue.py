@@ -14,6 +14,7 @@ from multikueue.api import constants
 from multikueue.api.objects import JsonObject
 from multikueue.core.errors import BadInput
 from multikueue.core.printable import excerpt
+from multikueue.jobs.framework.capabilities import PodHoldingKind
 from multikueue.jobs.framework.protocol import JobIntegration
 
 TemplatePath: TypeAlias = tuple[str, ...]
@@ -85,6 +86,20 @@ def template_refusals(
         if wanted and queue != wanted:
             label = f"{at}.labels[{constants.QUEUE_NAME_LABEL}]"
             yield f"{label}: Invalid value: {excerpt(queue or '')}: must be {excerpt(wanted)}, the queue of the {kind}"
+
+
+def named_by(pod: JsonObject, kind: JobIntegration | PodHoldingKind) -> str:
+    """The job of that kind that a pod names by what its template gave it; empty if it names none.
+
+    Other objects may be between the two. Whoever may create pods can write that, so it can only hold a pod back.
+    """
+    label = kind.traits.pod_label
+    if not label or not kind.traits.holds_pods:
+        return ""
+    metadata: JsonObject = pod.get("metadata") or {}
+    if (metadata.get("annotations") or {}).get(constants.POD_SUSPENDING_PARENT_ANNOTATION) != kind.framework:
+        return ""
+    return str((metadata.get("labels") or {}).get(label) or "")
 
 
 def _with_template(

@@ -15,9 +15,9 @@ from multikueue.api.resource import LEADER_WORKER_SETS
 from multikueue.core.errors import BadInput
 from multikueue.jobs.framework.admission import defaulted
 from multikueue.jobs.framework.capabilities import HeldPod
-from multikueue.jobs.framework.pod_owners import named_by
 from multikueue.jobs.framework.protocol import PodSetInfo, RemoteIdentity
 from multikueue.jobs.framework.registry import JobRegistry
+from multikueue.jobs.framework.templated_queue import named_by
 from multikueue.jobs.framework.workloads import Priority, name_for, replica_of_workload, workload_for, workload_name
 from multikueue.jobs.kinds.leader_worker_set import LeaderWorkerSetIntegration
 from multikueue.jobs.kinds.pod_group import PodGroup
