@@ -177,7 +177,7 @@ class LeaderWorkerSetIntegration(HeldGroup):
     def _group_size(self, job: JsonObject) -> int:
         found = count_of(_set(job), "size", at=".".join(_SET), default=1)
         if not found:
-            raise BadInput(f"{'.'.join(_SET)}.size: expected a number of pods above 0, found 0")
+            raise BadInput("spec.leaderWorkerTemplate.size: expected a number of pods above 0, found 0")
         return found
 
 

@@ -194,9 +194,12 @@ async def test_a_replica_that_is_preempted_is_gated_again_while_the_other_one_ru
     await apps.running(4)
     workloads = {each["metadata"]["uid"] for each in await replicas(apps, 0, 1)}
     await apps.create(leader_worker_set("high", "preempted", labels={K + "priority-class": "high-lws"}))
-    pods = await apps.running(4, gated=2)
-    run, wait = split(pods)
-    assert {"high-0", "high-0-1"} < set(names(run))
+
+    def is_over(pods: list[Object]) -> bool:
+        run, wait = split(pods)
+        return {"high-0", "high-0-1"} < set(names(run)) and (len(run), len(wait), len(pods)) == (4, 2, 6)
+
+    _, wait = split(await apps.pods(is_over, what="the other one runs in place of a replica"))
     assert len({each["metadata"]["labels"][LABELS + "/group-index"] for each in wait}) == 1
     [evicted] = [each for each in await apps.listed(WORKLOADS) if is_true(each, "Evicted")]
     assert condition(evicted, "Evicted")["reason"] == "Preempted"
