@@ -134,6 +134,7 @@ class RequestedLog(WireModel):
 
     request: Annotated[str, Schema(min_length=1, max_length=64)]
     cursor: Annotated[Int64, Schema(minimum=0)] = 0
+    pod: Annotated[str, Schema(max_length=253)] = ""
     container: Annotated[str, Schema(max_length=63)] = ""
     tail_lines: Annotated[Int32 | None, Schema(minimum=0)] = None
     since_time: Time | None = None

@@ -62,6 +62,7 @@ from tests.support.operators.operator import operating
 from tests.support.operators.samples import job_set, pod_template
 from tests.support.push_workers import SYSTEM
 from tests.support.sites import Transport
+from tests.support.virtual_pods import log_serving
 from tests.support.workers import FakeWorker, make_check
 from worker_agent.app import Agent
 from worker_agent.hub.heartbeat import AgentIntervals
@@ -237,11 +238,12 @@ async def kind_scene(
     external: Sequence[str] = (),
     rights: Sequence[Object] = RIGHTS_TO_JOB_SETS,
     lease_seconds: int = INTERVALS.lease_seconds,
+    has_logs: bool = False,
 ) -> AsyncIterator[KindScene]:
     """The scene; `cpu` is the quota. Without `operator` no operator plays the controller of the kind.
 
     `local`: the hub has nodes and the operator as well. `external` are kinds that another controller queues.
-    `rights` are those of the agent besides the rights to Jobs.
+    `rights` are those of the agent besides the rights to Jobs. `has_logs`: the nodes serve the logs of their pods.
     """
     name = f"k{zlib.crc32(f'{title}-{transport}'.encode()):x}"
     namespace = f"ns-{name}"
@@ -256,7 +258,8 @@ async def kind_scene(
         stack.callback(tasks.cancel_scope.cancel)
         for cluster in (worker_cluster, *([hub_cluster] if local else ())):
             nodes, plays = [await stack.enter_async_context(cluster.client()) for _ in range(2)]
-            tasks.start_soon(VirtualNodes(nodes, nodes=several(2)).run)
+            logs = log_serving(cluster) if has_logs else None
+            tasks.start_soon(VirtualNodes(nodes, nodes=several(2), logs=logs).run)
             if operator:
                 await stack.enter_async_context(operating(JobSetOperator(plays)))
         await give_rights(worker, name, [*RIGHTS_TO_JOBS, *rights])

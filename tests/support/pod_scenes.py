@@ -194,8 +194,9 @@ async def pod_scene(
     cpu: str = "10",
     lease_seconds: int = INTERVALS.lease_seconds,
     frameworks: Sequence[str] = FRAMEWORKS,
+    has_logs: bool = False,
 ) -> AsyncIterator[PodScene]:
-    """The scene; `cpu` is the quota."""
+    """The scene; `cpu` is the quota, `has_logs` whether the nodes serve the logs of their pods."""
     async with kind_scene(
         hub,
         worker,
@@ -206,6 +207,7 @@ async def pod_scene(
         frameworks=frameworks,
         rights=RIGHTS_TO_PODS,
         lease_seconds=lease_seconds,
+        has_logs=has_logs,
     ) as scene:
         try:
             yield PodScene(scene)

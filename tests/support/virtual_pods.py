@@ -85,7 +85,7 @@ async def virtual_pods(cluster: Cluster) -> AsyncIterator[VirtualPods]:
 
         async def run() -> None:
             with pods.nodes:
-                await VirtualNodes(client, nodes=several(2), cluster=cluster.name, logs=_serving(cluster)).run()
+                await VirtualNodes(client, nodes=several(2), cluster=cluster.name, logs=log_serving(cluster)).run()
 
         tasks.start_soon(run)
         yield pods
@@ -100,7 +100,7 @@ async def virtual_pods_apart(cluster: Cluster) -> AsyncIterator[VirtualPods]:
         journal=folder / "journal",
         clusters=[
             NodesOfCluster(
-                cluster=cluster.name, kubeconfig=cluster.kubeconfig, nodes=several(2), logs=_serving(cluster)
+                cluster=cluster.name, kubeconfig=cluster.kubeconfig, nodes=several(2), logs=log_serving(cluster)
             )
         ],
     )
@@ -123,7 +123,7 @@ async def virtual_pods_apart(cluster: Cluster) -> AsyncIterator[VirtualPods]:
             await process.stop()
 
 
-def _serving(cluster: Cluster) -> LogServing:
+def log_serving(cluster: Cluster) -> LogServing:
     pki = cluster.folder / "pki"
     return LogServing(
         ca=pki / "ca.crt", certificate=pki / "kubelet.crt", key=pki / "kubelet.key", caller=KUBELET_CLIENT

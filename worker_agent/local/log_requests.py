@@ -246,7 +246,7 @@ class LogRequests:
                 elif fresh and (reading.query.follow or not seen):
                     await self._stream(reading, _preferred(fresh), send)
                 seen.update(pod["metadata"]["uid"] for pod in fresh)
-                if not reading.query.follow or (over and not fresh):
+                if not reading.query.follow or (over and not fresh) or (reading.query.pod and seen):
                     break
                 await anyio.sleep(_LOOK_SECONDS)
             if not seen:
@@ -283,6 +283,8 @@ class LogRequests:
         if reading.owners.left_out and not reading.noted:
             reading.noted = True
             await send.send(_Piece(note=f"Pods were left out: {MOST_OWNERS} owners of pods are read at most"))
+        if reading.query.pod:
+            own = [pod for pod in own if pod["metadata"]["name"] == reading.query.pod]
         return sorted(own, key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), pod["metadata"]["name"]))
 
     async def _stream(self, reading: _Reading, pod: JsonObject, send: Pieces) -> None:

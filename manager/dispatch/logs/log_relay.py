@@ -5,13 +5,15 @@ Owns the JobLogRequests: which of them count, what their status shows, and when 
 the webhook has sealed it and it is one of the oldest of its namespace; it is read only from the assignment of the job
 of that name in its own namespace. Promises that a namespace has one chunk for each of a few requests at most, whatever
 users and workers write: a request ends after `MAX_BYTES` or `MAX_SECONDS`, and is removed when it has ended or was not
-used for `IDLE_SECONDS`.
+used for `IDLE_SECONDS`. A request for a pod of a group is read from the assignment of the group: that pod, or with
+`allPods` all pods of the group.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from manager.cache.caches import LOGGED_JOB_INDEX, NAMESPACE_INDEX, OWNER_INDEX, owner_term
@@ -20,7 +22,7 @@ from manager.dispatch.logs.assigned_requests import AssignedLogRequests
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of
 from multikueue.api.reasons import WorkloadCondition
-from multikueue.api.resource import JOB_LOG_REQUESTS, WORKLOADS
+from multikueue.api.resource import JOB_LOG_REQUESTS, PODS, WORKLOADS
 from multikueue.core.conditions import is_true_in, truncate_message
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
@@ -232,29 +234,47 @@ class LogRelay:
             query = LogQuery.of(request["spec"])
         except BadInput:
             return None
+        job: JsonObject = request["spec"]["job"]
+        is_pod = (job["apiVersion"], job["kind"]) == (PODS.api_version, PODS.kind)
+        query = replace(query, pod=job["name"] if is_pod and not query.all_pods else "")
         return RelayedRequest(request=str(request["metadata"]["uid"]), cursor=_cursors(request)[0], query=query)
 
     def _requests_of(self, workload: Key) -> tuple[Key, ...]:
         obj = self._workloads.object(workload) if self._requests.keys() else None
-        owner = None if obj is None else controller_of(obj)
-        if owner is None:
-            return ()
-        term = owner_term(
-            api_version=owner["apiVersion"], kind=owner["kind"], namespace=workload.namespace, name=owner["name"]
+        return tuple(
+            key
+            for owner in _jobs_of(obj)
+            for key in self._requests.indexed(
+                LOGGED_JOB_INDEX,
+                owner_term(
+                    api_version=owner["apiVersion"],
+                    kind=owner["kind"],
+                    namespace=workload.namespace,
+                    name=owner["name"],
+                ),
+            )
         )
-        return self._requests.indexed(LOGGED_JOB_INDEX, term)
 
     def _workload_of(self, key: Key, request: JsonObject) -> JsonObject | None:
         """The newest Workload of the job that the request names, in the namespace of the request."""
         job: JsonObject = request["spec"]["job"]
         term = owner_term(api_version=job["apiVersion"], kind=job["kind"], namespace=key.namespace, name=job["name"])
-        found = [each for each in self._workloads.objects(OWNER_INDEX, term) if _is_controlled_by(each, job)]
-        return max(found, key=_age, default=None)
+        found = [
+            each
+            for each in self._workloads.objects(OWNER_INDEX, term)
+            if any((owner["kind"], owner["name"]) == (job["kind"], job["name"]) for owner in _jobs_of(each))
+        ]
+        # One that the job controls is the job's, whatever others name it as an owner.
+        return max(found, key=lambda each: (controller_of(each) is not None, *_age(each)), default=None)
 
 
-def _is_controlled_by(workload: JsonObject, job: JsonObject) -> bool:
-    owner = controller_of(workload)
-    return owner is not None and (owner["kind"], owner["name"]) == (job["kind"], job["name"])
+def _jobs_of(workload: JsonObject | None) -> Sequence[JsonObject]:
+    """The owners of a Workload that are its job: the controller, or the pods of a group, none of which controls it."""
+    if workload is None:
+        return ()
+    controller = controller_of(workload)
+    owners: Sequence[JsonObject] = workload["metadata"].get("ownerReferences") or ()
+    return owners if controller is None else (controller,)
 
 
 def _cluster_of(workload: JsonObject | None) -> str:

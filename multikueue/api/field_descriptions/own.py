@@ -85,7 +85,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "tailLines": "Only that many last lines of each container.",
         "sinceTime": "Only lines from this time on.",
         "follow": "Whether to continue until the job ends.",
-        "allPods": "Whether to read all pods of the job; otherwise one.",
+        "allPods": "Whether to read all pods of the job, or of the group of a pod; otherwise one.",
         "cursor": "The number of the last chunk that was read; the next one follows when it is set.",
     },
     "JobLogRequestStatus": {
@@ -255,6 +255,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     "RequestedLog": {
         "request": "The uid of the request.",
         "cursor": "The number of the last chunk that was read.",
+        "pod": "The only pod that is read, of a group of pods; empty if the job is not a pod.",
         "container": "The container; empty: the first one of each pod.",
         "tailLines": "Only that many last lines of each container.",
         "sinceTime": "Only lines from this time on.",

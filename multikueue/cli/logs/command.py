@@ -29,6 +29,7 @@ from multikueue.cli.logs.log_sources import (
     containers_of,
     kept_lines,
     place_of,
+    pod_of_group,
     pods_of,
     preferred,
 )
@@ -107,13 +108,16 @@ def _parser() -> argparse.ArgumentParser:
         "target",
         metavar="JOB",
         nargs="+",
-        help="A Job as NAME or NAMESPACE/NAME, or a job of another kind as KIND NAME or KIND/NAMESPACE/NAME.",
+        help="A Job as NAME or NAMESPACE/NAME, or a job of another kind as KIND NAME or KIND/NAMESPACE/NAME; of a group"
+        " of pods pod/NAMESPACE/GROUP.",
     )
     add_options(made)
     made.add_argument("-f", "--follow", action="store_true", help="Print new lines as they are written, to the end.")
     made.add_argument("-c", "--container", metavar="NAME", default="", help="The container. Default: the first one.")
     made.add_argument("--tail", metavar="N", help="Only the last N lines of each container. Default: all.")
-    made.add_argument("--all-pods", action="store_true", help="Of all pods of the job. Default: of one.")
+    made.add_argument(
+        "--all-pods", action="store_true", help="Of all pods of the job, or of the group of a pod. Default: of one."
+    )
     made.add_argument(
         "--worker-kubeconfig", metavar="FILE", help="Kubeconfig of the worker cluster on which the job runs."
     )
@@ -148,7 +152,13 @@ async def show(options: HubOptions, wanted: LogOptions) -> int:
     wanted = replace(wanted, job=Key(wanted.job.namespace or config.namespace, wanted.job.name))
     async with KubeClient(config, user_agent="mkctl") as hub:
         kinds = (BATCH_JOB,) if wanted.kind == "job" else await served_kinds(hub, options)
-        return await _Reader(hub, options, wanted, kind_named(wanted.kind, kinds)).run()
+        integration = kind_named(wanted.kind, kinds)
+        member = await pod_of_group(hub, integration, wanted.job)
+        if member is not None:
+            if not wanted.all_pods:
+                print_message(f"# {wanted.job} is a group, using pod {member.name}; --all-pods shows all of them")
+            wanted = replace(wanted, job=member)
+        return await _Reader(hub, options, wanted, integration).run()
 
 
 class _Reader:
@@ -170,7 +180,7 @@ class _Reader:
     async def run(self) -> int:
         while True:
             try:
-                place = await place_of(self._hub, self._integration, self._wanted.job)
+                place = await place_of(self._hub, self._integration, self._wanted.job, all_pods=self._wanted.all_pods)
             except _RETRIED as error:
                 if not self._wanted.follow:
                     raise
@@ -196,7 +206,7 @@ class _Reader:
             if place.cluster != HUB:
                 self._note_source(f"reading {place.where} with a kubeconfig of it")
             try:
-                pods = await pods_of(client, place)
+                pods = await pods_of(client, place, all_pods=self._wanted.all_pods)
             except (Unreachable, Unauthorized) as error:
                 if place.cluster == HUB or self._wanted.worker_kubeconfig is not None:
                     raise
@@ -284,8 +294,8 @@ class _Reader:
             while self._wanted.follow and not failures:
                 await anyio.sleep(LOOK_SECONDS)
                 try:
-                    now = await place_of(self._hub, self._integration, place.job)
-                    start(await pods_of(client, place))
+                    now = await place_of(self._hub, self._integration, place.job, all_pods=True)
+                    start(await pods_of(client, now, all_pods=True))
                 except _RETRIED as error:
                     self._note(f"cannot look for more pods, trying again: {error}")
                     continue

@@ -2,7 +2,7 @@
 """Where the pods of a job of any kind run, and what the hub keeps of one whose pods are gone.
 
 The cluster is that of the job's Workload, which only the manager writes. A job that is not dispatched has its pods on
-the hub itself.
+the hub itself. The pods of a group share one Workload, which names each of them as an owner.
 """
 
 from __future__ import annotations
@@ -15,18 +15,24 @@ from typing import Final
 import orjson
 
 from multikueue.api.constants import (
+    MANAGED_LABEL,
+    MANAGED_LABEL_VALUE,
     MULTIKUEUE_MANAGED_BY,
+    REMOTE_POD_LABEL,
     TRANSPORT_ANNOTATION,
     KubeConfigLocation,
     Transport,
 )
 from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import WorkloadCondition
 from multikueue.api.resource import CONFIG_MAPS, MULTIKUEUE_CLUSTERS, PODS, WORKLOADS
 from multikueue.cli.hub_options import HubOptions
 from multikueue.cli.inspect.timeline_objects import kubeconfig_in
+from multikueue.core.conditions import is_true_in
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.dispatch.protocol.job_failures import SUMMARY, record_name
+from multikueue.jobs.framework.capabilities import GroupedKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.kube.errors import Forbidden, NotFound
 from multikueue.kube.rest import credentials
@@ -49,6 +55,8 @@ class JobPlace:
     ended: bool
     selector: str
     """Of its pods; empty for a Pod."""
+    group: frozenset[str] = frozenset()
+    """The names of the pods of its group; empty if it is in none."""
 
     @property
     def where(self) -> str:
@@ -66,8 +74,11 @@ class JobPlace:
         return f"{self.integration.resource.kind.lower()}/{self.job}"
 
 
-async def place_of(hub: KubeClient, integration: JobIntegration, key: Key) -> JobPlace:
-    """Where the job runs now, or ran. Raises `BadInput` if there is no such job, and `KubeError`."""
+async def place_of(hub: KubeClient, integration: JobIntegration, key: Key, *, all_pods: bool = False) -> JobPlace:
+    """Where the job runs now, or ran. Raises `BadInput` if there is no such job, and `KubeError`.
+
+    With `all_pods` a pod of a group has ended when the group has.
+    """
     resource = integration.resource
     try:
         job = await hub.get_object(resource, key.name, namespace=key.namespace)
@@ -78,9 +89,12 @@ async def place_of(hub: KubeClient, integration: JobIntegration, key: Key) -> Jo
         raise BadInput(f"the pods of a {resource.kind} have no labels by which they are found; use kubectl logs")
     uid = str(job["metadata"]["uid"])
     ended = integration.finished(job) is not None
+    group: frozenset[str] = frozenset()
 
     def place(cluster: str | None) -> JobPlace:
-        return JobPlace(integration=integration, job=key, uid=uid, cluster=cluster, ended=ended, selector=selector)
+        return JobPlace(
+            integration=integration, job=key, uid=uid, cluster=cluster, ended=ended, selector=selector, group=group
+        )
 
     has_managed_by = integration.traits.has_managed_by
     if has_managed_by and integration.managed_by(job) != MULTIKUEUE_MANAGED_BY:
@@ -88,8 +102,32 @@ async def place_of(hub: KubeClient, integration: JobIntegration, key: Key) -> Jo
     page = await hub.list_all(WORKLOADS, namespace=key.namespace)
     own: list[JsonObject] = [each for each in map(orjson.loads, page.items) if uid in _owners(each)]
     newest: JsonObject = max(own, key=lambda each: str(each["metadata"].get("creationTimestamp")), default={})
-    cluster = str((newest.get("status") or {}).get("clusterName") or "")
+    status: JsonObject = newest.get("status") or {}
+    cluster = str(status.get("clusterName") or "")
+    if isinstance(integration, GroupedKind) and integration.group_of(job) and newest:
+        group = frozenset(str(owner["name"]) for owner in newest["metadata"]["ownerReferences"])
+        if all_pods:
+            ended = is_true_in(status, WorkloadCondition.FINISHED)
     return place(cluster or (None if has_managed_by else HUB))
+
+
+async def pod_of_group(hub: KubeClient, integration: JobIntegration, name: Key) -> Key | None:
+    """The pod to begin with of the group of that name; None if that is the name of a pod, or of no group.
+
+    Raises `KubeError`.
+    """
+    if not isinstance(integration, GroupedKind):
+        return None
+    try:
+        await hub.get(integration.resource, name.name, namespace=name.namespace, metadata_only=True)
+    except NotFound:
+        page = await hub.list_all(
+            integration.resource, namespace=name.namespace, label_selector=f"{MANAGED_LABEL}={MANAGED_LABEL_VALUE}"
+        )
+        found: list[JsonObject] = [orjson.loads(raw) for raw in page.items]
+        chosen = preferred(sorted((each for each in found if integration.group_of(each) == name.name), key=_age))
+        return None if chosen is None else Key(name.namespace, str(chosen["metadata"]["name"]))
+    return None
 
 
 async def config_of(hub: KubeClient, options: HubOptions, cluster: str) -> ClusterConfig | None:
@@ -113,9 +151,17 @@ async def config_of(hub: KubeClient, options: HubOptions, cluster: str) -> Clust
         raise BadInput(f"the kubeconfig of cluster {cluster} is not base64: {error}") from error
 
 
-async def pods_of(client: KubeClient, place: JobPlace) -> list[JsonObject]:
-    """The pods of the job on one cluster, oldest first. Raises `KubeError`."""
+async def pods_of(client: KubeClient, place: JobPlace, *, all_pods: bool = False) -> list[JsonObject]:
+    """The pods of the job on one cluster, oldest first; of a pod, with `all_pods`, those of its group.
+
+    Raises `KubeError`.
+    """
     job = place.job
+    if all_pods and place.group:
+        label = REMOTE_POD_LABEL if place.cluster else f"{MANAGED_LABEL}={MANAGED_LABEL_VALUE}"
+        found = await client.list_all(PODS, namespace=job.namespace, label_selector=label)
+        members: list[JsonObject] = [orjson.loads(raw) for raw in found.items]
+        return sorted((pod for pod in members if pod["metadata"]["name"] in place.group), key=_age)
     if not place.selector:
         try:
             return [await client.get_object(PODS, job.name, namespace=job.namespace)]
@@ -123,7 +169,7 @@ async def pods_of(client: KubeClient, place: JobPlace) -> list[JsonObject]:
             return []
     page = await client.list_page(PODS, namespace=job.namespace, label_selector=place.selector, limit=_MOST_PODS)
     pods: list[JsonObject] = [orjson.loads(raw) for raw in page.items]
-    return sorted(pods, key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), str(pod["metadata"]["name"])))
+    return sorted(pods, key=_age)
 
 
 def containers_of(pod: JsonObject, wanted: str = "") -> list[str]:
@@ -154,6 +200,10 @@ async def kept_lines(hub: KubeClient, place: JobPlace) -> dict[str, str] | None:
     data: dict[str, str] = found.get("data") or {}
     # A user may have made one of that name.
     return data if place.uid in _owners(found) and SUMMARY in data else None
+
+
+def _age(obj: JsonObject) -> tuple[str, str]:
+    return str(obj["metadata"].get("creationTimestamp")), str(obj["metadata"]["name"])
 
 
 def _owners(obj: JsonObject) -> list[str]:

@@ -41,6 +41,8 @@ T = TypeVar("T")
 class LogQuery:
     """What to read of the pods of a job."""
 
+    pod: str = ""
+    """The only pod that is read, of a group of pods; empty if the job is not a pod."""
     container: str = ""
     """The first one of each pod if empty."""
     tail: int | None = None
@@ -55,8 +57,12 @@ class LogQuery:
         container = spec.get("container") or ""
         if container and not object_name(container, _CONTAINER_LENGTH):
             raise BadInput("spec.container: must be the name of a container")
+        pod = spec.get("pod") or ""
+        if pod and not object_name(pod):
+            raise BadInput("spec.pod: must be the name of a pod")
         tail, since = spec.get("tailLines"), spec.get("sinceTime")
         return cls(
+            pod=pod,
             container=container,
             tail=None if tail is None else parse_unsigned(tail, field="spec.tailLines", maximum=MAX_INT32),
             since=format_time(parse_time(since)) if since else "",
@@ -66,7 +72,7 @@ class LogQuery:
 
     def wire(self) -> JsonObject:
         """Its fields in a spec, without those that have their default."""
-        texts = {"container": self.container, "sinceTime": self.since}
+        texts = {"pod": self.pod, "container": self.container, "sinceTime": self.since}
         flags = {"follow": self.follow, "allPods": self.all_pods}
         found: JsonObject = {name: value for name, value in {**texts, **flags}.items() if value}
         return found if self.tail is None else {**found, "tailLines": self.tail}

@@ -29,7 +29,7 @@ def answered(*entries: Any) -> tuple[LogAnswer, ...]:
 
 
 def test_what_is_written_is_read_again() -> None:
-    query = LogQuery(container="c", tail=0, since="2026-01-01T00:00:00Z", follow=True, all_pods=True)
+    query = LogQuery(pod="p", container="c", tail=0, since="2026-01-01T00:00:00Z", follow=True, all_pods=True)
     request = RelayedRequest(request="u", cursor=3, query=query)
     assert relayed_requests({"spec": {"logs": [request.wire()]}}) == (request,)
     answer = LogAnswer(request="u", cursor=3, pod="p", container="c", text="a\n\tb", ended=True, message="m")
@@ -77,7 +77,14 @@ def test_reading_twice_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    [{"container": "../c"}, {"tailLines": -1}, {"tailLines": "many"}, {"sinceTime": "yesterday"}],
+    [
+        {"container": "../c"},
+        {"pod": "../p"},
+        {"pod": 1},
+        {"tailLines": -1},
+        {"tailLines": "many"},
+        {"sinceTime": "yesterday"},
+    ],
     ids=str,
 )
 def test_a_request_with_an_invalid_field_is_refused(spec: Any) -> None:

@@ -209,6 +209,29 @@ async def test_all_pods_are_read_and_one_without_the_option() -> None:
         assert (await it.answer(1, "s")).pod == "p2"
 
 
+async def test_of_a_group_only_the_requested_pod_is_read_and_followed_to_its_end() -> None:
+    worker = Worker(p1="one\n", p2="two\n")
+    worker.open.set()
+    group = replace(PODS, members=frozenset({"p1", "p2"}))
+    async with agent(worker) as it:
+        it.ask(asked(pod="p1"), asked(request="s", pod="p2", follow=True), pods=group)
+        answers = [await it.answer(1), await it.answer(1, "s")]
+        assert [(each.pod, each.text) for each in answers] == [("p1", "one\n"), ("p2", "two\n")]
+        it.entries[1]["cursor"] = 1
+        it.update(pods=group)
+        assert answers[1].ended or (await it.answer(2, "s")).ended, "the group goes on, and the pod does not"
+    assert sorted(each["pod"] for each in worker.asked) == ["p1", "p2"]
+
+
+async def test_a_pod_that_is_not_of_the_group_is_not_read_whoever_requests_it() -> None:
+    worker = Worker(p1="one\n", p2="a secret\n")
+    worker.pods[1]["metadata"]["ownerReferences"] = []
+    async with agent(worker) as it:
+        it.ask(asked(pod="p2"), pods=replace(PODS, members=frozenset({"p1"})))
+        assert (await it.answer(1)).message == NO_PODS
+    assert worker.asked == []
+
+
 async def test_a_pod_that_only_has_the_label_is_not_read() -> None:
     worker = Worker(p1="one\n")
     worker.pods[0]["metadata"]["ownerReferences"][0]["uid"] = "another"

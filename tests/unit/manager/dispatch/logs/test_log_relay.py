@@ -95,6 +95,12 @@ class Hub:
         self.view(resource).store.put(read_row(orjson.dumps(obj)))
         return obj
 
+    def group(self, *pods: str, name: str = "job-j", **metadata: Any) -> None:
+        """The Workload is that of a group of these pods."""
+        owners = [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": pod} for pod in pods]
+        body = {"spec": {}, "status": {"clusterName": "east"}}
+        self.put(WORKLOADS, Key("team", name), body, **{"ownerReferences": owners, "uid": "w", **metadata})
+
     def request(self, name: str = "r", *, sealed: bool = True, **spec: Any) -> Key:
         wanted = {"job": {"apiVersion": "batch/v1", "kind": "Job", "name": "j"}, "cursor": 0, **spec}
         seal = self.seals.log_request_seal(namespace="team", name=name, spec=wanted) if sealed else "forged"
@@ -164,6 +170,10 @@ def _merged(obj: Object, patch: Object) -> Object:
     return found
 
 
+def pod_named(name: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Pod", "name": name}
+
+
 def chunk(cursor: int, text: str = "", **more: Any) -> Object:
     return {"request": "r", "cursor": cursor, "pod": "p", "container": "c", "chunk": text, **more}
 
@@ -212,6 +222,59 @@ async def test_a_server_that_fails_changes_nothing_in_the_end(failure: KubeError
     await hub.turn()
     assert (JOB_LOG_REQUESTS, REQUEST) not in hub.objects
     assert hub.relayed == []
+
+
+async def test_a_request_for_a_pod_of_a_group_goes_to_the_agent_that_has_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub = Hub()
+    hub.group("g-0", "g-1")
+    one = hub.request("one", job=pod_named("g-1"), follow=True)
+    every = hub.request("every", job=pod_named("g-0"), allPods=True)
+    for key in (one, every):
+        await hub.turn(key)
+    assert hub.relayed == [
+        {"request": "every", "cursor": 0, "allPods": True},
+        {"request": "one", "cursor": 0, "pod": "g-1", "follow": True},
+    ]
+    hub.answer(chunk(1, "one\n", request="one", pod="g-1"), chunk(1, "all\n", request="every", pod="g-0"))
+    for key in (one, every):
+        await hub.turn(key)
+    assert [(hub.status(key)["pod"], hub.status(key)["chunk"]) for key in (one, every)] == [
+        ("g-1", "one\n"),
+        ("g-0", "all\n"),
+    ]
+    enqueued: list[Key] = []
+    monkeypatch.setattr(hub.relay.loops[0], "enqueue", enqueued.append)
+    hub.relay.observed(WORKLOAD)
+    assert sorted(enqueued) == [every, one], "each is looked at when the group changes"
+
+
+async def test_a_pod_that_is_in_no_group_has_the_logs_of_its_own_workload_only() -> None:
+    """A user of the namespace creates a Workload that names the pod, or a Job, as an owner that does not control it."""
+    hub = Hub()
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p", "controller": True}
+    hub.put(WORKLOADS, WORKLOAD, {"spec": {}, "status": {"clusterName": "east"}}, ownerReferences=[owner], uid="w")
+    hub.group("p", "other", name="forged", creationTimestamp="2099-01-01T00:00:00Z", uid="forged")
+    hub.request(job=pod_named("p"))
+    await hub.turn()
+    assert hub.relayed == [{"request": "r", "cursor": 0, "pod": "p"}]
+    extra = [owner, {"apiVersion": "v1", "kind": "Pod", "name": "extra", "uid": "extra"}]
+    hub.put(WORKLOADS, WORKLOAD, {"spec": {}, "status": {"clusterName": "east"}}, ownerReferences=extra, uid="w")
+    key = hub.request("s", job=pod_named("extra"))
+    await hub.turn(key)
+    assert (hub.status(key)["message"], hub.status(key)["ended"]) == (NO_CLUSTER, True)
+
+
+async def test_a_pod_of_another_namespace_is_not_found_in_a_group() -> None:
+    hub = Hub()
+    hub.group("g-0", "g-1")
+    spec = {"job": pod_named("g-0"), "cursor": 0}
+    seal = hub.seals.log_request_seal(namespace="elsewhere", name="r", spec=spec)
+    key = Key("elsewhere", "r")
+    hub.put(JOB_LOG_REQUESTS, key, {"spec": spec}, annotations={LOG_REQUEST_SEAL_ANNOTATION: seal})
+    await hub.turn(key)
+    assert (hub.relayed, hub.status(key)["message"]) == ([], NO_CLUSTER)
 
 
 async def test_a_request_without_the_seal_of_the_webhook_is_not_passed_on() -> None:

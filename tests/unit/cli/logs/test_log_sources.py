@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where `mkctl logs` finds the pods of a group, and of one pod of it, on the hub and on a worker."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import orjson
+import pytest
+
+from multikueue.api.constants import MANAGED_LABEL, POD_GROUP_NAME_LABEL, REMOTE_POD_LABEL
+from multikueue.api.resource import PODS, WORKLOADS, Resource
+from multikueue.cli.logs.log_sources import place_of, pod_of_group, pods_of
+from multikueue.core.errors import BadInput
+from multikueue.core.keys import Key
+from multikueue.jobs.framework.registry import known_integrations
+from multikueue.kube import errors
+from multikueue.kube.errors import Details
+from multikueue.kube.rest.client import KubeClient
+
+pytestmark = pytest.mark.anyio
+
+Object = dict[str, Any]
+PODS_KIND: Final = known_integrations()["pod"]
+JOBS_KIND: Final = known_integrations()["batch/job"]
+GROUP: Final = Key("ns", "g")
+
+
+def pod(name: str, *, group: str = "", phase: str = "Pending", number: int = 0, **labels: str) -> Object:
+    marks = {MANAGED_LABEL: "true", **({POD_GROUP_NAME_LABEL: group} if group else {}), **labels}
+    created = f"2026-01-01T00:00:0{number}Z"
+    metadata = {"namespace": "ns", "name": name, "uid": f"u-{name}", "labels": marks, "creationTimestamp": created}
+    annotations = {"kueue.x-k8s.io/pod-group-total-count": "2"} if group else {}
+    return {
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {"containers": []},
+        "status": {"phase": phase},
+    }
+
+
+def workload(*owners: str, cluster: str = "east", finished: bool = False, controls: bool = False) -> Object:
+    control = {"controller": True} if controls else {}
+    references = [{"apiVersion": "v1", "kind": "Pod", "name": each, "uid": f"u-{each}", **control} for each in owners]
+    conditions = [{"type": "Finished", "status": "True"}] if finished else []
+    return {
+        "metadata": {"namespace": "ns", "name": "w", "uid": "w", "ownerReferences": references},
+        "status": {"clusterName": cluster, "conditions": conditions},
+    }
+
+
+class Server:
+    """An API server with these pods and Workloads."""
+
+    def __init__(self, *pods: Object, workloads: tuple[Object, ...] = ()) -> None:
+        self.pods = pods
+        self.workloads = workloads
+
+    @property
+    def client(self) -> KubeClient:
+        return cast(KubeClient, self)
+
+    async def get_object(self, resource: Resource, name: str, *, namespace: str) -> Object:
+        found = [each for each in self.pods if each["metadata"]["name"] == name]
+        if resource != PODS or not found:
+            raise errors.NotFound(request="GET", status=404, reason="", message="not found", details=Details())
+        return found[0]
+
+    async def get(self, resource: Resource, name: str, *, namespace: str, metadata_only: bool) -> bytes:
+        return orjson.dumps(await self.get_object(resource, name, namespace=namespace))
+
+    async def list_all(self, resource: Resource, *, namespace: str, label_selector: str = "") -> SimpleNamespace:
+        objects = self.pods if resource == PODS else self.workloads
+        assert resource in (PODS, WORKLOADS)
+        key, _, value = label_selector.partition("=")
+        labelled = [
+            each
+            for each in objects
+            if not key or (key in each["metadata"]["labels"] and value in ("", each["metadata"]["labels"][key]))
+        ]
+        return SimpleNamespace(items=[orjson.dumps(each) for each in labelled])
+
+
+def names(pods: list[Object]) -> list[str]:
+    return [each["metadata"]["name"] for each in pods]
+
+
+async def test_a_pod_of_a_group_is_read_alone_and_with_its_group() -> None:
+    hub = Server(pod("g-0", group="g"), pod("g-1", group="g"), workloads=(workload("g-0", "g-1"),))
+    place = await place_of(hub.client, PODS_KIND, Key("ns", "g-1"))
+    assert (place.cluster, place.group) == ("east", {"g-0", "g-1"})
+    worker = Server(
+        pod("g-1", number=2, **{REMOTE_POD_LABEL: "x"}),
+        pod("g-0", number=1, **{REMOTE_POD_LABEL: "x"}),
+        pod("another", **{REMOTE_POD_LABEL: "y"}),
+        pod("g-0-of-a-user"),
+    )
+    assert names(await pods_of(worker.client, place)) == ["g-1"]
+    assert names(await pods_of(worker.client, place, all_pods=True)) == ["g-0", "g-1"]
+    assert names(await pods_of(Server().client, place)) == []
+    assert names(await pods_of(Server().client, place, all_pods=True)) == []
+
+
+async def test_the_pods_of_a_group_that_is_not_dispatched_are_read_on_the_hub() -> None:
+    hub = Server(pod("g-0", group="g"), pod("g-1", group="g", number=1), pod("p"), workloads=())
+    hub.workloads = (workload("g-0", "g-1", cluster=""),)
+    place = await place_of(hub.client, PODS_KIND, Key("ns", "g-0"), all_pods=True)
+    assert place.cluster == ""
+    assert names(await pods_of(hub.client, place, all_pods=True)) == ["g-0", "g-1"]
+
+
+async def test_a_pod_has_ended_before_its_group() -> None:
+    pods = (pod("g-0", group="g", phase="Succeeded"), pod("g-1", group="g"))
+    hub, key = Server(*pods, workloads=(workload("g-0", "g-1"),)), Key("ns", "g-0")
+    assert (await place_of(hub.client, PODS_KIND, key)).ended
+    assert not (await place_of(hub.client, PODS_KIND, key, all_pods=True)).ended
+    hub.workloads = (workload("g-0", "g-1", finished=True),)
+    assert (await place_of(hub.client, PODS_KIND, key, all_pods=True)).ended
+
+
+async def test_a_pod_of_its_own_has_no_group() -> None:
+    hub = Server(pod("p", phase="Running"), workloads=(workload("p", controls=True),))
+    place = await place_of(hub.client, PODS_KIND, Key("ns", "p"), all_pods=True)
+    assert (place.cluster, place.group, place.ended) == ("east", frozenset(), False)
+    assert names(await pods_of(Server(pod("p")).client, place, all_pods=True)) == ["p"]
+
+
+async def test_a_group_is_known_by_its_name_and_begins_with_a_pod_that_runs() -> None:
+    hub = Server(
+        pod("g-0", group="g", number=0),
+        pod("g-1", group="g", phase="Running", number=1),
+        pod("g-2", group="g", phase="Succeeded", number=2),
+        pod("h-0", group="h", phase="Running", number=3),
+    )
+    assert await pod_of_group(hub.client, PODS_KIND, GROUP) == Key("ns", "g-1")
+
+
+async def test_a_pod_with_the_name_of_a_group_is_meant_itself() -> None:
+    hub = Server(pod("g"), pod("g-0", group="g"))
+    assert await pod_of_group(hub.client, PODS_KIND, GROUP) is None
+    assert await pod_of_group(Server().client, JOBS_KIND, GROUP) is None
+
+
+async def test_a_name_of_neither_is_not_found() -> None:
+    hub = Server(pod("h-0", group="h"))
+    assert await pod_of_group(hub.client, PODS_KIND, GROUP) is None
+    with pytest.raises(BadInput, match="Pod ns/g not found"):
+        await place_of(hub.client, PODS_KIND, GROUP)
