@@ -229,6 +229,15 @@ def _deactivated(seen: HeadlineFacts) -> Headline:
     evicted = seen.status.condition(WorkloadCondition.EVICTED)
     why = f": {evicted.message}" if evicted is not None and evicted.message else ""
     key = seen.queue.workload
+    if seen.job is not None:
+        managed_by = str((seen.job.get("spec") or {}).get("managedBy") or "")
+        if any(check.message == messages.not_managed(managed_by) for check in seen.checks):
+            kind, name = _kind(seen.job), seen.job["metadata"]["name"]
+            return Headline(
+                f"is deactivated and not queued{why}",
+                f"delete the {kind} and create it again, without spec.managedBy, in this queue",
+                f"kubectl delete {kind.lower()} {name} -n {key.namespace}",
+            )
     patch = '\'{"spec":{"active":true}}\''
     return Headline(
         f"is deactivated and not queued{why}",

@@ -24,6 +24,7 @@ from multikueue.cli.inspect.headline import HeadlineFacts, headline
 from multikueue.cli.terminal import wrapped
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub.actions import Rule
+from multikueue.dispatch.hub.messages import not_managed
 from multikueue.engine.explain import Explanation
 from tests.unit.cli.inspect.test_live_explanation import NOW, Object, condition, explain, hub, member, obj, workload
 
@@ -54,6 +55,20 @@ def deactivated() -> Object:
     made = of_cpu("1")
     made["spec"]["active"] = False
     made["status"]["conditions"] = [condition("Evicted", reason="DeactivatedDueToAdmissionCheck", message="Rejected")]
+    return made
+
+
+def rejected(managed_by: str) -> Object:
+    """A deactivated Workload whose check was rejected for that `managedBy`."""
+    made = deactivated()
+    made["status"]["admissionChecks"] = [
+        {
+            "name": "mk",
+            "state": "Rejected",
+            "message": not_managed(managed_by),
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+    ]
     return made
 
 
@@ -134,6 +149,20 @@ def deactivated() -> Object:
             "is deactivated and not queued: Rejected",
             'kubectl patch workload wl -n ns --type merge -p \'{"spec":{"active":true}}\'',
             id="a deactivated workload",
+        ),
+        pytest.param(
+            rejected(""),
+            {JOBS: [obj("j", namespace="ns", spec={})]},
+            "is deactivated and not queued: Rejected",
+            "delete the Job and create it again, without spec.managedBy, in this queue: kubectl delete job j -n ns",
+            id="a Job that was created for the hub",
+        ),
+        pytest.param(
+            rejected(""),
+            {JOBS: [obj("j", namespace="ns", spec={"managedBy": "kueue.x-k8s.io/multikueue"})]},
+            "is deactivated and not queued: Rejected",
+            'kubectl patch workload wl -n ns --type merge -p \'{"spec":{"active":true}}\'',
+            id="a Job that has replaced the one that was created for the hub",
         ),
         pytest.param(
             workload(check={}),
