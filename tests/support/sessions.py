@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plays the terminal sessions of a page: each command runs in a terminal of 80 columns, and its output is compared.
 
-A session is a fenced block `console`. A line `$ COMMAND` is a command, `> ` continues it, the lines below are its
-output. Commands of a page share one shell: variables and exports last. Before outputs are compared, what differs from
-run to run is replaced: times, ages, addresses, process ids, random parts of names, and the width of columns.
+A session is the fenced blocks `console` of a page, or `console NAME` of one that has several. A line `$ COMMAND` is a
+command, `> ` continues it, the lines below are its output. Commands of a session share one shell: variables and exports
+last. Before outputs are compared, what differs from run to run is replaced: times, ages, addresses, process ids, random
+parts of names, and the width of columns.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COLUMNS: Final = 80
-_BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TIMEOUT: Final = 150
 _TYPING_SECONDS: Final = 2.5
 """Longer than a report of a worker takes to reach the hub: whoever types sees what the commands before have done."""
@@ -75,16 +75,16 @@ class Played:
         return f"{head}\n$ {self.step.command}\n{self.output}"
 
 
-def steps_of(text: str) -> list[Step]:
-    """The commands of a page, in order."""
+def steps_of(text: str, session: str = "") -> list[Step]:
+    """The commands of a session of a page, in order."""
     found: list[Step] = []
-    for block in _BLOCK.finditer(text):
+    for block in _blocks(session).finditer(text):
         found += _steps(block[1], len(found))
     return found
 
 
-def with_outputs(text: str, played: Sequence[Played]) -> str:
-    """The page with what the terminal printed."""
+def with_outputs(text: str, played: Sequence[Played], session: str = "") -> str:
+    """The page with what the terminal printed in that session."""
     printed = iter(played)
 
     def block(match: re.Match[str]) -> str:
@@ -93,9 +93,17 @@ def with_outputs(text: str, played: Sequence[Played]) -> str:
             prompts = "\n> ".join(step.command.split("\n"))
             output = next(printed).output.rstrip("\n")
             lines += [f"$ {prompts}", *([output] if output else [])]
-        return "\n".join(["```console", *lines, "```"])
+        return "\n".join([_opening(session), *lines, "```"])
 
-    return _BLOCK.sub(block, text)
+    return _blocks(session).sub(block, text)
+
+
+def _opening(session: str) -> str:
+    return f"```console {session}".rstrip()
+
+
+def _blocks(session: str) -> re.Pattern[str]:
+    return re.compile(rf"^{_opening(session)}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def normal(output: str) -> list[str]:
@@ -123,9 +131,12 @@ def too_wide(played: Played) -> list[str]:
 
 
 class Terminal:
-    """A shell in a terminal of 80 columns, in a home of its own; `programs` are folders that come first in PATH."""
+    """A shell in a terminal of 80 columns, in a home of its own; `programs` are folders that come first in PATH.
 
-    def __init__(self, home: Path, *, programs: Sequence[Path] = ()) -> None:
+    `tree` is the checkout whose commands and examples are used.
+    """
+
+    def __init__(self, home: Path, *, programs: Sequence[Path] = (), tree: Path = ROOT) -> None:
         self._home = home
         self._state = home / "shell"
         self._began = time.monotonic()
@@ -137,11 +148,11 @@ class Terminal:
             "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
             "TERM": "dumb",
         }
-        self._bin = ROOT / ".venv" / "bin"
+        self._bin = tree / ".venv" / "bin"
         if not (self._bin / "mkctl").exists():
             self._bin = Path(sys.executable).parent
         # Files that a session writes do not end in the checkout.
-        (home / "deploy").symlink_to(ROOT / "deploy")
+        (home / "deploy").symlink_to(tree / "deploy")
 
     def play(self, step: Step) -> Played:
         """Run one command to its end, after the time that a person takes to type one."""
