@@ -97,6 +97,8 @@ def _phase(pod: JsonObject, life: PodLifecycle) -> str:
 
 def _container(container: JsonObject, life: PodLifecycle, *, ready: bool) -> JsonObject:
     image = container.get("image", "")
+    # Without `resources` of a running container an API server refuses to resize its pod.
+    size = {"resources": container.get("resources") or {}} if life.started_at is not None else {}
     return {
         "name": container["name"],
         "image": image,
@@ -106,6 +108,7 @@ def _container(container: JsonObject, life: PodLifecycle, *, ready: bool) -> Jso
         "started": life.running,
         "restartCount": life.restarts,
         "state": _container_state(life, image=image),
+        **size,
     }
 
 

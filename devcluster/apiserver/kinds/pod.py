@@ -13,7 +13,7 @@ from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents, durations
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
-from devcluster.apiserver.kinds import pod_spec
+from devcluster.apiserver.kinds import pod_resizing, pod_spec
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
 from multikueue.core.quantity import Quantity, QuantityError
 
@@ -53,6 +53,8 @@ class PodBehaviour(KindBehaviour):
 
     def prepare_update(self, value: JsonObject, old: JsonObject, request_context: RequestContext) -> None:
         """Keep what this write may not change, and update the generation."""
+        if request_context.subresource == "resize":
+            pod_resizing.keep_all_but_resources(value, old)
         super().prepare_update(value, old, request_context)
         if request_context.subresource == "status" and "status" in value:
             value["status"].setdefault("qosClass", documents.child(old, "status").get("qosClass"))
@@ -62,6 +64,10 @@ class PodBehaviour(KindBehaviour):
         if request_context.subresource == "status":
             return []
         found = pod_spec.validate_spec(value["spec"], "spec")
+        if old is not None and request_context.subresource == "resize":
+            return found + pod_resizing.resize_problems(
+                value, old, qualities=(quality(value["spec"]), quality(old["spec"]))
+            )
         if old is not None and not found:
             found += _changed(value["spec"], old["spec"])
         return found

@@ -20,8 +20,8 @@ from devcluster.apiserver.schema import builtin
 from devcluster.apiserver.schema.node import TypeNode
 from devcluster.apiserver.schema.structural import Structural
 
-# Not served: proxies of nodes, changes of running pods, and older forms of a kind that is served.
-_UNSERVED_SUBRESOURCES: Final = frozenset({"ephemeralcontainers", "resize"})
+# Not served: proxies of nodes, containers that are added to running pods, and older forms of a kind that is served.
+_UNSERVED_SUBRESOURCES: Final = frozenset({"ephemeralcontainers"})
 _UNSERVED_PROXIES: Final = frozenset({"nodes"})
 _UNSERVED: Final = frozenset({("", "componentstatuses"), ("autoscaling/v1", "horizontalpodautoscalers")})
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")

@@ -295,19 +295,40 @@ _CHANGED: Final[dict[str, tuple[Document, Document]]] = {
 }
 
 
+def _sized(requests: Document, limits: Document | None = None) -> Document:
+    return _container(resources={"requests": requests, **({"limits": limits} if limits else {})})
+
+
+_ONE: Final[Document] = {"cpu": "1", "memory": "1Gi"}
+_RESIZED: Final[dict[str, tuple[Document, Document]]] = {
+    "a pod that grows": (_sized({"cpu": "1"}), _sized({"cpu": "8"})),
+    "a pod that shrinks": (_sized(_ONE, {"cpu": "2"}), _sized({"cpu": "100m", "memory": "1Gi"}, {"cpu": "1"})),
+    "a pod without an amount that it had": (_sized(_ONE), _sized({"cpu": "1"})),
+    "a pod without a limit that it had": (_sized(_ONE, {"cpu": "2"}), _sized(_ONE)),
+    "a pod with another resource": (_sized(_ONE), _sized({**_ONE, "ephemeral-storage": "1Gi"})),
+    "a pod of another quality": (_sized(_ONE), _sized(_ONE, _ONE)),
+    "a pod that requests more than its limit": (_sized(_ONE, {"cpu": "2"}), _sized({**_ONE, "cpu": "3"}, {"cpu": "2"})),
+    "a pod with another image and name": (
+        _sized({"cpu": "1"}),
+        {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "other"}]}},
+    ),
+    "a pod with a container more": (_sized({"cpu": "1"}), _pod(containers=[_CONTAINER, {**_CONTAINER, "name": "d"}])),
+}
+
+
 async def _prepare(side: Side) -> None:
     """No controllers run that would make a namespace's account."""
     body = {"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": "default"}}
     await side.quietly(Exchange("POST", _PLACES["ServiceAccount"], body))
 
 
-def _add(name: str, body: Document, patch: Document | None) -> None:
+def _add(name: str, body: Document, patch: Document | None, subresource: str = "") -> None:
     async def play(side: Side) -> None:
         await _prepare(side)
         place = _PLACES[body["kind"]]
         await side.post(place, body)
         if patch is not None:
-            exchange = Exchange("PATCH", f"{place}/{{id}}", patch, "application/merge-patch+json")
+            exchange = Exchange("PATCH", f"{place}/{{id}}{subresource}", patch, "application/merge-patch+json")
             found = (await side.server.send(side.filled(exchange))).body
             causes = found.get("details", {}).get("causes", ())
             # What is refused is shown in the form that it has inside of a real server.
@@ -323,6 +344,8 @@ for _name, _body in _CREATED.items():
     _add(f"{_name} is made", _body, None)
 for _name, (_body, _patch) in _CHANGED.items():
     _add(f"{_name} is changed", _body, _patch)
+for _name, (_body, _patch) in _RESIZED.items():
+    _add(f"{_name} is resized", _body, _patch, "/resize")
 
 
 @pytest.mark.parametrize("case", CASES.params())
