@@ -51,6 +51,7 @@ MESSAGE_MODULES: Final = (
     "manager/webhooks/external_kinds.py",
     "manager/webhooks/handlers.py",
     "manager/webhooks/owner_rights.py",
+    "manager/webhooks/resizes.py",
     "manager/webhooks/review.py",
     "manager/workload/changes.py",
     "manager/workload/status.py",

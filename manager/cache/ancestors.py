@@ -13,7 +13,7 @@ from typing import Final
 from manager.cache.caches import prebuilt_name
 from manager.cache.queue_targets import Views
 from multikueue.api.meta import JsonObject
-from multikueue.api.resource import PODS
+from multikueue.api.resource import PODS, Resource
 from multikueue.core.keys import Key
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
@@ -46,13 +46,13 @@ class Ancestry:
 
 
 def ancestry(
-    job: JsonObject, registry: JobRegistry, views: Views, *, kind: JobIntegration, manage_unqueued: bool
+    job: JsonObject, registry: JobRegistry, views: Views, *, kind: Resource, manage_unqueued: bool
 ) -> Ancestry:
     """The owners of a job of that kind, from the caches."""
     found = Ancestry()
     namespace = (job.get("metadata") or {}).get("namespace") or ""
     current, current_kind = job, kind
-    named = _named(job, registry, namespace=namespace) if kind.resource == PODS else None
+    named = _named(job, registry, namespace=namespace) if kind == PODS else None
     if named is not None:
         key, holding = named
         parent = views.view(holding.resource).object(key)
@@ -60,7 +60,7 @@ def ancestry(
             return Ancestry(missing=key, holder=holding)
         if manage_unqueued or holding.queue_name(parent):
             found = Ancestry(integration=holding, key=key, holder=holding)
-            current, current_kind = parent, holding
+            current, current_kind = parent, holding.resource
     for _ in range(MAX_DEPTH):
         owner = controller_of(current)
         if owner is None:
@@ -77,11 +77,11 @@ def ancestry(
             return found if found.integration is not None else Ancestry(missing=key, holder=holder)
         if manage_unqueued or integration.queue_name(parent) or prebuilt_name(parent):
             found = Ancestry(integration=integration, key=key, holder=holder)
-        current, current_kind = parent, integration
+        current, current_kind = parent, integration.resource
     return replace(found, too_deep=controller_of(current) is not None)
 
 
-def may_be_left(kind: JobIntegration, owner: JobIntegration) -> bool:
+def may_be_left(kind: Resource, owner: JobIntegration) -> bool:
     """Whether a job of that kind is left to an owner of the other one.
 
     Users write owner references as they like: a job in the name of an owner that cannot have it must not run without
@@ -90,7 +90,7 @@ def may_be_left(kind: JobIntegration, owner: JobIntegration) -> bool:
     if owner.traits.pods_are_jobs:
         return False
     traits = owner.traits
-    return kind.resource == PODS or not traits.owns_only_pods or kind.resource in traits.makes
+    return kind == PODS or not traits.owns_only_pods or kind in traits.makes
 
 
 def _named(pod: JsonObject, registry: JobRegistry, *, namespace: str) -> tuple[Key, JobIntegration] | None:

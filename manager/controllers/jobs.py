@@ -195,7 +195,7 @@ class JobReconciler:
             job,
             self._registry,
             self._context.caches,
-            kind=self._integration,
+            kind=self._integration.resource,
             manage_unqueued=self._context.configuration.manage_jobs_without_queue_name,
         )
         if above.too_deep:

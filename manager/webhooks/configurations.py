@@ -19,6 +19,7 @@ from multikueue.api.constants import (
     ADMISSION_SCHEDULING_GATE,
     ADOPTS_ANNOTATION,
     ADOPTS_SEAL_ANNOTATION,
+    MANAGED_LABEL,
     NAMESPACE_NAME_LABEL,
 )
 from multikueue.api.crds import CONVERSION_PATH
@@ -28,6 +29,7 @@ from multikueue.api.resource import (
     COHORTS,
     JOB_LOG_REQUESTS,
     MUTATING_WEBHOOK_CONFIGURATIONS,
+    PODS,
     RESOURCE_FLAVORS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
     WORKLOADS,
@@ -69,6 +71,8 @@ class Hook:
     mutates: bool
     operations: Sequence[str]
     subresources: Sequence[str] = ()
+    subresources_alone: bool = False
+    """Whether writes of the object itself are left out."""
     selected_namespaces: bool = False
     conditions: Sequence[tuple[str, str]] = field(default_factory=tuple)
     namespace_selector: JsonObject | None = None
@@ -113,7 +117,7 @@ class Hook:
                     "apiVersions": [self.resource.version],
                     "operations": list(self.operations),
                     "resources": [
-                        self.resource.plural,
+                        *(() if self.subresources_alone else (self.resource.plural,)),
                         *(f"{self.resource.plural}/{subresource}" for subresource in self.subresources),
                     ],
                     "scope": "*",
@@ -326,6 +330,42 @@ def gate_hooks(
         for each in integrations
         if each.traits.hold is Hold.GATE
     )
+
+
+def resize_hook(
+    integrations: Iterable[JobIntegration],
+    *,
+    external: Iterable[str] = (),
+    namespace_selector: JsonObject | None = None,
+) -> Hook:
+    """The webhook that reviews resizes of pods that use quota: queued ones, and those that an enabled kind owns.
+
+    Pods of other owners may be resized while the manager is down. `external` are kinds that another controller queues.
+    """
+    kinds = sorted({*(each.resource.kind for each in integrations), *external})
+    queued = f"'{MANAGED_LABEL}' in object.metadata.labels"
+    owned = f"object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind in {_texts(kinds)})"
+    return Hook(
+        resource=PODS,
+        mutates=False,
+        operations=("UPDATE",),
+        subresources=("resize",),
+        subresources_alone=True,
+        selected_namespaces=True,
+        namespace_selector=namespace_selector,
+        conditions=(
+            (
+                "uses-quota",
+                f"has(object.metadata.labels) && {queued} || has(object.metadata.ownerReferences) && {owned}",
+            ),
+        ),
+        purpose="resize",
+    )
+
+
+def _texts(values: Iterable[str]) -> str:
+    """CEL: a list of texts."""
+    return orjson.dumps(list(values)).decode()
 
 
 def _is_ambiguous(resource: Resource, kinds: Iterable[Resource]) -> bool:

@@ -27,9 +27,11 @@ from manager.webhooks.configurations import (
     gate_hooks,
     job_hooks,
     owner_hooks,
+    resize_hook,
 )
 from manager.webhooks.external_kinds import KindFinder
 from manager.webhooks.owner_rights import OwnerRights
+from manager.webhooks.resizes import ResizeLimits
 from manager.webhooks.review import AdmissionRequest, ReviewAnswer
 from multikueue.api import admission, defaulting
 from multikueue.api.configuration import Configuration
@@ -102,6 +104,12 @@ class Handlers:
         selector = labels.model_dump(mode="json", by_alias=True, exclude_none=True) if labels is not None else None
         self._owner_hooks = owner_hooks(enabled, namespace_selector=selector)
         self._gate_hooks = gate_hooks(enabled, namespace_selector=selector)
+        self._resize_hook = resize_hook(
+            enabled,
+            external=[name.partition(".")[0] for name in configuration.integrations.external_frameworks],
+            namespace_selector=selector,
+        )
+        self._resizes = ResizeLimits(registry, caches, manage_unqueued=configuration.manage_jobs_without_queue_name)
         followed = (registry if jobs else JobRegistry.configured(configuration)).followed
         self._adoptions = adoption_hooks(followed)
         self.hooks: tuple[Hook, ...] = (
@@ -111,6 +119,7 @@ class Handlers:
             *job_hooks(enabled, namespace_selector=selector),
             *self._owner_hooks,
             *self._gate_hooks,
+            *((self._resize_hook,) if enabled else ()),
         )
 
     def by_path(self) -> Mapping[str, tuple[Hook, Handler]]:
@@ -122,6 +131,8 @@ class Handlers:
             return self._confirm_adoption
         if hook == LOG_REQUEST_HOOK:
             return self._confirm_log_request
+        if hook == self._resize_hook:
+            return self._confirm_resize
         if hook in self._gate_hooks:
             return self._confirm_start
         if hook in self._owner_hooks:
@@ -191,7 +202,7 @@ class Handlers:
     def _ancestry(self, kind: Resource, request: AdmissionRequest, job: JsonObject) -> Ancestry:
         named = {"metadata": {**(job.get("metadata") or {}), "namespace": request.namespace}}
         unqueued = self._configuration.manage_jobs_without_queue_name
-        return ancestry(named, self._registry, self._caches, kind=self._by_resource[kind], manage_unqueued=unqueued)
+        return ancestry(named, self._registry, self._caches, kind=kind, manage_unqueued=unqueued)
 
     async def _confirm_owner(self, integration: JobIntegration, request: AdmissionRequest) -> ReviewAnswer:
         """Refuse an owner in whose place an object would not be queued, unless its writer may name that owner.
@@ -205,7 +216,7 @@ class Handlers:
         version, kind = str(owner.get("apiVersion") or ""), str(owner.get("kind") or "")
         above = self._registry.for_kind(version, kind)
         external = self._registry.is_external(version, kind)
-        if not external and (above is None or not may_be_left(integration, above)):
+        if not external and (above is None or not may_be_left(integration.resource, above)):
             return ReviewAnswer()
         held = above is not None and above.traits.holds_pods and self._namespaces.manages(request.namespace)
         alone = replace(self._surroundings(integration.resource, request, job), owner_managed=False)
@@ -243,6 +254,13 @@ class Handlers:
             forbidden=f"spec.schedulingGates: the gate {ADMISSION_SCHEDULING_GATE} is removed by the manager when the"
             f" pod is admitted; to remove it by hand needs the right to patch {WORKLOADS.qualified}/status: {refusal}"
         )
+
+    def _confirm_resize(self, request: AdmissionRequest) -> ReviewAnswer:
+        """Refuse that a pod which uses quota outgrows it, whoever resizes it."""
+        pod, old = request.object, request.old_object
+        if pod is None or old is None or not self._namespaces.manages(request.namespace):
+            return ReviewAnswer()
+        return ReviewAnswer(forbidden=self._resizes.refusal(pod, old, namespace=request.namespace))
 
     async def _confirm_adoption(self, request: AdmissionRequest) -> ReviewAnswer:
         """Seal a request to adopt a remote job that already runs, if the user may request that.

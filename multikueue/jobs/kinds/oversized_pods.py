@@ -38,6 +38,17 @@ def surplus(pod: JsonObject, pod_set: JsonObject, status: JsonObject) -> str:
     return ", ".join(f"{name} {found[name]} instead of {wanted.get(name, _ZERO)}" for name in above)
 
 
+def growth(pod: JsonObject, old: JsonObject) -> str:
+    """What the pod requests beyond what it requested before; empty if nothing."""
+    shapes = Shapes(limit=2)
+    try:
+        found, before = _requests(pod, shapes), _requests(old, shapes)
+    except BadInput as error:
+        return str(error)
+    above = [name for name in sorted(found) if found[name] > before.get(name, _ZERO)]
+    return ", ".join(f"{name} {found[name]} instead of {before.get(name, _ZERO)}" for name in above)
+
+
 def _requests(pod: JsonObject, shapes: Shapes) -> Mapping[str, Quantity]:
     return pod_request(adjust(shapes.of(pod.get("spec") or {}), {}, ()))
 

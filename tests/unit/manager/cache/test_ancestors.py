@@ -10,12 +10,9 @@ import pytest
 
 from manager.cache.ancestors import MAX_DEPTH, ancestry
 from manager.cache.queue_targets import Views
+from multikueue.api.resource import JOBS, PODS, STATEFUL_SETS, Resource
 from multikueue.core.keys import Key
-from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry, known_integrations
-from multikueue.jobs.kinds.batch_job import BATCH_JOB
-from multikueue.jobs.kinds.pod import BARE_POD
-from multikueue.jobs.kinds.stateful_set import STATEFUL_SET
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
 LEADER_WORKER_SETS = "leaderworkerset.x-k8s.io/leaderworkerset"
@@ -33,7 +30,7 @@ def obj(name: str, owner: str = "", *, labels: dict[str, str] | None = None, kin
     return {"metadata": metadata, "spec": {}}
 
 
-def found(job: Any, *known: Any, manage_unqueued: bool = False, kind: JobIntegration = BATCH_JOB) -> Any:
+def found(job: Any, *known: Any, manage_unqueued: bool = False, kind: Resource = JOBS) -> Any:
     by_key = {Key("team", each["metadata"]["name"]): each for each in known}
     views = cast(Views, SimpleNamespace(view=lambda resource: SimpleNamespace(object=by_key.get)))
     return ancestry(job, REGISTRY, views, kind=kind, manage_unqueued=manage_unqueued)
@@ -81,14 +78,14 @@ def test_owners_are_followed_to_a_depth_only() -> None:
 def test_a_pod_is_left_to_a_queued_stateful_set_and_a_job_that_names_one_is_not() -> None:
     owner = obj("web", labels=QUEUED)
     pod = obj("web-0", "web", kind="apps/v1 StatefulSet")
-    above = found(pod, owner, kind=BARE_POD)
+    above = found(pod, owner, kind=PODS)
     assert above.is_managed
     assert above.holder is not None
     assert not found(obj("j", "web", kind="apps/v1 StatefulSet"), owner).is_managed
 
 
 def test_a_pod_of_a_stateful_set_that_was_not_seen_yet_is_held() -> None:
-    above = found(obj("web-0", "web", kind="apps/v1 StatefulSet"), kind=BARE_POD)
+    above = found(obj("web-0", "web", kind="apps/v1 StatefulSet"), kind=PODS)
     assert above.missing == Key("team", "web")
     assert above.holder is not None
 
@@ -102,17 +99,17 @@ def named_pod(owner: str = "", *, kind: str = "apps/v1 StatefulSet") -> Any:
 
 @pytest.mark.parametrize("owner", ["", "llm-0"], ids=["without an owner", "of a StatefulSet in between"])
 def test_a_pod_that_names_a_queued_leader_worker_set_is_left_to_it(owner: str) -> None:
-    above = found(named_pod(owner), obj("llm", labels=QUEUED), obj("llm-0"), kind=BARE_POD)
+    above = found(named_pod(owner), obj("llm", labels=QUEUED), obj("llm-0"), kind=PODS)
     assert above.key == Key("team", "llm")
     assert above.holder is not None
     assert above.holder.framework == LEADER_WORKER_SETS
 
 
 def test_a_pod_that_names_one_that_was_not_seen_yet_is_held_and_one_that_is_not_queued_is_no_owner() -> None:
-    above = found(named_pod(), kind=BARE_POD)
+    above = found(named_pod(), kind=PODS)
     assert above.missing == Key("team", "llm")
     assert above.holder is not None
-    assert not found(named_pod(), obj("llm"), kind=BARE_POD).is_managed
+    assert not found(named_pod(), obj("llm"), kind=PODS).is_managed
 
 
 def test_a_job_that_names_a_leader_worker_set_is_queued_whatever_its_labels_say() -> None:
@@ -123,16 +120,16 @@ def test_a_job_that_names_a_leader_worker_set_is_queued_whatever_its_labels_say(
 
 def test_a_stateful_set_that_the_controller_of_a_leader_worker_set_makes_is_left_to_it() -> None:
     made = obj("llm-0", "llm", kind="leaderworkerset.x-k8s.io/v1 LeaderWorkerSet")
-    above = found(made, obj("llm", labels=QUEUED), kind=STATEFUL_SET)
+    above = found(made, obj("llm", labels=QUEUED), kind=STATEFUL_SETS)
     assert above.key == Key("team", "llm")
 
 
-@pytest.mark.parametrize("kind", [pytest.param(BARE_POD, id="a pod"), pytest.param(BATCH_JOB, id="a Job")])
-def test_nothing_is_left_to_a_deployment(kind: JobIntegration) -> None:
+@pytest.mark.parametrize("kind", [pytest.param(PODS, id="a pod"), pytest.param(JOBS, id="a Job")])
+def test_nothing_is_left_to_a_deployment(kind: Resource) -> None:
     assert not found(obj("a", "web", kind="apps/v1 Deployment"), obj("web", labels=QUEUED), kind=kind).is_managed
 
 
 def test_a_job_that_names_another_job_as_its_owner_is_queued() -> None:
     job = obj("b", "a", kind="batch/v1 Job")
     assert not found(job, obj("a", labels=QUEUED)).is_managed
-    assert found(job, obj("a", labels=QUEUED), kind=BARE_POD).is_managed
+    assert found(job, obj("a", labels=QUEUED), kind=PODS).is_managed
