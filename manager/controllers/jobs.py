@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from manager.cache.ancestors import MAX_DEPTH, Ancestry, ancestry
-from manager.cache.caches import OWNER_INDEX, PREBUILT_INDEX, owner_term, prebuilt_name
+from manager.cache.caches import CONTROLLER_INDEX, OWNER_INDEX, PREBUILT_INDEX, owner_term, prebuilt_name
 from manager.cache.queue_targets import QueueTargetWarnings
 from manager.context import ManagerContext
 from manager.controllers import job_decision
@@ -32,6 +32,7 @@ from manager.controllers.job_steps import (
     WriteStatus,
 )
 from manager.controllers.job_workloads import JobWorkloads, WorkloadRefused
+from manager.controllers.owned_jobs import excess
 from manager.controllers.queue_hints import QueueHints
 from manager.controllers.suspended_jobs import SuspendedJobs
 from manager.controllers.workload_removal import release_workload, remove_orphan
@@ -43,6 +44,7 @@ from multikueue.api.constants import (
     MULTIKUEUE_CONTROLLER,
 )
 from multikueue.api.meta import JsonObject
+from multikueue.api.objects import controller_of
 from multikueue.api.reasons import JobEvent, WorkloadCondition
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
@@ -271,14 +273,30 @@ class JobReconciler:
             api_version=resource.api_version, kind=resource.kind, namespace=above.key.namespace, name=above.key.name
         )
         workloads = list(self._workloads.objects(OWNER_INDEX, term))
-        if any(is_true_in(each.get("status") or {}, WorkloadCondition.ADMITTED) for each in workloads):
-            return None
+        admitted = [each for each in workloads if is_true_in(each.get("status") or {}, WorkloadCondition.ADMITTED)]
+        kind = above.integration.resource.kind
+        why = f"{kind} {above.key.name}, its owner, is not admitted"
+        if admitted:
+            beyond = self._beyond_owner(job, admitted)
+            if not beyond:
+                return None
+            why = f"{kind} {above.key.name}, its owner, has less quota than its jobs request: {beyond}"
         stop = self._integration.stop(job, ())
         if stop is not None:
-            kind = above.integration.resource.kind
             await self._write_job(job, stop)
-            self._event(job, "Normal", JobEvent.STOPPED, f"{kind} {above.key.name}, its owner, is not admitted")
+            self._event(job, "Normal", JobEvent.STOPPED, why)
         return None
+
+    def _beyond_owner(self, job: JsonObject, workloads: list[JsonObject]) -> str:
+        """What a job that is left to an owner requests beyond the quota of that; empty if nothing, or of other kinds.
+
+        Only a kind whose pods are its own is compared: of others, the jobs that they own are.
+        """
+        owner = controller_of(job)
+        if owner is None or not self._integration.traits.owns_only_pods:
+            return ""
+        siblings = self._jobs.objects(CONTROLLER_INDEX, str(owner.get("uid")))
+        return excess(job, siblings, workloads, integration=self._integration)
 
     def _uids(self, job: JsonObject | None) -> frozenset[str]:
         if job is None:

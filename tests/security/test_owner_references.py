@@ -169,6 +169,32 @@ async def test_an_operator_that_may_own_jobs_runs_a_job_set_where_everything_is_
     assert len(await apps.listed(WORKLOADS)) == 1, "Jobs and pods have none of their own"
 
 
+async def test_a_job_that_names_a_queued_job_set_takes_no_more_than_the_quota_of_that(
+    hub: Cluster, admin: KubeClient
+) -> None:
+    """Its writer counts as one that the webhook did not see: an administrator may write what it would refuse."""
+    apps = await place(admin, "unseen", cpu="20")
+    async with an_operator(hub, admin, "operates", *OPERATES, *OWNS):
+        body = a_set("set")
+        body["metadata"] |= {"namespace": "unseen", "labels": {QUEUE: "unseen"}}
+        owner = orjson.loads(await admin.create(kinds.JOB_SETS, body, namespace="unseen"))
+        await apps.running(5)
+    # The operator would delete a Job that it did not create, sooner or later.
+    body = job_manifest("free", namespace="unseen", queue="unseen", cpu="8", suspend=False)
+    body["metadata"]["ownerReferences"] = owned_by(owner, kinds.JOB_SETS)
+    await admin.create(JOBS, body, namespace="unseen")
+
+    async def stopped() -> Object | None:
+        return await apps.get(JOBS, "free")
+
+    await eventually(
+        stopped, what="it is suspended", until=lambda seen: seen is not None and seen["spec"]["suspend"] is True
+    )
+    why = await apps.noted("Stopped", about="Job")
+    assert "JobSet set, its owner, has less quota than its jobs request: cpu" in why
+    await apps.running(5)
+
+
 def a_set(name: str) -> Object:
     body: Object = job_set(name, pod_template({"multikueue.io/run-for": "forever"}, terminationGracePeriodSeconds=0))
     body["metadata"]["namespace"] = "all-queued"

@@ -25,8 +25,8 @@ def surplus(pod: JsonObject, pod_set: JsonObject, status: JsonObject) -> str:
     """What the pod requests beyond its pod set; empty if nothing. `status` is that of the Workload."""
     shapes = Shapes(limit=2)
     try:
-        found = _requests(pod, shapes)
-        wanted = _requests(pod_set.get("template") or {}, shapes)
+        found = requests_of(pod, shapes)
+        wanted = requests_of(pod_set.get("template") or {}, shapes)
         count, counted = _counted(str(pod_set.get("name") or ""), status)
     except BadInput as error:
         return str(error)
@@ -42,14 +42,15 @@ def growth(pod: JsonObject, old: JsonObject) -> str:
     """What the pod requests beyond what it requested before; empty if nothing."""
     shapes = Shapes(limit=2)
     try:
-        found, before = _requests(pod, shapes), _requests(old, shapes)
+        found, before = requests_of(pod, shapes), requests_of(old, shapes)
     except BadInput as error:
         return str(error)
     above = [name for name in sorted(found) if found[name] > before.get(name, _ZERO)]
     return ", ".join(f"{name} {found[name]} instead of {before.get(name, _ZERO)}" for name in above)
 
 
-def _requests(pod: JsonObject, shapes: Shapes) -> Mapping[str, Quantity]:
+def requests_of(pod: JsonObject, shapes: Shapes) -> Mapping[str, Quantity]:
+    """What a pod, or a pod template, requests. Raises `BadInput`."""
     return pod_request(adjust(shapes.of(pod.get("spec") or {}), {}, ()))
 
 
