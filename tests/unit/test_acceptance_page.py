@@ -20,10 +20,10 @@ DROP_IN: Final = [*map(str, range(1, 14)), "S"]
 
 @dataclass(frozen=True)
 class Row:
-    """One promise."""
+    """One requirement."""
 
     line: str
-    promise: str
+    requirement: str
     tests: tuple[str, ...]
     places: tuple[frozenset[str], ...]
 
@@ -47,12 +47,12 @@ TABLES: Final = {
 ROWS: Final = [row for title in TABLES for row in rows(title)]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.promise)
-def test_the_tests_of_a_promise_exist(row: Row) -> None:
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.requirement)
+def test_the_tests_of_a_requirement_exist(row: Row) -> None:
     assert [problem for test in row.tests if (problem := problem_of(test))] == []
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.promise)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.requirement)
 def test_they_run_where_the_page_says(row: Row) -> None:
     assert len(row.tests) == len(row.places)
     for test, places in zip(row.tests, row.places, strict=True):
