@@ -257,6 +257,8 @@ class ClusterReportStatus(WireModel):
     """None from an agent that does not know of it."""
     dependency_kinds: Annotated[tuple[str, ...], Schema(max_items=8, list_type="atomic")] = ()
     """The kinds of the objects that the agent looks for before it creates a job whose pods need them."""
+    sent_kinds: Annotated[tuple[str, ...], Schema(max_items=8, list_type="atomic")] = ()
+    """The kinds of the objects that the hub may send with jobs: the agent has the rights to write them."""
     orphans: OrphanCount | None = None
     """Remote jobs with our origin that another management cluster created; None if there are none."""
     digests: Annotated[tuple[str, ...], Schema(max_items=BUCKETS, list_type="atomic")] = ()

@@ -129,6 +129,18 @@ class AdoptionSpec(WireModel):
     job_uid: Annotated[str, Schema(min_length=1, max_length=64)] = Field(alias="jobUID")
 
 
+class SentObject(WireModel):
+    """A ConfigMap or Secret that the pods of the job name, and that is sent with it (ADR 0021).
+
+    The contents are in the mailbox, under a name that both sides derive. `problem` is why it is not sent.
+    """
+
+    kind: Annotated[str, Schema(min_length=1, max_length=63)]
+    name: Annotated[str, Schema(min_length=1, max_length=253)]
+    version: Annotated[str, Schema(max_length=64)] = ""
+    problem: Annotated[str, Schema(max_length=1024)] = ""
+
+
 class RequestedLog(WireModel):
     """A request for the logs of the remote job, and the number of the last chunk that was read."""
 
@@ -163,6 +175,7 @@ class RemoteAssignmentSpec(WireModel):
     lease_seconds: Annotated[Int32, Schema(minimum=1)] | None = None
     adopts: AdoptionSpec | None = None
     logs: Annotated[tuple[RequestedLog, ...], Schema(max_items=5, list_type="atomic")] = ()
+    sent_objects: Annotated[tuple[SentObject, ...], Schema(max_items=100, list_type="atomic")] = ()
 
 
 class RemoteFinished(WireModel):

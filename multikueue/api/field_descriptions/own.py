@@ -71,6 +71,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "clusterQueues": "The quota of the ClusterQueues that LocalQueues of the cluster point to.",
         "missingRights": "Rights on the cluster that the agent uses and does not have.",
         "dependencyKinds": "Kinds of objects that the agent looks for before it takes a Job whose pods need them.",
+        "sentKinds": "Kinds of objects that the agent may write, so that the hub can send them with Jobs.",
         "provisioning": "Whether the agent can provision capacity; absent: it does not know how.",
         "digests": "Checksums of the assignments that the agent has, by which a lost update is detected.",
         "time": "When the report was made.",
@@ -169,6 +170,13 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "leaseSeconds": "With fenced: after how long without contact the agent stops the pods.",
         "adopts": "A running remote job that is adopted instead of creating one.",
         "logs": "Requests for the logs of the remote job; an agent that does not know them ignores them.",
+        "sentObjects": "ConfigMaps and Secrets of the management cluster that are sent with the job.",
+    },
+    "SentObject": {
+        "kind": "ConfigMap or Secret.",
+        "name": "Its name, in the namespace of the job.",
+        "version": "Changes with its contents, which are in the mailbox; empty: it is not sent.",
+        "problem": "Why it is not sent.",
     },
     "DelegatedCheck": {
         "name": "The AdmissionCheck.",

@@ -24,6 +24,8 @@ from multikueue.dispatch.protocol.start_problems import StartProblem
 NO_CAPACITY: Final = "NoCapacity"
 QUEUE_MISSING: Final = "LocalQueueNotFound"
 DEPENDENCY_MISSING: Final = "DependencyNotFound"
+DEPENDENCY_CONFLICT: Final = "DependencyConflict"
+DEPENDENCY_NOT_SENT: Final = "DependencyNotSent"
 NAME_CONFLICT: Final = "NameConflict"
 NEWER_JOB: Final = "NewerCopy"
 REMOVING_OLD_JOB: Final = "RemovingOldCopy"

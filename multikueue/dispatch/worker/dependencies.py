@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from multikueue.api.meta import JsonObject
@@ -24,6 +25,8 @@ MAX_DEPENDENCIES: Final = 100
 DEPENDENCY_KINDS: Final[Mapping[str, Resource]] = {
     resource.kind: resource for resource in (SECRETS, CONFIG_MAPS, SERVICE_ACCOUNTS, PERSISTENT_VOLUME_CLAIMS)
 }
+SENDABLE_KINDS: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in (CONFIG_MAPS, SECRETS)}
+"""The kinds of objects that can be sent with a job."""
 _LISTED: Final = 5
 _IN_EACH_NAMESPACE: Final = frozenset(
     {(SERVICE_ACCOUNTS.kind, "default"), (CONFIG_MAPS.kind, "kube-root-ca.crt")},
@@ -60,13 +63,52 @@ def dependencies(pod_sets: Iterable[JsonObject]) -> tuple[Dependency, ...]:
     return tuple(found)
 
 
-def missing_message(namespace: str, missing: Iterable[Dependency]) -> str:
-    """Why the job cannot run on a cluster without these objects; empty if there are none."""
+def sendable_objects(pod_sets: Iterable[JsonObject]) -> tuple[Dependency, ...]:
+    """The ConfigMaps and Secrets to send with a job of these pod sets, where that is allowed; as `dependencies`.
+
+    With pull secrets: a pod waits until its image can be pulled. Without optional references: a pod starts without
+    them, and it would be chance whether they are sent in time.
+    """
+    found: dict[Dependency, None] = {}
+    for pod_set in pod_sets:
+        needed = (each for each in dependencies((pod_set,)) if each.kind in SENDABLE_KINDS)
+        spec = _mapping(_mapping(pod_set.get("template")).get("spec"))
+        pulls = (entry.get("name") for _, entry in items(spec.get("imagePullSecrets"), ""))
+        named = (Dependency(SECRETS.kind, name) for name in pulls if isinstance(name, str) and name)
+        for each in (*needed, *named):
+            if each.is_possible:
+                found.setdefault(each)
+            if len(found) == MAX_DEPENDENCIES:
+                return tuple(found)
+    return tuple(found)
+
+
+def missing_message(
+    namespace: str, missing: Iterable[Dependency], *, not_sent: Mapping[Dependency, str] = MappingProxyType({})
+) -> str:
+    """Why the job cannot run on a cluster without these objects; empty if there are none.
+
+    `not_sent` is why the hub has not sent an object, where it would if it could.
+    """
     named = tuple(missing)
     if not named:
         return ""
     more = f" and {len(named) - _LISTED} more" if len(named) > _LISTED else ""
-    return f'not found in namespace "{namespace}": {", ".join(map(str, named[:_LISTED]))}{more}'
+    listed = (f"{each} (not sent: {not_sent[each]})" if not_sent.get(each) else str(each) for each in named[:_LISTED])
+    return f'not found in namespace "{namespace}": {", ".join(listed)}{more}'
+
+
+def conflict_message(namespace: str, foreign: Iterable[Dependency]) -> str:
+    """Why the job cannot run where these objects exist and are not those of its hub; empty if there are none."""
+    named = tuple(foreign)
+    if not named:
+        return ""
+    more = f" and {len(named) - _LISTED} more" if len(named) > _LISTED else ""
+    listed = ", ".join(map(str, named[:_LISTED]))
+    return (
+        f'in namespace "{namespace}" there are objects of others with the names of what is sent with the job:'
+        f" {listed}{more}"
+    )
 
 
 def _references(pod: PodSpecAt) -> Iterator[tuple[str, object]]:
