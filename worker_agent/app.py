@@ -27,6 +27,7 @@ from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.keys import Key
 from multikueue.dispatch.protocol.worker_rights import describe_missing
+from multikueue.dispatch.worker.sent_copies import CopyMarks
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from multikueue.kube.errors import Forbidden
@@ -44,7 +45,7 @@ from worker_agent.hub.restore_detector import RestoreDetector
 from worker_agent.hub.status_reporter import StatusReporter
 from worker_agent.local.boundary import Boundary, Rules, default_rules
 from worker_agent.local.capacity import Capacity
-from worker_agent.local.dependencies.dependency_checks import DependencyChecks
+from worker_agent.local.dependencies.job_objects import JobObjects
 from worker_agent.local.failures import FailureReadings
 from worker_agent.local.fencing import fence_without_lease
 from worker_agent.local.jobs import RemoteJobKey, RemoteJobs
@@ -215,7 +216,7 @@ class Agent:
             changed=enqueue,
             reported=self._report_soon,
             queue_changed=self._on_local_queue,
-            cluster_queue_inactive=self._why_inactive,
+            cluster_queue_inactive=lambda name: self.quotas.why_inactive(name),
             quarantine=self.quarantine,
         )
         self.quotas = Quotas(
@@ -262,8 +263,9 @@ class Agent:
             quarantine=self.quarantine,
             keep_seconds=0.0 if isinstance(self.mailbox, Mailbox) else intervals.lease_seconds,
         )
-        self.dependencies = DependencyChecks(
-            worker, may_get=partial(self.rights.has, "get"), clock=clock, random=random
+        marks = CopyMarks(cluster=cluster, origin=origin)
+        self.objects = JobObjects(
+            worker, self.mailbox, self.jobs, rights=self.rights, marks=marks, clock=clock, random=random
         )
         self.orphans = Orphans(self.mailbox, self.jobs, self.queues, self.provisioning)
         self.reconciler = Reconciler(
@@ -272,7 +274,7 @@ class Agent:
             capacity=self.capacity,
             queues=self.queues,
             boundary=Boundary(cluster=cluster, origin=origin, rules=rules),
-            dependencies=self.dependencies,
+            dependencies=self.objects,
             pod_starts=self.pod_starts,
             status_reporter=self.status_reporter,
             namespace_exists=self.namespaces.exists,
@@ -399,9 +401,6 @@ class Agent:
     def _report_soon(self) -> None:
         self._reporter.changed()
 
-    def _why_inactive(self, cluster_queue: str) -> str:
-        return self.quotas.why_inactive(cluster_queue)
-
     def _on_capacity_freed(self) -> None:
         self._capacity_freed.set()
 
@@ -494,7 +493,7 @@ class Agent:
             **self.queues.report(),
             **self.quotas.report(),
             **self.provisioning.report(),
-            "dependencyKinds": self.dependencies.kinds(),
+            **self.objects.report(),
             **await self.orphans.report(),
             **({"digests": self.mailbox.digests()} if isinstance(self.mailbox, Mailbox) else {}),
         }

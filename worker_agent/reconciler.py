@@ -45,7 +45,7 @@ from worker_agent.hub.status_reporter import StatusReporter
 from worker_agent.local.assignment_spec import AssignmentSpec, read_assignment
 from worker_agent.local.boundary import Boundary
 from worker_agent.local.capacity import Capacity
-from worker_agent.local.dependencies.dependency_checks import DependencyChecks
+from worker_agent.local.dependencies.job_objects import JobObjects
 from worker_agent.local.failures import FailureReadings
 from worker_agent.local.groups.remote_group import RemoteGroup
 from worker_agent.local.jobs import RemoteJobs
@@ -78,7 +78,7 @@ class Reconciler:
         capacity: Capacity,
         queues: Queues,
         boundary: Boundary,
-        dependencies: DependencyChecks,
+        dependencies: JobObjects,
         pod_starts: PodStarts,
         status_reporter: StatusReporter,
         namespace_exists: Callable[[str], bool],
@@ -101,7 +101,7 @@ class Reconciler:
         self._kinds = kinds
         self._capacity = capacity
         self._queues = queues
-        self._boundary = boundary
+        self._objects = dependencies
         self._pod_starts = pod_starts
         self._status_reporter = status_reporter
         self._lease_valid = lease_valid
@@ -208,6 +208,7 @@ class Reconciler:
             if taken.status.phase in _ENDED and job is not None:
                 await self._provisioning.release(name, job)
         status = self._pod_starts.complete(name, desired.jobs, job, taken.status, reported=reported)
+        status = await self._objects.bring(desired, job, group, status)
         if self._failures is not None and (job is not None or status.failure is not None):
             selector = "" if job is None or desired.jobs is None else desired.jobs.integration.pod_selector(job)
             status, hold = self._failures.complete(name, desired.job, status, selector=selector)
@@ -409,9 +410,8 @@ class Reconciler:
             and desired.facts.intent is Intent.RUN
         ):
             return Result(after=max(0.05, self._patience_left(desired)))
-        if taken.status.phase is not AssignmentPhase.REFUSED:
-            return None
-        after = self._obstacles.retry_after(desired.named)
+        refused = taken.status.phase is AssignmentPhase.REFUSED
+        after = self._obstacles.retry_after(desired.named) if refused else self._objects.bring_after(desired.named)
         return None if after is None else Result(after=after)
 
     async def _remove(self, name: str) -> Result | None:

@@ -70,3 +70,6 @@ class MailboxView(Protocol):
 
     async def has_epoch(self, name: str, epoch: int) -> bool:
         """Whether the assignment on the hub has that epoch, whatever is cached. Raises what the API server answers."""
+
+    async def sent_object(self, resource: Resource, name: str) -> JsonObject:
+        """An object that is sent with jobs. Raises what the API server answers."""

@@ -10,11 +10,12 @@ remote jobs before an absent assignment is acted on.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import anyio
 
+from multikueue.api.constants import SENT_VERSION_ANNOTATION
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent, mailbox_namespace
 from multikueue.api.resource import CLUSTER_REPORTS, LEASES, REMOTE_ASSIGNMENTS, Resource
@@ -54,6 +55,7 @@ class InMemoryMailbox:
         self._changed = changed
         self._reported = reported
         self._assignments: dict[str, JsonObject] = {}
+        self._sent_objects: dict[str, JsonObject] = {}
         self._notify_agent: Callable[[str], None] = lambda name: None
         self._on_open: Callable[[], None] = lambda: None
         self._on_request: Callable[[], None] = lambda: None
@@ -89,6 +91,27 @@ class InMemoryMailbox:
         if current is not None and (current["spec"].get("logs") or []) != entries:
             self._assignments[name] = {**current, "spec": {**current["spec"], "logs": entries}}
             self._notify_agent(name)
+
+    def set_sent_objects(self, name: str, entries: list[JsonObject]) -> None:
+        """Replace the list of objects that are sent with the job; does nothing if the assignment is gone."""
+        current = self._assignments.get(name)
+        if current is not None and (current["spec"].get("sentObjects") or []) != entries:
+            self._assignments[name] = {**current, "spec": {**current["spec"], "sentObjects": entries}}
+            self._notify_agent(name)
+
+    def put_sent_object(self, obj: JsonObject) -> None:
+        """Store an object that is sent with jobs, instead of a former one of its name."""
+        self._sent_objects[obj["metadata"]["name"]] = obj
+
+    def keep_sent_objects(self, names: Collection[str]) -> None:
+        """Remove all objects that are sent with jobs but these."""
+        self._sent_objects = {name: obj for name, obj in self._sent_objects.items() if name in names}
+
+    def sent_versions(self) -> dict[str, str]:
+        """The version of each object that is sent with jobs, by its name in the mailbox."""
+        return {
+            name: obj["metadata"]["annotations"][SENT_VERSION_ANNOTATION] for name, obj in self._sent_objects.items()
+        }
 
     def remove(self, name: str) -> None:
         """Remove the assignment."""
@@ -174,6 +197,13 @@ class InMemoryMailbox:
         found = self._assignments.get(name)
         return found is not None and assigned_epoch(found) == epoch
 
+    async def sent_object(self, resource: Resource, name: str) -> JsonObject:
+        """An object that is sent with jobs. Raises `NotFound`."""
+        found = self._sent_objects.get(name)
+        if found is None or found["kind"] != resource.kind:
+            raise _not_found(self.cluster, name, resource=resource)
+        return found
+
     async def patch(
         self,
         resource: Resource,
@@ -251,11 +281,13 @@ def _set(obj: Mapping[str, Any], path: list[str], value: object) -> JsonObject:
     return {**obj, first: _set(obj.get(first) or {}, rest, value) if rest else value}
 
 
-def _not_found(cluster: str, name: str) -> NotFound:
+def _not_found(cluster: str, name: str, *, resource: Resource = REMOTE_ASSIGNMENTS) -> NotFound:
+    is_assignment = resource is REMOTE_ASSIGNMENTS
+    asked = f"PATCH {resource.qualified}/status" if is_assignment else f"GET {resource.qualified}"
     return NotFound(
-        request=f"{cluster}: PATCH {REMOTE_ASSIGNMENTS.qualified}/status {name}",
+        request=f"{cluster}: {asked} {name}",
         status=404,
         reason="NotFound",
-        message="the assignment is gone",
-        details=Details(name=name, kind=REMOTE_ASSIGNMENTS.plural),
+        message=f"the {'assignment' if is_assignment else 'object'} is gone",
+        details=Details(name=name, kind=resource.plural),
     )

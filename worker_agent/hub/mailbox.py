@@ -16,7 +16,7 @@ from multikueue.api.clusterreport import BUCKETS
 from multikueue.api.constants import MANAGER_UID_ANNOTATION
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import mailbox_namespace
-from multikueue.api.resource import NAMESPACES, REMOTE_ASSIGNMENTS
+from multikueue.api.resource import NAMESPACES, REMOTE_ASSIGNMENTS, Resource
 from multikueue.core.clock import Clock
 from multikueue.core.keys import Key
 from multikueue.dispatch.protocol.digests import Digests, within
@@ -122,6 +122,10 @@ class Mailbox:
         except NotFound:
             return False
         return assigned_epoch(found) == epoch
+
+    async def sent_object(self, resource: Resource, name: str) -> JsonObject:
+        """An object that is sent with jobs, read from the hub each time: contents are not kept here."""
+        return await self._client.get_object(resource, name, namespace=self.namespace)
 
     def _on_list(self) -> None:
         in_doubt = frozenset(within(self.names(), self._in_doubt))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from multikueue.api.constants import PartitionPolicy
@@ -13,10 +13,11 @@ from multikueue.api.remoteassignment import Intent
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.parsing import MAX_INT32, parse_unsigned
+from multikueue.dispatch.protocol.sent_objects import SentReference, references_of
 from multikueue.dispatch.protocol.wire import assigned_epoch, intent_of
 from multikueue.dispatch.worker.assignment_state import AssignmentFacts
 from multikueue.dispatch.worker.demands import demands
-from multikueue.dispatch.worker.dependencies import Dependency, dependencies
+from multikueue.dispatch.worker.dependencies import Dependency, dependencies, sendable_objects
 from multikueue.dispatch.worker.ledger import Demand
 from multikueue.jobs.framework.capabilities import GroupedKind
 from multikueue.provisioning.delegated import settings_of
@@ -41,6 +42,8 @@ class AssignmentSpec:
     demands: tuple[Demand, ...]
     dependencies: tuple[Dependency, ...]
     """The objects without which its pods do not start."""
+    sent: tuple[SentReference, ...]
+    """What the hub sends of the objects that its pods name, or why it does not."""
     clone: CloneSpec
     provisioning: Mapping[str, ProvisioningSettings]
     """The provisioning checks whose capacity is provisioned here before the job is created."""
@@ -89,10 +92,18 @@ def read_assignment(
         members=members,
         demands=demands(pod_sets),
         dependencies=dependencies(pod_sets),
+        sent=_sent(spec, pod_sets),
         clone=CloneSpec.of(obj),
         provisioning=provisioning,
         adopts=_adopts(spec.get("adopts")),
     )
+
+
+def _sent(spec: JsonObject, pod_sets: Sequence[JsonObject]) -> tuple[SentReference, ...]:
+    """Of what the hub lists only what the pods name: nothing else is written here, whatever the hub sends."""
+    references = references_of(spec)
+    named = frozenset(sendable_objects(pod_sets)) if references else frozenset()
+    return tuple(each for each in references if each.needed in named)
 
 
 def _lease_seconds(spec: JsonObject) -> float:

@@ -21,7 +21,7 @@ from multikueue.dispatch.worker.assignment_state import Obstacle
 from multikueue.jobs.kinds.pod_group import PodGroup
 from worker_agent.local.assignment_spec import AssignmentSpec
 from worker_agent.local.boundary import Boundary
-from worker_agent.local.dependencies.dependency_checks import DependencyChecks
+from worker_agent.local.dependencies.job_objects import JobObjects
 from worker_agent.local.jobs import RemoteJobKey
 from worker_agent.local.queueing.queues import Queues
 
@@ -49,7 +49,7 @@ class Obstacles:
         *,
         boundary: Boundary,
         queues: Queues,
-        dependencies: DependencyChecks,
+        dependencies: JobObjects,
         namespace_exists: Callable[[str], bool],
         clock: Clock,
     ) -> None:
@@ -66,7 +66,7 @@ class Obstacles:
         The policy comes first: what it forbids must not tell which objects exist. Raises `KubeError`.
         """
         if self._besides_dependencies(desired, has_job=False) is None:
-            await self._dependencies.look(desired.named, desired.dependencies)
+            await self._dependencies.look(desired.named, desired.dependencies, sent=desired.sent)
 
     def of(self, desired: AssignmentSpec, *, has_job: bool) -> Obstacle | None:
         """The first obstacle; None if there is none. With `has_job` only those that apply to a running job."""

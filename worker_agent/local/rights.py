@@ -22,12 +22,14 @@ from multikueue.core.clock import Clock
 from multikueue.dispatch.protocol.worker_rights import (
     PROVISIONING_USE,
     QUEUE_USE,
+    SENDING_RIGHTS,
     WorkerRight,
     job_rights,
     missing_wire,
     of_one_kind,
     rights_of,
 )
+from multikueue.dispatch.worker.dependencies import SENDABLE_KINDS
 from multikueue.kube.errors import Forbidden, KubeError, MethodNotAllowed, NotFound
 from multikueue.kube.rest.client import KubeClient
 from worker_agent.reconnect import RECONNECT
@@ -67,12 +69,14 @@ class Rights:
         self._clock = clock
         self._random = random
         self._on_change = on_change
-        self._known = {right.name: right for right in self.table}
+        self._reviewed = tuple({right.name: right for right in (*SENDING_RIGHTS, *self.table)}.values())
+        self._known = {right.name: right for right in self._reviewed}
         self._allowed: dict[str, bool] = {}
         self._refused: dict[str, float] = {}
         self._queueing = True
         self._provisioning = True
         self._reported: tuple[WorkerRight, ...] = ()
+        self._sendable: tuple[bool, ...] = (False,) * len(SENDABLE_KINDS)
         self._review_requested = anyio.Event()
         client.follow_refusals(self._on_forbidden)
 
@@ -97,6 +101,11 @@ class Rights:
     def may_provision(self) -> bool:
         """Whether capacity can be provisioned on this cluster."""
         return all(map(self._has, PROVISIONING_USE))
+
+    def may_send(self, resource: Resource) -> bool:
+        """Whether objects of the kind may be written that the hub sends; a right without an answer does not count."""
+        names = [right.name for right in SENDING_RIGHTS if right.resource == resource.qualified]
+        return bool(names) and all(self._allowed.get(name, False) and self._has(name) for name in names)
 
     def missing(self) -> tuple[WorkerRight, ...]:
         """The missing rights, in the order of the table; those for what the cluster does not have are left out."""
@@ -159,7 +168,7 @@ class Rights:
         self._queueing = await self._is_served(WORKLOADS)
         self._provisioning = await self._is_served(PROVISIONING_REQUESTS)
         found: dict[str, bool] = {}
-        for right in self.table:
+        for right in self._reviewed:
             if not self._is_used(right):
                 continue
             try:
@@ -217,9 +226,10 @@ class Rights:
         self._notify()
 
     def _notify(self) -> None:
-        missing = self.missing()
-        if missing == self._reported:
+        missing, sendable = self.missing(), tuple(map(self.may_send, SENDABLE_KINDS.values()))
+        if (missing, sendable) == (self._reported, self._sendable):
             return
+        self._sendable = sendable
         for right in missing:
             if right not in self._reported:
                 _log.warning("right missing on the worker cluster right=%s needed_for=%s", right.name, right.gives)

@@ -31,6 +31,7 @@ from multikueue.api.resource import (
     WORKLOADS,
     Resource,
 )
+from multikueue.dispatch.worker.dependencies import SENDABLE_KINDS
 
 _MOST: Final = 64
 """Maximum entries of a report that are read; the schema has the same limit."""
@@ -133,6 +134,12 @@ SHARED_RIGHTS: Final[tuple[WorkerRight, ...]] = (
     WorkerRight(verb="get", resource="/version", gives="its Kubernetes version is shown"),
 )
 """Used on every cluster, whatever kinds of jobs it runs. None of them is required."""
+
+_SENDING: Final = "the hub can send objects of this kind with Jobs, if it is set to"
+SENDING_RIGHTS: Final[tuple[WorkerRight, ...]] = tuple(
+    right for resource in SENDABLE_KINDS.values() for right in _rights("get create update delete", resource, _SENDING)
+)
+"""Used only where an administrator of the worker gives them (ADR 0021): they never count as missing."""
 
 PROVISIONING_USE: Final = frozenset(right.name for right in SHARED_RIGHTS if right.provisioning)
 """If one of these is missing, the agent does not provision."""

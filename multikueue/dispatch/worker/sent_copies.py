@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+import orjson
+
 from multikueue.api.constants import CLUSTER_LABEL, MANAGER_UID_ANNOTATION, ORIGIN_LABEL, SENT_VERSION_ANNOTATION
 from multikueue.api.meta import JsonObject
+from multikueue.core.errors import BadInput
 
 
 class Holder(StrEnum):
@@ -76,6 +79,18 @@ class CopyMarks:
         return Holder.OURS
 
 
+def metadata_in(answer: bytes) -> JsonObject:
+    """The metadata in the answer of an API server. Raises `BadInput`."""
+    try:
+        found = orjson.loads(answer)
+    except ValueError as error:
+        raise BadInput("the answer is not JSON") from error
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    if not isinstance(metadata, dict):
+        raise BadInput("the answer has no metadata")
+    return metadata
+
+
 def owners_of(metadata: JsonObject) -> list[JsonObject]:
     """The owner references of an object; empty if they are no list of objects."""
     found = metadata.get("ownerReferences")
@@ -101,7 +116,7 @@ def shared(
     """The metadata of an object of ours with these owners too; uid and resourceVersion guard the write."""
     known = {str(each.get("uid")): each for each in owners_of(metadata)}
     known.update({str(each["uid"]): each for each in owners})
-    kept = {
+    kept: JsonObject = {
         name: metadata[name] for name in ("name", "namespace", "uid", "resourceVersion", "labels") if name in metadata
     }
     annotations = {

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the objects that the pods of a job name are on this cluster (ADR 0020).
+"""Whether the objects that the pods of a job name are on this cluster (ADR 0020), or can be sent there (ADR 0021).
 
 Owns the requests, what was found for each job, and when it is looked for again. Only names are asked for: an answer has
-the metadata of an object, never its content. A kind that the agent may not get is not checked. A failure of the API
-server is raised, since nothing is known then.
+the metadata of an object, never its content. A kind that the agent may not get is not checked. What the hub sends need
+not be there, but no object of others may have its name. A failure of the API server is raised, since nothing is known
+then.
 """
 
 from __future__ import annotations
@@ -13,36 +14,60 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from multikueue.api.meta import JsonObject
 from multikueue.api.resource import Resource
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock
+from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.dispatch.worker.assignment_state import DEPENDENCY_MISSING, Obstacle
-from multikueue.dispatch.worker.dependencies import DEPENDENCY_KINDS, Dependency, missing_message
+from multikueue.dispatch.protocol.sent_objects import SentReference
+from multikueue.dispatch.worker.assignment_state import DEPENDENCY_CONFLICT, DEPENDENCY_MISSING, Obstacle
+from multikueue.dispatch.worker.dependencies import (
+    DEPENDENCY_KINDS,
+    Dependency,
+    conflict_message,
+    missing_message,
+)
+from multikueue.dispatch.worker.sent_copies import metadata_in
 from multikueue.kube.errors import Forbidden, NotFound
 from multikueue.kube.rest.client import KubeClient
 from worker_agent.local.jobs import RemoteJobKey
 
 FOUND_SECONDS: Final = 10.0  # from the reservation to the grant it is not asked again
+_UNSEEN: Final[JsonObject] = {}
 _AGAIN: Final = Backoff(base=1.0, factor=2.0, cap=30.0, jitter=0.2)
 
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
     asked: tuple[Dependency, ...]
+    sent: tuple[SentReference, ...]
     missing: tuple[Dependency, ...]
+    foreign: tuple[Dependency, ...]
     until: float
     attempts: int
+
+    @property
+    def is_obstacle(self) -> bool:
+        return bool(self.missing or self.foreign)
 
 
 class DependencyChecks:
     """What the jobs of one cluster lack."""
 
     def __init__(
-        self, client: KubeClient, *, may_get: Callable[[Resource], bool], clock: Clock, random: Random
+        self,
+        client: KubeClient,
+        *,
+        may_get: Callable[[Resource], bool],
+        is_foreign: Callable[[JsonObject], bool] = lambda metadata: True,
+        clock: Clock,
+        random: Random,
     ) -> None:
+        """`is_foreign` is whether the object with that metadata is none that this agent has sent."""
         self._client = client
         self._may_get = may_get
+        self._is_foreign = is_foreign
         self._clock = clock
         self._random = random
         self._findings: dict[RemoteJobKey, _Finding] = {}
@@ -51,35 +76,51 @@ class DependencyChecks:
         """The kinds that are looked for, for a ClusterReport."""
         return [kind for kind, resource in DEPENDENCY_KINDS.items() if self._may_get(resource)]
 
-    async def look(self, job: RemoteJobKey, needed: Iterable[Dependency]) -> None:
+    async def look(
+        self, job: RemoteJobKey, needed: Iterable[Dependency], *, sent: tuple[SentReference, ...] = ()
+    ) -> None:
         """Look for the objects that the pods of the job need, unless that was done a short time ago.
 
         Raises `KubeError` if the API server does not answer; what was found before is kept.
         """
-        asked = tuple(each for each in needed if self._may_get(DEPENDENCY_KINDS[each.kind]))
+        required, coming = dict.fromkeys(needed), dict.fromkeys(each.needed for each in sent if each.version)
+        named = {**required, **coming}
+        asked = tuple(each for each in named if self._may_get(DEPENDENCY_KINDS[each.kind]))
         before = self._findings.get(job)
         if not asked:
             self._findings.pop(job, None)
             return
         now = self._clock.monotonic()
-        if before is not None and before.asked == asked and now < before.until:
+        if before is not None and (before.asked, before.sent) == (asked, sent) and now < before.until:
             return
-        missing = tuple([each for each in asked if not await self._exists(each, job.job)])
-        attempts = before.attempts + 1 if missing and before is not None and before.missing else 1
-        pause = _AGAIN.delay(attempts, self._random) if missing else FOUND_SECONDS
-        self._findings[job] = _Finding(asked, missing, self._clock.monotonic() + pause, attempts)
+        missing, foreign = [], []
+        for each in asked:
+            metadata = await self._metadata(each, job.job)
+            if metadata is None and each in required and each not in coming:
+                missing.append(each)
+            elif metadata is not None and metadata is not _UNSEEN and each in coming and self._is_foreign(metadata):
+                foreign.append(each)
+        failed = bool(missing or foreign)
+        attempts = before.attempts + 1 if failed and before is not None and before.is_obstacle else 1
+        pause = _AGAIN.delay(attempts, self._random) if failed else FOUND_SECONDS
+        until = self._clock.monotonic() + pause
+        self._findings[job] = _Finding(asked, sent, tuple(missing), tuple(foreign), until, attempts)
 
     def obstacle(self, job: RemoteJobKey) -> Obstacle | None:
         """What the job lacked when it was last looked for; None if nothing."""
         finding = self._findings.get(job)
-        if finding is None or not finding.missing:
+        if finding is None or not finding.is_obstacle:
             return None
-        return Obstacle(DEPENDENCY_MISSING, missing_message(job.job.namespace, finding.missing))
+        namespace = job.job.namespace
+        if finding.foreign:
+            return Obstacle(DEPENDENCY_CONFLICT, conflict_message(namespace, finding.foreign))
+        not_sent = {each.needed: each.problem for each in finding.sent if each.problem}
+        return Obstacle(DEPENDENCY_MISSING, missing_message(namespace, finding.missing, not_sent=not_sent))
 
     def retry_after(self, job: RemoteJobKey) -> float | None:
         """The seconds until it is looked for again; None if nothing is missing."""
         finding = self._findings.get(job)
-        if finding is None or not finding.missing:
+        if finding is None or not finding.is_obstacle:
             return None
         return max(0.1, finding.until - self._clock.monotonic())
 
@@ -87,13 +128,18 @@ class DependencyChecks:
         """Drop what was found for the job, whose assignment is gone."""
         self._findings.pop(job, None)
 
-    async def _exists(self, each: Dependency, job: Key) -> bool:
+    async def _metadata(self, each: Dependency, job: Key) -> JsonObject | None:
+        """The metadata of the object; None if there is none, `_UNSEEN` if it may not be read."""
         if not each.is_possible:
-            return False
+            return None
+        resource = DEPENDENCY_KINDS[each.kind]
         try:
-            await self._client.get(DEPENDENCY_KINDS[each.kind], each.name, namespace=job.namespace, metadata_only=True)
+            answer = await self._client.get(resource, each.name, namespace=job.namespace, metadata_only=True)
         except NotFound:
-            return False
+            return None
         except Forbidden:
-            return True  # the rights note it themselves
-        return True
+            return _UNSEEN  # the rights note it themselves
+        try:
+            return metadata_in(answer)
+        except BadInput:
+            return {}  # it exists, and is not known to be ours
