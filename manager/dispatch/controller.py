@@ -32,6 +32,7 @@ from manager.dispatch.logs.log_relay import LogRelay
 from manager.dispatch.quota_automation import QuotaAutomation
 from manager.dispatch.reported.failure_records import FailureRecords
 from manager.dispatch.reported.start_reports import StartReports
+from manager.dispatch.sending.object_sending import ObjectSending
 from manager.dispatch.transport.mailbox_transport import MailboxTransport, Transport
 from manager.dispatch.transport.push_clusters import PushClusters
 from manager.dispatch.transport.push_hosts import PushSettings
@@ -152,6 +153,7 @@ class DispatchController:
         self._failures = FailureRecords(context)
         self._kept_failures = KeptFailures()
         self._transport: Transport | None = None
+        self._sending: ObjectSending | None = None
         self._on_reserve: DispatchOnReserve | None = None
 
     async def run(self) -> None:
@@ -160,6 +162,7 @@ class DispatchController:
         await self._load()
         pull = MailboxTransport(self._context, changed=self._observed)
         self._transport = MixedTransport(pull, self._push.transport)
+        self._sending = ObjectSending(self._context, self._transport, report=self._clusters.report)
         for workload, kind, observation in assumed_observations(
             self._context, self._checks, self._push, self._registry
         ):
@@ -185,7 +188,7 @@ class DispatchController:
         self._on_reserve = DispatchOnReserve(
             self._context, gatherer=self._gatherer, transport=self._transport, decided=self._decided
         )
-        await self._serve(Resync(self._context, digests=pull.digests))
+        await self._serve(Resync(self._context, digests=pull.digests), self._sending)
 
     def complete(self, workload: JsonObject, status: Status) -> Status:
         """`status` with the dispatch that follows from it; unchanged until dispatch has read everything."""
@@ -196,7 +199,7 @@ class DispatchController:
         if self._on_reserve is not None:
             self._on_reserve.completed(workload, before, after)
 
-    async def _serve(self, resync: Resync) -> None:
+    async def _serve(self, resync: Resync, sending: ObjectSending) -> None:
         loops = {
             **{each.name: each.run for each in (self._cluster_controller, self._check_controller, self._workloads)},
             **{each.name: each.run for each in self._logs.loops},
@@ -205,6 +208,7 @@ class DispatchController:
             "multikueue-registration": RegistrationController(self._context).run,
             "multikueue-resync": resync.run,
             "multikueue-quota": self._quotas.run,
+            "multikueue-sent-objects": sending.run,
             "multikueue-garbage": self._collect_garbage,
         }
         async with anyio.create_task_group() as tasks:
@@ -248,7 +252,8 @@ class DispatchController:
         if _grants(decision):
             self._granting.add(key)
         try:
-            outcome = await Executor(self._context, self._transport, self._failures).execute(key, decision, gathered)
+            executor = Executor(self._context, self._transport, self._failures, self._sending)
+            outcome = await executor.execute(key, decision, gathered)
         finally:
             self._granting.discard(key)
         if outcome.outdated:

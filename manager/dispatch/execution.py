@@ -19,6 +19,7 @@ from manager.context import ManagerContext
 from manager.dispatch.assignments import Dispatch, assignment
 from manager.dispatch.gather import Gathered, adoption_for, load_job
 from manager.dispatch.reported.failure_records import FailureRecords
+from manager.dispatch.sending.object_sending import ObjectSending
 from manager.dispatch.status_change import PlanChange, failed_to_start
 from manager.dispatch.transport.mailbox_transport import Transport
 from manager.provisioning.delegated_checks import DelegatedChecks
@@ -66,8 +67,16 @@ class ExecutionOutcome:
 class Executor:
     """Carries out plans."""
 
-    def __init__(self, context: ManagerContext, transport: Transport, failures: FailureRecords | None = None) -> None:
+    def __init__(
+        self,
+        context: ManagerContext,
+        transport: Transport,
+        failures: FailureRecords | None = None,
+        sending: ObjectSending | None = None,
+    ) -> None:
+        """Without `sending` no objects are sent with jobs."""
         self._context = context
+        self._sending = sending
         self._failures = failures or FailureRecords(context)
         self._transport = transport
 
@@ -210,7 +219,7 @@ class Executor:
                         body = assignment(
                             dispatch, cluster, intent=intent, clones=clones, gate=gate, provisions=provisions
                         )
-                        calls.append(partial(self._transport.assign, cluster, key, body))
+                        calls.append(partial(self._assign, cluster, key, dispatch.workload, body))
                 case SetIntent(cluster, intent):
                     calls.append(partial(self._transport.set_intent, cluster, key, intent))
                 case RemoveAssignment(cluster):
@@ -220,6 +229,12 @@ class Executor:
                 case SyncStatus() | DeclareStopped():
                     continue
         return calls
+
+    async def _assign(self, cluster: str, key: Key, workload: JsonObject, body: JsonObject) -> None:
+        """Assign, with the objects of the hub that its pods name, where these are sent."""
+        if self._sending is not None:
+            body = await self._sending.completed(cluster, key, workload, body)
+        await self._transport.assign(cluster, key, body)
 
     def _gate(self, plan: DispatchPlan, gathered: Gathered, cluster: str) -> GatePosition | None:
         facts, workload = gathered.facts, gathered.facts.workload

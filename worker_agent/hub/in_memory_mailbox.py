@@ -10,7 +10,7 @@ remote jobs before an absent assignment is acted on.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import anyio
@@ -103,9 +103,9 @@ class InMemoryMailbox:
         """Store an object that is sent with jobs, instead of a former one of its name."""
         self._sent_objects[obj["metadata"]["name"]] = obj
 
-    def keep_sent_objects(self, names: Collection[str]) -> None:
-        """Remove all objects that are sent with jobs but these."""
-        self._sent_objects = {name: obj for name, obj in self._sent_objects.items() if name in names}
+    def drop_sent_object(self, name: str) -> None:
+        """Remove an object that is sent with jobs; does nothing if it is gone."""
+        self._sent_objects.pop(name, None)
 
     def sent_versions(self) -> dict[str, str]:
         """The version of each object that is sent with jobs, by its name in the mailbox."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from manager.context import ManagerContext
+from manager.dispatch.sending.mailbox_objects import MailboxObjects
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent, assignment_name, mailbox_namespace
 from multikueue.api.resource import REMOTE_ASSIGNMENTS
@@ -48,6 +49,18 @@ class Transport(Protocol):
     async def remove(self, cluster: str, workload: Key) -> None:
         """Remove the assignment."""
 
+    async def set_sent_objects(self, cluster: str, workload: Key, entries: list[JsonObject]) -> None:
+        """Replace the list of objects that are sent with the job. A missing assignment is ignored."""
+
+    async def put_sent_object(self, cluster: str, obj: JsonObject) -> None:
+        """Store an object that is sent with jobs where the agent of the cluster reads it."""
+
+    async def sent_versions(self, cluster: str) -> Mapping[str, str]:
+        """The version of each object that is stored for the cluster, by its name."""
+
+    async def drop_sent_object(self, cluster: str, name: str) -> None:
+        """Remove an object that is stored for the cluster."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
@@ -67,6 +80,7 @@ class MailboxTransport:
         self._by_workload: dict[Key, dict[str, Key]] = {}
         self._removing: set[str] = set()
         self._digests: dict[str, Digests] = {}
+        self._objects = MailboxObjects(context.client)
         self._view.subscribe(self._take)
 
     def observations(self, workload: Key) -> Mapping[str, Observation]:
@@ -101,11 +115,14 @@ class MailboxTransport:
 
     async def set_intent(self, cluster: str, workload: Key, intent: Intent) -> None:
         """A patch of one field, guarded by the uid."""
-        key = _key(cluster, workload)
+        await self._patch(_key(cluster, workload), {"intent": str(intent)})
+
+    async def _patch(self, key: Key, fields: JsonObject) -> None:
+        """Change fields of the spec; a missing assignment is ignored."""
         entry = self._entries.get(key)
         if entry is None:
             return
-        patch = {"metadata": {"uid": entry.uid}, "spec": {"intent": str(intent)}}
+        patch = {"metadata": {"uid": entry.uid}, "spec": fields}
         try:
             answer = await self._client.patch(
                 REMOTE_ASSIGNMENTS, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE
@@ -129,6 +146,22 @@ class MailboxTransport:
             # Also after a conflict: it may be of another object, or of one in which this object still exists.
             self._removing.discard(entry.uid)
             raise
+
+    async def set_sent_objects(self, cluster: str, workload: Key, entries: list[JsonObject]) -> None:
+        """A patch of one field, guarded by the uid."""
+        await self._patch(_key(cluster, workload), {"sentObjects": entries})
+
+    async def put_sent_object(self, cluster: str, obj: JsonObject) -> None:
+        """As an object in the mailbox namespace."""
+        await self._objects.put(cluster, obj)
+
+    async def sent_versions(self, cluster: str) -> Mapping[str, str]:
+        """Of the objects in the mailbox namespace."""
+        return await self._objects.versions(cluster)
+
+    async def drop_sent_object(self, cluster: str, name: str) -> None:
+        """From the mailbox namespace."""
+        await self._objects.drop(cluster, name)
 
     async def _update(self, current: JsonObject, body: JsonObject) -> None:
         if current["spec"]["workload"] != body["spec"]["workload"]:

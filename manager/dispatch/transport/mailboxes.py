@@ -2,9 +2,10 @@
 """The mailbox of a worker cluster on the management cluster: a namespace, and the rights of its agent in it.
 
 Owns the namespace with the manager's identity, the Lease and ClusterReport that the agent updates, and the Role that
-is all an agent has: read assignments, write their status, renew its Lease, write its report. It cannot create or
-delete anything. The manager creates them, so that an agent needs no right to. Promises that a namespace of another
-creator is not used: the manager knows its namespaces by a seal, or an administrator has handed it over.
+is all an agent has: read assignments, write their status, renew its Lease, write its report, and read the ConfigMaps
+and Secrets there if these are sent with jobs. It cannot create or delete anything. The manager creates them, so that an
+agent needs no right to. Promises that a namespace of another creator is not used: the manager knows its namespaces by a
+seal, or an administrator has handed it over.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ from multikueue.core.keys import Key
 from multikueue.core.printable import excerpt
 from multikueue.core.timestamps import parse_time
 from multikueue.dispatch.hub.health import MailboxProblem
+from multikueue.dispatch.policy.sending_policy import sending_rules
 from multikueue.dispatch.protocol.wire import cluster_label
+from multikueue.dispatch.worker.dependencies import SENDABLE_KINDS
 from multikueue.kube.errors import AlreadyExists, NotFound
 
 _log = logging.getLogger(__name__)
@@ -52,7 +55,8 @@ class Mailboxes:
 
     def __init__(self, context: ManagerContext) -> None:
         self._context = context
-        self._granted: set[tuple[str, str]] = set()
+        self._granted: dict[str, tuple[str, frozenset[str]]] = {}
+        """The uid of each namespace with a Role, and the kinds that the agent may get there."""
 
     def problem(self, cluster: JsonObject) -> MailboxProblem | None:
         """Why the cluster cannot have a mailbox; None when it has one or it can be created."""
@@ -79,12 +83,12 @@ class Mailboxes:
                 await self._create(resource, namespace)
             else:
                 await self._take_finalizers(resource, found)
-        # Roles are not watched: they are written once for each namespace in this process.
-        known = (namespace, metadata["uid"])
-        if known not in self._granted:
-            for resource, body in ((ROLES, _role(namespace)), (ROLE_BINDINGS, _binding(namespace, name))):
+        # Roles are not watched: they are written once for each namespace in this process, and when they change.
+        sent = sending_rules(cluster["metadata"].get("annotations") or {}).kinds
+        if self._granted.get(namespace) != (metadata["uid"], sent):
+            for resource, body in ((ROLES, _role(namespace, sent)), (ROLE_BINDINGS, _binding(namespace, name))):
                 await self._context.client.apply(resource, ROLE_NAME, body, namespace=namespace, manager=FIELD_MANAGER)
-            self._granted.add(known)
+            self._granted[namespace] = (metadata["uid"], sent)
         return True
 
     async def release(self, cluster: str) -> bool:
@@ -227,8 +231,9 @@ def _terminates(namespace: JsonObject) -> bool:
     return "deletionTimestamp" in namespace["metadata"]
 
 
-def _role(namespace: str) -> JsonObject:
+def _role(namespace: str, sent: frozenset[str]) -> JsonObject:
     only = [MAILBOX_OBJECT_NAME]
+    sendable = [resource.plural for kind, resource in SENDABLE_KINDS.items() if kind in sent]
     return {
         "apiVersion": ROLES.api_version,
         "kind": ROLES.kind,
@@ -250,6 +255,8 @@ def _role(namespace: str) -> JsonObject:
             },
             # The annotations of the namespace tell the agent whose mailbox this is.
             {"apiGroups": [""], "resources": [NAMESPACES.plural], "resourceNames": [namespace], "verbs": ["get"]},
+            # What is sent with jobs, if an administrator of the hub allows that for the cluster.
+            *([{"apiGroups": [""], "resources": sendable, "verbs": ["get"]}] if sendable else []),
         ],
     }
 

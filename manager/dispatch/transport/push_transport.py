@@ -121,6 +121,24 @@ class PushTransport:
         if cluster in self._mailboxes:
             self._mailboxes[cluster].remove(assignment_name(workload))
 
+    async def set_sent_objects(self, cluster: str, workload: Key, entries: list[JsonObject]) -> None:
+        """Change the list in the mailbox."""
+        if cluster in self._mailboxes:
+            self._mailboxes[cluster].set_sent_objects(assignment_name(workload), entries)
+
+    async def put_sent_object(self, cluster: str, obj: JsonObject) -> None:
+        """Put it into the mailbox; it is there at once."""
+        self.mailbox(cluster).put_sent_object(obj)
+
+    async def sent_versions(self, cluster: str) -> Mapping[str, str]:
+        """Of the objects in the mailbox."""
+        return self._mailboxes[cluster].sent_versions() if cluster in self._mailboxes else {}
+
+    async def drop_sent_object(self, cluster: str, name: str) -> None:
+        """From the mailbox."""
+        if cluster in self._mailboxes:
+            self._mailboxes[cluster].drop_sent_object(name)
+
     def _on_status(self, obj: JsonObject) -> None:
         self._changed(workload_of(obj))
 
@@ -162,6 +180,22 @@ class MixedTransport:
         """With both."""
         await self._push.remove(cluster, workload)
         await self._pull.remove(cluster, workload)
+
+    async def set_sent_objects(self, cluster: str, workload: Key, entries: list[JsonObject]) -> None:
+        """With the cluster's current transport."""
+        await self._way(cluster).set_sent_objects(cluster, workload, entries)
+
+    async def put_sent_object(self, cluster: str, obj: JsonObject) -> None:
+        """With the cluster's current transport."""
+        await self._way(cluster).put_sent_object(cluster, obj)
+
+    async def sent_versions(self, cluster: str) -> Mapping[str, str]:
+        """With the cluster's current transport."""
+        return await self._way(cluster).sent_versions(cluster)
+
+    async def drop_sent_object(self, cluster: str, name: str) -> None:
+        """With the cluster's current transport."""
+        await self._way(cluster).drop_sent_object(cluster, name)
 
     def _way(self, cluster: str) -> Transport:
         return self._push if self._push.serves(cluster) else self._pull
