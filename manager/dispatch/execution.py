@@ -235,6 +235,8 @@ class Executor:
         if self._sending is not None:
             body = await self._sending.completed(cluster, key, workload, body)
         await self._transport.assign(cluster, key, body)
+        if self._sending is not None:
+            self._sending.written(cluster, key)
 
     def _gate(self, plan: DispatchPlan, gathered: Gathered, cluster: str) -> GatePosition | None:
         facts, workload = gathered.facts, gathered.facts.workload

@@ -84,6 +84,7 @@ class ObjectSending:
         self._assigned: dict[AssignmentKey, _Assigned] = {}
         self._stored: dict[str, dict[str, str]] = {}
         """By cluster, the versions of what is stored for it; of every cluster that objects were sent to."""
+        self._storing = anyio.Lock()
         self._names: dict[str, tuple[int, tuple[Dependency, ...]]] = {}
         """By uid of the Workload, what its pods name in that generation."""
 
@@ -103,13 +104,20 @@ class ObjectSending:
                 contents[name] = read
         before = self._before(cluster, key, uid)
         references = []
-        for reference in self._references(cluster, names, states, rules=rules, before=before):
-            read = contents.get(reference.needed)
-            source = _Source(key.namespace, reference.needed)
-            problem = await self._store(cluster, source, read) if reference.version and read is not None else ""
-            references.append(SentReference(reference.needed, problem=problem) if problem else reference)
-        self._enter(cluster, key, uid, references)
+        async with self._storing:
+            for reference in self._references(cluster, names, states, rules=rules, before=before):
+                read = contents.get(reference.needed)
+                source = _Source(key.namespace, reference.needed)
+                problem = await self._store(cluster, source, read) if reference.version and read is not None else ""
+                references.append(SentReference(reference.needed, problem=problem) if problem else reference)
+            self._enter(cluster, key, uid, references)
         return {**body, "spec": {**body["spec"], "sentObjects": references_wire(references)}} if references else body
+
+    def written(self, cluster: str, key: Key) -> None:
+        """The assignment was written: from now on it is seen as long as it exists."""
+        known = self._assigned.get((cluster, key))
+        if known is not None:
+            self._assigned[cluster, key] = replace(known, since=-inf)
 
     async def run(self) -> None:
         """Keep what was sent current until cancelled."""
@@ -182,21 +190,27 @@ class ObjectSending:
             if references or known is not None:
                 await self._transport.set_sent_objects(cluster, key, references_wire(references))
             self._enter(cluster, key, row.uid, references)
+            self.written(cluster, key)
 
     async def _sweep(self, cluster: str) -> None:
         """Remove what is stored for the cluster and not listed; know what is there."""
-        stored = await self._transport.sent_versions(cluster)
-        listed = {
+        self._stored[cluster] = stored = dict(await self._transport.sent_versions(cluster))
+        for name in tuple(stored):
+            # Otherwise a dispatch might count on what is being removed.
+            async with self._storing:
+                if name not in self._listed(cluster):
+                    stored.pop(name, None)
+                    await self._transport.drop_sent_object(cluster, name)
+
+    def _listed(self, cluster: str) -> set[str]:
+        """The names of what assignments list for the cluster."""
+        return {
             mailbox_name(key.namespace, reference.needed)
             for (name, key), assigned in self._assigned.items()
             if name == cluster
             for reference in assigned.references
             if reference.version
         }
-        for name in stored:
-            if name not in listed:
-                await self._transport.drop_sent_object(cluster, name)
-        self._stored[cluster] = {name: version for name, version in stored.items() if name in listed}
 
     async def _read(self, source: _Source) -> tuple[SourceState, ObjectContents | None]:
         """The object, and its contents if it can be sent. Raises `KubeError` if it is not known."""
@@ -269,7 +283,7 @@ class ObjectSending:
         """Drop the assignments that are gone, but for those that may be about to be written."""
         now = self._context.clock.monotonic()
         self._assigned = {
-            key: replace(each, since=-inf) if key in assigned else each
+            key: each
             for key, each in self._assigned.items()
             if key in assigned or (now < each.since + _WRITING_SECONDS and self._rules(key[0]).enabled)
         }
