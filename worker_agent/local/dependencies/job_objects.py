@@ -83,7 +83,7 @@ class JobObjects:
     async def bring(
         self, desired: AssignmentSpec, job: JsonObject | None, group: RemoteGroup | None, status: ReportedStatus
     ) -> ReportedStatus:
-        """Bring what is sent with the job up to date while it runs; `status` with why its pods lack something."""
+        """Bring what is sent with the job up to date while it runs; `status` with why its pods cannot start."""
         running = status.phase is AssignmentPhase.RUNNING
         if job is None or desired.jobs is None or not running or status.job_uid != job["metadata"]["uid"]:
             self._sent.forget(desired.named)
@@ -98,7 +98,8 @@ class JobObjects:
             ],
         )
         problem = self._sent.problem(desired.named)
-        return status if problem is None else replace(status, start_problem=problem)
+        started = desired.jobs.integration.pods_started(job)
+        return status if problem is None or started else replace(status, start_problem=problem)
 
     def bring_after(self, job: RemoteJobKey) -> float | None:
         """The seconds until what is sent with the job is looked at again; None if nothing is."""

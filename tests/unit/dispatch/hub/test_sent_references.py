@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from multikueue.dispatch.hub.sent_references import NOT_FOUND, NOT_READ, SourceState, sent_references
+from multikueue.dispatch.policy.sending_policy import MAX_SENT_BYTES, SendingRules
+from multikueue.dispatch.protocol.sent_objects import SentReference
+from multikueue.dispatch.worker.dependencies import Dependency
+
+DB, SETTINGS = Dependency("Secret", "db"), Dependency("ConfigMap", "settings")
+BOTH = SendingRules(frozenset({"Secret", "ConfigMap"}))
+SOURCES = {DB: SourceState("v1", 10), SETTINGS: SourceState("w1", 10)}
+
+
+def references(
+    sources: dict[Dependency, SourceState] = SOURCES,
+    *,
+    rules: SendingRules = BOTH,
+    agent_kinds: tuple[str, ...] = ("Secret", "ConfigMap"),
+    before: tuple[SentReference, ...] = (),
+) -> list[str]:
+    found = sent_references((DB, SETTINGS), sources, rules=rules, agent_kinds=agent_kinds, before=before)
+    return [f"{each.needed.name} {each.version or each.problem}" for each in found]
+
+
+def test_what_is_allowed_and_there_is_sent() -> None:
+    assert references() == ["db v1", "settings w1"]
+
+
+def test_a_kind_that_is_not_allowed_is_left_to_the_worker() -> None:
+    assert references(rules=SendingRules(frozenset({"ConfigMap"}))) == ["settings w1"]
+    assert references(rules=SendingRules()) == []
+
+
+def test_an_invalid_annotation_is_the_reason_for_each() -> None:
+    assert references(rules=SendingRules(problem="wrong")) == ["db wrong", "settings wrong"]
+
+
+def test_what_the_agent_may_not_write_is_not_sent() -> None:
+    db, settings = references(agent_kinds=("ConfigMap",))
+    assert db.startswith("db the agent of the cluster may not write Secrets there")
+    assert settings == "settings w1"
+
+
+def test_what_the_hub_lacks_or_could_not_read_is_not_sent() -> None:
+    assert references({DB: SourceState(problem=NOT_FOUND)}) == [f"db {NOT_FOUND}", f"settings {NOT_READ}"]
+
+
+def test_what_was_sent_stays_when_it_is_gone_or_cannot_be_read() -> None:
+    before = (SentReference(DB, "v0"), SentReference(SETTINGS, problem="no"))
+    assert references({DB: SourceState(problem=NOT_FOUND)}, before=before)[0] == "db v0"
+    assert references({}, before=before)[0] == "db v0"
+    assert references(rules=SendingRules(problem="wrong"), before=before)[0] == "db wrong"
+
+
+def test_all_objects_of_one_job_have_a_limit_together() -> None:
+    large = {DB: SourceState("v1", MAX_SENT_BYTES - 5), SETTINGS: SourceState("w1", 10)}
+    db, settings = references(large)
+    assert db == "db v1"
+    assert settings == f"settings it has 10 bytes, and at most {MAX_SENT_BYTES} are sent with one job"
