@@ -27,7 +27,7 @@ from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.keys import Key
 from multikueue.dispatch.protocol.worker_rights import describe_missing
-from multikueue.dispatch.worker.sent_copies import CopyMarks
+from multikueue.dispatch.sending.sent_copies import CopyMarks
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from multikueue.kube.errors import Forbidden

@@ -17,7 +17,7 @@ from devcluster.cluster import Cluster
 from devcluster.providers.binaries.provider import BinariesProvider
 from devcluster.providers.embedded.provider import EmbeddedProvider
 from devcluster.providers.provider import ClusterSpec
-from multikueue.api.constants import CLUSTER_LABEL, EPOCH_ANNOTATION, MANAGER_UID_ANNOTATION
+from multikueue.api.constants import CLUSTER_LABEL, EPOCH_ANNOTATION, MANAGER_UID_ANNOTATION, SEND_OBJECTS_ANNOTATION
 from multikueue.api.crds import manifests
 from multikueue.api.resource import JOBS, LOCAL_QUEUES, NODES, REMOTE_ASSIGNMENTS, WORKLOADS
 from multikueue.dispatch.policy.dispatch_policy import PolicyRules
@@ -163,7 +163,9 @@ async def hostile(cluster: Cluster, transport: Transport, name: str, *flags: str
         box: AssignmentBox
         hub: KubeClient | InMemoryMailbox
         if transport is Transport.PULL:
-            namespace = await make_mailbox(client, name)
+            # Whoever rules the hub may allow that objects are sent.
+            sending = {SEND_OBJECTS_ANNOTATION: "ConfigMap,Secret"}
+            namespace = await make_mailbox(client, name, annotations=sending)
             hub = await stack.enter_async_context(agent_client(cluster, name))
             box = _Pulled(client, namespace)
         else:

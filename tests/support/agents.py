@@ -37,8 +37,10 @@ QUICK = AgentIntervals(renew_seconds=0.2, lease_seconds=2, report_seconds=1.0, s
 MANAGER_UID = "the-manager"
 
 
-async def make_mailbox(client: KubeClient, cluster: str, *, manager_uid: str = MANAGER_UID) -> str:
-    """The mailbox namespace of a cluster, with the rights of its agent."""
+async def make_mailbox(
+    client: KubeClient, cluster: str, *, manager_uid: str = MANAGER_UID, annotations: dict[str, str] | None = None
+) -> str:
+    """The mailbox namespace of a cluster with these annotations, and the rights of its agent."""
     views: dict[Resource, View] = {}
 
     def view(resource: Resource) -> View:
@@ -50,7 +52,9 @@ async def make_mailbox(client: KubeClient, cluster: str, *, manager_uid: str = M
         caches=SimpleNamespace(view=view),
         seals=Seals.drawn(SystemClock()),
     )
-    await Mailboxes(cast(ManagerContext, context)).ensure({"metadata": {"name": cluster}})
+    await Mailboxes(cast(ManagerContext, context)).ensure(
+        {"metadata": {"name": cluster, "annotations": annotations or {}}}
+    )
     return mailbox_namespace(cluster)
 
 

@@ -13,8 +13,8 @@ from multikueue.api.remoteassignment import Intent
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.parsing import MAX_INT32, parse_unsigned
-from multikueue.dispatch.protocol.sent_objects import SentReference, references_of
 from multikueue.dispatch.protocol.wire import assigned_epoch, intent_of
+from multikueue.dispatch.sending.sent_objects import SentReference, references_of
 from multikueue.dispatch.worker.assignment_state import AssignmentFacts
 from multikueue.dispatch.worker.demands import demands
 from multikueue.dispatch.worker.dependencies import Dependency, dependencies, sendable_objects

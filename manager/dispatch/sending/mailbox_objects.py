@@ -13,7 +13,7 @@ import orjson
 from multikueue.api.constants import SENT_OBJECT_LABEL, SENT_VERSION_ANNOTATION
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import mailbox_namespace
-from multikueue.dispatch.protocol.sent_objects import SENT_OBJECT_LABEL_VALUE
+from multikueue.dispatch.sending.sent_objects import SENT_OBJECT_LABEL_VALUE
 from multikueue.dispatch.worker.dependencies import SENDABLE_KINDS
 from multikueue.kube.errors import NotFound
 from multikueue.kube.rest.client import KubeClient

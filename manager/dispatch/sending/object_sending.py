@@ -25,22 +25,22 @@ from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import MULTIKUEUE_CLUSTERS, WORKLOADS
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.dispatch.hub.sent_references import (
-    NOT_FOUND,
-    NOT_READ,
-    SourceState,
-    may_not_read,
-    may_not_store,
-    sent_references,
-)
-from multikueue.dispatch.policy.sending_policy import MAX_SENT_BYTES, SendingRules, not_sendable, sending_rules
-from multikueue.dispatch.protocol.sent_objects import (
+from multikueue.dispatch.sending.sending_policy import MAX_SENT_BYTES, SendingRules, not_sendable, sending_rules
+from multikueue.dispatch.sending.sent_objects import (
     ObjectContents,
     SentReference,
     contents_of,
     mailbox_body,
     mailbox_name,
     references_wire,
+)
+from multikueue.dispatch.sending.sent_references import (
+    NOT_FOUND,
+    NOT_READ,
+    SourceState,
+    may_not_read,
+    may_not_store,
+    sent_references,
 )
 from multikueue.dispatch.worker.dependencies import SENDABLE_KINDS, Dependency, sendable_objects
 from multikueue.kube.cache.store import Row

@@ -39,8 +39,8 @@ from multikueue.core.keys import Key
 from multikueue.core.printable import excerpt
 from multikueue.core.timestamps import parse_time
 from multikueue.dispatch.hub.health import MailboxProblem
-from multikueue.dispatch.policy.sending_policy import sending_rules
 from multikueue.dispatch.protocol.wire import cluster_label
+from multikueue.dispatch.sending.sending_policy import sending_rules
 from multikueue.dispatch.worker.dependencies import SENDABLE_KINDS
 from multikueue.kube.errors import AlreadyExists, NotFound
 

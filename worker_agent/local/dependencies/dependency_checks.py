@@ -20,7 +20,8 @@ from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.dispatch.protocol.sent_objects import SentReference
+from multikueue.dispatch.sending.sent_copies import metadata_in
+from multikueue.dispatch.sending.sent_objects import SentReference
 from multikueue.dispatch.worker.assignment_state import DEPENDENCY_CONFLICT, DEPENDENCY_MISSING, Obstacle
 from multikueue.dispatch.worker.dependencies import (
     DEPENDENCY_KINDS,
@@ -28,7 +29,6 @@ from multikueue.dispatch.worker.dependencies import (
     conflict_message,
     missing_message,
 )
-from multikueue.dispatch.worker.sent_copies import metadata_in
 from multikueue.kube.errors import Forbidden, NotFound
 from multikueue.kube.rest.client import KubeClient
 from worker_agent.local.jobs import RemoteJobKey

@@ -15,10 +15,10 @@ from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import AssignmentPhase
 from multikueue.core.clock import Clock
 from multikueue.core.keys import Key
-from multikueue.dispatch.protocol.sent_objects import SentReference
+from multikueue.dispatch.sending.sent_copies import CopyMarks, Holder, owner_reference
+from multikueue.dispatch.sending.sent_objects import SentReference
 from multikueue.dispatch.worker.assignment_state import Obstacle, ReportedStatus
 from multikueue.dispatch.worker.dependencies import Dependency
-from multikueue.dispatch.worker.sent_copies import CopyMarks, Holder, owner_reference
 from multikueue.kube.rest.client import KubeClient
 from worker_agent.hub.client import MailboxView
 from worker_agent.local.assignment_spec import AssignmentSpec

@@ -21,11 +21,8 @@ from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.core.keys import Key
-from multikueue.dispatch.protocol.sent_objects import SentReference, mailbox_name, received
 from multikueue.dispatch.protocol.start_problems import StartProblem, start_problem_from
-from multikueue.dispatch.worker.assignment_state import DEPENDENCY_NOT_SENT
-from multikueue.dispatch.worker.dependencies import SENDABLE_KINDS, Dependency, conflict_message
-from multikueue.dispatch.worker.sent_copies import (
+from multikueue.dispatch.sending.sent_copies import (
     CopyMarks,
     Holder,
     copied_version,
@@ -33,6 +30,9 @@ from multikueue.dispatch.worker.sent_copies import (
     metadata_in,
     shared,
 )
+from multikueue.dispatch.sending.sent_objects import SentReference, mailbox_name, received
+from multikueue.dispatch.worker.assignment_state import DEPENDENCY_NOT_SENT
+from multikueue.dispatch.worker.dependencies import SENDABLE_KINDS, Dependency, conflict_message
 from multikueue.kube.errors import ApiError, Invalid, KubeError, NotFound
 from multikueue.kube.rest.client import KubeClient
 from worker_agent.hub.client import MailboxView
@@ -146,8 +146,8 @@ class SentObjects:
         copy.failures += 1
         copy.problem = f"{needed} could not be sent: {error.message if isinstance(error, ApiError) else error}"
         copy.until = self._clock.monotonic() + _AGAIN.delay(copy.failures, self._random)
-        level = logging.WARNING if copy.failures == SHOWN_AFTER else logging.DEBUG
-        _log.log(level, "object not sent job=%s object=%s error=%s", desired.named, needed, error)
+        if copy.failures == SHOWN_AFTER:
+            _log.warning("object not sent job=%s object=%s error=%s", desired.named, needed, error)
 
     async def _bring(
         self, desired: AssignmentSpec, reference: SentReference, owners: Sequence[JsonObject], copy: _Copy

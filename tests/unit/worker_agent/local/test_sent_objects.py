@@ -12,14 +12,14 @@ import pytest
 from multikueue.api.resource import SECRETS, Resource
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
-from multikueue.dispatch.protocol.sent_objects import (
+from multikueue.dispatch.sending.sent_copies import CopyMarks, owner_reference
+from multikueue.dispatch.sending.sent_objects import (
     SentReference,
     contents_of,
     mailbox_body,
     mailbox_name,
 )
 from multikueue.dispatch.worker.dependencies import Dependency
-from multikueue.dispatch.worker.sent_copies import CopyMarks, owner_reference
 from multikueue.kube.errors import (
     AlreadyExists,
     ApiError,

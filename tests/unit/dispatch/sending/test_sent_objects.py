@@ -8,7 +8,7 @@ import pytest
 from multikueue.api.constants import SENT_FROM_ANNOTATION, SENT_TYPE_ANNOTATION
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.dispatch.protocol.sent_objects import (
+from multikueue.dispatch.sending.sent_objects import (
     SentReference,
     contents_of,
     mailbox_body,

@@ -29,7 +29,7 @@ from multikueue.api.resource import SECRETS
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.printable import excerpt
-from multikueue.dispatch.policy.sending_policy import MAX_SENT_BYTES, never_sent
+from multikueue.dispatch.sending.sending_policy import MAX_SENT_BYTES, never_sent
 from multikueue.dispatch.worker.dependencies import SENDABLE_KINDS, Dependency
 
 SENT_OBJECT_LABEL_VALUE: Final = "true"

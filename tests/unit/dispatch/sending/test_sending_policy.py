@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from multikueue.api.constants import SEND_OBJECTS_ANNOTATION
-from multikueue.dispatch.policy.sending_policy import not_sendable, sending_rules
+from multikueue.dispatch.sending.sending_policy import not_sendable, sending_rules
 
 
 def test_nothing_is_sent_by_default() -> None:

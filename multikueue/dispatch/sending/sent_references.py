@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from multikueue.dispatch.policy.sending_policy import MAX_SENT_BYTES, SendingRules
-from multikueue.dispatch.protocol.sent_objects import SentReference
+from multikueue.dispatch.sending.sending_policy import MAX_SENT_BYTES, SendingRules
+from multikueue.dispatch.sending.sent_objects import SentReference
 from multikueue.dispatch.worker.dependencies import Dependency
 
 NOT_FOUND: Final = "there is none on the hub"

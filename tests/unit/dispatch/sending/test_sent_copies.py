@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from multikueue.core.errors import BadInput
-from multikueue.dispatch.worker.sent_copies import (
+from multikueue.dispatch.sending.sent_copies import (
     CopyMarks,
     Holder,
     copied_version,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from multikueue.dispatch.hub.sent_references import NOT_FOUND, NOT_READ, SourceState, sent_references
-from multikueue.dispatch.policy.sending_policy import MAX_SENT_BYTES, SendingRules
-from multikueue.dispatch.protocol.sent_objects import SentReference
+from multikueue.dispatch.sending.sending_policy import MAX_SENT_BYTES, SendingRules
+from multikueue.dispatch.sending.sent_objects import SentReference
+from multikueue.dispatch.sending.sent_references import NOT_FOUND, NOT_READ, SourceState, sent_references
 from multikueue.dispatch.worker.dependencies import Dependency
 
 DB, SETTINGS = Dependency("Secret", "db"), Dependency("ConfigMap", "settings")
