@@ -13,7 +13,7 @@ from hack import gen_kind_roles
 from manager.cache.caches import followed
 from manager.webhooks.configurations import WebhookClientConfig, configurations
 from multikueue.api.resource import PODS, SECRETS, STATEFUL_SETS, WORKLOADS, Resource
-from multikueue.dispatch.protocol.worker_rights import job_rights
+from multikueue.dispatch.protocol.worker_rights import SENDING_RIGHTS, job_rights
 from multikueue.jobs.declared.shipped import declared_integrations
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 
@@ -100,6 +100,23 @@ def test_leader_worker_sets_are_read_only_where_the_framework_is_enabled() -> No
     assert rules == {"leaderworkersets": ["get", "list", "watch"], "leaderworkersets/finalizers": ["update"]}
     assert documents[1]["subjects"] == role("ClusterRoleBinding")["subjects"]
     assert not (RBAC / "kinds" / "leaderworkerset-agent.yaml").exists()
+
+
+def test_what_is_needed_to_send_objects_is_given_apart_from_everything_else() -> None:
+    reader, binding, mailbox = (
+        item for item in yaml.safe_load_all((RBAC / "manager-send-objects.yaml").read_text()) if item
+    )
+    objects = ["configmaps", "secrets"]
+    assert [(rule["resources"], rule["verbs"]) for rule in reader["rules"]] == [(objects, ["get"])]
+    assert binding["subjects"] == role("ClusterRoleBinding")["subjects"]
+    assert binding["roleRef"]["name"] == reader["metadata"]["name"], "mailboxes are bound one by one"
+    assert [(rule["resources"], rule["verbs"]) for rule in mailbox["rules"]] == [
+        (objects, ["list", "create", "patch", "delete"])
+    ]
+    agent = next(item for item in yaml.safe_load_all((RBAC / "worker-send-objects.yaml").read_text()) if item)
+    granted = {f"{verb} {name}" for rule in agent["rules"] for name in rule["resources"] for verb in rule["verbs"]}
+    assert granted == {right.name for right in SENDING_RIGHTS}
+    assert "send-objects" not in (RBAC / "kustomization.yaml").read_text()
 
 
 def test_the_roles_of_declared_kinds_are_as_generated_and_opt_in() -> None:
