@@ -110,6 +110,15 @@ class ReferenceEngine(Nomination, Preemption):
         before = Tree(self.queues.values(), self.cohorts.values())
         if self.queues.pop(name, None) is not None:
             self._edited(("q", name), before)
+            self._forget_unused(name)
+
+    def _forget_unused(self, name: str) -> None:
+        """What was found out about a queue goes with it, once nothing waits in it or holds its quota."""
+        if name in self.queues or self.waiting(name):
+            return
+        if not any(item.held is not None and item.held.queue == name for item in self.items.values()):
+            for known in (self.hashes, self.sticky, self.strategies):
+                known.pop(name, None)
 
     def upsert_cohort(self, value: Cohort, now: datetime) -> None:
         if self.cohorts.get(value.name) == value:
@@ -173,6 +182,7 @@ class ReferenceEngine(Nomination, Preemption):
         item.held = None
         self.generation[queue] = self.generation.get(queue, 0) + 1
         self.request(("q", queue), now)
+        self._forget_unused(queue)
 
     def _leave(self, item: Item) -> None:
         item.waits = item.inadmissible = False
