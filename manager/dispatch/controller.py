@@ -32,6 +32,7 @@ from manager.dispatch.logs.log_relay import LogRelay
 from manager.dispatch.quota_automation import QuotaAutomation
 from manager.dispatch.reported.failure_records import FailureRecords
 from manager.dispatch.reported.start_reports import StartReports
+from manager.dispatch.reported.withheld_changes import WithheldChanges
 from manager.dispatch.sending.object_sending import ObjectSending
 from manager.dispatch.transport.mailbox_transport import MailboxTransport, Transport
 from manager.dispatch.transport.push_clusters import PushClusters
@@ -44,7 +45,6 @@ from manager.registration.controller import RegistrationController
 from manager.workload.status import Status
 from multikueue.api.constants import CLUSTER_LABEL, MAILBOX_NAMESPACE_PREFIX
 from multikueue.api.meta import JsonObject
-from multikueue.api.reasons import WorkloadEvent
 from multikueue.api.remoteassignment import Intent, mailbox_namespace
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
@@ -62,7 +62,6 @@ from multikueue.api.resource import (
     Resource,
 )
 from multikueue.core.keys import Key
-from multikueue.dispatch.hub import messages
 from multikueue.dispatch.hub.actions import Assign, DispatchPlan, Rule, SetIntent
 from multikueue.dispatch.hub.availability import Pacer
 from multikueue.dispatch.hub.failed_jobs import KeptFailures, failed_there
@@ -74,7 +73,6 @@ from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.jobs.framework.workloads import replica_of_workload
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.runtime.controller import Controller, Result
-from multikueue.kube.runtime.events import Reference
 
 _log = logging.getLogger(__name__)
 
@@ -144,7 +142,7 @@ class DispatchController:
         settings = self._gatherer.settings
         self._pacer = Pacer(per_second=settings.evictions_per_second, burst=settings.eviction_burst)
         self._start_reports = StartReports()
-        self._withheld: dict[Key, str] = {}
+        self._withheld = WithheldChanges(context.recorder)
         self._verdicts: dict[Key, tuple[str, ...]] = {}
         self._delivered: dict[Key, tuple[str, int]] = {}
         self._watched_jobs: dict[Key, JobKey] = {}
@@ -247,7 +245,7 @@ class DispatchController:
         pause = self._pause(key, gathered, decision, now)
         if pause > 0:
             return Result(after=pause)
-        self._report_withheld(key, gathered)
+        self._withheld.report(key, gathered)
         self._decided(key, gathered, decision)
         if _grants(decision):
             self._granting.add(key)
@@ -308,17 +306,6 @@ class DispatchController:
         self._count(key, gathered, granting=decision.cluster_name)
         self._queue_for_capacity(key, gathered, held_back=decision.held_back)
 
-    def _report_withheld(self, key: Key, gathered: Gathered) -> None:
-        """Record once why a change of a running job is not forwarded."""
-        before = self._withheld.pop(key, "")
-        if not gathered.withheld or gathered.workload is None or gathered.facts.workload is None:
-            return
-        self._withheld[key] = gathered.withheld
-        if gathered.withheld != before:
-            about = Reference.of(gathered.workload, api_version=WORKLOADS.api_version, kind=WORKLOADS.kind)
-            message = messages.not_forwarded(gathered.facts.workload.cluster_name, gathered.withheld)
-            self._context.recorder.event(about, "Warning", WorkloadEvent.MULTIKUEUE, message)
-
     def _gather(self, key: Key, now: datetime) -> Gathered | None:
         assert self._transport is not None
         observations = self._transport.observations(key)
@@ -366,7 +353,7 @@ class DispatchController:
         self._start_reports.forget(key)
         self._delivered.pop(key, None)
         self._verdicts.pop(key, None)
-        self._withheld.pop(key, None)
+        self._withheld.forget(key)
         self._kept_failures.settle(key, None)
         self._watch_job(key, None)
 
