@@ -26,6 +26,8 @@ FAILURE_TARGET: Final = "FailureTarget"
 SUCCESS_CRITERIA_MET: Final = "SuccessCriteriaMet"
 COMPLETE: Final = "Complete"
 FAILED: Final = "Failed"
+_LONGEST_DEADLINE: Final = 100 * 365 * 86_400
+"""Seconds; a longer activeDeadlineSeconds has no effect."""
 CONTROLLER_NAME: Final = "kubernetes.io/job-controller"
 _FINAL: Final = {SUCCESS_CRITERIA_MET: COMPLETE, FAILURE_TARGET: FAILED}
 
@@ -200,7 +202,7 @@ class _Sync:
             return failed("BackoffLimitExceeded", "Job has reached the specified backoff limit")
         deadline = self.spec.get("activeDeadlineSeconds")
         if deadline is not None and started is not None and not suspended:
-            until = started + timedelta(seconds=deadline)
+            until = started + timedelta(seconds=min(deadline, _LONGEST_DEADLINE))
             if until <= self.now:
                 return failed("DeadlineExceeded", "Job was active longer than specified deadline")
             self.times.append(until)

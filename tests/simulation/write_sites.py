@@ -40,6 +40,10 @@ UNPLAYED: Final = {
     ),
     "manager.dispatch.logs.log_relay._delete": f"{_CONTROLLER}; it is of one uid",
     "manager.dispatch.logs.log_relay._write": f"{_CONTROLLER}; a chunk is written again as long as the agent shows it",
+    "manager.dispatch.sending.mailbox_objects.drop": "what no assignment lists is removed in the next round",
+    "manager.dispatch.sending.mailbox_objects.put": (
+        f"{_CONTROLLER}; an assignment lists what is stored only, and each round compares"
+    ),
     "manager.dispatch.transport.push_recovery._reconcile": _CONTROLLER,
     "manager.dispatch.transport.resync._compare": f"{_CONTROLLER}; the next report is compared again",
     "manager.controllers.job_workloads.delete": _CONTROLLER,
@@ -57,7 +61,12 @@ UNPLAYED: Final = {
     "worker_agent.local.provisioning._create": f"{_CONTROLLER}; its name is that of the one attempt",
     "worker_agent.local.provisioning._create_template": f"{_CONTROLLER}; its name is that of the one attempt",
     "worker_agent.local.provisioning._delete": f"{_CONTROLLER}; it is of one uid",
+    "worker_agent.local.dependencies.sent_objects._create": "tried again with a back-off; the pods of the job wait",
+    "worker_agent.local.dependencies.sent_objects._update": (
+        "tried again with a back-off; it is guarded by uid and resourceVersion"
+    ),
     "worker_agent.local.jobs.adopt": _CONTROLLER,
+    "worker_agent.local.jobs.change": f"{_CONTROLLER}; the forwarded fields are compared again",
     "worker_agent.local.queueing.clones._open_gate": _CONTROLLER,
 }
 """Functions whose writes no course makes, and how a failed write is retried, known from the code."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.test_ids import ROOT, may_run_on_binaries, problem_of, runs_in_simulation
+from tests.support.named_tests import ROOT, may_run_on_binaries, problem_of, runs_in_simulation
 
 PAGE: Final = (ROOT / "docs" / "reference" / "acceptance.md").read_text()
 PLACES: Final = frozenset({"no cluster", "embedded", "binaries", "simulation"})

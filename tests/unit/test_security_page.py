@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from multikueue.api import constants
-from tests.support.test_ids import problem_of
+from tests.support.named_tests import problem_of
 from worker_agent.options import parser
 
 ROOT = Path(__file__).parents[2]

@@ -27,6 +27,8 @@ from multikueue.core.timestamps import format_time
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
+_LONGEST_GRACE: Final = 100 * 365 * 86_400
+"""Seconds that a deletionTimestamp is in the future at most; the field is an int64, and a time has a last year."""
 _POLICIES: Final = ("Background", "Foreground", "Orphan")
 # The answer to a deletion of these is the object, of others a Status.
 _RETURNED: Final = frozenset(
@@ -212,7 +214,8 @@ class Deleter:
         return value
 
     def _mark(self, metadata: JsonObject, grace: int) -> None:
-        metadata["deletionTimestamp"] = format_time(self._context.now() + timedelta(seconds=grace))
+        until = self._context.now() + timedelta(seconds=min(grace, _LONGEST_GRACE))
+        metadata["deletionTimestamp"] = format_time(until)
         metadata["deletionGracePeriodSeconds"] = grace
 
     def _terminate(

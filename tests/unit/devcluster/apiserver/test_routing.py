@@ -117,3 +117,13 @@ async def test_a_head_request_is_answered_as_a_get(admin: Caller) -> None:
 
 async def test_an_unknown_method_is_not_allowed(admin: Caller) -> None:
     assert (await admin.ask("BREW", f"{MAPS}/one")).status == 405
+
+
+async def test_a_grace_period_beyond_the_calendar_ends_in_a_century(admin: Caller) -> None:
+    pods = "/api/v1/namespaces/default/pods"
+    spec = {"nodeName": "n", "terminationGracePeriodSeconds": 2**62, "containers": [{"name": "c", "image": "i"}]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    assert (await admin.create(pods, body)).status == 201
+    deleted = await admin.delete(f"{pods}/p")
+    assert (deleted.status, deleted.body["metadata"]["deletionGracePeriodSeconds"]) == (200, 2**62)
+    assert deleted.body["metadata"]["deletionTimestamp"] > "2100"

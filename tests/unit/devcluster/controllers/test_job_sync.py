@@ -237,6 +237,13 @@ def test_the_deadline_is_looked_at_in_time() -> None:
     assert plan(job(activeDeadlineSeconds=90), pod("a")).after == pytest.approx(30)
 
 
+def test_a_deadline_after_the_last_year_of_the_calendar_is_none() -> None:
+    made = plan(job(activeDeadlineSeconds=2**63 - 1), pod("a"))
+    assert made.after is not None
+    assert made.after > 365 * 86_400
+    assert made.status["active"] == 1
+
+
 @pytest.mark.parametrize(
     ("manager", "is_managed"),
     [
