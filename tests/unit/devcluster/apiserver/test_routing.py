@@ -120,6 +120,8 @@ async def test_an_unknown_method_is_not_allowed(admin: Caller) -> None:
 
 
 async def test_a_grace_period_beyond_the_calendar_ends_in_a_century(admin: Caller) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    await admin.create("/api/v1/namespaces/default/serviceaccounts", account)
     pods = "/api/v1/namespaces/default/pods"
     spec = {"nodeName": "n", "terminationGracePeriodSeconds": 2**62, "containers": [{"name": "c", "image": "i"}]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
