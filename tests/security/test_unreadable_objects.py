@@ -113,6 +113,9 @@ async def test_a_report_with_amounts_of_thousands_of_digits_leaves_every_other_c
         ]
         group = {"labels": {}, "taints": [], "nodes": 1, "capacity": capacity}
         status = {"bootID": "b", "sequence": 1, "time": YEAR_ZERO, "capacity": capacity, "groups": [group]}
+        await eventually(
+            lambda: get(made.client, CLUSTER_REPORTS, "agent", namespace=evil.mailbox), what="its mailbox has a report"
+        )
         await made.client.patch(
             CLUSTER_REPORTS,
             "agent",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For fixtures whose clusters are embedded, and on request of real binaries."""
+"""What a test runs on: clusters of both providers, by both transports. `make test` has the quicker half."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from devcluster.providers.binaries.provider import BinariesProvider
 from devcluster.providers.embedded.provider import EmbeddedProvider
 from devcluster.providers.provider import Provider
+from tests.support.sites import Transport
 
 BOTH_PROVIDERS: Final = (
     pytest.param("embedded", id="embedded"),
@@ -24,3 +25,9 @@ def provider_of(request: pytest.FixtureRequest, folder: Path) -> Provider:
     if request.param == "embedded":
         return EmbeddedProvider(folder=folder)
     return BinariesProvider(folder=folder, binaries=request.getfixturevalue("kube_binaries"))
+
+
+push_apart: Final = pytest.mark.parametrize(
+    "transport", [Transport.PULL, pytest.param(Transport.PUSH, marks=pytest.mark.conformance)], ids=str
+)
+"""A test by both transports, by push with `make conformance` only."""

@@ -25,6 +25,7 @@ from multikueue.jobs.framework.registry import known_integrations
 from multikueue.jobs.kinds.pod import BARE_POD
 from multikueue.jobs.kinds.remote_pods import remote_pods_label
 from tests.component.kinds.conftest import Clusters
+from tests.support.both_providers import push_apart
 from tests.support.crds.kinds import JOB_SETS
 from tests.support.external_scenes import NAME, PIPELINE, PIPELINES, external_scene
 from tests.support.kind_scenes import KindScene, kind_scene
@@ -37,7 +38,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 both_transports = pytest.mark.parametrize("transport", list(Transport), ids=str)
 apart = pytest.mark.conformance
-push_apart = pytest.mark.parametrize("transport", [Transport.PULL, pytest.param(Transport.PUSH, marks=apart)], ids=str)
 LOST = "a-lost-hub"
 JOB_SET = known_integrations()["jobset.x-k8s.io/jobset"]
 FORMER = RemoteIdentity(

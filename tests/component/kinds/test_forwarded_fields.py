@@ -13,7 +13,7 @@ from devcluster.providers.provider import ClusterSpec
 from multikueue.api.constants import QUEUE_NAME_LABEL
 from multikueue.api.crds import manifests
 from multikueue.testing.plugin import kube_binaries
-from tests.support.both_providers import BOTH_PROVIDERS, provider_of
+from tests.support.both_providers import BOTH_PROVIDERS, provider_of, push_apart
 from tests.support.crds import kinds
 from tests.support.kind_federations import NAMESPACE, KindFederation, Seen, kind_federation, open_queue, queue_of
 from tests.support.managers import Object, is_true
@@ -87,7 +87,7 @@ def config_of(seen: Seen) -> object:
     return spec.get("serveConfigV2")
 
 
-@pytest.mark.parametrize("transport", list(Transport), ids=str)
+@push_apart
 async def test_f13_x20_a_changed_serve_config_of_a_running_service_is_forwarded_and_its_pods_run_on(
     federation: KindFederation, transport: Transport
 ) -> None:
@@ -106,7 +106,7 @@ async def test_f13_x20_a_changed_serve_config_of_a_running_service_is_forwarded_
         await service.until("has none", lambda seen: seen.remote is not None and config_of(seen) is None)
 
 
-@pytest.mark.parametrize("transport", list(Transport), ids=str)
+@push_apart
 async def test_no_other_field_of_a_running_service_is_forwarded(
     federation: KindFederation, transport: Transport
 ) -> None:

@@ -18,6 +18,7 @@ from multikueue.core.keys import Key
 from multikueue.jobs.framework.registry import known_integrations
 from multikueue.kube.rest.client import KubeClient
 from tests.component.kinds.conftest import Clusters
+from tests.support.both_providers import push_apart
 from tests.support.crds.kinds import JOB_SETS
 from tests.support.kind_scenes import RIGHTS_TO_JOB_SETS, RIGHTS_TO_JOBS, kind_scene
 from tests.support.logged_jobs import hub_of
@@ -29,7 +30,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 both_transports = pytest.mark.parametrize("transport", list(Transport), ids=str)
 apart = pytest.mark.conformance
-push_apart = pytest.mark.parametrize("transport", [Transport.PULL, pytest.param(Transport.PUSH, marks=apart)], ids=str)
 
 
 async def asked(client: KubeClient, resource: Resource, name: str, *, namespace: str) -> Object:

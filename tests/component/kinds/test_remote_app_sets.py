@@ -14,6 +14,7 @@ from multikueue.api.constants import PARTITION_POLICY_ANNOTATION
 from multikueue.api.resource import DEPLOYMENTS, PODS, STATEFUL_SETS, WORKLOADS, Resource
 from tests.component.kinds.conftest import Clusters
 from tests.support.app_sets import Apps, app, runs
+from tests.support.both_providers import push_apart
 from tests.support.limited_workers import INTERVALS
 from tests.support.managers import Object, condition, eventually, is_true
 from tests.support.pod_scenes import FRAMEWORKS, PodScene, is_gated, pod_scene, ready
@@ -23,7 +24,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 both_transports = pytest.mark.parametrize("transport", list(Transport), ids=str)
 apart = pytest.mark.conformance
-push_apart = pytest.mark.parametrize("transport", [Transport.PULL, pytest.param(Transport.PUSH, marks=apart)], ids=str)
 
 
 @dataclass(frozen=True)

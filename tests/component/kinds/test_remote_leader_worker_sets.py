@@ -14,6 +14,7 @@ from multikueue.api.constants import LEADER_WORKER_SET_FRAMEWORK
 from multikueue.api.resource import LEADER_WORKER_SETS, PODS, WORKLOADS
 from tests.component.kinds.conftest import Clusters
 from tests.support.app_sets import Apps, runs
+from tests.support.both_providers import push_apart
 from tests.support.crds import kinds
 from tests.support.leader_worker_sets import leader_worker_set
 from tests.support.managers import Object, condition, eventually, is_true
@@ -24,10 +25,6 @@ from tests.support.pod_scenes import FRAMEWORKS, PodScene, is_gated, pod_scene, 
 from tests.support.sites import Transport
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
-
-push_apart = pytest.mark.parametrize(
-    "transport", [Transport.PULL, pytest.param(Transport.PUSH, marks=pytest.mark.conformance)], ids=str
-)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from multikueue.api.resource import CLUSTER_QUEUES, DEPLOYMENTS, NAMESPACES, POD
 from multikueue.core.conditions import find_in, is_true_in
 from tests.component.kinds.conftest import Clusters
 from tests.support.app_sets import Apps, app
+from tests.support.both_providers import push_apart
 from tests.support.check_controllers import apply_check, entry, make_foreign_check, set_active
 from tests.support.managers import Object, condition, eventually, get, is_true
 from tests.support.pod_scenes import QUICK, is_gated, phase, pod_scene, ready
@@ -19,7 +20,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 both_transports = pytest.mark.parametrize("transport", list(Transport), ids=str)
 apart = pytest.mark.conformance
-push_apart = pytest.mark.parametrize("transport", [Transport.PULL, pytest.param(Transport.PUSH, marks=apart)], ids=str)
 
 
 @push_apart

@@ -9,6 +9,7 @@ import pytest
 
 from devcluster.resources import VOLUME_CLAIMS
 from multikueue.api.resource import CONFIG_MAPS, JOBS, SECRETS, SERVICE_ACCOUNTS, Resource
+from tests.support.both_providers import push_apart
 from tests.support.limited_workers import ALL, KUEUES_RULES, LimitedScene, Pair, hub_managed, limited_scene, rules_of
 from tests.support.managers import Object, eventually, job_manifest
 from tests.support.sites import Transport
@@ -16,10 +17,6 @@ from tests.support.workers import check_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
-# With `make test` a part of them, all with `make conformance`.
-both_transports = pytest.mark.parametrize(
-    "transport", [Transport.PULL, pytest.param(Transport.PUSH, marks=pytest.mark.conformance)]
-)
 CLAIM = {
     "accessModes": ["ReadWriteOnce"],
     "resources": {"requests": {"storage": "1Gi"}},
@@ -69,7 +66,7 @@ async def waits(scene: LimitedScene, *parts: str) -> str:
     )
 
 
-@both_transports
+@push_apart
 @pytest.mark.parametrize(
     "queues",
     [pytest.param(False, id="no-queues"), pytest.param(True, id="queues", marks=pytest.mark.conformance)],
@@ -107,7 +104,7 @@ async def test_a_job_waits_for_each_object_that_is_missing_and_starts_when_they_
         assert not (workload["status"].get("schedulingStats") or {}).get("evictions"), "it only waited"
 
 
-@both_transports
+@push_apart
 async def test_a_cluster_whose_agent_may_not_look_runs_the_job_all_the_same(pair: Pair, transport: Transport) -> None:
     async with (
         limited_scene(pair, "blind", rules=KUEUES_RULES, transport=transport, queues=False) as scene,

@@ -16,16 +16,12 @@ from devcluster.kubelet.behaviour import PULL_FAILS_ANNOTATION
 from devcluster.resources import RESOURCE_QUOTAS
 from multikueue.api.constants import AVOIDED_ANNOTATION
 from multikueue.api.resource import EVENTS, JOBS, SERVICE_ACCOUNTS, WORKLOADS
+from tests.support.both_providers import push_apart
 from tests.support.limited_workers import ALL, KUEUES_RULES, LimitedScene, Pair, hub_managed, limited_scene, rules_of
 from tests.support.managers import Object, condition, eventually, job_manifest
 from tests.support.sites import Transport
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
-
-# With `make test` each cause once, all with `make conformance`.
-both_transports = pytest.mark.parametrize(
-    "transport", [Transport.PULL, pytest.param(Transport.PUSH, marks=pytest.mark.conformance)]
-)
 
 
 NOT_LOOKED_FOR = rules_of([right for right in ALL if right.name != "get serviceaccounts"])
@@ -98,7 +94,7 @@ def unchanged(template: Object) -> None:
     """The template as it is."""
 
 
-@both_transports
+@push_apart
 async def test_a_missing_service_account_is_shown_on_the_hub_and_goes_when_it_is_created(
     pair: Pair, transport: Transport
 ) -> None:
@@ -122,7 +118,7 @@ async def test_a_missing_service_account_is_shown_on_the_hub_and_goes_when_it_is
         await scene.gone()
 
 
-@both_transports
+@push_apart
 async def test_a_quota_of_the_worker_that_forbids_the_pods_sends_the_work_away_and_the_cluster_is_avoided(
     pair: Pair, transport: Transport
 ) -> None:
@@ -164,7 +160,7 @@ async def test_a_quota_of_the_worker_that_forbids_the_pods_sends_the_work_away_a
         await cleared(scene)
 
 
-@both_transports
+@push_apart
 async def test_an_image_that_cannot_be_pulled_is_shown_on_the_hub(pair: Pair, transport: Transport) -> None:
     async with (
         limited_scene(pair, "image", rules=rules_of(ALL), transport=transport, queues=False) as scene,

@@ -15,6 +15,7 @@ from multikueue.api.resource import CONFIG_MAPS, JOBS, MULTIKUEUE_CLUSTERS, SECR
 from multikueue.dispatch.protocol.worker_rights import SENDING_RIGHTS
 from multikueue.kube.errors import Forbidden
 from tests.support.agents import agent_client
+from tests.support.both_providers import push_apart
 from tests.support.limited_workers import ALL, LimitedScene, Pair, hub_managed, limited_scene, rules_of
 from tests.support.managers import Object, eventually, get, job_manifest
 from tests.support.sites import Transport
@@ -22,7 +23,6 @@ from tests.support.workers import check_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
-both_transports = pytest.mark.parametrize("transport", list(Transport), ids=str)
 WITH_SENDING = rules_of((*ALL, *SENDING_RIGHTS))
 
 
@@ -109,7 +109,7 @@ async def stored(scene: LimitedScene) -> list[str]:
     return found
 
 
-@both_transports
+@push_apart
 async def test_objects_are_sent_kept_current_shared_and_removed_with_the_last_job(
     pair: Pair, transport: Transport
 ) -> None:
@@ -143,7 +143,7 @@ async def test_objects_are_sent_kept_current_shared_and_removed_with_the_last_jo
             await eventually(lambda: stored(scene), what="the mailbox has no contents", until=lambda seen: not seen)
 
 
-@both_transports
+@push_apart
 async def test_an_object_of_others_is_left_alone_and_is_the_reason_why_the_job_does_not_run_there(
     pair: Pair, transport: Transport
 ) -> None:
@@ -166,7 +166,7 @@ async def test_an_object_of_others_is_left_alone_and_is_the_reason_why_the_job_d
         assert not (workload["status"].get("schedulingStats") or {}).get("evictions"), "it only waited"
 
 
-@both_transports
+@push_apart
 async def test_what_is_not_sent_has_its_reason_on_the_hub(pair: Pair, transport: Transport) -> None:
     async with (
         limited_scene(pair, "reasons", rules=WITH_SENDING, transport=transport, queues=False) as scene,
@@ -200,7 +200,7 @@ async def test_what_is_not_sent_has_its_reason_on_the_hub(pair: Pair, transport:
         await waits(scene, 'ConfigMap "huge" (not sent: annotation multikueue.io/send-objects: expected one or both')
 
 
-@both_transports
+@push_apart
 async def test_without_the_rights_of_the_worker_nothing_is_sent_and_nothing_else_breaks(
     pair: Pair, transport: Transport
 ) -> None:

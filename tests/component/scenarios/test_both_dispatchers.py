@@ -22,7 +22,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.also_on_binaries, pytest.mark.timeo
 PRIORITY = "kueue.x-k8s.io/priority-class"
 both_dispatchers = pytest.mark.parametrize(
     "dispatcher",
-    [pytest.param(DISPATCHER_CAPACITY, id="by-capacity"), pytest.param(DISPATCHER_ALL_AT_ONCE, id="all-at-once")],
+    [
+        pytest.param(DISPATCHER_CAPACITY, id="by-capacity"),
+        pytest.param(DISPATCHER_ALL_AT_ONCE, id="all-at-once", marks=pytest.mark.conformance),
+    ],
 )
 
 
