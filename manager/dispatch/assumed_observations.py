@@ -54,10 +54,20 @@ def assumed_observations(
                 Observation(
                     cluster=cluster,
                     workload_uid=workload["metadata"]["uid"],
-                    epoch=epoch_of((eviction.count for eviction in status.evictions), metadata),
+                    epoch=assumed_epoch(status, metadata),
                     intent=Intent.RUN,
                 ),
             )
+
+
+def assumed_epoch(status: Status, annotations: Mapping[str, str]) -> int:
+    """The epoch in which the Workload was granted.
+
+    An eviction is counted before its job has stopped. With the epoch that follows, the assumption would be the newest
+    assignment, and the one that really runs would be removed as an older one before it has stopped.
+    """
+    counted = sum(eviction.count for eviction in status.evictions)
+    return epoch_of([max(0, counted - status.is_true(WorkloadCondition.EVICTED))], annotations)
 
 
 def _where(context: ManagerContext, push: PushClusters, status: Status, *, listed: tuple[str, ...]) -> tuple[str, ...]:
