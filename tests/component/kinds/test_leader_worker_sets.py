@@ -80,7 +80,8 @@ async def running(apps: Apps, *wanted: str, gated: tuple[str, ...] = ()) -> list
 
     def holds(pods: list[Object]) -> bool:
         waiting = names([each for each in pods if is_gated(each)])
-        return names([each for each in pods if runs(each)]) == list(wanted) and waiting == list(gated)
+        started = names([each for each in pods if runs(each)])
+        return (started, waiting) == (list(wanted), list(gated)) and len(pods) == len(wanted) + len(gated)
 
     return await apps.pods(holds, what=f"{wanted} run and {gated} are gated")
 

@@ -14,7 +14,7 @@ from typing import Final
 import orjson
 import pytest
 
-from multikueue.api.resource import JOB_LOG_REQUESTS, JOBS, PODS, Resource
+from multikueue.api.resource import JOBS, PODS, Resource
 from multikueue.kube.rest.client import KubeClient
 from tests.component.kinds.conftest import Clusters
 from tests.component.kinds.test_relayed_logs import asked
@@ -76,7 +76,6 @@ class OperatedJobs:
 
         async def answer() -> tuple[str, str]:
             status = await asked(hub, resource, name, namespace=NAMESPACE)
-            await hub.delete(JOB_LOG_REQUESTS, f"of-{name}", namespace=NAMESPACE)
             return str(status["pod"]), str(status.get("message"))
 
         pod, _ = await eventually(answer, what=f"a pod of {name} is read", until=lambda seen: bool(seen[0]))
