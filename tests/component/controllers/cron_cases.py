@@ -43,7 +43,7 @@ class CronPlace:
         await self._patch({"spec": {"suspend": False}})
 
     async def make_job(self, name: str) -> JsonObject:
-        """A Job of nobody, as a reference to it."""
+        """A Job without an owner, as a reference to it."""
         body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": _JOB}
         await self.place.client.create(JOBS, body, namespace=self.place.namespace)
         made = await self.place.client.get_object(JOBS, name, namespace=self.place.namespace)

@@ -57,7 +57,7 @@ async def test_a_job_of_the_hub_that_is_moved_to_workers_says_how_to_go_on_and_t
         command = f"kubectl delete job j -n {made.namespace} && kubectl create -n {made.namespace} -f FILE"
         assert command in said["note"]
 
-        # The way back needs nobody: the check that rejected it is none of its queue's any more.
+        # The way back needs no one's help: the check that rejected it is none of its queue's any more.
         await relabel(made, plain)
         found = await eventually(
             made.workload,
