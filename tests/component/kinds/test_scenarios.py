@@ -44,10 +44,25 @@ class Played:
 
 
 @pytest.fixture(scope="module")
+def played_before() -> dict[str, Played]:
+    """What was played, by provider: the tests of a scenario take turns with the providers, and would play all again."""
+    return {}
+
+
+@pytest.fixture(scope="module")
 async def played(
-    anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    anyio_backend: str,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    played_before: dict[str, Played],
 ) -> Played:
     """All courses, played to their ends on clusters of one provider."""
+    if request.param not in played_before:
+        played_before[request.param] = await _play(request, tmp_path_factory)
+    return played_before[request.param]
+
+
+async def _play(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
     folder = tmp_path_factory.mktemp(f"scenarios-{request.param}")
     provider: Provider
     if request.param == "embedded":
