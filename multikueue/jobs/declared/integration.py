@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Self
 
 from multikueue.api.codec import without_nulls
 from multikueue.api.constants import (
@@ -229,6 +230,12 @@ class DeclaredIntegration:
     def forwards(self) -> bool:
         """Whether a field is declared that changes in the remote job with the job."""
         return bool(self.spec.remote.forwarded)
+
+    def without_forwarding(self) -> Self:
+        """The same kind without such fields."""
+        remote = self.spec.remote.model_copy(update={"forwarded": ()})
+        spec = self.spec.model_copy(update={"remote": remote})
+        return type(self)(self.declaration.model_copy(update={"spec": spec}))
 
     def forwarded_digest(self, job: JsonObject) -> str:
         """Equal as long as the forwarded fields are; empty for a kind without them."""

@@ -11,7 +11,7 @@ from multikueue.api.defaulting import JobSurroundings
 from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import Resource
-from multikueue.jobs.framework.protocol import JobEnd, JobWrite
+from multikueue.jobs.framework.protocol import JobEnd, JobIntegration, JobWrite
 from multikueue.jobs.framework.traits import JobTraits
 
 
@@ -117,6 +117,9 @@ class ForwardingKind(Protocol):
 
     def forwards(self) -> bool:
         """Whether it has such fields."""
+
+    def without_forwarding(self) -> JobIntegration:
+        """The same kind without such fields."""
 
     def forwarded_digest(self, job: JsonObject) -> str:
         """Equal as long as these fields of the job are; empty for a kind without them."""

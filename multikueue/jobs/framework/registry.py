@@ -13,6 +13,7 @@ from multikueue.api.objects import JsonObject
 from multikueue.core.errors import BadInput
 from multikueue.core.printable import excerpt
 from multikueue.jobs.declared.reading import DeclarationMistakes
+from multikueue.jobs.framework.capabilities import ForwardingKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.traits import Hold
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
@@ -23,6 +24,8 @@ from multikueue.jobs.kinds.stateful_set import STATEFUL_SET
 
 CUSTOM_JOBS_GATE: Final = "MultiKueueAdaptersForCustomJobs"
 """The feature gate of `multiKueue.externalFrameworks`."""
+FORWARDING_GATE: Final = "MultiKueueRemoteSpecSync"
+"""The feature gate of changes of running jobs that are forwarded to their workers."""
 INTEGRATIONS: Final[Mapping[str, JobIntegration]] = {
     each.framework: each for each in (BATCH_JOB, BARE_POD, DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET)
 }
@@ -118,11 +121,12 @@ class JobRegistry:
     def configured(cls, configuration: Configuration) -> Self:
         """The integrations that a Configuration enables. Raises `BadInput`."""
         integrations = configuration.integrations
+        known = known_integrations(integrations.declarations)
         return cls(
             integrations.frameworks,
             external=integrations.external_frameworks,
             sent_external=_sent_external(configuration),
-            known=known_integrations(integrations.declarations),
+            known=known if configuration.gate(FORWARDING_GATE) else _without_forwarding(known),
             gate=configuration.gate,
         )
 
@@ -154,6 +158,13 @@ class JobRegistry:
 
     def __iter__(self) -> Iterator[JobIntegration]:
         return iter(self._by_kind.values())
+
+
+def _without_forwarding(known: Mapping[str, JobIntegration]) -> Mapping[str, JobIntegration]:
+    return {
+        framework: each.without_forwarding() if isinstance(each, ForwardingKind) and each.forwards() else each
+        for framework, each in known.items()
+    }
 
 
 def _sent_external(configuration: Configuration) -> tuple[JobIntegration, ...]:
