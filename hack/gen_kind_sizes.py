@@ -17,7 +17,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from multikueue.jobs.declared.reading import read_declaration  # noqa: E402 - this file is run as a script
+from hack.generated_part import GeneratedPart  # noqa: E402 - this file is run as a script
+from multikueue.jobs.declared.reading import read_declaration  # noqa: E402
 from multikueue.jobs.framework.protocol import JobIntegration  # noqa: E402
 from multikueue.jobs.framework.registry import INTEGRATIONS, known_integrations  # noqa: E402
 
@@ -103,22 +104,8 @@ def problems() -> Iterator[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Write or check the table; the exit code."""
-    found = list(problems())
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        found.append(f"{PAGE.relative_to(ROOT)} lacks the comments around its table of kinds")
-    wanted = f"{before}{BEGIN}\n{table()}\n{END}{after}"
-    if not found and "--check" in arguments and wanted != text:
-        found.append(f"{PAGE.relative_to(ROOT)} is stale: run hack/gen_kind_sizes.py")
-    for each in found:
-        print(each, file=sys.stderr)
-    if found:
-        return 1
-    if "--check" not in arguments:
-        PAGE.write_text(wanted, encoding="utf-8")
-    return 0
+    part = GeneratedPart(PAGE, BEGIN, END, "hack/gen_kind_sizes.py")
+    return part.main(arguments, problems=problems(), text=table)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from multikueue.jobs.declared.shipped import declared_integrations  # noqa: E402 - this file is run as a script
+from hack.generated_part import GeneratedPart  # noqa: E402 - this file is run as a script
+from multikueue.jobs.declared.shipped import declared_integrations  # noqa: E402
 from tests.support.operators.played_kinds import NOT_PLAYED, PLAYED_KINDS, Cell  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "jobs" / "README.md"
@@ -89,22 +90,8 @@ def problems(ids: str) -> Iterator[str]:
 def main(arguments: Sequence[str]) -> int:
     """Write or check the table; the exit code."""
     ids = collected()
-    found = list(problems(ids))
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        found.append(f"{PAGE.relative_to(ROOT)} lacks the comments around its table")
-    wanted = f"{before}{BEGIN}\n{table(ids)}\n{END}{after}"
-    if not found and "--check" in arguments and wanted != text:
-        found.append(f"{PAGE.relative_to(ROOT)} is stale: run hack/gen_kind_table.py")
-    for each in found:
-        print(each, file=sys.stderr)
-    if found:
-        return 1
-    if "--check" not in arguments:
-        PAGE.write_text(wanted, encoding="utf-8")
-    return 0
+    part = GeneratedPart(PAGE, BEGIN, END, "hack/gen_kind_table.py")
+    return part.main(arguments, problems=problems(ids), text=lambda: table(ids))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import orjson
 import pytest
 import yaml
 
-from devcluster.cluster import Cluster
 from multikueue.api.resource import (
     DEPLOYMENTS,
     NAMESPACES,
@@ -22,8 +20,7 @@ from multikueue.api.resource import (
 )
 from multikueue.kube.errors import Forbidden
 from multikueue.kube.rest.client import KubeClient
-from tests.support.app_sets import QUEUE, Apps, K, Object, app, app_client, app_hub, is_gated, runs
-from tests.support.both_providers import BOTH_PROVIDERS, provider_of
+from tests.support.app_sets import QUEUE, Apps, K, Object, app, is_gated, runs
 from tests.support.managers import (
     condition,
     ensure,
@@ -35,21 +32,6 @@ from tests.support.managers import (
 PAGES = Path(__file__).parents[3] / "docs" / "jobs"
 EXAMPLE = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
-
-
-@pytest.fixture(scope="module", params=BOTH_PROVIDERS)
-async def hub(
-    anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Cluster]:
-    folder = tmp_path_factory.mktemp(f"deployments-{request.param}")
-    async with app_hub(provider_of(request, folder), folder) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-async def client(hub: Cluster) -> AsyncIterator[KubeClient]:
-    async with app_client(hub) as client:
-        yield client
 
 
 async def place(client: KubeClient, name: str, *, cpu: str = "1", preemption: Object | None = None) -> Apps:

@@ -20,8 +20,7 @@ from multikueue.api.resource import (
 )
 from multikueue.kube.errors import Forbidden
 from multikueue.kube.rest.client import KubeClient
-from tests.support.app_sets import QUEUE, Apps, K, Object, app_hub, is_gated, runs
-from tests.support.both_providers import BOTH_PROVIDERS, provider_of
+from tests.support.app_sets import QUEUE, Apps, K, Object, is_gated, runs
 from tests.support.leader_worker_sets import (
     LABELS,
     NOT_OPERATED,
@@ -36,15 +35,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 FRAMEWORK = "leaderworkerset.x-k8s.io/leaderworkerset"
 INDEX = K + "component-workload-index"
-
-
-@pytest.fixture(scope="module", params=BOTH_PROVIDERS)
-async def hub(
-    anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Cluster]:
-    folder = tmp_path_factory.mktemp(f"leaders-{request.param}")
-    async with app_hub(provider_of(request, folder), folder) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")

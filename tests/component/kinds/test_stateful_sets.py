@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
 import pytest
 
-from devcluster.cluster import Cluster
 from multikueue.api.resource import CLUSTER_QUEUES, NAMESPACES, PODS, RESOURCE_FLAVORS, STATEFUL_SETS, WORKLOADS
 from multikueue.kube.errors import Forbidden
 from multikueue.kube.rest.client import KubeClient
-from tests.support.app_sets import QUEUE, Apps, K, Object, app, app_client, app_hub, is_gated, runs
-from tests.support.both_providers import BOTH_PROVIDERS, provider_of
+from tests.support.app_sets import QUEUE, Apps, K, Object, app, is_gated, runs
 from tests.support.managers import (
     condition,
     ensure,
@@ -24,21 +21,6 @@ from tests.support.managers import (
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
-
-
-@pytest.fixture(scope="module", params=BOTH_PROVIDERS)
-async def hub(
-    anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Cluster]:
-    folder = tmp_path_factory.mktemp(f"apps-{request.param}")
-    async with app_hub(provider_of(request, folder), folder) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-async def client(hub: Cluster) -> AsyncIterator[KubeClient]:
-    async with app_client(hub) as client:
-        yield client
 
 
 async def place(client: KubeClient, name: str, *, cpu: str = "1", flavor: str = "default") -> Apps:
