@@ -138,10 +138,11 @@ async def test_a_replica_waits_as_a_whole_and_the_next_one_starts_when_quota_is_
     pods = await apps.running(2, gated=2)
     first, second = ({pod["metadata"]["labels"][LABELS + "/group-index"] for pod in each} for each in split(pods))
     assert len(first) == len(second) == 1, "no replica has a pod that runs and one that waits"
-    if first == {"0"}:
-        return
-    await apps.scale(LEADER_WORKER_SETS, "llm", 1)  # the one that ran is the one that is removed
-    await running(apps, "llm-0", "llm-0-1")
+    assert first != second
+    flavor = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": "600m"}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
+    await client.patch(CLUSTER_QUEUES, "whole", {"spec": {"resourceGroups": groups}})
+    await running(apps, "llm-0", "llm-0-1", "llm-1", "llm-1-1")
 
 
 def split(pods: list[Object]) -> tuple[list[Object], list[Object]]:
