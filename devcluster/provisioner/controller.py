@@ -46,6 +46,7 @@ from multikueue.kube.runtime.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 _DEFINED_SECONDS: Final = 0.2  # between looks whether a definition is served, or a template is there
+_NODES_SECONDS: Final = 0.1  # between looks whether the added nodes exist
 _SERVED_SECONDS: Final = 30.0
 
 
@@ -133,6 +134,8 @@ class Provisioner:
         found = answer(request, settings, lack=lack, now=self._clock.now())
         if found.nodes and adds_nodes(request):
             await self._add_nodes(key, request, nodes, labels=selected_labels(groups))
+            if not is_true_in(request.get("status"), "Provisioned") and not await self._are_there(key):
+                return Result(after=_NODES_SECONDS)
         elif key in self._running:
             self._remove_nodes(key)
         if found.conditions:
@@ -196,6 +199,12 @@ class Provisioner:
     async def _serve(self, specs: Sequence[NodeSpec], scope: anyio.CancelScope) -> None:
         with scope:
             await VirtualNodes(self._client, nodes=specs, clock=self._clock).run()
+
+    async def _are_there(self, key: Key) -> bool:
+        """Whether the nodes of the request have been created."""
+        _, names, _ = self._running[key]
+        found = (await self._client.list_all(NODES, label_selector=CAPACITY_LABEL)).items
+        return set(names) <= {orjson.loads(raw)["metadata"]["name"] for raw in found}
 
     def _remove_nodes(self, key: Key) -> None:
         _, names, scope = self._running.pop(key)
