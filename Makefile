@@ -36,7 +36,7 @@ attacks: $(STAMP) ## a short fuzz, a thousand poison objects, a flood, failing w
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist worksteal -m "conformance and not alone" tests
+	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --dist worksteal -m "conformance and not alone" tests
 	@$(PYTEST) $(AGAIN) -m "conformance and alone" tests/component
 
 faults: $(STAMP) ## 300 Jobs in flight while each process is killed, frozen or cut off; twenty minutes, MK_FAULTS_JOBS=40 for fewer

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each right of the table alone taken away, and given back, while a worker is served."""
+"""Each right of the table alone taken away, and given back, while a worker is served.
+
+On real API servers only: the answers of the embedded one to each right are compared with theirs by `make conformance`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,14 @@ import pytest
 from tests.support.limited_workers import ALL, Pair, hub_managed, limited_scene, rules_of
 from tests.support.sites import Transport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.conformance, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.conformance,
+    pytest.mark.timeout(600),
+    pytest.mark.parametrize(
+        "pair", [pytest.param("binaries", marks=pytest.mark.binaries)], indirect=True, scope="session"
+    ),
+]
 
 NOTHING_MISSING: Final = "missing rights"
 both_carriers = pytest.mark.parametrize("transport", list(Transport))
