@@ -23,10 +23,10 @@ pytestmark = [
 ]
 
 NOTHING_MISSING: Final = "missing rights"
-both_carriers = pytest.mark.parametrize("transport", list(Transport))
+both_transports = pytest.mark.parametrize("transport", list(Transport))
 
 
-@both_carriers
+@both_transports
 async def test_without_any_one_optional_right_the_cluster_is_active_names_it_and_runs_jobs(
     pair: Pair, transport: Transport
 ) -> None:
@@ -54,7 +54,7 @@ async def test_without_any_one_optional_right_the_cluster_is_active_names_it_and
         assert not (workload["status"].get("schedulingStats") or {}).get("evictions")
 
 
-@both_carriers
+@both_transports
 async def test_without_any_one_required_right_the_cluster_is_not_active_names_it_and_comes_back_with_it(
     pair: Pair, transport: Transport
 ) -> None:
@@ -72,7 +72,7 @@ async def test_without_any_one_required_right_the_cluster_is_not_active_names_it
         await scene.gone()
 
 
-@both_carriers
+@both_transports
 @pytest.mark.parametrize("verb", ["create", "delete", "get", "list", "watch"])
 async def test_a_cluster_that_lacks_a_required_right_from_the_start_becomes_active_when_it_is_given(
     pair: Pair, transport: Transport, verb: str

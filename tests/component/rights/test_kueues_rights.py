@@ -35,7 +35,7 @@ MISSING = (
 )
 PREEMPT_LOWER = {"withinClusterQueue": "LowerPriority"}
 # With `make test` a part of them, all with `make conformance`.
-both_carriers = pytest.mark.parametrize(
+both_transports = pytest.mark.parametrize(
     "transport", [pytest.param(Transport.PULL, marks=pytest.mark.conformance), Transport.PUSH]
 )
 with_and_without_queues = pytest.mark.parametrize("queues", [True, False], ids=["queues", "no-queues"])
@@ -52,7 +52,7 @@ async def make_priority(client: KubeClient, name: str, value: int) -> None:
     await ensure(client, WORKLOAD_PRIORITY_CLASSES, body)
 
 
-@both_carriers
+@both_transports
 @pytest.mark.parametrize(
     "queues",
     [pytest.param(True, id="queues"), pytest.param(False, id="no-queues", marks=pytest.mark.conformance)],
@@ -70,7 +70,7 @@ async def test_a_job_is_dispatched_runs_is_mirrored_and_leaves_nothing_behind(
 
 
 @pytest.mark.conformance
-@both_carriers
+@both_transports
 @with_and_without_queues
 async def test_a_job_that_its_user_deletes_on_the_hub_while_it_runs_is_gone_from_the_worker(
     pair: Pair, transport: Transport, queues: bool
@@ -82,7 +82,7 @@ async def test_a_job_that_its_user_deletes_on_the_hub_while_it_runs_is_gone_from
         await scene.gone()
 
 
-@both_carriers
+@both_transports
 @pytest.mark.parametrize(
     "queues",
     [pytest.param(True, id="queues", marks=pytest.mark.conformance), pytest.param(False, id="no-queues")],
@@ -122,7 +122,7 @@ async def test_a_manager_that_is_restarted_goes_on_with_what_runs(pair: Pair, qu
 
 
 @pytest.mark.conformance
-@both_carriers
+@both_transports
 async def test_mkctl_lists_the_rights_that_are_missing_and_what_each_would_give(
     pair: Pair, transport: Transport
 ) -> None:
