@@ -11,7 +11,7 @@ STAMP := $(VENV)/.ready
 RUNS := $(VENV)/.runs
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
-# Most component tests wait for servers most of the time, so that two cores serve three of them.
+# Most component tests and federations wait for servers most of the time, so that two cores serve three of them.
 WAITING_JOBS ?= 3
 # A test that fails is run once more, at most three in a run, and its first traceback is printed: see CONTRIBUTING.md.
 AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
@@ -29,9 +29,9 @@ demo: $(RUNS) ## bring a federation up, run 20 Jobs through it, show them, take 
 test: $(STAMP) ## all tests: unit and component, then whole federations
 	@$(BIN)/mkctl binaries --optional
 	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --dist worksteal -m "not e2e and not bench and not conformance and not faults and not attacks" tests
-	@$(PYTEST) $(AGAIN) -n $(JOBS) --maxschedchunk 1 -m e2e tests/e2e
+	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --maxschedchunk 1 -m "e2e and not attacks" tests/e2e
 
-attacks: $(STAMP) ## a short fuzz, a thousand poison objects, a flood, failing writes; CI runs it after the tests
+attacks: $(STAMP) ## kill all processes, a short fuzz, poison objects, a flood, failing writes; CI runs it after the tests
 	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist worksteal -m attacks tests
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests

@@ -20,9 +20,7 @@ _HERE: Final = Path(__file__).parent
 _ALWAYS: Final = frozenset(
     {
         "api/test_definitions.py",
-        "devcluster/test_real_cluster.py",
         "dispatch/test_dispatch.py",
-        "kube/test_faults.py",
         "manager/test_local_admission.py",
         "worker_agent/test_agent.py",
     }

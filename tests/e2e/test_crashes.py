@@ -20,7 +20,7 @@ from tests.support.federations import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.binaries, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.attacks, pytest.mark.binaries, pytest.mark.timeout(420)]
 
 JOB_COUNT = 50
 API_SERVER_DOWN_SECONDS = 20

@@ -34,7 +34,7 @@ from tests.support.managers import (
 from tests.support.push_workers import PushWorker, push_worker
 from tests.support.workers import SCALED_DOWN, make_check
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.conformance]
 
 TEAM = "team"
 WORKER = "one"

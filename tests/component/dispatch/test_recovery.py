@@ -157,6 +157,7 @@ async def test_a_lost_hub_is_filled_again_and_nothing_runs_twice() -> None:
         assert await told(client, total=0) == {}
 
 
+@pytest.mark.conformance
 async def test_what_is_discarded_is_removed_and_nothing_else() -> None:
     async with deployed() as (hub, workers), rebuilt_after(hub, workers, "lost") as (before, client):
         home = home_of(workers, before["lost"])
@@ -175,6 +176,7 @@ async def test_what_is_discarded_is_removed_and_nothing_else() -> None:
         assert await get(home.client, JOBS, "foreign", namespace=TEAM) is not None
 
 
+@pytest.mark.conformance
 async def test_a_removal_that_the_worker_refuses_is_reported_and_can_be_asked_for_again() -> None:
     async with deployed() as (hub, workers), rebuilt_after(hub, workers, "lost") as (before, client):
         home = home_of(workers, before["lost"])
@@ -190,6 +192,7 @@ async def test_a_removal_that_the_worker_refuses_is_reported_and_can_be_asked_fo
         assert await told(client, total=0) == {}
 
 
+@pytest.mark.conformance
 async def test_a_job_that_runs_elsewhere_by_now_leaves_the_old_copy_alone() -> None:
     async with deployed() as (hub, workers), rebuilt_after(hub, workers, "lost") as (before, client):
         home = home_of(workers, before["lost"])
@@ -202,6 +205,7 @@ async def test_a_job_that_runs_elsewhere_by_now_leaves_the_old_copy_alone() -> N
         assert (entry["action"], entry["why"]) == ("leave", f"the job of that name on the hub runs on {other.name}")
 
 
+@pytest.mark.conformance
 async def test_an_event_that_was_lost_is_found_by_comparing() -> None:
     async with AsyncExitStack() as stack:
         hub = await stack.enter_async_context(running_hub())

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scenarios of docs/spec/multikueue.md §2: each on both transports, on the embedded hub.
 
-J, D and R also run on a hub of real binaries, with `make conformance`. A test that only one transport can have says so
-by the mark `transports`; one outside of these that runs on real binaries too by the mark `also_on_binaries`.
+`make test` has those of agents, and `make conformance` the same by kubeconfig; J, D and R run on a hub of real binaries
+there too. A test that only one transport can have says so by the mark `transports`; one outside of these that runs on
+real binaries too by the mark `also_on_binaries`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _stages(transports: tuple[Transport, ...], on_binaries: bool) -> Iterator[object]:
     for transport in transports:
-        yield pytest.param(("embedded", transport), id=f"{transport}-embedded")
+        apart = [pytest.mark.conformance] * (transport is Transport.PUSH and len(transports) > 1)
+        yield pytest.param(("embedded", transport), id=f"{transport}-embedded", marks=apart)
         if on_binaries:
             marks = [pytest.mark.binaries, pytest.mark.conformance]
             yield pytest.param(("binaries", transport), id=f"{transport}-binaries", marks=marks)
