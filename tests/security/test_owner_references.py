@@ -17,8 +17,7 @@ from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import kube_binaries
 from tests.security.test_app_owners import a_pod, owned_by
-from tests.support.app_sets import QUEUE, Apps, K, Object, app_hub, is_gated
-from tests.support.both_providers import BOTH_PROVIDERS, provider_of
+from tests.support.app_sets import QUEUE, Apps, K, Object, hub, is_gated
 from tests.support.crds import kinds
 from tests.support.managers import condition, eventually, is_true, job_manifest, make_queue, running_manager
 from tests.support.operators.job_sets import JobSetOperator
@@ -26,7 +25,7 @@ from tests.support.operators.operator import operating
 from tests.support.operators.samples import job_set, pod_template
 from tests.support.tenant_hubs import EDITS_JOBS, allow, tenant
 
-__all__ = ["kube_binaries"]
+__all__ = ["hub", "kube_binaries"]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
@@ -40,15 +39,6 @@ OPERATES = (
 )
 OWNS = ({"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets/finalizers"], "verbs": ["update"]},)
 GHOST: Object = {"metadata": {"name": "ghost", "uid": "4d1c32f6-0c1f-4a55-bb0a-9f1a8cb2e7b0"}}
-
-
-@pytest.fixture(scope="module", params=BOTH_PROVIDERS)
-async def hub(
-    anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Cluster]:
-    folder = tmp_path_factory.mktemp(f"written-{request.param}")
-    async with app_hub(provider_of(request, folder), folder) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")

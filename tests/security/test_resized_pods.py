@@ -15,12 +15,11 @@ from multikueue.kube.errors import Forbidden
 from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import kube_binaries
 from tests.security.test_app_owners import a_pod
-from tests.support.app_sets import QUEUE, Apps, K, Object, app_hub, runs
-from tests.support.both_providers import BOTH_PROVIDERS, provider_of
+from tests.support.app_sets import QUEUE, Apps, K, Object, hub, runs
 from tests.support.managers import job_manifest, make_queue, running_manager
 from tests.support.tenant_hubs import EDITS_JOBS, tenant
 
-__all__ = ["kube_binaries"]
+__all__ = ["hub", "kube_binaries"]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
@@ -28,15 +27,6 @@ SETTINGS = "integrations: {frameworks: [batch/job, pod]}"
 VERBS = ["get", "list", "create", "patch", "update", "delete"]
 RESIZES = ({"apiGroups": [""], "resources": ["pods", "pods/resize"], "verbs": VERBS},)
 FOREVER = {"multikueue.io/run-for": "forever"}
-
-
-@pytest.fixture(scope="module", params=BOTH_PROVIDERS)
-async def hub(
-    anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Cluster]:
-    folder = tmp_path_factory.mktemp(f"resized-{request.param}")
-    async with app_hub(provider_of(request, folder), folder) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import anyio
 import orjson
+import pytest
 
 from devcluster.cluster import Cluster
 from devcluster.kubelet.node import several
@@ -37,6 +38,7 @@ from multikueue.api.resource import (
     Resource,
 )
 from multikueue.kube.rest.client import KubeClient
+from tests.support.both_providers import BOTH_PROVIDERS, provider_of
 from tests.support.managers import eventually, get, make_namespace, running_manager
 from tests.support.virtual_pods import virtual_pods_apart
 
@@ -68,6 +70,16 @@ async def app_hub(provider: Provider, folder: Path) -> AsyncIterator[Cluster]:
                 tasks.start_soon(VirtualNodes(client, nodes=several(2)).run)
                 yield cluster
                 tasks.cancel_scope.cancel()
+
+
+@pytest.fixture(scope="module", params=BOTH_PROVIDERS)
+async def hub(
+    anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Cluster]:
+    """A hub of each provider whose pods run; its module needs the fixture `kube_binaries`."""
+    folder = tmp_path_factory.mktemp(f"apps-{request.param}")
+    async with app_hub(provider_of(request, folder), folder) as cluster:
+        yield cluster
 
 
 @asynccontextmanager

@@ -13,11 +13,11 @@ from devcluster.providers.provider import ClusterSpec
 from multikueue.api.crds import manifests
 from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import kube_binaries
-from tests.support.app_sets import app_client, app_hub
+from tests.support.app_sets import app_client, hub
 from tests.support.both_providers import BOTH_PROVIDERS, provider_of
 from tests.support.crds import kinds
 
-__all__ = ["kube_binaries"]
+__all__ = ["hub", "kube_binaries"]
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,6 @@ async def clusters(
                 async with cluster.client() as client:
                     await kinds.install(client, kinds.JOB_SETS)
             yield Clusters(hub, worker, plain, request.param == "embedded")
-
-
-@pytest.fixture(scope="module", params=BOTH_PROVIDERS)
-async def hub(
-    anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Cluster]:
-    """A hub whose pods run, for kinds whose controllers make pods."""
-    folder = tmp_path_factory.mktemp(f"apps-{request.param}")
-    async with app_hub(provider_of(request, folder), folder) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")
