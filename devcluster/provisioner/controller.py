@@ -46,7 +46,7 @@ from multikueue.kube.runtime.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 _DEFINED_SECONDS: Final = 0.2  # between looks whether a definition is served, or a template is there
-_NODES_SECONDS: Final = 0.1  # between looks whether the added nodes exist
+NODES_SECONDS: Final = 0.1  # between looks whether the added nodes exist
 _SERVED_SECONDS: Final = 30.0
 
 
@@ -135,7 +135,7 @@ class Provisioner:
         if found.nodes and adds_nodes(request):
             await self._add_nodes(key, request, nodes, labels=selected_labels(groups))
             if not is_true_in(request.get("status"), "Provisioned") and not await self._are_there(key):
-                return Result(after=_NODES_SECONDS)
+                return Result(after=NODES_SECONDS)
         elif key in self._running:
             self._remove_nodes(key)
         if found.conditions:

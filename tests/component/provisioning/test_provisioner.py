@@ -13,6 +13,8 @@ import pytest
 
 from devcluster import manifests
 from devcluster.cluster import Cluster
+from devcluster.kubelet.virtual_nodes import VirtualNodes
+from devcluster.provisioner import controller
 from devcluster.provisioner.answers import ATOMIC_SCALE_UP, CAPACITY_LABEL, CHECK_CAPACITY, QUEUED
 from devcluster.provisioner.controller import Provisioner
 from devcluster.provisioner.settings import NAME, NAMESPACE
@@ -135,3 +137,28 @@ def scene_of(cluster: Cluster, name: str, class_name: str) -> AbstractAsyncConte
     """A scene whose requests are of that class; an attempt that fails is repeated often enough."""
     retry = {"backoffLimitCount": 50, "backoffBaseSeconds": 1, "backoffMaxSeconds": 1}
     return provisioning_scene(cluster, name, provisioningClassName=class_name, retryStrategy=retry)
+
+
+async def test_pd6_capacity_is_provisioned_when_its_nodes_exist_and_not_before(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, released = anyio.Event(), anyio.Event()
+
+    class LateNodes(VirtualNodes):
+        async def run(self) -> None:
+            asked.set()
+            await released.wait()
+            await super().run()
+
+    monkeypatch.setattr(controller, "VirtualNodes", LateNodes)
+    async with provisioner(cluster) as client, scene_of(cluster, "pd6", ATOMIC_SCALE_UP) as scene:
+        await scene.submit(cpu="6")
+        await asked.wait()
+        await anyio.sleep(5 * controller.NODES_SECONDS)
+        (request,) = await scene.requests()
+        assert condition(request, "Provisioned").get("status") != "True"
+        released.set()
+        await scene.condition("Admitted")
+        assert await added_nodes(client) == 1
+        await scene.delete_job()
+        await no_nodes(client)
