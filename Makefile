@@ -26,12 +26,13 @@ demo: $(RUNS) ## bring a federation up, run 20 Jobs through it, show them, take 
 
 # Neighbours share the servers of their module: `worksteal` keeps them together. Groups of xdist do nothing with pytest 9.2
 # (https://github.com/pytest-dev/pytest-xdist/issues/1386). A whole federation takes a minute, so those are dealt out singly.
-test: $(STAMP) ## all tests: unit and component, then whole federations
+test: $(STAMP) ## unit and component tests, then whole federations; attacks and conformance have the longer ones
 	@$(BIN)/mkctl binaries --optional
 	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --dist worksteal -m "not e2e and not bench and not conformance and not faults and not attacks" tests
 	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --maxschedchunk 1 -m "e2e and not attacks" tests/e2e
 
 attacks: $(STAMP) ## kill all processes, a short fuzz, poison objects, a flood, failing writes; CI runs it after the tests
+	@$(BIN)/mkctl binaries --optional
 	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist worksteal -m attacks tests
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
