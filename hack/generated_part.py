@@ -7,6 +7,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+_ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +28,10 @@ class GeneratedPart:
         before, _, rest = old.partition(self.begin)
         _, end, after = rest.partition(self.end)
         if not end:
-            found.append(f"{self.page} lacks the lines {self.begin.strip()} and {self.end.strip()}")
+            found.append(f"{self.page.relative_to(_ROOT)} lacks the lines {self.begin.strip()} and {self.end.strip()}")
         new = f"{before}{self.begin}\n{text()}\n{self.end}{after}"
         if not found and "--check" in arguments and new != old:
-            found.append(f"{self.page} is stale: run {self.script}")
+            found.append(f"{self.page.relative_to(_ROOT)} is stale: run {self.script}")
         for each in found:
             print(each, file=sys.stderr)
         if found:
