@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each right of the table alone taken away, and given back, while a worker is served.
 
-On real API servers only: the answers of the embedded one to each right are compared with theirs by `make conformance`.
+On real API servers only. How the embedded one decides is compared with theirs in `tests/conformance/access`.
 """
 
 from __future__ import annotations
