@@ -397,7 +397,8 @@ class Caches:
     async def synced(self) -> None:
         """Wait until every kind was listed once, or is known not to be installed."""
         for following in self._followings.values():
-            await following.settled.wait()
+            if not following.settled.is_set():  # waiting for a set event still lets all other tasks run
+                await following.settled.wait()
 
     async def run(self) -> None:
         """Follow all kinds until cancelled."""
