@@ -2,9 +2,9 @@
 """The scheduler loop: feeds the engine, runs its cycles, and writes its decisions.
 
 Promises that cycles run back to back in memory while writes go out in the background, that a write that failed is
-retried or reverted in the engine (`docs/reference/write-failures.md`), and that the loop never spins: after a cycle
-with exactly the decisions of the one before it waits for an event or for the time that the engine returns
-(`docs/spec/engine.md §1.11` uses sleeps instead). The engine decides; texts come from `admission_writes`.
+retried or reverted in the engine (`docs/reference/write-failures.md`), and that the loop never spins: heads are decided
+again only if something has changed in their tree, and without that the loop waits for an event or for the time that the
+engine returns (`docs/spec/engine.md §1.11` uses sleeps instead). The engine decides; texts come from `admission_writes`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from multikueue.kube.runtime.quarantine import Quarantined
 _log = logging.getLogger(__name__)
 
 _MOST_WRITES: Final = 48  # at once; fewer than the default limit of an API server
-_REPEAT_SECONDS: Final = 1.0  # how soon heads without an event are decided again, as a precaution
+_REPEAT_SECONDS: Final = 30.0  # how often all heads are decided again, as a precaution
 _SLICE_SECONDS: Final = 0.02  # how long cycles may hold the event loop before watches and writes get a turn
 _PACES: Final = (0.001, 0.002, 0.004, 0.008, 0.010)
 _MIN_SAMPLING_SECONDS: Final = 1.0  # a configured interval of nothing must not spin
@@ -99,7 +99,7 @@ class Scheduler:
         )
         self._wake = anyio.Event()
         self._queues_changed = anyio.Event()
-        self._events = 0  # a cycle without progress is only repeated when this has changed
+        self._repeat_at = 0.0
         self._pause_until = 0.0
         self._failures = 0
         self._refusals: dict[Key, int] = {}
@@ -126,7 +126,6 @@ class Scheduler:
         await self._feed.attach()
 
     def _changed(self, resource: Resource, key: Key, obj: JsonObject | None) -> None:
-        self._events += 1
         self._mark(resource, key, obj)
         self._wake.set()
 
@@ -183,7 +182,6 @@ class Scheduler:
         await self._write_queue.drained()
         _log.error("engine failed, rebuilding it from the caches")
         await self._feed.rebuild()
-        self._events += 1
 
     async def _sample_usage(self) -> None:
         """Decay the usage of LocalQueues whenever the engine schedules it (`docs/spec/engine.md §1.10`)."""
@@ -194,7 +192,6 @@ class Scheduler:
             for key in sampled:
                 self._touched(LOCAL_QUEUES, key)
             if sampled:
-                self._events += 1  # another local queue may be first now
                 self._wake.set()
             pause = None if due is None else max(_MIN_SAMPLING_SECONDS, (due - now).total_seconds())
             with anyio.move_on_after(pause):
@@ -202,8 +199,6 @@ class Scheduler:
 
     async def _decide(self) -> None:
         unsuccessful = 0
-        last: frozenset[tuple[Key, Outcome, str]] | None = None
-        seen = -1
         while True:
             pause = self._pause_until - self._clock.monotonic()
             if pause > 0:
@@ -212,24 +207,19 @@ class Scheduler:
                 await self._rebuild_engine()
                 continue
             started = self._clock.monotonic()
+            repeat = started >= self._repeat_at
+            if repeat:
+                self._repeat_at = started + _REPEAT_SECONDS
             settled = True
-            while self.engine.has_heads(now := self._clock.now()):
-                events = self._events
-                cycle = self._cycle(now)
+            while self.engine.has_heads(now := self._clock.now(), repeat=repeat):
+                cycle = self._cycle(now, repeat=repeat)
+                repeat, settled = False, False
                 if cycle is None:
-                    settled = False
-                    break
-                decided = frozenset((item.workload, item.outcome, item.message) for item in cycle.decisions)
-                # The engine is a function of events and time: without a new event the same heads get the same
-                # decisions again.
-                settled = not cycle.success and not cycle.scan_progress and decided == last and events == seen
-                last, seen = decided, events
-                if settled:
                     break
                 unsuccessful = 0 if cycle.success else unsuccessful + 1
                 if not cycle.success or self._clock.monotonic() - started > _SLICE_SECONDS:
-                    settled = False
                     break
+                settled = True
             if settled:
                 await self._rest()
                 unsuccessful = 0
@@ -242,20 +232,19 @@ class Scheduler:
         """Wait for an event, or for the time at which the engine has something to do."""
         now = self._clock.now()
         due = self.engine.next_wake(now)
-        seconds = None if due is None else max(_PACES[-1], (due - now).total_seconds())
-        if self.engine.has_heads(now):
-            # For example a preemptor whose victims end: its next cycle comes with their events.
-            seconds = min(seconds or _REPEAT_SECONDS, _REPEAT_SECONDS)
+        seconds = max(0.0, self._repeat_at - self._clock.monotonic())
+        if due is not None:
+            seconds = min(seconds, max(_PACES[-1], (due - now).total_seconds()))
         if not self._wake.is_set():
             with anyio.move_on_after(seconds):
                 await self._wake.wait()
         self._wake = anyio.Event()
 
-    def _cycle(self, now: datetime) -> Cycle | None:
+    def _cycle(self, now: datetime, *, repeat: bool) -> Cycle | None:
         """One cycle and its consequences; None when the engine failed at a Workload."""
         started = self._clock.monotonic()
         try:
-            cycle = self.engine.cycle(now)
+            cycle = self.engine.cycle(now, repeat=repeat)
         except Exception as error:
             deciding = self.engine.deciding
             self._feed.broken = True
@@ -357,7 +346,6 @@ class Scheduler:
                 pause = self._refused(key, error)
                 # Meanwhile the engine decides without it: it holds neither quota nor its place in the queue.
                 self.engine.delete_workload(key, self._clock.now())
-                self._events += 1
                 self._wake.set()
                 self._write_queue.postpone(key, lambda: self._offer_again(key), slot="reserve", seconds=pause)
 
@@ -366,7 +354,6 @@ class Scheduler:
         self._admission_failed(key)
 
     def _admission_failed(self, key: Key) -> None:
-        self._events += 1
         self.engine.admission_failed(key, self._clock.now())
         self._feed.refresh(key)
         self._wake.set()
@@ -443,7 +430,6 @@ class Scheduler:
 
     def _eviction_failed(self, key: Key, *, exempt_until: datetime | None = None) -> None:
         """Have the engine choose victims again, this one or another."""
-        self._events += 1
         self.engine.eviction_failed(key, self._clock.now(), exempt_until=exempt_until)
         self._wake.set()
 

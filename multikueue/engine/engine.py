@@ -8,7 +8,9 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from multikueue.api.reasons import QuotaReservedReason
 from multikueue.core.keys import Key
@@ -19,6 +21,7 @@ from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cache.tree import QuotaNode
 from multikueue.engine.cycle import verdicts
 from multikueue.engine.cycle.cycle import CycleRunner, Head, HeadVerdict, required_checks
+from multikueue.engine.cycle.evaluated import EvaluatedHead, EvaluatedTrees
 from multikueue.engine.cycle.nomination import NominatedHead, Nominator
 from multikueue.engine.decisions import (
     Bypassed,
@@ -33,8 +36,16 @@ from multikueue.engine.decisions import (
 from multikueue.engine.explain import Explanation, explain
 from multikueue.engine.flavorassigner.topology import Placer
 from multikueue.engine.queue.pending import ScanProgress
+from multikueue.engine.queue.queue import Preemptor
 from multikueue.engine.settings import Settings
 from multikueue.engine.workloads import Workload
+
+
+class _QueueBefore(NamedTuple):
+    """What a queue had before a cycle, and the cycle in which its head tried its first flavor."""
+
+    preemptor: Preemptor | None
+    began: int
 
 
 class Engine(Cache):
@@ -54,6 +65,8 @@ class Engine(Cache):
         self._runner = CycleRunner(settings=settings, nominator=self._nominator)
         self._number = 0
         self._waits_for_pods = False
+        self._evaluated = EvaluatedTrees()
+        self._configured = 0
 
     # Deciding.
 
@@ -62,27 +75,25 @@ class Engine(Cache):
         """The workload at which the last cycle failed; after that, this engine's quota is not reliable."""
         return self._runner.deciding
 
-    def has_heads(self, now: datetime) -> bool:
-        """Whether a cycle would find a head."""
+    def has_heads(self, now: datetime, *, repeat: bool = True) -> bool:
+        """Whether a cycle would find a head; without `repeat`, one that it may decide otherwise than the last one."""
         self._catch_up(now)
         if self._blocked():
             return False
-        ready = self.waiting.ready
-        for name in list(ready):
-            cluster_queue = self.cluster_queues.get(name)
-            if cluster_queue is None or not cluster_queue.queue.has_head:
-                ready.discard(name)
-            elif self.active.get(name, False):
-                return True
-        return False
+        return bool(self._queues_to_evaluate(repeat=repeat))
 
-    def cycle(self, now: datetime) -> Cycle:
-        """Evaluate the head of every active queue once."""
+    def cycle(self, now: datetime, *, repeat: bool = True) -> Cycle:
+        """Evaluate the head of every active queue once.
+
+        Without `repeat`, trees in which nothing has changed since their heads were evaluated are left out: they would
+        get the same decisions again.
+        """
         self._catch_up(now)
         if self._blocked():
             return Cycle(number=self._number, decisions=(), success=False)
         self._number += 1
-        heads = self._heads()
+        heads = self._heads(repeat=repeat)
+        before = {head.cluster_queue.name: self._before(head) for head in heads}
         ready = self.settings.pods_ready
         waits = ready is not None and ready.block_admission and self.reservations.not_ready > 0
         taken, blocked = self._runner.run(heads, number=self._number, waits_for_pods=waits)
@@ -97,6 +108,8 @@ class Engine(Cache):
                 self._reserve(verdict.nomination, now)
             else:
                 progress = self._restored(verdict, verdict.requeue, bypassed, now) or progress
+        if not blocked:
+            self._note_evaluated(heads, before)
         reported = tuple(d for d in decisions if d.reason is not None)
         return Cycle(
             number=self._number,
@@ -161,6 +174,7 @@ class Engine(Cache):
                     admitted[flavor_resource.resource] = admitted.get(flavor_resource.resource, 0) + amount
                 order.sample(key, admitted, now)
                 sampled.append(key)
+                self.configured += 1
                 due = order.due(key)
             if due is not None:
                 following.append(due)
@@ -252,15 +266,53 @@ class Engine(Cache):
                 if cluster_queue is not None and cluster_queue.value is not None:
                     self.waiting.flush(cluster_queue, now)
 
-    def _heads(self) -> list[Head]:
-        heads = []
-        for name in sorted(self.waiting.ready):
+    def _queues_to_evaluate(self, *, repeat: bool) -> list[str]:
+        """The active queues with a head, by name; without `repeat`, those of trees in which something has changed."""
+        ready, changed = self.waiting.ready, self.reservations.changed
+        if repeat or self._configured != self.configured:
+            self._configured = self.configured
+            ready |= self._evaluated.forget_all()
+        for node in changed:
+            ready |= self._evaluated.forget(node.root())
+        changed.clear()
+        for name in list(ready):
             cluster_queue = self.cluster_queues.get(name)
             if cluster_queue is None:
-                self.waiting.ready.discard(name)
+                ready.discard(name)
                 continue
-            if not self.active.get(name, False):
-                continue
+            root, head = cluster_queue.node.root(), cluster_queue.queue.head()
+            if not self._evaluated.is_as_evaluated(root, name, head):
+                ready |= self._evaluated.forget(root)
+            elif head is None or self._evaluated.has(root):
+                ready.discard(name)
+        return sorted(name for name in ready if self.active.get(name, False))
+
+    def _note_evaluated(self, heads: list[Head], before: Mapping[str, _QueueBefore]) -> None:
+        """Note the trees in which the evaluated heads are the heads again, and no decision changed anything."""
+        changed = {node.root() for node in self.reservations.changed}
+        found: dict[QuotaNode, dict[str, EvaluatedHead]] = {}
+        for head in heads:
+            queue, root = head.cluster_queue.queue, head.cluster_queue.node.root()
+            was = before[queue.name]
+            if queue.preemptor != was.preemptor or queue.head() is not head.pending:
+                changed.add(root)
+            else:
+                found.setdefault(root, {})[queue.name] = EvaluatedHead(head.pending, was.began)
+        for root in changed:
+            self.waiting.ready |= self._evaluated.forget(root)
+        for root, evaluated in found.items():
+            if root not in changed and self._evaluated.add(root, evaluated, cycle=self._number):
+                self.waiting.ready.difference_update(evaluated)
+
+    def _before(self, head: Head) -> _QueueBefore:
+        progress = head.pending.progress
+        began = progress.began if progress is not None and progress.unfinished else self._number
+        return _QueueBefore(head.cluster_queue.queue.preemptor, began)
+
+    def _heads(self, *, repeat: bool) -> list[Head]:
+        heads = []
+        for name in self._queues_to_evaluate(repeat=repeat):
+            cluster_queue = self.cluster_queues[name]
             pending = cluster_queue.queue.pop()
             if pending is None:
                 self.waiting.ready.discard(name)
@@ -307,4 +359,10 @@ class Engine(Cache):
         return False
 
     def _progress(self, nomination: NominatedHead) -> ScanProgress:
-        return ScanProgress(nomination.assignment.tried(), nomination.cluster_queue.node.generation, self._number)
+        last = nomination.pending.progress
+        return ScanProgress(
+            nomination.assignment.tried(),
+            nomination.cluster_queue.node.generation,
+            self._number,
+            last.began if last is not None and last.unfinished else self._number,
+        )

@@ -61,6 +61,8 @@ class Cache:
         self.replacements: dict[Key, Key] = {}
         """Slices whose quota a newer slice has taken over, until the API shows them finished; old to new."""
         self.cohorts: dict[str, Cohort] = {}
+        self.configured = 0
+        """How often something changed that decisions in any tree may depend on."""
         self._exemptions: list[tuple[datetime, Key]] = []
         sharing = settings.admission_fair_sharing
         enabled = sharing is not None and settings.gates.admission_fair_sharing
@@ -80,6 +82,7 @@ class Cache:
         cluster_queue = self.cluster_queue(value.name)
         if cluster_queue.value == value:
             return
+        self.configured += 1
         former = cluster_queue.value
         if former is None or (former.cohort, former.resource_groups, former.weight) != (
             value.cohort,
@@ -102,6 +105,7 @@ class Cache:
         cluster_queue = self.cluster_queues.get(name)
         if cluster_queue is None or cluster_queue.value is None:
             return
+        self.configured += 1
         self.forest.set_queue(name, cohort="", groups=(), weight=1.0)
         cluster_queue.resolve(None)
         self.active.pop(name, None)
@@ -112,6 +116,7 @@ class Cache:
         """A Cohort was created or changed."""
         if self.cohorts.get(value.name) == value:
             return
+        self.configured += 1
         self.cohorts[value.name] = value
         self.forest.set_cohort(value.name, parent=value.parent, groups=value.resource_groups, weight=value.weight)
         self.flushes.request(self.forest.cohorts[value.name], now)
@@ -120,6 +125,7 @@ class Cache:
         """A Cohort object was deleted; queues may still name it."""
         if self.cohorts.pop(name, None) is None:
             return
+        self.configured += 1
         self.forest.remove_cohort(name)
         if name in self.forest.cohorts:
             self.flushes.request(self.forest.cohorts[name], now)
@@ -131,6 +137,7 @@ class Cache:
 
     def upsert_local_queue(self, value: LocalQueue, now: datetime) -> None:
         """A LocalQueue was created or changed."""
+        self.configured += 1
         if self.usage_order is not None:
             self.usage_order.of(value.key).weight = value.weight
             self.usage_order.resume(value.key, value.consumed, value.sampled_at)
@@ -141,6 +148,7 @@ class Cache:
 
     def delete_local_queue(self, key: Key, now: datetime) -> None:
         """A LocalQueue was deleted."""
+        self.configured += 1
         if self.usage_order is not None:
             self.usage_order.forget(key)
         self.waiting.remove_local_queue(key, now)
@@ -151,6 +159,7 @@ class Cache:
         """A ResourceFlavor was created or changed."""
         if self.referenced.flavors.get(value.name) == value:
             return
+        self.configured += 1
         existed = value.name in self.referenced.flavors
         self.referenced.set_flavor(value.name, value)
         users = [cluster_queue for cluster_queue in self.cluster_queues.values() if value.name in cluster_queue.flavors]
@@ -160,6 +169,7 @@ class Cache:
 
     def delete_flavor(self, name: str, now: datetime) -> None:
         """A ResourceFlavor was deleted."""
+        self.configured += 1
         self.referenced.set_flavor(name, None)
         self._review(
             [cluster_queue for cluster_queue in self.cluster_queues.values() if name in cluster_queue.flavors], now
@@ -170,6 +180,7 @@ class Cache:
         known = self.referenced.topologies.get(value.name)
         if known == value:
             return
+        self.configured += 1
         self.referenced.topologies[value.name] = value
         users = self._users_of_topology(value.name)
         if known is not None:
@@ -178,16 +189,19 @@ class Cache:
 
     def delete_topology(self, name: str, now: datetime) -> None:
         """A Topology was deleted."""
+        self.configured += 1
         self.referenced.topologies.pop(name, None)
         self._review(self._users_of_topology(name), now)
 
     def upsert_admission_check(self, value: AdmissionCheck, now: datetime) -> None:
         """An AdmissionCheck was created or changed."""
+        self.configured += 1
         self.referenced.checks[value.name] = value
         self._review(self._users_of_check(value.name), now)
 
     def delete_admission_check(self, name: str, now: datetime) -> None:
         """An AdmissionCheck was deleted."""
+        self.configured += 1
         self.referenced.checks.pop(name, None)
         self._review(self._users_of_check(name), now)
 
@@ -195,6 +209,7 @@ class Cache:
         """A Namespace was created or its labels changed."""
         if self.referenced.namespaces.get(value.name) == value:
             return
+        self.configured += 1
         if not any(cluster_queue.queue.flushable for cluster_queue in self.cluster_queues.values()):
             # As at the start: no queue holds anything that a flush could move, however many queues there are.
             self.referenced.set_namespace(value.name, value)
@@ -216,6 +231,7 @@ class Cache:
 
     def delete_namespace(self, name: str, now: datetime) -> None:
         """A Namespace was deleted."""
+        self.configured += 1
         self.referenced.set_namespace(name, None)
 
     def upsert_limit_range(self, value: LimitRange, now: datetime) -> None:
@@ -282,7 +298,7 @@ class Cache:
         cluster_queue = self.cluster_queues[record.node.name]
         self.reservations.mark_evicted(cluster_queue, record, evicted=False)
         if exempt_until is not None:
-            cluster_queue.reserved.exempt(record, exempt=True)
+            self.reservations.exempt(cluster_queue, record, exempt=True)
             heappush(self._exemptions, (exempt_until, key))
 
     @property
@@ -297,7 +313,7 @@ class Cache:
             record = self.reservations.records.get(key)
             if record is not None and record.exempt:
                 cluster_queue = self.cluster_queues[record.node.name]
-                cluster_queue.reserved.exempt(record, exempt=False)
+                self.reservations.exempt(cluster_queue, record, exempt=False)
                 self.flushes.request(cluster_queue.node, now)
 
     def _hold(self, cluster_queue: CachedClusterQueue, record: Reserved | None, value: Workload, now: datetime) -> None:
@@ -311,6 +327,7 @@ class Cache:
             self.flushes.request(cluster_queue.node, now)
         if self.usage_order is not None and value.admitted and not was_admitted:
             self.usage_order.settle_penalty(Key(value.key.namespace, value.queue_name), value.key)
+            self.reservations.changed.add(cluster_queue.node)
 
     def _release(self, record: Reserved, now: datetime) -> None:
         """Free the quota of a reservation."""
@@ -374,10 +391,12 @@ class Cache:
         ]
 
     def _limit(self, key: Key, value: LimitRange | None, now: datetime) -> None:
+        self.configured += 1
         self.counter.set_limit_range(key.namespace, key.name, value)
         self.waiting.recount(lambda workload: workload.key.namespace == key.namespace, now)
 
     def _runtime_class(self, name: str, value: RuntimeClass | None, now: datetime) -> None:
+        self.configured += 1
         self.counter.set_runtime_class(name, value)
         self.waiting.recount(
             lambda workload: any(pod_set.shape.runtime_class == name for pod_set in workload.pod_sets), now

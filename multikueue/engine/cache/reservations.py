@@ -16,6 +16,7 @@ from multikueue.core.keys import Key
 from multikueue.engine.cache import quota
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cache.reserved_workloads import Reserved
+from multikueue.engine.cache.tree import QuotaNode
 from multikueue.engine.queue.pending import effective_priority
 from multikueue.engine.requests import reserved_usage
 from multikueue.engine.resources import FlavorResource
@@ -64,6 +65,8 @@ class Reservations:
         self.records: dict[Key, Reserved] = {}
         self.holdings: dict[Key, Holdings] = {}
         self.not_ready = 0
+        self.changed: set[QuotaNode] = set()
+        """The queues in which something that decisions depend on has changed; the engine empties it."""
         self._number = 0
 
     def assume(
@@ -100,6 +103,7 @@ class Reservations:
         quota.remove_all(record.usage)
         cluster_queue.reserved.remove(record)
         cluster_queue.node.generation += 1
+        self.changed.add(cluster_queue.node)
         del self.records[record.workload.key]
         holdings = self.holdings[record.local_queue]
         holdings.change(record, -1)
@@ -127,13 +131,20 @@ class Reservations:
         record.workload = workload
         record.assumed = False
         # An eviction that this engine decided counts until the API shows it or the reservation ends.
-        cluster_queue.reserved.mark_evicted(record, evicted=record.evicted or workload.evicted)
+        self.mark_evicted(cluster_queue, record, evicted=record.evicted or workload.evicted)
         self._admit(cluster_queue, record, admitted=workload.admitted, pods_ready=_pods_ready(workload))
         return False
 
     def mark_evicted(self, cluster_queue: CachedClusterQueue, record: Reserved, *, evicted: bool) -> None:
         """An eviction was decided, or its write failed."""
-        cluster_queue.reserved.mark_evicted(record, evicted=evicted)
+        if record.evicted != evicted:
+            cluster_queue.reserved.mark_evicted(record, evicted=evicted)
+            self.changed.add(cluster_queue.node)
+
+    def exempt(self, cluster_queue: CachedClusterQueue, record: Reserved, *, exempt: bool) -> None:
+        """Exclude a workload from all searches for victims, or include it again."""
+        cluster_queue.reserved.exempt(record, exempt=exempt)
+        self.changed.add(cluster_queue.node)
 
     def _readd(
         self,
@@ -188,6 +199,7 @@ class Reservations:
     def _insert(self, cluster_queue: CachedClusterQueue, record: Reserved) -> None:
         self.records[record.workload.key] = record
         cluster_queue.reserved.add(record)
+        self.changed.add(cluster_queue.node)
         holdings = self.holdings.get(record.local_queue)
         if holdings is None:
             holdings = self.holdings[record.local_queue] = Holdings()
@@ -203,6 +215,7 @@ class Reservations:
             cluster_queue.reserved.mark_admitted(record, admitted=admitted)
         record.pods_ready = pods_ready
         self._count_not_ready(record, 1)
+        self.changed.add(cluster_queue.node)
 
     def _count_not_ready(self, record: Reserved, sign: int) -> None:
         if record.admitted and not record.pods_ready:

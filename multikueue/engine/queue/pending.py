@@ -41,6 +41,8 @@ class ScanProgress:
     tried: tuple[Mapping[str, int], ...]
     generation: int
     cycle: int
+    began: int
+    """The cycle that tried the first flavor."""
 
     @property
     def unfinished(self) -> bool:

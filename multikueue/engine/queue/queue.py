@@ -209,10 +209,9 @@ class Queue:
         """How many workloads wait for a flush."""
         return len(self.inadmissible) + sum(lane.size for lane in self._lanes.values() if lane.inadmissible)
 
-    @property
-    def has_head(self) -> bool:
-        """Whether a pop would return something."""
-        return self._head() is not None
+    def head(self) -> Pending | None:
+        """What a pop would return."""
+        return self._head()
 
     def in_order(self) -> list[Pending]:
         """All pending workloads in heap order, inflight and inadmissible ones included."""

@@ -2,7 +2,7 @@
 """All workloads without quota, and their local queues (`docs/spec/engine.md §1.5` to §1.9).
 
 Owns which queue a workload waits in, updates of waiting workloads, stopped local queues, back-off, and flushes of a
-tree. `ready` names the queues that may have a head.
+tree. `ready` names the queues that may have a head, or another one than before.
 """
 
 from __future__ import annotations
@@ -227,6 +227,7 @@ class WaitingWorkloads:
             self.ready.add(cluster_queue.name)
             return
         preemptor = cluster_queue.queue.preemptor
+        self.ready.add(cluster_queue.name)
         cluster_queue.queue.remove(known)
         cluster_queue.queue.preemptor = preemptor
         self._enter(cluster_queue, fresh, now)
@@ -241,6 +242,7 @@ class WaitingWorkloads:
         else:
             del self.counts[pending.local_queue]
         if pending.queue is not None:
+            self.ready.add(pending.queue.name)  # it may have another head now
             pending.queue.remove(pending)
 
     def _count(self, pending: Pending) -> None:
