@@ -4,7 +4,7 @@
 Promises that cycles run back to back in memory while writes go out in the background, that a write that failed is
 retried or reverted in the engine (`docs/reference/write-failures.md`), and that the loop never spins: heads are decided
 again only if something has changed in their tree, and without that the loop waits for an event or for the time that the
-engine returns (`docs/spec/engine.md §1.11` uses sleeps instead). The engine decides; texts come from `admission_writes`.
+engine returns (`docs/spec/engine.md §1.11` uses sleeps). The engine decides; texts come from `admission_writes`.
 """
 
 from __future__ import annotations

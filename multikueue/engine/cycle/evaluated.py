@@ -2,8 +2,8 @@
 """The trees whose heads would be decided again as they were.
 
 A decision about the heads of a tree depends on these heads, on what holds quota in the tree, and on configuration. The
-engine reports changes of the last two with `forget`; a queue that may have another head is in `ready`. A head that tries
-its flavors in several cycles (`docs/spec/engine.md §3.6`) is decided once it has tried all of them in the same state.
+engine reports changes of the last two with `forget`; a queue that may have another head is in `ready`. A head that
+tries its flavors in several cycles (`docs/spec/engine.md §3.6`) is decided once it has tried all in the same state.
 """
 
 from __future__ import annotations
