@@ -39,6 +39,7 @@ from multikueue.core.merge_patch import merge_patch
 from multikueue.engine.decisions import ClusterQueueState
 from multikueue.engine.engine import Engine
 from multikueue.kube.cache.informer import Change
+from multikueue.kube.cache.store import Row
 from multikueue.kube.errors import NotFound
 from multikueue.kube.runtime.controller import Controller, Result
 
@@ -55,6 +56,7 @@ _WRITES_PER_SECOND: Final = 10.0
 """Of figures of all busy queues together: a thousand of them must not take the API server from admissions."""
 _LONGEST_WHEN_MANY: Final = 30.0
 _COUNT_SECONDS: Final = 1.0  # how often the busy ones are counted
+_PACED: Final = (CLUSTER_QUEUES, LOCAL_QUEUES)
 
 
 class Pace(Generic[K]):
@@ -147,13 +149,21 @@ class QueueReconcilers:
     def attach(self) -> None:
         """Subscribe to the objects themselves; figures arrive through `touched`."""
         for resource, controller in self.controllers.items():
-            self._context.caches.subscribe(resource, partial(_enqueue, controller))
+            self._context.caches.subscribe(resource, partial(self._enqueue, controller, resource))
         self._context.caches.subscribe(CLUSTER_QUEUES, self._cluster_queue_changed)
         self._attached = True
 
+    def _enqueue(self, controller: Controller[Key], resource: Resource, change: Change) -> None:
+        """An object was created, changed or deleted; a status that we have written is not answered by the next at once."""
+        old, new = change.old, change.new
+        if resource in _PACED and old is not None and new is not None and _same_spec(old, new):
+            controller.queue.add_after(change.key, self._pace.pause((resource, change.key)))
+        else:
+            controller.enqueue(change.key)
+
     def touched(self, resource: Resource, key: Key) -> None:
         """The figures of that object may have changed; a flavor, topology or check affects every ClusterQueue."""
-        if resource in (CLUSTER_QUEUES, LOCAL_QUEUES):
+        if resource in _PACED:
             self.controllers[resource].queue.add_after(key, self._pace.pause((resource, key)))
             if resource is CLUSTER_QUEUES and self._engine().settings.fair_sharing:
                 self._touch_all(COHORTS)
@@ -328,8 +338,8 @@ class QueueReconcilers:
             metrics.cluster_queue_status.labels(name, status, metrics.role).set(status == shown)
 
 
-def _enqueue(controller: Controller[Key], change: Change) -> None:
-    controller.enqueue(change.key)
+def _same_spec(old: Row, new: Row) -> bool:
+    return (old.generation, old.deleting) == (new.generation, new.deleting)
 
 
 def _active(queue: JsonObject) -> bool:

@@ -168,6 +168,17 @@ def test_the_last_of_many_changes_is_shown_at_rest() -> None:
     play(script)
 
 
+def test_the_event_of_a_status_that_was_written_does_not_write_the_next_one_at_once() -> None:
+    async def script(hub: Hub) -> None:
+        before = hub.writes
+        for admitted in range(1, 601):
+            hub.show(admitted=admitted)
+            await asyncio.sleep(0.05)
+        assert hub.writes - before <= 30, "one each 1.5 s, and one each second at the start"
+
+    play(script)
+
+
 @pytest.mark.parametrize("kind", [Conflict, TooManyRequests, InternalError], ids=lambda kind: f"after {kind.code}")
 def test_the_last_state_is_written_after_a_write_that_failed(kind: type[ApiError]) -> None:
     async def script(hub: Hub) -> None:
