@@ -76,8 +76,11 @@ WRITES ?= --check
 writes: $(STAMP) ## fail every background write in each way, once and for a minute; WRITES=--all in every course that makes it
 	@$(BIN)/python -m tests.simulation.write_failures $(WRITES)
 
-bench: $(STAMP) ## print the figures of docs/performance.md; no test
-	@$(BIN)/python -m tests.bench
+ONLY ?=
+BASELINE ?=
+JSON ?=
+bench: $(STAMP) ## print the figures of docs/performance.md; ONLY=engine a part, BASELINE=FILE ratios to a former run, JSON=FILE its file
+	@$(BIN)/python -m tests.bench $(ONLY) $(if $(BASELINE),--baseline '$(BASELINE)') $(if $(JSON),--json '$(JSON)')
 
 verify: $(STAMP) ## make what is generated anew; fail when it differs from what is checked in
 	@$(BIN)/python hack/gen_crds.py --check

@@ -16,6 +16,8 @@ import tempfile
 from pathlib import Path
 from time import monotonic
 
+from tests.bench.figure import FigureShape
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MKCTL = "from multikueue.cli.main import main; main()"
 _IN_PROCESS = """
@@ -37,6 +39,16 @@ async def main():
 
 anyio.run(main)
 """
+
+
+FIGURES = (
+    FigureShape("mkctl_up.seconds", "s", 4),
+    FigureShape("in_process.up_seconds", "s", 2),
+    FigureShape("*cpu_seconds", "CPU s"),
+    FigureShape("*seconds", "s"),
+    FigureShape("*_mib", "MiB"),
+    FigureShape("*.processes", ""),
+)
 
 
 def main() -> dict[str, object]:

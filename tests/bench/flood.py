@@ -44,6 +44,7 @@ from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.rest.watch import BOOKMARK
 from tests.bench import flooding
+from tests.bench.figure import Better, FigureShape
 from tests.support.managers import is_true, make_namespace, make_queue
 from tests.support.workers import make_check
 
@@ -57,6 +58,15 @@ _PATIENCE: Final = 120.0
 _STAGES: Final = ("floor", "created", "queued", "admitted", "dispatched", "ours")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _FLOOD, _OTHER = flooding.TENANT, "other"
+
+
+FIGURES: Final = (
+    FigureShape("*.ratio.dispatched_p*", "×", 3),
+    FigureShape("*.ratio.*", "×"),
+    FigureShape("created_per_second", "/s", better=Better.HIGHER),
+    FigureShape("*_p50", "s"),
+    FigureShape("*_p95", "s"),
+)
 
 
 @dataclass(frozen=True, slots=True)

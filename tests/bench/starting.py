@@ -18,8 +18,17 @@ from time import monotonic, sleep
 
 from anyio import to_thread
 
+from tests.bench.figure import FigureShape
+
 _STARTS = 5
 _RSS = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
+
+
+FIGURES = (
+    FigureShape("ready_seconds", "s", 1),
+    FigureShape("rss_mib", "MiB", 120),
+    FigureShape("exit_seconds", "s", 5),
+)
 
 
 async def figures(command: Sequence[str], *, health: int) -> dict[str, float]:

@@ -33,6 +33,7 @@ from devcluster.providers.binaries import acquire
 from devcluster.providers.binaries.provider import BinariesProvider
 from devcluster.providers.provider import ClusterSpec
 from tests.bench.apiserver.raw import Address, Line, play, request
+from tests.bench.figure import Better, FigureShape
 from tests.support.embedded_process import embedded_cluster
 
 _ROOT = Path(__file__).parents[3]
@@ -300,6 +301,21 @@ def real(folder: Path, measure: Callable[[Served], dict[str, object]]) -> dict[s
             return await _measured(cluster, folder / "bench", measure)
 
     return asyncio.run(run())
+
+
+FIGURES = (
+    # The goals are those of the embedded server.
+    FigureShape("[pd]*.get.per_second", "/s", 12_000, Better.HIGHER),
+    FigureShape("[pd]*.patch_5kib_status.per_second", "/s", 4_000, Better.HIGHER),
+    FigureShape("[pd]*.apply_status.per_second", "/s", 1_500, Better.HIGHER),
+    FigureShape("[pd]*.watch_deliveries.per_second", "/s", 50_000, Better.HIGHER),
+    FigureShape("[pd]*.list_of_*_seconds", "s", 0.5),
+    FigureShape("[pd]*.crd_install_seconds", "s", 0.2),
+    FigureShape("[pd]*.memory.mebibytes", "MiB", 250),
+    FigureShape("*.memory.mebibytes", "MiB"),
+    FigureShape("*_second", "/s", better=Better.HIGHER),
+    FigureShape("*_seconds", "s"),
+)
 
 
 def main(*, scale: float = 1.0, servers: tuple[str, ...] = ("plain", "durable", "real")) -> dict[str, object]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from time import process_time
 
@@ -28,24 +28,9 @@ from multikueue.engine.values import (
 )
 from multikueue.engine.workloads import Admission, PodSet, PodSetAdmission, Workload
 from tests.bench.engine import mix
+from tests.bench.figure import Figure
 
 MICRO = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One result and what it should be."""
-
-    name: str
-    value: float
-    unit: str
-    goal: float
-    note: str = ""
-
-    @property
-    def met(self) -> bool:
-        """Whether the goal is reached."""
-        return self.value <= self.goal
 
 
 def run_mix(which: mix.Mix, goal: float) -> Figure:

@@ -17,6 +17,7 @@ from multikueue.api.resource import WORKLOADS
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.rest.credentials import ClusterConfig
 from multikueue.kube.rest.tls import TlsSource
+from tests.bench.figure import Better, FigureShape
 from tests.bench.kube.cache import workload
 
 _REQUESTS = 20_000
@@ -74,6 +75,12 @@ async def measure(port: int) -> dict[str, float]:
         "patch_per_cpu_second": round(_REQUESTS / used),
         "cpu_us_per_patch": round(used / _REQUESTS * 1e6, 1),
     }
+
+
+FIGURES = (
+    FigureShape("patch_per_second", "/s", 10_000, Better.HIGHER),
+    FigureShape("cpu_us_per_patch", "µs"),
+)
 
 
 def main() -> dict[str, float]:

@@ -21,11 +21,19 @@ from multikueue.api.crds import manifests
 from multikueue.api.resource import WORKLOADS
 from multikueue.kube.cache.informer import Change, Informer
 from multikueue.kube.rest.client import KubeClient
+from tests.bench.figure import Better, FigureShape
 from tests.support.managers import eventually, is_true, make_queue, running_manager
 
 _WORKLOADS = 2000
 _QUEUES = 8
 _CREATORS = 16
+
+
+FIGURES = (
+    FigureShape("admitted_per_second", "/s", better=Better.HIGHER),
+    FigureShape("seconds_from_start", "s"),
+    FigureShape("status_applies_per_workload", ""),
+)
 
 
 def main() -> dict[str, float]:

@@ -18,6 +18,8 @@ from multikueue.api.crds import manifests
 from tests.bench import starting
 from tests.support.managers import free_port
 
+FIGURES = starting.FIGURES
+
 
 def main() -> dict[str, float]:
     """The figures."""

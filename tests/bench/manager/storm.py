@@ -37,6 +37,7 @@ from multikueue.api.resource import MULTIKUEUE_CLUSTERS, WORKLOADS
 from multikueue.kube.errors import KubeError
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
+from tests.bench.figure import FigureShape
 from tests.bench.manager.counted_hub import TICKS
 from tests.bench.manager.crowd import SETTINGS, TEAM, make_crowd
 from tests.support.embedded import api_server
@@ -53,6 +54,15 @@ ENDED_SHARE = 10
 _AWAY_SECONDS = 5.0
 _PATIENCE = 150.0
 _MEMORY = re.compile(r"^(VmRSS|VmHWM):\s+(\d+) kB", re.MULTILINE)
+
+
+FIGURES = (
+    FigureShape("settled_seconds", "s", 30),
+    FigureShape("finished_seconds", "s"),
+    FigureShape("manager_peak_mib", "MiB"),
+    FigureShape("manager_rss_*mib", "MiB", 200),
+    FigureShape("peak_per_second_*", "/s"),
+)
 
 
 def main() -> dict[str, float]:

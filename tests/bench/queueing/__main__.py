@@ -32,6 +32,7 @@ from multikueue.kube.errors import AlreadyExists, KubeError
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
 from tests.bench.engine.mix import Class, Mix
+from tests.bench.figure import FigureShape
 from tests.bench.queueing import workloads
 from tests.bench.queueing.hubs import running_bench_hub
 from tests.bench.queueing.neighbour import Neighbour
@@ -47,6 +48,17 @@ class _Worker:
     pid: int
     figures: dict[str, Any] = field(default_factory=dict)
     """What it reported last."""
+
+
+FIGURES = (
+    FigureShape("wall_seconds", "s"),
+    FigureShape("cpu_seconds.*", "CPU s"),
+    FigureShape("peak_mib.*", "MiB"),
+    FigureShape("mean_wait_seconds.*", "s"),
+    FigureShape("evictions_per_workload", ""),
+    FigureShape("status_writes_per_workload", ""),
+    FigureShape("neighbour.p*_ms", "ms"),
+)
 
 
 def main(arguments: list[str] | None = None) -> dict[str, object]:

@@ -18,6 +18,8 @@ from typing import Any
 
 import yaml
 
+from tests.bench.figure import FigureShape
+
 _ROOT = Path(__file__).parents[3]
 _SMALL = _ROOT / "deploy" / "examples" / "borrowing"
 _CONFIGURED = _ROOT / "deploy" / "examples" / "fair-sharing-2-1"
@@ -36,6 +38,9 @@ def seconds(*arguments: str, runs: int) -> float:
         after = getrusage(RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return round(min(spent), 3)
+
+
+FIGURES = (FigureShape("small_*", "CPU s", 0.3), FigureShape("*", "CPU s"))
 
 
 def main() -> dict[str, float]:

@@ -23,6 +23,8 @@ from tests.bench import starting
 from tests.support.agents import make_mailbox
 from tests.support.managers import free_port
 
+FIGURES = starting.FIGURES
+
 
 def main() -> dict[str, float]:
     """The figures."""
