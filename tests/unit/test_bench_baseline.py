@@ -275,7 +275,7 @@ def test_a_name_that_no_bench_has_is_refused(one_bench: SimpleNamespace, capsys:
 
 def test_every_bench_that_returns_nested_values_says_which_are_figures() -> None:
     found = dict(runner.benches())
-    assert {"apiserver.rates", "engine", "flood", "kube.cache", "queueing", "simulation.cpu"} <= found.keys()
+    assert {"apiserver.rates", "engine", "flood", "kube.cache", "prices", "queueing", "simulation.cpu"} <= found.keys()
     for name, module in found.items():
         patterns = [shape.pattern for shape in getattr(module, "FIGURES", ())]
         assert patterns or name == "engine", f"{name} has no FIGURES"
