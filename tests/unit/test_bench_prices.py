@@ -98,10 +98,15 @@ def test_the_definitions_begin_with_one_version_each() -> None:
     assert all(len(each["spec"]["versions"]) == 1 and "conversion" not in each["spec"] for each in found)
 
 
-def test_the_price_is_the_median_of_the_rounds() -> None:
-    rounds = [sample(3.0, reviews=100), sample(9.0, calls=300, reviews=300), sample(4.0, reviews=100)]
+def test_the_price_is_that_of_the_cheapest_round() -> None:
+    rounds = [
+        sample(3.0, etcd=0.7, reviews=100),
+        sample(9.0, calls=300, reviews=300),
+        sample(4.0, etcd=0.2, reviews=100),
+    ]
     price = price_of(CREATE, Condition(part="webhooks", under="validating"), rounds)
-    assert (price.api_server, price.lowest, price.highest) == pytest.approx((4.0, 3.0, 9.0))
+    assert price.cpu == pytest.approx({API_SERVER: 3.0, "etcd": 0.7})
+    assert (price.median, price.highest, price.wall) == pytest.approx((4.0, 9.0, 10.0))
     assert (price.calls, price.reviews) == (500, 1.0)
     assert price.name == "Job: create, validating"
 

@@ -26,7 +26,6 @@ from tests.bench.prices.kinds import KINDS, NAMESPACE, Body
 from tests.bench.prices.meter import Meter
 
 _PATIENCE: Final = 60.0
-_SETTLING_SECONDS: Final = 1.0
 _OLD: Final = "v1beta1"
 _MERGE: Final = "application/merge-patch+json"
 _PROBES: Final = count()
@@ -99,7 +98,7 @@ def serve(meter: Meter, process: HookProcess, served: Served) -> None:
         if monotonic() > deadline:
             raise TimeoutError(f"not within {_PATIENCE:.0f} s: {served}")
         sleep(0.1)
-    sleep(_SETTLING_SECONDS)  # until the watch cache of each version has begun
+    meter.settle()
 
 
 def definitions() -> list[Body]:

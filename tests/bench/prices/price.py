@@ -21,19 +21,23 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What one write costs, in milliseconds; the median of the rounds."""
+    """What one write costs, in milliseconds.
+
+    CPU and wall time are of the round in which the API server used the least: other work on the machine
+    disturbs that one least.
+    """
 
     write: PricedWrite
     condition: Condition
     cpu: Mapping[str, float]
     """CPU time by process."""
-    lowest: float
+    wall: float
+    median: float
     """Of the rounds, for the API server."""
     highest: float
-    wall: float
     calls: int
     reviews: float
-    """Requests to webhooks for each write."""
+    """Requests to webhooks for each write, in all rounds."""
 
     @property
     def api_server(self) -> float:
@@ -49,16 +53,15 @@ class Price:
 def price_of(write: PricedWrite, condition: Condition, samples: Sequence[Sample]) -> Price:
     """The price; there is at least one sample."""
     own = [1000 * each.cpu[API_SERVER] / each.calls for each in samples]
+    best = samples[own.index(min(own))]
     calls = sum(each.calls for each in samples)
     return Price(
         write=write,
         condition=condition,
-        cpu={
-            name: 1000 * statistics.median(each.cpu[name] / each.calls for each in samples) for name in samples[0].cpu
-        },
-        lowest=min(own),
+        cpu={name: 1000 * spent / best.calls for name, spent in best.cpu.items()},
+        wall=1000 * best.wall / best.calls,
+        median=statistics.median(own),
         highest=max(own),
-        wall=1000 * statistics.median(each.wall / each.calls for each in samples),
         calls=calls,
         reviews=sum(each.reviews for each in samples) / calls,
     )
