@@ -22,12 +22,17 @@ from tests.bench.prices.watchers import watching
 from tests.bench.prices.writes import PricedWrite, Verb, writes_of
 from tests.support.embedded_process import embedded_cluster
 
+CALLS = 6
+
 
 @pytest.fixture
 def few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round is thirty calls, more than one for each object, and however little they take."""
-    monkeypatch.setattr(meter, "_BATCH", 30)
+    """A round is six calls, two for each object, and however little they take."""
+    monkeypatch.setattr(meter, "_BATCH", CALLS)
+    monkeypatch.setattr(meter, "_WARM_UP", 3)
+    monkeypatch.setattr(meter, "_OBJECTS", 3)
     monkeypatch.setattr(meter, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(meter, "_QUIET_SECONDS", 0.1)
 
 
 @contextmanager
@@ -36,7 +41,7 @@ def metering(cluster: Cluster, hook: HookProcess) -> Iterator[Meter]:
     pid = cluster.component(API_SERVER).pid
     assert pid is not None
     address = with_tls(cluster, cluster.folder)
-    with closing(Meter(address, {API_SERVER: pid}, calls=30, reviews=hook.reviews)) as found:
+    with closing(Meter(address, {API_SERVER: pid}, calls=CALLS, reviews=hook.reviews)) as found:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         found.ask("POST", NAMESPACES.path(), body)
         for definition in conditions.definitions():
@@ -74,8 +79,8 @@ async def test_every_write_of_every_kind_is_stored(
             for write in writes_of(kind):
                 versions.clear()
                 sample = found.measure(write)
-                assert (sample.calls, sample.reviews) == (30, 0), write.name
-                assert len(set(versions)) == len(versions) >= 30, f"{write.name}: a write changed nothing"
+                assert (sample.calls, sample.reviews) == (CALLS, 0), write.name
+                assert len(set(versions)) == len(versions) >= CALLS, f"{write.name}: a write changed nothing"
 
     await _play(tmp_path, play)
 
@@ -91,7 +96,7 @@ async def test_webhooks_are_asked_once_for_a_write_unless_it_is_excluded(tmp_pat
 
     await _play(tmp_path, play)
     assert {count for (each, _), count in asked.items() if each in (Asked.NONE, Asked.EXCLUDED)} == {0}
-    assert {count for (each, _), count in asked.items() if each not in (Asked.NONE, Asked.EXCLUDED)} == {30}
+    assert {count for (each, _), count in asked.items() if each not in (Asked.NONE, Asked.EXCLUDED)} == {CALLS}
     assert len(asked) == 2 * len(Asked)
 
 
@@ -102,22 +107,15 @@ async def test_writes_are_measured_with_watchers_and_with_each_set_of_versions(t
         write = PricedWrite(WORKLOAD, Verb.APPLY, status=True)
         version = found.ask("GET", f"{WORKLOAD.collection}?limit=1")["metadata"]["resourceVersion"]
         with watching(with_tls(cluster, cluster.folder), WORKLOAD.collection, version=version, watchers=5):
-            assert found.measure(write).calls == 30
+            assert found.measure(write).calls == CALLS
+        with pytest.raises(RuntimeError, match="the server refused a watch"):
+            with watching(with_tls(cluster, cluster.folder), f"{WORKLOAD.collection}s", version=version, watchers=1):
+                pytest.fail("it does not begin")
         old = WORKLOAD.resource.at("v1beta1").path(NAMESPACE)
         for each in (*Served, Served.ONE):
             conditions.serve(found, hook, each)
-            assert found.measure(write).calls == 30
+            assert found.measure(write).calls == CALLS
             served[each] = found.status_of("GET", old)
 
     await _play(tmp_path, play)
     assert served == {Served.ONE: 404, Served.TWO: 200, Served.CONVERTED: 200}
-
-
-async def test_a_watch_that_the_server_refuses_is_an_error(tmp_path: Path) -> None:
-    def play(_found: Meter, _hook: HookProcess, cluster: Cluster) -> None:
-        address = with_tls(cluster, cluster.folder)
-        with pytest.raises(RuntimeError, match="the server refused a watch"):
-            with watching(address, f"{WORKLOAD.collection}s", version="1", watchers=1):
-                pytest.fail("it does not begin")
-
-    await _play(tmp_path, play)
