@@ -20,6 +20,7 @@ import orjson
 from manager.cache.followed_kind import FollowedKind, KindFollowing
 from manager.cache.views import Handler, View
 from multikueue.api.constants import (
+    COMPONENT_WORKLOAD_INDEX_ANNOTATION,
     MAILBOX_OBJECT_NAME,
     MANAGED_LABEL,
     MANAGED_LABEL_VALUE,
@@ -88,6 +89,12 @@ CLUSTER_QUEUE_INDEX: Final = "clusterQueue"
 """Workloads by the ClusterQueue they hold quota in; LocalQueues by the one they point to."""
 DISPATCH_INDEX: Final = "dispatch"
 """Workloads that are not finished by the cluster they were granted to, `""` while they hold quota and have none."""
+REPLICA_INDEX: Final = "replica"
+"""Workloads of one replica of their owner, by the `replica_term` of the owner and their state."""
+PLACED: Final = "placed"
+"""Of a replica that is on a cluster and has not finished."""
+READY: Final = "ready"
+"""Of a replica that holds quota and is on no cluster."""
 WORKLOAD_INDEX: Final = "workload"
 """ProvisioningRequests by `namespace/name` of the Workload that controls them."""
 NAMESPACE_INDEX: Final = "namespace"
@@ -192,6 +199,21 @@ def _dispatched_to(obj: JsonObject) -> Iterable[str]:
     return [status.get("clusterName") or ""] if waits and not ended else ()
 
 
+def replica_term(namespace: str, uid: str, state: str) -> str:
+    """The term of `REPLICA_INDEX` for the replicas of the owner with that uid that are in that state."""
+    return f"{namespace}/{state}/{uid}"
+
+
+def replicas_by_owner(obj: JsonObject) -> Iterable[str]:
+    """The indexer of `REPLICA_INDEX`."""
+    metadata: JsonObject = obj["metadata"]
+    owner = controller_of(obj)
+    if owner is None or COMPONENT_WORKLOAD_INDEX_ANNOTATION not in (metadata.get("annotations") or {}):
+        return ()
+    states = [PLACED if cluster else READY for cluster in _dispatched_to(obj)]
+    return [replica_term(metadata["namespace"], owner["uid"], state) for state in states]
+
+
 def _controlling_workload(obj: JsonObject) -> Iterable[str]:
     owner = controller_of(obj)
     return [str(Key(obj["metadata"]["namespace"], owner["name"]))] if owner and owner["kind"] == WORKLOADS.kind else ()
@@ -242,6 +264,7 @@ def followed(
                 QUEUE_INDEX: _queue,
                 CLUSTER_QUEUE_INDEX: _reserved_in,
                 DISPATCH_INDEX: _dispatched_to,
+                REPLICA_INDEX: replicas_by_owner,
                 PRIORITY_CLASS_INDEX: _priority_class,
             },
             shrink=without_owners_of_fields,

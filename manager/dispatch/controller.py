@@ -227,6 +227,9 @@ class DispatchController:
         assert self._transport is not None, "run() creates the transport before any key is enqueued"
         now = self._context.clock.now()
         gathered = self._gather(key, now)
+        current = self._context.statuses.current(key) if gathered is None else gathered.workload
+        for other in self._gatherer.replicas.changed(key, current):
+            self._workloads.enqueue(other)
         if gathered is None:
             self._forget(key)
             return None
@@ -303,6 +306,9 @@ class DispatchController:
         """Count a decision before it is written: capacity that is granted is not free for the next workload."""
         if decision.cluster_name and decision.verdicts:
             self._verdicts[key] = decision.verdicts
+        replica = None if gathered.facts.workload is None else gathered.facts.workload.replica
+        if replica is not None and replica.leader is None and (decision.cluster_name or decision.nominated):
+            self._gatherer.replicas.choose(gathered.workload or {})
         self._count(key, gathered, granting=decision.cluster_name)
         self._queue_for_capacity(key, gathered, held_back=decision.held_back)
 

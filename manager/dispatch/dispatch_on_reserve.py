@@ -57,6 +57,10 @@ class DispatchOnReserve:
         gathered = self._gatherer.gather(key, about_to_be, {}, now=now, status=status)
         if gathered is None or gathered.facts.workload is None or gathered.facts.workload.check is None:
             return status
+        replica = gathered.facts.workload.replica
+        if replica is not None and (replica.leader is None or not replica.leader.cluster_name):
+            # One replica at a time chooses, among those whose reservation is written.
+            return status
         decision = plan(gathered.facts, now)
         if decision.rule not in _MERGED or not decision.writes_status or decision.round is not None:
             return status

@@ -6,7 +6,7 @@ Turns a Workload, its job and the state of checks and clusters into `DispatchFac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Protocol
@@ -15,6 +15,16 @@ from manager.cache.caches import GROUP_INDEX, OWNER_INDEX, Caches, owner_term
 from manager.controllers.held_pods import HeldPods
 from manager.dispatch.assignments import fingerprint, forwarded_digest, forwards
 from manager.dispatch.checks import CheckSource
+from manager.dispatch.replicas import ReplicaWorkloads
+from manager.dispatch.status_facts import (
+    failed_at,
+    flavors,
+    holds_quota,
+    not_started,
+    others_ready,
+    to_stop,
+    waits_since,
+)
 from manager.dispatch.workload_requests import WorkloadRequests
 from manager.provisioning.delegated_checks import DelegatedChecks
 from manager.workload.status import Check, Status
@@ -27,9 +37,8 @@ from multikueue.api.constants import (
     PartitionPolicy,
 )
 from multikueue.api.meta import JsonObject
-from multikueue.api.reasons import FinishedReason, WorkloadCondition
+from multikueue.api.reasons import WorkloadCondition
 from multikueue.api.resource import RESOURCE_FLAVORS, WORKLOADS
-from multikueue.core.conditions import FALSE, TRUE, Condition
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub import messages
@@ -199,6 +208,7 @@ class Gatherer:
         )
         self._delegated = DelegatedChecks(context.caches)
         self._rules = hub_rules(configuration, namespace=namespace)
+        self.replicas = ReplicaWorkloads(context.caches, registry, can_be_sent=self._can_be_sent)
 
     @property
     def settings(self) -> DispatchSettings:
@@ -221,7 +231,7 @@ class Gatherer:
         status = Status.of(workload) if status is None else status
         annotations: dict[str, str] = workload["metadata"].get("annotations") or {}
         avoided = avoided_of(annotations, now)
-        check = next((entry for entry in status.checks if self._checks.source(entry.name) is not None), None)
+        check = self._check(status)
         if check is None and not observations:
             return None
         owner = owner_of(workload)
@@ -246,15 +256,11 @@ class Gatherer:
             check=None if check is None else CheckFacts(name=check.name, state=check.state, message=check.message),
             owner=self._owner(owner, gathered, pending=check is not None and check.state is CheckState.PENDING),
             quota_reserved=status.is_true(WorkloadCondition.QUOTA_RESERVED),
-            others_ready=all(
-                other.state is CheckState.READY
-                for other in status.checks
-                if other is not check and other.name not in decided_elsewhere
-            ),
+            others_ready=others_ready(status, check, decided_elsewhere),
             delegation=delegation,
-            stopping=_holds_quota(status) and (_to_stop(workload, status) or self._goes_before_its_job(gathered)),
+            stopping=holds_quota(status) and (to_stop(workload, status) or self._goes_before_its_job(gathered)),
             finished=status.is_true(WorkloadCondition.FINISHED),
-            failed_at=_failed_at(status),
+            failed_at=failed_at(status),
             deleting=bool(workload["metadata"].get("deletionTimestamp")),
             cluster_name=status.cluster_name,
             nominated=status.nominated,
@@ -263,13 +269,15 @@ class Gatherer:
             queue=Key(key.namespace, str(workload["spec"].get("queueName") or "")),
             demands=self.requests.by(workload),
             dependency_kinds=self.requests.dependency_kinds(workload) if waits else frozenset(),
-            flavors=_flavors(status) if waits else {},
+            flavors=flavors(status) if waits else {},
             preferences=self._preferences(annotations, gathered) if waits else Preferences(),
-            waits_since=_waits_since(status, check, decided_elsewhere) if waits else None,
+            waits_since=waits_since(status, check, decided_elsewhere) if waits else None,
             round=round_of(annotations) if waits else None,
             gate_opening=gate_opening_of(annotations),
             adopts=self._adopts(workload, status, gathered) if waits else None,
-            not_started=_not_started(status),
+            replica=self.replicas.of(workload) if waits and holds_quota(status) else None,
+            members_follow=isinstance(integration, PodHoldingKind),
+            not_started=not_started(status),
         )
         listed: tuple[str, ...] = ()
         if check is not None:
@@ -282,6 +290,19 @@ class Gatherer:
         elif forwards(integration):
             made, withheld = with_forwarding(made, lambda: self._verdict(made, gathered))
         return replace(gathered, facts=made, withheld=withheld)
+
+    def _check(self, status: Status) -> Check | None:
+        return next((entry for entry in status.checks if self._checks.source(entry.name) is not None), None)
+
+    def _can_be_sent(self, workload: JsonObject, status: Status) -> bool:
+        """Whether a Workload waits for nothing but a cluster."""
+        check = self._check(status)
+        if check is None or check.state is not CheckState.PENDING or not holds_quota(status):
+            return False
+        if status.cluster_name or to_stop(workload, status):
+            return False
+        delegation = self._delegated.delegation(workload, status, besides=check.name)
+        return others_ready(status, check, () if delegation is None else delegation.checks)
 
     def _facts(
         self,
@@ -371,7 +392,7 @@ class Gatherer:
             if not of_job or metadata["uid"] == own["uid"] or "deletionTimestamp" in metadata:
                 continue
             status = Status.of(other)
-            if _to_stop(other, status) or status.is_true(WorkloadCondition.FINISHED):
+            if to_stop(other, status) or status.is_true(WorkloadCondition.FINISHED):
                 continue
             if status.cluster_name or _age(metadata) < _age(own):
                 return messages.sent_already(owner["kind"], owner["name"], metadata["name"])
@@ -438,46 +459,6 @@ def _not_delivered(workload: DispatchedWorkload, observations: Mapping[str, Obse
     """Whether a cluster was chosen that has no assignment of this dispatch yet."""
     seen = observations.get(workload.cluster_name)
     return bool(workload.cluster_name) and (seen is None or seen.epoch < workload.epoch)
-
-
-def _holds_quota(status: Status) -> bool:
-    return status.is_true(WorkloadCondition.QUOTA_RESERVED) and not status.is_true(WorkloadCondition.FINISHED)
-
-
-def _to_stop(workload: JsonObject, status: Status) -> bool:
-    inactive = (workload.get("spec") or {}).get("active") is False
-    rejected = any(check.state is CheckState.REJECTED for check in status.checks)
-    return inactive or rejected or status.is_true(WorkloadCondition.EVICTED)
-
-
-def _failed_at(status: Status) -> datetime | None:
-    finished = status.condition(WorkloadCondition.FINISHED)
-    failed = finished is not None and finished.status == TRUE and finished.reason == FinishedReason.FAILED
-    return finished.last_transition_time if finished is not None and failed else None
-
-
-def _waits_since(status: Status, check: Check | None, delegated: Collection[str]) -> datetime | None:
-    """When the last of its other conditions for dispatch was met."""
-    reserved = status.condition(WorkloadCondition.QUOTA_RESERVED)
-    others = (other for other in status.checks if other is not check and other.name not in delegated)
-    moments = [other.last_transition_time for other in others]
-    if reserved is not None and reserved.status == TRUE:
-        moments.append(reserved.last_transition_time)
-    return max(moments, default=None)
-
-
-def _not_started(status: Status) -> Condition | None:
-    shown = status.condition(WorkloadCondition.PODS_STARTED)
-    return shown if shown is not None and shown.status == FALSE else None
-
-
-def _flavors(status: Status) -> dict[str, str]:
-    """The reserved flavor by resource; a job with several pod sets may have more than one."""
-    found: dict[str, dict[str, None]] = {}
-    for pod_set in (status.admission or {}).get("podSetAssignments") or ():
-        for resource, flavor in (pod_set.get("flavors") or {}).items():
-            found.setdefault(resource, {})[flavor] = None
-    return {resource: " or ".join(flavors) for resource, flavors in found.items()}
 
 
 def _policy(workload: JsonObject) -> PartitionPolicy:

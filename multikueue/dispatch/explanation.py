@@ -23,6 +23,7 @@ from multikueue.dispatch.dispatchers.scores import Scored
 from multikueue.dispatch.hub import messages, waits
 from multikueue.dispatch.hub.actions import DispatchPlan, Rule
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, DispatchFacts, Observation
+from multikueue.dispatch.hub.nomination import of_replicas
 from multikueue.dispatch.hub.plan import plan
 
 
@@ -256,6 +257,9 @@ def _candidate(
         if not cluster.available:
             return DispatchState.UNAVAILABLE, unusable
         return (DispatchState.AVOIDED if cluster.takes_new_work else DispatchState.CLOSED), unusable
+    followed = of_replicas(facts, workload, cluster.name)
+    if followed:
+        return DispatchState.UNSUITABLE, followed
     if judgement is not None and not judgement.suitable:
         return DispatchState.UNSUITABLE, judgement.reason
     observation = facts.observations.get(cluster.name)

@@ -15,7 +15,8 @@ from typing import Final
 
 import anyio
 
-from manager.cache.caches import Caches
+from manager.cache.caches import REPLICA_INDEX, Caches, replicas_by_owner
+from manager.cache.followed_kind import FollowedKind
 from manager.cache.views import View
 from manager.dispatch.checks import CheckSource, source_of
 from manager.dispatch.condition_writes import active_condition
@@ -128,7 +129,8 @@ async def listed(hub: KubeClient, configuration: Configuration, *, namespace: st
 
     With a namespace, kinds that may not be listed in the whole cluster are listed there if allowed, else left out.
     """
-    found = HubObjects(configuration, Caches(hub, (), clock=SystemClock()))
+    workloads = FollowedKind(resource=WORKLOADS, indexers={REPLICA_INDEX: replicas_by_owner})
+    found = HubObjects(configuration, Caches(hub, (workloads,), clock=SystemClock()))
     failures: list[KubeError] = []
 
     async def list_all(view: View, field_selector: str | None = None) -> None:

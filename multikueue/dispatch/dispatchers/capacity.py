@@ -219,7 +219,23 @@ def queue_served(workload: DispatchedWorkload, cluster: ClusterFacts) -> str:
     return f"LocalQueue {workload.queue} is not active on {cluster.name}{why}"
 
 
-FILTERS: Final[tuple[Filter, ...]] = (readable, pinned, selected, kind_served, namespace_there, queue_served)
+def queue_admits(workload: DispatchedWorkload, cluster: ClusterFacts) -> str:
+    """A queueing engine there admits a group of pods once all of them exist; its agent refuses others."""
+    report = cluster.capacity.report if cluster.capacity is not None else None
+    if report is None or not report.engine or not workload.members_follow:
+        return ""
+    return "has queues of its own, which cannot admit pods that are created one after another"
+
+
+FILTERS: Final[tuple[Filter, ...]] = (
+    readable,
+    pinned,
+    selected,
+    kind_served,
+    namespace_there,
+    queue_admits,
+    queue_served,
+)
 
 
 def objection(workload: DispatchedWorkload, cluster: ClusterFacts) -> str:

@@ -37,6 +37,7 @@ from multikueue.dispatch.hub.nomination import (
     end_of_avoidance,
     grant,
     grant_at_once,
+    of_replicas,
     pending_message,
     reservers,
     unusable_clusters,
@@ -62,7 +63,7 @@ def delegate(facts: DispatchFacts, workload: DispatchedWorkload, delegation: Del
     awaited = _awaited(facts, workload, now)
     asked = _asked(facts, workload, left, nomination, waiting_for=len(awaited))
     refusals = tuple(WaitingReason(name, seen.message or seen.reason) for name, seen in failed.items())
-    if failed and not left and not awaited:
+    if failed and not left and not awaited and not _waits_for_replica(workload):
         return _failed_everywhere(delegation, refusals)
     actions: list[Action] = [
         Assign(name, Intent.PROVISION) for name in asked if not _is_current(facts.observations.get(name), workload)
@@ -87,6 +88,12 @@ def delegate(facts: DispatchFacts, workload: DispatchedWorkload, delegation: Del
         held_back=capacity,
         requeue_after=earliest(nomination.requeue_after, end_of_avoidance(facts, now), *awaited.values()),
     )
+
+
+def _waits_for_replica(workload: DispatchedWorkload) -> bool:
+    """Whether another replica of its owner chooses first, so that no cluster can be asked yet."""
+    leader = None if workload.replica is None else workload.replica.leader
+    return leader is not None and not leader.cluster_name
 
 
 def _nomination(
@@ -115,6 +122,8 @@ def _awaited(facts: DispatchFacts, workload: DispatchedWorkload, now: datetime) 
     found: dict[str, float] = {}
     for cluster in facts.clusters:
         if cluster.name not in workload.nominated or cluster.name in facts.observations or not cluster.takes_new_work:
+            continue
+        if of_replicas(facts, workload, cluster.name):
             continue
         lease = facts.settings.lease.total_seconds()
         left = lease if cluster.lost_since is None else lease - (now - cluster.lost_since).total_seconds()

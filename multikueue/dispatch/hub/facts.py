@@ -20,6 +20,7 @@ from multikueue.core.conditions import Condition
 from multikueue.core.keys import Key
 from multikueue.core.selectors import LabelSelector
 from multikueue.dispatch.dispatchers.cluster_capacity import ClusterCapacity
+from multikueue.dispatch.hub.replicas import ReplicaFacts
 from multikueue.dispatch.policy.dispatch_policy import PolicyRules, PolicyVerdict, cluster_rules
 from multikueue.dispatch.protocol.job_failures import JobFailure
 from multikueue.dispatch.protocol.phases import ENDED
@@ -191,6 +192,10 @@ class DispatchedWorkload:
     flavors: Mapping[str, str] = field(default_factory=dict)
     """The flavors whose quota is reserved on the hub, by resource."""
     preferences: Preferences = Preferences()
+    replica: ReplicaFacts | None = None
+    """If its owner has a Workload for each replica, while it has quota and no cluster."""
+    members_follow: bool = False
+    """Whether its pods are created one after another while some of them run, as those of a StatefulSet."""
     waits_since: datetime | None = None
     """Since when it waits only for a cluster."""
     round: Round | None = None

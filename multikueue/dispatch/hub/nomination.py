@@ -71,8 +71,8 @@ def nominate(facts: DispatchFacts, workload: DispatchedWorkload, now: datetime) 
             actions.append(SetGate(name))
     # The assignment that reports that the adoption was refused must stay.
     kept = {*nomination.clusters, *((workload.adopts.cluster,) if workload.adopts is not None and refuses else ())}
-    # Nominations that a policy forbids by now are dropped, whatever the dispatcher keeps.
-    kept -= {name for name in kept if facts.policy.on(name)}
+    # Nominations that are forbidden by now are dropped, whatever the dispatcher keeps.
+    kept -= {name for name in kept if facts.policy.on(name) or of_replicas(facts, workload, name)}
     actions += (RemoveAssignment(cluster) for cluster in facts.observations if cluster not in kept)
     waiting = (*unusable_clusters(facts, workload, now), *_answers(nomination.waiting, facts.observations.values()))
     changed = set(nomination.clusters) != set(workload.nominated)
@@ -182,7 +182,17 @@ def unusable_clusters(facts: DispatchFacts, workload: DispatchedWorkload, now: d
 def why_unusable(facts: DispatchFacts, workload: DispatchedWorkload, cluster: ClusterFacts, now: datetime) -> str:
     """Why the cluster may not be nominated for this workload; empty if it may."""
     why = waits.unusable(cluster, facts.avoided, now, forbidden=facts.policy.on(cluster.name))
-    return why or waits.kind_served(workload, cluster)
+    return why or of_replicas(facts, workload, cluster.name) or waits.kind_served(workload, cluster)
+
+
+def of_replicas(facts: DispatchFacts, workload: DispatchedWorkload, cluster: str) -> str:
+    """Why other replicas of the owner keep the workload from that cluster; empty if they do not.
+
+    What is to be adopted runs already, and follows no other replica.
+    """
+    if workload.replica is None or (workload.adopts is not None and not _declined(facts, workload)):
+        return ""
+    return workload.replica.objection(cluster)
 
 
 def _answers(assumed: Iterable[WaitingReason], observations: Iterable[Observation]) -> Iterable[WaitingReason]:
@@ -235,11 +245,15 @@ PROVISIONED: Final = frozenset({AssignmentPhase.PROVISIONED, AssignmentPhase.RUN
 def reservers(
     facts: DispatchFacts, workload: DispatchedWorkload, *, holding: frozenset[AssignmentPhase] = _HOLDING
 ) -> tuple[Observation, ...]:
-    """The usable clusters of the config that hold capacity for this epoch and that the policies still allow.
+    """The usable clusters of the config that hold capacity for this epoch and that are still allowed.
 
     `holding` are the phases in which a cluster does.
     """
-    usable = {cluster.name for cluster in facts.clusters if _usable(cluster) and not facts.policy.on(cluster.name)}
+    usable = {
+        cluster.name
+        for cluster in facts.clusters
+        if _usable(cluster) and not facts.policy.on(cluster.name) and not of_replicas(facts, workload, cluster.name)
+    }
     return tuple(
         observation
         for name, observation in facts.observations.items()

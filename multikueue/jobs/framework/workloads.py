@@ -61,15 +61,23 @@ def name_for(job: JsonObject, integration: JobIntegration, *, limit: int = _MAX_
 
 def replica_of_workload(workload: JsonObject, resource: Resource) -> int:
     """The replica of its job of that kind that a Workload is for; 0 unless it has the name of the one that it names."""
+    return stated_replica(workload, resource) or 0
+
+
+def stated_replica(workload: JsonObject, resource: Resource) -> int | None:
+    """As `replica_of_workload`; None if the Workload does not have the name of the Workload of that replica.
+
+    The name depends on the uid of the job, so that an annotation alone makes no Workload one of a job.
+    """
     metadata: JsonObject = workload["metadata"]
     text = str((metadata.get("annotations") or {}).get(COMPONENT_WORKLOAD_INDEX_ANNOTATION) or "0")
     try:
         index = parse_unsigned(text, field=COMPONENT_WORKLOAD_INDEX_ANNOTATION, maximum=MAX_INT32)
     except BadInput:
-        return 0
+        return None
     owners = (each for each in metadata.get("ownerReferences") or () if each.get("kind") == resource.kind)
     names = (_name_of(resource, name=str(each["name"]), uid=str(each["uid"]), index=index) for each in owners)
-    return index if metadata["name"] in names else 0
+    return index if metadata["name"] in names else None
 
 
 def _name_of(resource: Resource, *, name: str, uid: str, index: int | None, limit: int = _MAX_NAME) -> str:

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All replicas of a LeaderWorkerSet run on one of two worker clusters (docs/jobs/leaderworkerset.md, ADR 0022)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from multikueue.api.resource import WORKLOADS
+from tests.component.kinds.conftest import Clusters
+from tests.support.both_providers import push_apart
+from tests.support.replica_scenes import ReplicaScene, replica_scene
+from tests.support.sites import Transport
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+
+@asynccontextmanager
+async def two_workers(clusters: Clusters, title: str, transport: Transport) -> AsyncIterator[ReplicaScene]:
+    async with replica_scene(clusters.hub, (clusters.worker, clusters.plain), title, transport=transport) as scene:
+        yield scene
+
+
+@push_apart
+async def test_x11_all_replicas_run_on_the_same_worker_and_those_that_join_as_well(
+    clusters: Clusters, transport: Transport
+) -> None:
+    async with two_workers(clusters, "same", transport) as scene:
+        await scene.create(replicas=4)
+        cluster = await scene.placed(4)
+        await scene.scale(6)
+        assert await scene.placed(6) == cluster
+
+
+@push_apart
+async def test_a_replica_waits_for_the_worker_of_the_others_and_says_so(
+    clusters: Clusters, transport: Transport
+) -> None:
+    async with two_workers(clusters, "waits", transport) as scene:
+        await scene.create(replicas=2)
+        cluster = await scene.placed(2)
+        [other] = scene.workers.keys() - {cluster}
+        await scene.set_availability(cluster, cordoned=True)
+        await scene.scale(3)
+        reason = f'{other}: replica 0 of LeaderWorkerSet "llm" is on {cluster}, and all run on one cluster'
+        await scene.waits(2, f"{cluster}: is cordoned and takes no new work")
+        await scene.waits(2, reason)
+        await scene.set_availability(cluster, cordoned=False)
+        assert await scene.placed(3) == cluster
+
+
+@push_apart
+async def test_replicas_that_all_leave_their_worker_go_to_another_one_together(
+    clusters: Clusters, transport: Transport
+) -> None:
+    async with two_workers(clusters, "moves", transport) as scene:
+        await scene.create(replicas=3)
+        cluster = await scene.placed(3)
+        await scene.set_availability(cluster, cordoned=True, drain=True, drainDeadline="2026-01-01T00:00:00Z")
+        await scene.placed(3, besides=cluster)
+        await scene.set_availability(cluster, cordoned=False, drain=False, drainDeadline=None)
+
+
+@push_apart
+async def test_a_restarted_manager_sends_a_replica_that_joins_to_the_worker_of_the_others(
+    clusters: Clusters, transport: Transport
+) -> None:
+    async with two_workers(clusters, "restart", transport) as scene:
+        await scene.create(replicas=2)
+        cluster = await scene.placed(2)
+        for replicas in (3, 4):
+            await scene.restart(lambda number=replicas: scene.scale(number))
+            assert await scene.placed(replicas) == cluster
+
+
+@push_apart
+async def test_a_manager_that_restarts_before_any_is_sent_sends_all_to_one_worker(
+    clusters: Clusters, transport: Transport
+) -> None:
+    async with two_workers(clusters, "early", transport) as scene:
+        for name in scene.workers:
+            await scene.set_availability(name, cordoned=True)
+        await scene.create(replicas=3)
+        await scene.waits(0, "is cordoned")
+
+        async def open_both() -> None:
+            for name in scene.workers:
+                await scene.set_availability(name, cordoned=False)
+
+        await scene.restart(open_both)
+        await scene.placed(3)
+
+
+@push_apart
+async def test_two_sets_of_one_name_prefix_are_not_bound_to_each_other(
+    clusters: Clusters, transport: Transport
+) -> None:
+    async with two_workers(clusters, "apart", transport) as scene:
+        first, second = scene.workers
+        await scene.set_availability(second, cordoned=True)
+        await scene.create(replicas=2)
+        assert await scene.placed(2) == first
+        await scene.set_availability(second, cordoned=False)
+        await scene.set_availability(first, cordoned=True)
+        await scene.create("llm-0")
+        await scene.workers[second].pods(lambda pods: len(pods) == 2, what="the other set runs on the other worker")
+        found = await scene.hub.listed(WORKLOADS)
+        assert sorted(each["status"]["clusterName"] for each in found) == [first, first, second]
+        await scene.set_availability(first, cordoned=False)
