@@ -33,7 +33,7 @@ from multikueue.kube.errors import NotFound
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
 from tests.support.agents import agent_client
-from tests.support.app_sets import Apps, runs
+from tests.support.app_sets import Apps, is_gated, runs
 from tests.support.crds import kinds
 from tests.support.leader_worker_sets import leader_worker_set
 from tests.support.limited_workers import ALL, INTERVALS, PUSH, enrol_by_kubeconfig, give_rights, rules_of
@@ -74,6 +74,12 @@ class ReplicaScene:
 
     async def scale(self, replicas: int) -> None:
         await self.hub.scale(LEADER_WORKER_SETS, "llm", replicas)
+
+    async def made(self, replicas: int) -> None:
+        """Wait until all pods of that many replicas are gated on the hub: without a manager they would not be gated."""
+        await self.hub.pods(
+            lambda pods: len(pods) == 2 * replicas and all(map(is_gated, pods)), what=f"{replicas} replicas are made"
+        )
 
     async def placed(self, replicas: int, *, besides: str = "") -> str:
         """The one cluster of all of that many Workloads, which is not `besides`, once their pods run there."""

@@ -70,9 +70,15 @@ async def test_a_restarted_manager_sends_a_replica_that_joins_to_the_worker_of_t
     async with two_workers(clusters, "restart", transport) as scene:
         await scene.create(replicas=2)
         cluster = await scene.placed(2)
-        for replicas in (3, 4):
-            await scene.restart(lambda number=replicas: scene.scale(number))
-            assert await scene.placed(replicas) == cluster
+        await scene.set_availability(cluster, cordoned=True)
+        await scene.scale(3)
+        await scene.waits(2, "is cordoned")
+        await scene.made(3)
+        # While no manager runs, so that the new one decides first, about what the former one has left.
+        await scene.restart(lambda: scene.set_availability(cluster, cordoned=False))
+        assert await scene.placed(3) == cluster
+        await scene.scale(4)
+        assert await scene.placed(4) == cluster
 
 
 @push_apart
@@ -84,6 +90,7 @@ async def test_a_manager_that_restarts_before_any_is_sent_sends_all_to_one_worke
             await scene.set_availability(name, cordoned=True)
         await scene.create(replicas=3)
         await scene.waits(0, "is cordoned")
+        await scene.made(3)
 
         async def open_both() -> None:
             for name in scene.workers:
