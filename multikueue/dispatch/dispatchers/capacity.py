@@ -32,7 +32,7 @@ from multikueue.dispatch.dispatchers.queue_fit import fit_quota
 from multikueue.dispatch.dispatchers.scores import NO_SCORE, Scored, scored, share
 from multikueue.dispatch.hub.actions import WaitingReason
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, DispatchSettings
-from multikueue.dispatch.hub.waits import kind_served, shortage
+from multikueue.dispatch.hub.waits import kind_served, queues_admit, shortage
 
 Judged = tuple[ClusterFacts, Fit, float]
 
@@ -219,21 +219,13 @@ def queue_served(workload: DispatchedWorkload, cluster: ClusterFacts) -> str:
     return f"LocalQueue {workload.queue} is not active on {cluster.name}{why}"
 
 
-def queue_admits(workload: DispatchedWorkload, cluster: ClusterFacts) -> str:
-    """A queueing engine there admits a group of pods once all of them exist; its agent refuses others."""
-    report = cluster.capacity.report if cluster.capacity is not None else None
-    if report is None or not report.engine or not workload.members_follow:
-        return ""
-    return "has queues of its own, which cannot admit pods that are created one after another"
-
-
 FILTERS: Final[tuple[Filter, ...]] = (
     readable,
     pinned,
     selected,
     kind_served,
     namespace_there,
-    queue_admits,
+    queues_admit,
     queue_served,
 )
 

@@ -182,7 +182,8 @@ def unusable_clusters(facts: DispatchFacts, workload: DispatchedWorkload, now: d
 def why_unusable(facts: DispatchFacts, workload: DispatchedWorkload, cluster: ClusterFacts, now: datetime) -> str:
     """Why the cluster may not be nominated for this workload; empty if it may."""
     why = waits.unusable(cluster, facts.avoided, now, forbidden=facts.policy.on(cluster.name))
-    return why or of_replicas(facts, workload, cluster.name) or waits.kind_served(workload, cluster)
+    why = why or of_replicas(facts, workload, cluster.name)
+    return why or waits.kind_served(workload, cluster) or waits.queues_admit(workload, cluster)
 
 
 def of_replicas(facts: DispatchFacts, workload: DispatchedWorkload, cluster: str) -> str:

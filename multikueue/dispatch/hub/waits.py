@@ -68,6 +68,17 @@ def kind_served(workload: DispatchedWorkload, cluster: ClusterFacts) -> str:
     return "" if served else f"kind {workload.owner.kind} is not served by the cluster's agent"
 
 
+def queues_admit(workload: DispatchedWorkload, cluster: ClusterFacts) -> str:
+    """Why the queueing engine of the cluster cannot admit the pods of the workload; empty if it can, or if it has none.
+
+    An engine admits a group once all of its pods exist, so that the agent refuses others.
+    """
+    report = cluster.capacity.report if cluster.capacity is not None else None
+    if report is None or not report.engine or not workload.members_follow:
+        return ""
+    return "has queues of its own, which cannot admit pods that are created one after another"
+
+
 def shortage(fit: Fit) -> str:
     """Of a cluster whose report shows that the workload does not fit; empty if it fits."""
     if fit.level is Level.NOW:

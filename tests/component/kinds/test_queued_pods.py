@@ -24,6 +24,7 @@ from tests.support.app_sets import Apps, app
 from tests.support.managers import Object, condition, ensure, eventually, get, is_true, make_queue, running_manager
 from tests.support.pod_scenes import FRAMEWORKS, PodScene, is_gated, phase, pod_scene, ready
 from tests.support.sites import Transport
+from tests.support.workers import check_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.conformance]
 
@@ -172,18 +173,19 @@ async def test_a_pod_of_a_group_is_replaced_within_the_admission_of_the_worker(
 
 
 @both_transports
-async def test_a_stateful_set_is_refused_with_the_reason(clusters: Clusters, transport: Transport) -> None:
+async def test_a_stateful_set_is_not_sent_and_its_check_says_why(clusters: Clusters, transport: Transport) -> None:
     frameworks = (*FRAMEWORKS, "statefulset")
     async with queued_scene(clusters, "set", transport=transport, frameworks=frameworks) as scene:
         apps = Apps(scene.hub, scene.namespace)
         await apps.create(app(STATEFUL_SETS, "web", scene.scene.name, replicas=2))
 
-        def refused(workloads: list[Object]) -> bool:
-            return any(
-                "NotQueueable: LocalQueue" in condition(each, "Evicted").get("message", "") for each in workloads
-            )
+        reason = "has queues of its own, which cannot admit pods that are created one after another"
 
-        await apps.workloads(refused, what="the StatefulSet is refused")
+        def waits(workloads: list[Object]) -> bool:
+            return any(reason in check_of(each, scene.scene.name).get("message", "") for each in workloads)
+
+        [workload] = await apps.workloads(waits, what="the StatefulSet waits for another worker")
+        assert not is_true(workload, "Evicted")
         assert await scene.names(scene.worker) == []
         await scene.hub.delete_collection(STATEFUL_SETS, namespace=scene.namespace, propagation="Background")
         await apps.pods(lambda pods: not pods, what="its pods are gone")

@@ -15,8 +15,10 @@ from multikueue.core.keys import Key
 from multikueue.dispatch.dispatchers.capacity import capacity, queue_served
 from multikueue.dispatch.dispatchers.cluster_capacity import ClusterCapacity, Report, report_of
 from multikueue.dispatch.dispatchers.protocol import Nomination
+from multikueue.dispatch.dispatchers.registry import DISPATCHERS
 from multikueue.dispatch.explanation import DispatchState, explain_dispatch
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, DispatchSettings, Preferences
+from multikueue.dispatch.hub.plan import plan
 from multikueue.dispatch.protocol.queue_quota import ClusterQueueReport, FlavorQuotaReport, LocalQueueReport
 from multikueue.dispatch.worker.ledger import Demand
 from multikueue.dispatch.worker.node_groups import AggregateCapacity, CapacityGroup
@@ -195,6 +197,18 @@ class TestTheLocalQueue:
     def test_a_full_report_may_have_left_it_out(self) -> None:
         others = {Key("ns", f"q{number}"): LocalQueueReport() for number in range(4096)}
         assert queue_served(wanting(), worker("w1", local=others)) == ""
+
+    def test_a_cluster_with_queues_admits_no_pods_that_follow_one_after_another(self) -> None:
+        given, with_queue = wanting(members_follow=True), worker("w1", queue(9))
+        reason = "has queues of its own, which cannot admit pods that are created one after another"
+        for dispatcher in DISPATCHERS:
+            settings = DispatchSettings(dispatcher=dispatcher)
+            found = plan(facts(given, clusters=(with_queue,), settings=settings), NOW)
+            assert found.actions == ()
+            assert [str(each) for each in found.waiting] == [f"w1: {reason}"]
+        with_ledger = ledger("w2", nodes=9)
+        assert plan(facts(given, clusters=(with_queue, with_ledger), settings=SETTINGS), NOW).cluster_name == "w2"
+        assert plan(facts(wanting(), clusters=(with_queue,), settings=SETTINGS), NOW).cluster_name == "w1"
 
 
 class TestWhatIsOnItsWay:
