@@ -69,6 +69,7 @@ MESSAGE_MODULES: Final = (
     "multikueue/dispatch/hub/nomination.py",
     "multikueue/dispatch/hub/plan.py",
     "multikueue/dispatch/hub/preemption_gates.py",
+    "multikueue/dispatch/hub/replicas.py",
     "multikueue/dispatch/hub/waits.py",
     "multikueue/dispatch/worker/dependencies.py",
     "multikueue/dispatch/sending/sent_references.py",

@@ -27,7 +27,6 @@ FOLDERS: Final = (
 _ID: Final = re.compile(r"(?<![\w.#-])([A-Z]\d{1,2})\b")
 _TEST: Final = re.compile(r"^ *(?:async )?def test_((?:[a-z]\d{1,2}_)+)", re.MULTILINE)
 
-_SETS: Final = "each replica of a LeaderWorkerSet is sent by itself, and may run on another worker than the others"
 _TAS: Final = "topology-aware scheduling is not there yet"
 _ELASTIC: Final = "elastic jobs (workload slices) are not there yet"
 _DRA: Final = "dynamic resource allocation is not there yet"
@@ -36,7 +35,6 @@ WAITING: Final = {
     **dict.fromkeys(("A1", "A2", "Y1", "Y2", "Y3", "Y4"), _DRA),
     **dict.fromkeys(("E1", "E2", "E3", "X19"), _ELASTIC),
     **dict.fromkeys(("T1", "B15", "B16", "B17", "B18"), _TAS),
-    "X11": _SETS,
 }
 
 
