@@ -63,6 +63,7 @@ async def test_workloads_that_look_like_replicas_choose_no_cluster_for_a_leader_
             made["metadata"]["annotations"][CLUSTERS_ANNOTATION] = second
             made["metadata"]["name"] = name or made["metadata"]["name"]
             await scene.hub.client.create(WORKLOADS, made, namespace=scene.hub.namespace)
+        await scene.hub.workloads(lambda found: len(found) == 3, what="those that are no replica of it are deleted")
         await scene.set_availability(first, cordoned=False)
         names = {
             workload_for(SETS.replica(llm, index), SETS, priority=Priority())["metadata"]["name"] for index in (0, 1)

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
-from multikueue.api.resource import WORKLOADS
+from multikueue.api.resource import WORKLOADS, Resource
+from multikueue.kube.errors import ApiError, Conflict, Details, InternalError, KubeError, TooManyRequests, Unreachable
+from multikueue.kube.rest.client import KubeClient
 from tests.component.kinds.conftest import Clusters
 from tests.support.both_providers import push_apart
 from tests.support.replica_scenes import ReplicaScene, replica_scene
@@ -116,3 +119,39 @@ async def test_two_sets_of_one_name_prefix_are_not_bound_to_each_other(
         found = await scene.hub.listed(WORKLOADS)
         assert sorted(each["status"]["clusterName"] for each in found) == [first, first, second]
         await scene.set_availability(first, cordoned=False)
+
+
+def answer(kind: type[ApiError], status: int) -> ApiError:
+    return kind(request="PATCH workloads", status=status, reason="", message="injected", details=Details())
+
+
+@pytest.mark.parametrize(
+    ("failure", "arrives"),
+    [
+        pytest.param(answer(Conflict, 409), False, id="409"),
+        pytest.param(answer(TooManyRequests, 429), False, id="429"),
+        pytest.param(answer(InternalError, 500), False, id="500"),
+        pytest.param(Unreachable("injected"), False, id="no answer"),
+        pytest.param(Unreachable("injected"), True, id="no answer to a write that was done"),
+    ],
+)
+async def test_replicas_go_to_one_worker_although_writes_of_their_cluster_fail(
+    clusters: Clusters, failure: KubeError, arrives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[str] = []
+    real = KubeClient.apply
+
+    async def apply(client: KubeClient, resource: Resource, name: str, body: Any, **more: Any) -> bytes:
+        chooses = resource == WORKLOADS and isinstance(body, dict) and (body.get("status") or {}).get("clusterName")
+        if not chooses or len(failed) == 3:
+            return await real(client, resource, name, body, **more)
+        failed.append(name)
+        if arrives:
+            await real(client, resource, name, body, **more)
+        raise failure
+
+    async with two_workers(clusters, f"fails-{type(failure).__name__}-{arrives}", Transport.PULL) as scene:
+        monkeypatch.setattr(KubeClient, "apply", apply)
+        await scene.create(replicas=4)
+        await scene.placed(4)
+    assert len(failed) == 3
