@@ -9,12 +9,17 @@ from typing import Any
 
 import pytest
 
+from multikueue.api import configuration_file
 from multikueue.api.resource import WORKLOADS, Resource
+from multikueue.cli.inspect.hub_facts import HubFacts, listed
+from multikueue.core.clock import SystemClock
+from multikueue.dispatch.explanation import DispatchState, explain_dispatch
 from multikueue.kube.errors import ApiError, Conflict, Details, InternalError, KubeError, TooManyRequests, Unreachable
 from multikueue.kube.rest.client import KubeClient
 from tests.component.kinds.conftest import Clusters
 from tests.support.both_providers import push_apart
-from tests.support.replica_scenes import ReplicaScene, replica_scene
+from tests.support.managers import Object
+from tests.support.replica_scenes import SETTINGS, ReplicaScene, replica_scene
 from tests.support.sites import Transport
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -24,6 +29,17 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 async def two_workers(clusters: Clusters, title: str, transport: Transport) -> AsyncIterator[ReplicaScene]:
     async with replica_scene(clusters.hub, (clusters.worker, clusters.plain), title, transport=transport) as scene:
         yield scene
+
+
+async def explained(scene: ReplicaScene, workload: Object) -> dict[str, tuple[DispatchState, str]]:
+    """What `mkctl explain` shows of each cluster."""
+    objects = await listed(scene.hub.client, configuration_file.load(SETTINGS))
+    now = SystemClock().now()
+    facts = HubFacts(objects, now).of(workload)
+    assert facts is not None
+    found = explain_dispatch(facts, now)
+    assert found is not None
+    return {each.cluster: (each.state, each.reason) for each in found.clusters}
 
 
 @push_apart
@@ -49,7 +65,8 @@ async def test_a_replica_waits_for_the_worker_of_the_others_and_says_so(
         await scene.scale(3)
         reason = f'{other}: replica 0 of LeaderWorkerSet "llm" is on {cluster}, and all run on one cluster'
         await scene.waits(2, f"{cluster}: is cordoned and takes no new work")
-        await scene.waits(2, reason)
+        waiting = await scene.waits(2, reason)
+        assert (await explained(scene, waiting))[other] == (DispatchState.UNSUITABLE, reason.removeprefix(f"{other}: "))
         await scene.set_availability(cluster, cordoned=False)
         assert await scene.placed(3) == cluster
 
