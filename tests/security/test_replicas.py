@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody chooses the worker cluster of a LeaderWorkerSet by Workloads that look like its replicas (ADR 0022)."""
+"""Workloads that only look like replicas choose no worker cluster for a LeaderWorkerSet (ADR 0022)."""
 
 from __future__ import annotations
 
