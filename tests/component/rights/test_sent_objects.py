@@ -144,6 +144,38 @@ async def test_objects_are_sent_kept_current_shared_and_removed_with_the_last_jo
 
 
 @push_apart
+async def test_what_users_of_the_worker_edit_or_delete_is_restored_while_its_job_runs(
+    pair: Pair, transport: Transport
+) -> None:
+    async with (
+        limited_scene(pair, "restored", rules=WITH_SENDING, transport=transport, queues=False) as scene,
+        hub_managed(pair),
+    ):
+        await allow(scene)
+        await scene.says("True", "Active", without="missing rights")
+        await scene.hub.create(SECRETS, secret("license", key="one"), namespace=scene.namespace)
+        await scene.hub.create(CONFIG_MAPS, config_map("settings", mode="fast"), namespace=scene.namespace)
+        await submit(scene, "j", secrets=["license"], maps=["settings"])
+        await arrives(scene, SECRETS, "license", owners=["j"], key=encoded("one"))
+        await arrives(scene, CONFIG_MAPS, "settings", owners=["j"], mode="fast")
+        edit = {"data": {"key": encoded("theirs"), "more": encoded("x")}}
+        await scene.worker.patch(SECRETS, "license", edit, namespace=scene.namespace)
+        await scene.worker.delete(CONFIG_MAPS, "settings", namespace=scene.namespace)
+        edited = await arrives(scene, SECRETS, "license", owners=["j"], key=encoded("one"))
+        restored = await arrives(scene, CONFIG_MAPS, "settings", owners=["j"], mode="fast")
+        await scene.runs("j")
+
+        # Its place is taken by an object of others while the job runs.
+        await scene.worker.delete(CONFIG_MAPS, "settings", namespace=scene.namespace)
+        await scene.worker.create(CONFIG_MAPS, config_map("settings", mode="theirs"), namespace=scene.namespace)
+        await scene.worker.patch(SECRETS, "license", edit, namespace=scene.namespace)
+        again = await arrives(scene, SECRETS, "license", owners=["j"], key=encoded("one"))
+        assert again["metadata"]["uid"] == edited["metadata"]["uid"]
+        theirs = await arrives(scene, CONFIG_MAPS, "settings", mode="theirs")
+        assert theirs["metadata"]["uid"] != restored["metadata"]["uid"]
+
+
+@push_apart
 async def test_an_object_of_others_is_left_alone_and_is_the_reason_why_the_job_does_not_run_there(
     pair: Pair, transport: Transport
 ) -> None:

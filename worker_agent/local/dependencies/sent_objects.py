@@ -3,8 +3,10 @@
 
 Owns their creation, updates and owner references. An object is written only once its job exists, with the job as owner,
 so that Kubernetes removes it with the last job that names it; pods wait for it. It is written by `create`, or by an
-update that is guarded by uid and resourceVersion, and only if it is one that this agent sent. A failure of an API
-server keeps the object as it is, and is tried again with back-off; while an object does not exist, the hub is told why.
+update that is guarded by uid and resourceVersion, and only if it is one that this agent sent. One that a user of this
+cluster deletes or edits is restored at the next look, for which the metadata is enough: what this agent has written has
+the resourceVersion of that write. Looks are shared by the jobs that name the object. A failure of an API server keeps
+the object as it is, and is tried again with back-off; while an object does not exist, the hub is told why.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
+from weakref import WeakValueDictionary
 
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import Resource
@@ -28,6 +31,7 @@ from multikueue.dispatch.sending.sent_copies import (
     copied_version,
     lacks_owner,
     metadata_in,
+    owners_of,
     shared,
 )
 from multikueue.dispatch.sending.sent_objects import SentReference, mailbox_name, received
@@ -44,23 +48,37 @@ _log = logging.getLogger(__name__)
 SHOWN_AFTER: Final = 2
 """The hub is told of a failure when that many attempts have failed: most pass by themselves."""
 _AGAIN: Final = Backoff(base=0.5, factor=2.0, cap=30.0, jitter=0.2)
-_LOOK: Final = Backoff(base=10.0, factor=3.0, cap=300.0, jitter=0.2)
-"""How often it is checked that an object is still there."""
+_LOOK: Final = Backoff(base=10.0, factor=2.0, cap=60.0, jitter=0.2)
+"""How often it is checked that an object is still as it was sent."""
+_RESTORED: Final = Backoff(base=10.0, factor=2.0, cap=300.0, jitter=0.2)
+"""The same for one that others change again and again."""
 
 
 class _NotWritten(MultikueueError):
     """The object cannot be written now."""
 
 
+@dataclass(slots=True, weakref_slot=True)
+class _Written:
+    """What is known of one object of this cluster, for all jobs that name it."""
+
+    resource_version: str = ""
+    """Of the object as this agent wrote it, or found that it was so; none if that is not known."""
+    version: str = ""
+    owners: frozenset[str] = frozenset()
+    until: float = 0.0
+    looks: int = 0
+    restored: int = 0
+    """How many looks in a row have found a change by others."""
+
+
 @dataclass(slots=True)
 class _Copy:
     """What is known of one object for one job."""
 
-    version: str = ""
-    owners: frozenset[str] = frozenset()
+    written: _Written
     exists: bool = False
     until: float = 0.0
-    looks: int = 0
     failures: int = 0
     problem: str = ""
 
@@ -90,6 +108,8 @@ class SentObjects:
         self._clock = clock
         self._random = random
         self._copies: dict[RemoteJobKey, dict[Dependency, _Copy]] = {}
+        self._written: WeakValueDictionary[tuple[str, Dependency], _Written] = WeakValueDictionary()
+        """By namespace; an entry goes with the last job that names the object."""
 
     def kinds(self) -> list[str]:
         """The kinds that may be sent, for a ClusterReport."""
@@ -109,22 +129,24 @@ class SentObjects:
         known = self._copies.pop(desired.named, {})
         if not wanted:
             return
-        copies = self._copies[desired.named] = {each.needed: known.get(each.needed) or _Copy() for each in wanted}
+        copies = self._copies[desired.named] = {
+            each.needed: known.get(each.needed) or self._copy(desired, each.needed) for each in wanted
+        }
+        uids = frozenset(str(owner["uid"]) for owner in owners)
         for reference in wanted:
             copy = copies[reference.needed]
-            now, uids = self._clock.monotonic(), frozenset(str(owner["uid"]) for owner in owners)
-            same = (copy.version, copy.owners) == (reference.version, uids)
-            if now < copy.until and (same or copy.failures):
+            now, written = self._clock.monotonic(), copy.written
+            if copy.failures and now < copy.until:
+                continue
+            if now < written.until and written.version == reference.version and uids <= written.owners:
+                copy.exists, copy.until, copy.failures, copy.problem = True, written.until, 0, ""
                 continue
             try:
                 await self._bring(desired, reference, owners, copy)
             except (KubeError, BadInput, _NotWritten) as error:
                 self._failed(desired, reference.needed, copy, error)
             else:
-                copy.looks = copy.looks + 1 if same else 1
-                copy.version, copy.owners, copy.exists = reference.version, uids, True
-                copy.failures, copy.problem = 0, ""
-                copy.until = self._clock.monotonic() + _LOOK.delay(copy.looks, self._random)
+                copy.exists, copy.until, copy.failures, copy.problem = True, written.until, 0, ""
 
     def problem(self, job: RemoteJobKey) -> StartProblem | None:
         """Why the pods of the job cannot start: an object is not there, and could not be sent."""
@@ -141,6 +163,13 @@ class SentObjects:
     def forget(self, job: RemoteJobKey) -> None:
         """Drop what is known of the job, whose assignment is gone; Kubernetes removes its objects with it."""
         self._copies.pop(job, None)
+
+    def _copy(self, desired: AssignmentSpec, needed: Dependency) -> _Copy:
+        key = (desired.job.namespace, needed)
+        written = self._written.get(key)
+        if written is None:
+            written = self._written[key] = _Written()
+        return _Copy(written)
 
     def _failed(self, desired: AssignmentSpec, needed: Dependency, copy: _Copy, error: MultikueueError) -> None:
         copy.failures += 1
@@ -159,7 +188,8 @@ class SentObjects:
         found = await self._metadata(resource, needed.name, namespace)
         if found is None:
             copy.exists = False
-            await self._create(desired, reference, owners)
+            answer = await self._create(desired, reference, owners)
+            self._settle(copy.written, reference, answer, desired=desired, before=None)
             return
         match self.holder(found, namespace, manager_uid=desired.manager_uid):
             case Holder.FOREIGN:
@@ -168,23 +198,61 @@ class SentObjects:
                 copy.exists = False
                 raise _NotWritten("it is being removed with the last of the jobs that it was sent with")
         copy.exists = True
-        if copied_version(found) == reference.version and not lacks_owner(found, owners):
+        as_written = copy.written.resource_version == str(found.get("resourceVersion"))
+        if as_written and copied_version(found) == reference.version and not lacks_owner(found, owners):
+            self._settle(copy.written, reference, found, desired=desired, before=found)
             return
-        await self._update(desired, reference, owners, found)
+        answer = await self._update(desired, reference, owners, found)
+        self._settle(copy.written, reference, answer, desired=desired, before=found)
 
-    async def _create(self, desired: AssignmentSpec, reference: SentReference, owners: Sequence[JsonObject]) -> None:
+    def _settle(
+        self,
+        written: _Written,
+        reference: SentReference,
+        metadata: JsonObject,
+        *,
+        desired: AssignmentSpec,
+        before: JsonObject | None,
+    ) -> None:
+        """The object has this metadata now, and is as it is to be; `before` is what was found, if anything."""
+        now_at, owners = str(metadata.get("resourceVersion")), frozenset(str(o.get("uid")) for o in owners_of(metadata))
+        expected = written.version == reference.version and bool(written.resource_version)
+        # An update that changes nothing keeps the resourceVersion: then nothing but its owners had been changed.
+        changed = before is None or now_at != str(before.get("resourceVersion"))
+        if expected and changed and (before is None or owners == written.owners):
+            written.restored += 1
+            log = _log.warning if written.restored == SHOWN_AFTER else _log.info
+            what = "deleted" if before is None else "changed"
+            log(
+                "object restored, others had %s it namespace=%s object=%s",
+                what,
+                desired.job.namespace,
+                reference.needed,
+            )
+        else:
+            written.restored = 0
+        written.looks = written.looks + 1 if expected and not changed else 1
+        written.resource_version, written.version, written.owners = now_at, reference.version, owners
+        pause = _RESTORED.delay(written.restored, self._random) if written.restored else 0.0
+        written.until = self._clock.monotonic() + max(pause, _LOOK.delay(written.looks, self._random))
+
+    async def _create(
+        self, desired: AssignmentSpec, reference: SentReference, owners: Sequence[JsonObject]
+    ) -> JsonObject:
         needed, namespace = reference.needed, desired.job.namespace
         obj = await self._mailbox.sent_object(SENDABLE_KINDS[needed.kind], mailbox_name(namespace, needed))
         contents, version = received(obj, source=Key(namespace, needed.name), needed=needed)
         metadata = self._marks.metadata(
             needed.name, namespace, manager_uid=desired.manager_uid, version=version, owners=owners
         )
-        await self._client.create(SENDABLE_KINDS[needed.kind], contents.body(metadata), namespace=namespace)
+        answer = await self._client.create(SENDABLE_KINDS[needed.kind], contents.body(metadata), namespace=namespace)
         _log.info("object sent job=%s object=%s", desired.named, needed)
+        return metadata_in(answer)
 
     async def _update(
         self, desired: AssignmentSpec, reference: SentReference, owners: Sequence[JsonObject], found: JsonObject
-    ) -> None:
+    ) -> JsonObject:
+        """The metadata after the update; its resourceVersion is the former one if nothing had to be changed."""
         needed, namespace = reference.needed, desired.job.namespace
         resource = SENDABLE_KINDS[needed.kind]
         obj = await self._mailbox.sent_object(resource, mailbox_name(namespace, needed))
@@ -192,7 +260,7 @@ class SentObjects:
         manager_uid = desired.manager_uid
         metadata = shared(found, marks=self._marks, manager_uid=manager_uid, version=version, owners=owners)
         try:
-            await self._client.replace(resource, needed.name, contents.body(metadata), namespace=namespace)
+            answer = await self._client.replace(resource, needed.name, contents.body(metadata), namespace=namespace)
         except NotFound as error:
             raise _NotWritten("it was deleted meanwhile") from error
         except Invalid as error:
@@ -208,8 +276,11 @@ class SentObjects:
                 resource_version=str(found["resourceVersion"]),
             )
             kept = {name: value for name, value in metadata.items() if name not in ("uid", "resourceVersion")}
-            await self._client.create(resource, contents.body(kept), namespace=namespace)
-        _log.info("object brought up to date job=%s object=%s", desired.named, needed)
+            answer = await self._client.create(resource, contents.body(kept), namespace=namespace)
+        updated = metadata_in(answer)
+        if updated.get("resourceVersion") != found.get("resourceVersion"):
+            _log.info("object brought up to date job=%s object=%s", desired.named, needed)
+        return updated
 
     async def _metadata(self, resource: Resource, name: str, namespace: str) -> JsonObject | None:
         try:

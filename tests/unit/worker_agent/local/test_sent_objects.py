@@ -62,10 +62,18 @@ class Worker:
         self.calls: Counter[str] = Counter()
         self._version = 0
 
-    def put(self, body: dict[str, Any]) -> None:
-        self._version += 1
-        metadata = {"uid": f"u{self._version}", **body["metadata"], "resourceVersion": str(self._version)}
-        self.objects[metadata["name"]] = {**body, "metadata": metadata}
+    def put(self, body: dict[str, Any]) -> bytes:
+        """Store it, unless it is the same; gives the answer of the API server."""
+        before = self.objects.get(body["metadata"]["name"])
+        if before != body:
+            self._version += 1
+            metadata = {"uid": f"u{self._version}", **body["metadata"], "resourceVersion": str(self._version)}
+            self.objects[metadata["name"]] = {**body, "metadata": metadata}
+        return orjson.dumps(self.objects[body["metadata"]["name"]])
+
+    def edit(self, **data: str) -> None:
+        """A user of the worker changes the Secret."""
+        self.put({**self.objects["db"], "data": data})
 
     async def get(self, resource: Resource, name: str, *, namespace: str, metadata_only: bool) -> bytes:
         assert metadata_only, "contents on the worker are never read"
@@ -79,8 +87,7 @@ class Worker:
         assert "uid" not in body["metadata"]
         if body["metadata"]["name"] in self.objects:
             raise answer(AlreadyExists, 409)
-        self.put(body)
-        return b""
+        return self.put(body)
 
     async def replace(self, resource: Resource, name: str, body: dict[str, Any], *, namespace: str) -> bytes:
         self._called("replace")
@@ -88,8 +95,7 @@ class Worker:
         assert body["metadata"]["uid"] == stored["uid"]
         if body["metadata"]["resourceVersion"] != stored["resourceVersion"]:
             raise answer(Conflict, 409)
-        self.put(body)
-        return b""
+        return self.put(body)
 
     async def delete(self, resource: Resource, name: str, *, namespace: str, uid: str, resource_version: str) -> bytes:
         self._called("delete")
@@ -133,6 +139,9 @@ class Site:
         self.worker, self.box, self.clock = Worker(), Box(), ManualClock()
         self.allowed = True
         self.jobs = {"uid-j", "uid-k"}
+        self.restart()
+
+    def restart(self) -> None:
         self.sent = SentObjects(
             cast(KubeClient, self.worker),
             cast(MailboxView, self.box),
@@ -213,6 +222,103 @@ async def test_one_that_was_deleted_is_created_again(site: Site) -> None:
     await site.bring()
     site.worker.objects.clear()
     await site.again()
+    assert site.data == {"password": "one"}
+
+
+async def test_one_that_was_edited_gets_the_contents_of_the_hub_again(site: Site) -> None:
+    await site.bring()
+    site.worker.edit(password="theirs", more="x")
+    await site.bring()
+    assert site.data == {"password": "theirs", "more": "x"}, "the next look is not due"
+    await site.again()
+    assert site.data == {"password": "one"}
+    assert site.owners == ["j"]
+    for _ in range(5):
+        await site.again()
+    assert site.worker.calls["replace"] == 1
+
+
+async def test_an_edit_while_no_agent_ran_is_found_and_what_is_as_it_was_sent_stays_the_same(site: Site) -> None:
+    await site.bring()
+    version = site.worker.objects["db"]["metadata"]["resourceVersion"]
+    site.restart()
+    for _ in range(3):
+        await site.again()
+    assert site.worker.objects["db"]["metadata"]["resourceVersion"] == version
+    assert site.worker.calls["replace"] == 1, "it is compared once, by a write that changes nothing"
+    site.worker.edit(password="theirs")
+    site.restart()
+    await site.again()
+    assert site.data == {"password": "one"}
+
+
+async def test_one_that_others_edit_again_and_again_is_written_less_and_less_often(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    await site.bring()
+    started = site.clock.monotonic()
+    for _ in range(10):
+        site.worker.edit(password="theirs")
+        await site.again()
+        assert site.data == {"password": "one"}
+    assert site.worker.calls["replace"] == 10
+    assert site.clock.monotonic() - started > 1000
+    assert (
+        len([each for each in caplog.records if "object restored" in each.message and each.levelname == "WARNING"]) == 1
+    )
+    await site.again()
+    site.worker.edit(password="theirs")
+    before = site.clock.monotonic()
+    await site.again()
+    assert site.clock.monotonic() - before < 60, "once it was left alone, it is restored as before"
+
+
+async def test_one_that_is_deleted_again_and_again_is_created_less_and_less_often(site: Site) -> None:
+    await site.bring()
+    started = site.clock.monotonic()
+    for _ in range(10):
+        site.worker.objects.clear()
+        await site.again()
+    assert site.worker.calls["create"] == 11
+    assert site.clock.monotonic() - started > 1000
+
+
+async def test_a_restoration_that_fails_is_tried_again_and_does_not_stop_the_job(site: Site) -> None:
+    await site.bring()
+    site.worker.edit(password="theirs")
+    for failure in (answer(Conflict, 409), answer(TooManyRequests, 429), answer(InternalError, 500), Unreachable("no")):
+        site.worker.failures["replace"] = failure
+        assert await site.again() == ""
+        assert site.data == {"password": "theirs"}
+    site.worker.failures.clear()
+    await site.again()
+    assert site.data == {"password": "one"}
+
+
+async def test_one_whose_place_others_have_taken_is_theirs(site: Site) -> None:
+    await site.bring()
+    site.worker.objects.clear()
+    site.worker.put({"metadata": {"name": "db"}, "data": {"a": "b"}})
+    await site.again(times=3)
+    assert site.data == {"a": "b"}
+    assert site.worker.calls["replace"] == 0
+
+
+async def test_jobs_that_share_it_look_once_and_a_lost_owner_is_no_edit(site: Site) -> None:
+    await site.bring()
+    await site.bring(job=OTHER, owner=OTHER_OWNER)
+    await site.again()
+    before = Counter(site.worker.calls)
+    for _ in range(4):
+        site.clock.advance(site.sent.retry_after(JOB) or 0.0)
+        await site.bring()
+        await site.bring(job=OTHER, owner=OTHER_OWNER)
+    assert site.worker.calls - before == Counter(get=4)
+    metadata = site.worker.objects["db"]["metadata"]
+    site.worker.put({**site.worker.objects["db"], "metadata": {**metadata, "ownerReferences": [OWNER]}})
+    site.sent.forget(OTHER)
+    await site.again(times=2)
+    assert site.owners == ["j"]
     assert site.data == {"password": "one"}
 
 
