@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from multikueue.api.constants import PartitionPolicy
 from multikueue.api.meta import JsonObject
@@ -102,8 +102,11 @@ def read_assignment(
 def _sent(spec: JsonObject, pod_sets: Sequence[JsonObject]) -> tuple[SentReference, ...]:
     """Of what the hub lists only what the pods name: nothing else is written here, whatever the hub sends."""
     references = references_of(spec)
-    named = frozenset(sendable_objects(pod_sets)) if references else frozenset()
-    return tuple(each for each in references if each.needed in named)
+    if not references:
+        return ()
+    sendable = sendable_objects(pod_sets)
+    named, optional = frozenset(sendable.names), frozenset(sendable.optional)
+    return tuple(replace(each, optional=each.needed in optional) for each in references if each.needed in named)
 
 
 def _lease_seconds(spec: JsonObject) -> float:

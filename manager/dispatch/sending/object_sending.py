@@ -42,7 +42,7 @@ from multikueue.dispatch.sending.sent_references import (
     may_not_store,
     sent_references,
 )
-from multikueue.dispatch.worker.dependencies import SENDABLE_KINDS, Dependency, sendable_objects
+from multikueue.dispatch.worker.dependencies import SENDABLE_KINDS, Dependency, SendableObjects, sendable_objects
 from multikueue.kube.cache.store import Row
 from multikueue.kube.errors import Forbidden, KubeError, NotFound
 
@@ -85,7 +85,7 @@ class ObjectSending:
         self._stored: dict[str, dict[str, str]] = {}
         """By cluster, the versions of what is stored for it; of every cluster that objects were sent to."""
         self._storing = anyio.Lock()
-        self._names: dict[str, tuple[int, tuple[Dependency, ...]]] = {}
+        self._names: dict[str, tuple[int, SendableObjects]] = {}
         """By uid of the Workload, what its pods name in that generation."""
 
     async def completed(self, cluster: str, key: Key, workload: JsonObject, body: JsonObject) -> JsonObject:
@@ -97,7 +97,7 @@ class ObjectSending:
         contents: dict[Dependency, ObjectContents] = {}
         uid: str = workload["metadata"]["uid"]
         left, names = MAX_SENT_BYTES, sendable_objects(workload["spec"].get("podSets") or ())
-        for name in (each for each in names if each.kind in rules.kinds):
+        for name in (each for each in names.names if each.kind in rules.kinds):
             states[name], read = await self._read(_Source(key.namespace, name))
             if read is not None and read.size <= left:
                 left -= read.size
@@ -159,7 +159,7 @@ class ObjectSending:
         sources = {
             _Source(key.namespace, name): None
             for (cluster, key), row in assigned.items()
-            for name in self._named(row)
+            for name in self._named(row).names
             if name.kind in clusters[cluster].kinds
         }
         found: dict[_Source, SourceState] = {}
@@ -176,7 +176,7 @@ class ObjectSending:
         """Store and list what changed of one assignment."""
         key = row.key
         names, before = self._named(row), self._before(cluster, key, row.uid)
-        own = {name: states[source] for name in names if (source := _Source(key.namespace, name)) in states}
+        own = {name: states[source] for name in names.names if (source := _Source(key.namespace, name)) in states}
         references = []
         for reference in self._references(cluster, names, own, rules=rules, before=before):
             problem, source = "", _Source(key.namespace, reference.needed)
@@ -255,7 +255,7 @@ class ObjectSending:
     def _references(
         self,
         cluster: str,
-        names: Iterable[Dependency],
+        names: SendableObjects,
         states: Mapping[Dependency, SourceState],
         *,
         rules: SendingRules,
@@ -264,7 +264,7 @@ class ObjectSending:
         kinds = self._report(cluster).get("sentKinds") or ()
         return sent_references(names, states, rules=rules, agent_kinds=kinds, before=before)
 
-    def _named(self, row: Row) -> tuple[Dependency, ...]:
+    def _named(self, row: Row) -> SendableObjects:
         known = self._names.get(row.uid)
         if known is None or known[0] != row.generation:
             found = sendable_objects(row.object()["spec"].get("podSets") or ())

@@ -46,6 +46,8 @@ class SentReference:
     needed: Dependency
     version: str = ""
     problem: str = ""
+    optional: bool = False
+    """Whether the pods start without it. It is in their templates, and not listed in an assignment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Final
 
 from multikueue.dispatch.sending.sending_policy import MAX_SENT_BYTES, SendingRules
 from multikueue.dispatch.sending.sent_objects import SentReference
-from multikueue.dispatch.worker.dependencies import Dependency
+from multikueue.dispatch.worker.dependencies import Dependency, SendableObjects
 
 NOT_FOUND: Final = "there is none on the hub"
 NOT_READ: Final = "it could not be read on the hub yet"
@@ -30,17 +30,20 @@ class SourceState:
 
 
 def sent_references(
-    names: Iterable[Dependency],
+    names: SendableObjects,
     sources: Mapping[Dependency, SourceState],
     *,
     rules: SendingRules,
     agent_kinds: Collection[str],
     before: Iterable[SentReference] = (),
 ) -> tuple[SentReference, ...]:
-    """The entries of an assignment, in the order of `names`; `before` are those that it has."""
+    """The entries of an assignment, in the order of `names`; `before` are those that it has.
+
+    What is optional has no entry if it cannot be sent: nothing waits for it.
+    """
     sent = {each.needed: each for each in before if each.version}
-    left, found = MAX_SENT_BYTES, []
-    for name in names:
+    left, found, optional = MAX_SENT_BYTES, [], frozenset(names.optional)
+    for name in names.names:
         if not rules.problem and name.kind not in rules.kinds:
             continue
         source = sources.get(name, SourceState(problem=NOT_READ))
@@ -50,7 +53,7 @@ def sent_references(
             found.append(SentReference(name, source.version))
         elif name in sent and not rules.problem:
             found.append(sent[name])
-        else:
+        elif name not in optional:
             found.append(SentReference(name, problem=problem))
     return tuple(found)
 

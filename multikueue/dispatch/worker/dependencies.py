@@ -9,8 +9,9 @@ secrets: a pod starts without them if its image can be pulled without them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -50,37 +51,36 @@ class Dependency:
         return f"{self.kind} {excerpt(self.name)}"
 
 
+@dataclass(frozen=True, slots=True)
+class SendableObjects:
+    """ConfigMaps and Secrets that pods name, which can be sent with their job; `MAX_DEPENDENCIES` together."""
+
+    needed: tuple[Dependency, ...] = ()
+    """Those that pods wait for, with pull secrets: a pod waits until its image can be pulled."""
+    optional: tuple[Dependency, ...] = ()
+    """Those that pods start without, if they are not there."""
+
+    @property
+    def names(self) -> tuple[Dependency, ...]:
+        """All of them; what is optional comes last, and never takes the place of what is needed."""
+        return (*self.needed, *self.optional)
+
+
 def dependencies(pod_sets: Iterable[JsonObject]) -> tuple[Dependency, ...]:
     """The objects without which pods of these pod sets do not start, each once, at most `MAX_DEPENDENCIES`."""
-    found: dict[Dependency, None] = {}
-    for pod_set in pod_sets:
-        spec = _mapping(_mapping(pod_set.get("template")).get("spec"))
-        for kind, name in _references(PodSpecAt(path="spec", spec=spec)):
-            if isinstance(name, str) and name and (kind, name) not in _IN_EACH_NAMESPACE:
-                found.setdefault(Dependency(kind, name))
-                if len(found) == MAX_DEPENDENCIES:
-                    return tuple(found)
-    return tuple(found)
+    return tuple(islice(dict.fromkeys(each for each, optional in _named(pod_sets) if not optional), MAX_DEPENDENCIES))
 
 
-def sendable_objects(pod_sets: Iterable[JsonObject]) -> tuple[Dependency, ...]:
-    """The ConfigMaps and Secrets to send with a job of these pod sets, where that is allowed; as `dependencies`.
-
-    With pull secrets: a pod waits until its image can be pulled. Without optional references: a pod starts without
-    them, and it would be chance whether they are sent in time.
-    """
-    found: dict[Dependency, None] = {}
-    for pod_set in pod_sets:
-        needed = (each for each in dependencies((pod_set,)) if each.kind in SENDABLE_KINDS)
-        spec = _mapping(_mapping(pod_set.get("template")).get("spec"))
-        pulls = (entry.get("name") for _, entry in items(spec.get("imagePullSecrets"), ""))
-        named = (Dependency(SECRETS.kind, name) for name in pulls if isinstance(name, str) and name)
-        for each in (*needed, *named):
-            if each.is_possible:
-                found.setdefault(each)
-            if len(found) == MAX_DEPENDENCIES:
-                return tuple(found)
-    return tuple(found)
+def sendable_objects(pod_sets: Sequence[JsonObject]) -> SendableObjects:
+    """The ConfigMaps and Secrets to send with a job of these pod sets, where that is allowed."""
+    needed: dict[Dependency, None] = {}
+    optional: dict[Dependency, None] = {}
+    for each, is_optional in (*_named(pod_sets), *_pull_secrets(pod_sets)):
+        if each.kind in SENDABLE_KINDS and each.is_possible:
+            (optional if is_optional else needed).setdefault(each)
+    kept = tuple(islice(needed, MAX_DEPENDENCIES))
+    left = (each for each in optional if each not in needed)
+    return SendableObjects(kept, tuple(islice(left, MAX_DEPENDENCIES - len(kept))))
 
 
 def missing_message(
@@ -111,39 +111,58 @@ def conflict_message(namespace: str, foreign: Iterable[Dependency]) -> str:
     )
 
 
-def _references(pod: PodSpecAt) -> Iterator[tuple[str, object]]:
+def _named(pod_sets: Iterable[JsonObject]) -> Iterator[tuple[Dependency, bool]]:
+    """What the pods name, and whether that reference is optional."""
+    for pod_set in pod_sets:
+        for kind, name, optional in _references(PodSpecAt(path="spec", spec=_pod_spec(pod_set))):
+            if isinstance(name, str) and name and (kind, name) not in _IN_EACH_NAMESPACE:
+                yield Dependency(kind, name), optional
+
+
+def _pull_secrets(pod_sets: Iterable[JsonObject]) -> Iterator[tuple[Dependency, bool]]:
+    for pod_set in pod_sets:
+        for _, entry in items(_pod_spec(pod_set).get("imagePullSecrets"), ""):
+            name = entry.get("name")
+            if isinstance(name, str) and name:
+                yield Dependency(SECRETS.kind, name), False
+
+
+def _pod_spec(pod_set: JsonObject) -> Mapping[str, Any]:
+    return _mapping(_mapping(pod_set.get("template")).get("spec"))
+
+
+def _references(pod: PodSpecAt) -> Iterator[tuple[str, object, bool]]:
     spec = pod.spec
     # serviceAccount is the former name of the field; the API server makes both the same.
-    yield SERVICE_ACCOUNTS.kind, spec.get("serviceAccountName") or spec.get("serviceAccount")
+    yield SERVICE_ACCOUNTS.kind, spec.get("serviceAccountName") or spec.get("serviceAccount"), False
     for _, volume in items(spec.get("volumes"), ""):
         yield from _of_volume(volume)
     for _, container in pod.containers():
         for _, source in items(container.get("envFrom"), ""):
-            yield from _required(SECRETS, source.get("secretRef"))
-            yield from _required(CONFIG_MAPS, source.get("configMapRef"))
+            yield _reference(SECRETS, source.get("secretRef"))
+            yield _reference(CONFIG_MAPS, source.get("configMapRef"))
         for _, variable in items(container.get("env"), ""):
             source = _mapping(variable.get("valueFrom"))
-            yield from _required(SECRETS, source.get("secretKeyRef"))
-            yield from _required(CONFIG_MAPS, source.get("configMapKeyRef"))
+            yield _reference(SECRETS, source.get("secretKeyRef"))
+            yield _reference(CONFIG_MAPS, source.get("configMapKeyRef"))
 
 
-def _of_volume(volume: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    yield from _required(SECRETS, volume.get("secret"), field="secretName")
-    yield from _required(CONFIG_MAPS, volume.get("configMap"))
-    yield PERSISTENT_VOLUME_CLAIMS.kind, _mapping(volume.get("persistentVolumeClaim")).get("claimName")
-    yield SECRETS.kind, _mapping(volume.get("azureFile")).get("secretName")
-    yield SECRETS.kind, _mapping(_mapping(volume.get("csi")).get("nodePublishSecretRef")).get("name")
+def _of_volume(volume: Mapping[str, Any]) -> Iterator[tuple[str, object, bool]]:
+    yield _reference(SECRETS, volume.get("secret"), field="secretName")
+    yield _reference(CONFIG_MAPS, volume.get("configMap"))
+    yield PERSISTENT_VOLUME_CLAIMS.kind, _mapping(volume.get("persistentVolumeClaim")).get("claimName"), False
+    yield SECRETS.kind, _mapping(volume.get("azureFile")).get("secretName"), False
+    yield SECRETS.kind, _mapping(_mapping(volume.get("csi")).get("nodePublishSecretRef")).get("name"), False
     for name in _SECRET_REFERENCES:
-        yield SECRETS.kind, _mapping(_mapping(volume.get(name)).get("secretRef")).get("name")
+        yield SECRETS.kind, _mapping(_mapping(volume.get(name)).get("secretRef")).get("name"), False
     for _, source in items(_mapping(volume.get("projected")).get("sources"), ""):
-        yield from _required(SECRETS, source.get("secret"))
-        yield from _required(CONFIG_MAPS, source.get("configMap"))
+        yield _reference(SECRETS, source.get("secret"))
+        yield _reference(CONFIG_MAPS, source.get("configMap"))
 
 
-def _required(resource: Resource, reference: object, *, field: str = "name") -> Iterator[tuple[str, object]]:
+def _reference(resource: Resource, reference: object, *, field: str = "name") -> tuple[str, object, bool]:
     found = _mapping(reference)
-    if found.get("optional") is not True:
-        yield resource.kind, found.get(field)
+    return resource.kind, found.get(field), found.get("optional") is True
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

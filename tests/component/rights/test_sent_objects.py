@@ -199,6 +199,41 @@ async def test_an_object_of_others_is_left_alone_and_is_the_reason_why_the_job_d
 
 
 @push_apart
+async def test_optional_objects_are_sent_where_the_hub_has_them_and_keep_no_job_from_a_cluster(
+    pair: Pair, transport: Transport
+) -> None:
+    async with (
+        limited_scene(pair, "optional", rules=WITH_SENDING, transport=transport, queues=False) as scene,
+        hub_managed(pair),
+    ):
+        await allow(scene)
+        await scene.says("True", "Active", without="missing rights")
+        await scene.hub.create(SECRETS, secret("license", key="one"), namespace=scene.namespace)
+        await scene.hub.create(CONFIG_MAPS, config_map("settings", mode="ours"), namespace=scene.namespace)
+        await scene.worker.create(CONFIG_MAPS, config_map("settings", mode="theirs"), namespace=scene.namespace)
+        manifest = job_manifest("j", namespace=scene.namespace, queue=scene.name)
+        template = manifest["spec"]["template"]
+        template["metadata"] = {"annotations": {"multikueue.io/run-for": "1h"}}
+        (container,) = template["spec"]["containers"]
+        container["envFrom"] = [
+            {"secretRef": {"name": "license", "optional": True}},
+            {"configMapRef": {"name": "later", "optional": True}},
+        ]
+        projected = [{"configMap": {"name": "settings", "optional": True}}]
+        template["spec"]["volumes"] = [{"name": "v", "projected": {"sources": projected}}]
+        await scene.hub.create(JOBS, manifest, namespace=scene.namespace)
+        await arrives(scene, SECRETS, "license", owners=["j"], key=encoded("one"))
+        await scene.runs("j")
+        await arrives(scene, CONFIG_MAPS, "settings", mode="theirs")
+        assert await there(scene, CONFIG_MAPS, "later") is None
+        await scene.hub.create(CONFIG_MAPS, config_map("later", mode="new"), namespace=scene.namespace)
+        await arrives(scene, CONFIG_MAPS, "later", owners=["j"], mode="new")
+        await scene.hub.delete(JOBS, "j", namespace=scene.namespace, propagation="Background")
+        await goes(scene, SECRETS, "license")
+        await arrives(scene, CONFIG_MAPS, "settings", mode="theirs")
+
+
+@push_apart
 async def test_what_is_not_sent_has_its_reason_on_the_hub(pair: Pair, transport: Transport) -> None:
     async with (
         limited_scene(pair, "reasons", rules=WITH_SENDING, transport=transport, queues=False) as scene,

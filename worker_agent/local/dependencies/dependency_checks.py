@@ -83,7 +83,9 @@ class DependencyChecks:
 
         Raises `KubeError` if the API server does not answer; what was found before is kept.
         """
-        required, coming = dict.fromkeys(needed), dict.fromkeys(each.needed for each in sent if each.version)
+        required = dict.fromkeys(needed)
+        # An object of others that an optional reference names is used as it is.
+        coming = dict.fromkeys(each.needed for each in sent if each.version and not each.optional)
         named = {**required, **coming}
         asked = tuple(each for each in named if self._may_get(DEPENDENCY_KINDS[each.kind]))
         before = self._findings.get(job)

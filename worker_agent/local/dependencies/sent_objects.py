@@ -77,6 +77,8 @@ class _Copy:
     """What is known of one object for one job."""
 
     written: _Written
+    optional: bool = False
+    """Whether the pods start without it."""
     exists: bool = False
     until: float = 0.0
     failures: int = 0
@@ -135,6 +137,7 @@ class SentObjects:
         uids = frozenset(str(owner["uid"]) for owner in owners)
         for reference in wanted:
             copy = copies[reference.needed]
+            copy.optional = reference.optional
             now, written = self._clock.monotonic(), copy.written
             if copy.failures and now < copy.until:
                 continue
@@ -151,7 +154,7 @@ class SentObjects:
     def problem(self, job: RemoteJobKey) -> StartProblem | None:
         """Why the pods of the job cannot start: an object is not there, and could not be sent."""
         for copy in self._copies.get(job, {}).values():
-            if not copy.exists and copy.failures >= SHOWN_AFTER:
+            if not (copy.exists or copy.optional) and copy.failures >= SHOWN_AFTER:
                 return start_problem_from(DEPENDENCY_NOT_SENT, copy.problem)
         return None
 

@@ -10,6 +10,7 @@ from multikueue.dispatch.worker.dependencies import (
     Dependency,
     dependencies,
     missing_message,
+    sendable_objects,
 )
 
 
@@ -118,6 +119,72 @@ def test_an_object_that_is_named_twice_is_one_and_required_once_is_required() ->
         {"name": "c", "secret": {"secretName": "s"}},
     ]
     assert of_pod(volumes=volumes) == ["Secret/s"]
+
+
+def pod_set(**spec: Any) -> dict[str, Any]:
+    return {"name": "main", "count": 1, "template": {"spec": spec}}
+
+
+def of_sent(*pod_sets: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """What can be sent with a job of these pod sets: what is needed, and what is optional."""
+    found = sendable_objects(pod_sets)
+    needed, optional = ([f"{each.kind}/{each.name}" for each in part] for part in (found.needed, found.optional))
+    return needed, optional
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param(
+            {"volumes": [{"secret": {"secretName": "a", "optional": True}}]}, "Secret/a", id="a secret volume"
+        ),
+        pytest.param({"volumes": [{"configMap": {"name": "a", "optional": True}}]}, "ConfigMap/a", id="a map volume"),
+        pytest.param(
+            {"volumes": [{"projected": {"sources": [{"secret": {"name": "a", "optional": True}}]}}]},
+            "Secret/a",
+            id="a projected volume",
+        ),
+        pytest.param(
+            {"containers": [{"envFrom": [{"configMapRef": {"name": "a", "optional": True}}]}]},
+            "ConfigMap/a",
+            id="an environment",
+        ),
+        pytest.param(
+            {
+                "initContainers": [
+                    {"env": [{"valueFrom": {"secretKeyRef": {"name": "a", "key": "k", "optional": True}}}]}
+                ]
+            },
+            "Secret/a",
+            id="a variable",
+        ),
+    ],
+)
+def test_an_optional_reference_is_sent_and_not_needed(spec: dict[str, Any], expected: str) -> None:
+    assert of_sent(pod_set(**spec)) == ([], [expected])
+    assert dependencies([pod_set(**spec)]) == ()
+
+
+def test_what_is_required_anywhere_is_needed_and_what_cannot_be_sent_is_left_out() -> None:
+    optional = pod_set(volumes=[{"secret": {"secretName": name, "optional": True}} for name in ("s", "p", "o", "A_b")])
+    needed = pod_set(
+        volumes=[{"secret": {"secretName": "s"}}, {"configMap": {"name": "kube-root-ca.crt", "optional": True}}],
+        imagePullSecrets=[{"name": "p"}],
+        serviceAccountName="a",
+    )
+    assert of_sent(optional, needed) == (["Secret/s", "Secret/p"], ["Secret/o"])
+
+
+def test_what_is_optional_never_takes_the_place_of_what_is_needed() -> None:
+    optional = [{"secret": {"secretName": f"o{number}", "optional": True}} for number in range(1000)]
+    required = [{"secret": {"secretName": f"s{number}"}} for number in range(MAX_DEPENDENCIES - 1)]
+    needed, left = of_sent(pod_set(volumes=[*optional, *required]))
+    assert (len(needed), left) == (MAX_DEPENDENCIES - 1, ["Secret/o0"])
+
+
+@pytest.mark.parametrize("value", ["true", 1, {"a": True}, None])
+def test_only_true_makes_a_reference_optional(value: object) -> None:
+    assert of_sent(pod_set(volumes=[{"secret": {"secretName": "a", "optional": value}}])) == (["Secret/a"], [])
 
 
 def test_no_more_than_the_limit_are_looked_for() -> None:

@@ -10,6 +10,7 @@ import pytest
 from multikueue.api.resource import SECRETS, SERVICE_ACCOUNTS, Resource
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
+from multikueue.dispatch.sending.sent_objects import SentReference
 from multikueue.dispatch.worker.dependencies import Dependency
 from multikueue.kube.errors import ApiError, Details, Forbidden, KubeError, NotFound, TooManyRequests, Unreachable
 from multikueue.kube.rest.client import KubeClient
@@ -68,6 +69,19 @@ async def test_what_is_missing_is_named_and_what_is_there_is_not() -> None:
     site = Site("db")
     assert await site.lacks(DB) == ""
     assert await site.lacks(DB, ROBOT) == 'DependencyNotFound: not found in namespace "team": ServiceAccount "robot"'
+
+
+async def test_an_object_of_others_is_in_the_way_of_what_is_sent_unless_the_reference_is_optional() -> None:
+    site = Site("db")
+    needed = (SentReference(DB, "v1"),)
+    await site.checks.look(JOB, [DB], sent=needed)
+    found = site.checks.obstacle(JOB)
+    assert found is not None
+    assert found.reason == "DependencyConflict"
+    optional = (SentReference(DB, "v1", optional=True),)
+    await site.checks.look(JOB, [], sent=optional)
+    assert site.checks.obstacle(JOB) is None
+    assert site.checks.retry_after(JOB) is None
 
 
 async def test_it_is_found_soon_after_it_is_created_and_not_asked_for_all_the_time() -> None:

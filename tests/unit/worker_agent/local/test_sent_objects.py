@@ -154,10 +154,16 @@ class Site:
         )
 
     async def bring(
-        self, version: str = "v1", *, job: RemoteJobKey = JOB, owner: dict[str, Any] = OWNER, listed: bool = True
+        self,
+        version: str = "v1",
+        *,
+        job: RemoteJobKey = JOB,
+        owner: dict[str, Any] = OWNER,
+        listed: bool = True,
+        optional: bool = False,
     ) -> str:
         """Bring what is sent with the job up to date; gives why its pods cannot start."""
-        references = (SentReference(DB, version),) if listed else ()
+        references = (SentReference(DB, version, optional=optional),) if listed else ()
         desired = SimpleNamespace(sent=references, named=job, job=job.job, manager_uid="m")
         await self.sent.bring(cast(AssignmentSpec, desired), [owner])
         problem = self.sent.problem(job)
@@ -329,6 +335,18 @@ async def test_an_object_of_others_is_never_written(site: Site) -> None:
     assert "there are objects of others" in await site.again(times=3)
     assert site.data == {"a": "b"}
     assert site.worker.calls.keys() == {"get"}
+
+
+async def test_what_is_optional_is_sent_and_its_failure_is_no_reason_why_pods_cannot_start(site: Site) -> None:
+    site.worker.put({"metadata": {"name": "db"}, "data": {"a": "b"}})
+    for _ in range(4):
+        site.clock.advance(site.sent.retry_after(JOB) or 0.0)
+        assert await site.bring(optional=True) == ""
+    assert site.data == {"a": "b"}
+    site.worker.objects.clear()
+    site.clock.advance(site.sent.retry_after(JOB) or 0.0)
+    await site.bring(optional=True)
+    assert site.data == {"password": "one"}
 
 
 async def test_one_that_goes_with_a_former_job_is_waited_for(site: Site) -> None:

@@ -105,8 +105,8 @@ class Hub:
             report=lambda cluster: {"sentKinds": self.kinds},
         )
 
-    def needs(self, *secrets: str) -> None:
-        volumes = [{"secret": {"secretName": name}} for name in secrets]
+    def needs(self, *secrets: str, optional: bool = False) -> None:
+        volumes = [{"secret": {"secretName": name, "optional": optional}} for name in secrets]
         template = {"spec": {"containers": [], "volumes": volumes}}
         metadata = {"name": KEY.name, "namespace": KEY.namespace, "uid": "u", "resourceVersion": "1", "generation": 1}
         self.workload = {"metadata": metadata, "spec": {"podSets": [{"name": "main", "template": template}]}}
@@ -233,6 +233,28 @@ async def test_an_object_that_is_created_later_is_sent_then() -> None:
     await hub.sending.refresh()
     assert hub.mailboxes.listed["east", KEY][0]["version"]
     assert hub.contents("east") == [{"a": "one"}]
+
+
+async def test_what_is_optional_is_sent_as_soon_as_the_hub_has_it_and_not_listed_before() -> None:
+    hub = Hub("east")
+    hub.needs("db", optional=True)
+    assert await hub.dispatch("east") == []
+    await hub.sending.refresh()
+    assert hub.mailboxes.writes == [], "an object that is not there costs no write"
+    hub.has("db", "one")
+    await hub.sending.refresh()
+    assert hub.mailboxes.listed["east", KEY][0]["version"]
+    assert hub.contents("east") == [{"a": "one"}]
+    hub.objects.clear()
+    await hub.sending.refresh()
+    assert hub.contents("east") == [{"a": "one"}], "what runs keeps what it has"
+
+
+async def test_an_optional_object_that_may_not_be_read_does_not_keep_the_job_from_the_cluster() -> None:
+    hub = Hub("east")
+    hub.needs("db", optional=True)
+    hub.failure = failure(Forbidden, 403)
+    assert await hub.dispatch("east") == []
 
 
 async def test_a_restarted_manager_continues() -> None:
