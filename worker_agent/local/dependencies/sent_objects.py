@@ -77,6 +77,8 @@ class _Copy:
     """What is known of one object for one job."""
 
     written: _Written
+    version: str = ""
+    """The one that was listed when it was looked at last; that of what was written may be newer."""
     optional: bool = False
     """Whether the pods start without it."""
     exists: bool = False
@@ -141,7 +143,7 @@ class SentObjects:
             now, written = self._clock.monotonic(), copy.written
             if copy.failures and now < copy.until:
                 continue
-            if now < written.until and written.version == reference.version and uids <= written.owners:
+            if now < written.until and copy.version == reference.version and uids <= written.owners:
                 copy.exists, copy.until, copy.failures, copy.problem = True, written.until, 0, ""
                 continue
             try:
@@ -149,6 +151,7 @@ class SentObjects:
             except (KubeError, BadInput, _NotWritten) as error:
                 self._failed(desired, reference.needed, copy, error)
             else:
+                copy.version = reference.version
                 copy.exists, copy.until, copy.failures, copy.problem = True, written.until, 0, ""
 
     def problem(self, job: RemoteJobKey) -> StartProblem | None:
@@ -219,23 +222,20 @@ class SentObjects:
     ) -> None:
         """The object has this metadata now, and is as it is to be; `before` is what was found, if anything."""
         now_at, owners = str(metadata.get("resourceVersion")), frozenset(str(o.get("uid")) for o in owners_of(metadata))
-        expected = written.version == reference.version and bool(written.resource_version)
+        version = copied_version(metadata)
+        expected = written.version == version and bool(written.resource_version)
         # An update that changes nothing keeps the resourceVersion: then nothing but its owners had been changed.
         changed = before is None or now_at != str(before.get("resourceVersion"))
         if expected and changed and (before is None or owners == written.owners):
             written.restored += 1
-            log = _log.warning if written.restored == SHOWN_AFTER else _log.info
-            what = "deleted" if before is None else "changed"
-            log(
-                "object restored, others had %s it namespace=%s object=%s",
-                what,
-                desired.job.namespace,
-                reference.needed,
-            )
+            namespace = desired.job.namespace
+            _log.info("object restored namespace=%s object=%s", namespace, reference.needed)
+            if written.restored == SHOWN_AFTER:
+                _log.warning("object changed again by others namespace=%s object=%s", namespace, reference.needed)
         else:
             written.restored = 0
         written.looks = written.looks + 1 if expected and not changed else 1
-        written.resource_version, written.version, written.owners = now_at, reference.version, owners
+        written.resource_version, written.version, written.owners = now_at, version, owners
         pause = _RESTORED.delay(written.restored, self._random) if written.restored else 0.0
         written.until = self._clock.monotonic() + max(pause, _LOOK.delay(written.looks, self._random))
 
