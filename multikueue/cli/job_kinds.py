@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from multikueue.api.configuration import Configuration
 from multikueue.api.objects import JsonObject, controller_of
+from multikueue.cli.cluster.agent_kinds import AgentKinds
 from multikueue.cli.hub_configuration import manager_configuration
 from multikueue.cli.hub_options import HubOptions
 from multikueue.core.errors import BadInput
@@ -32,6 +34,18 @@ async def served_kinds(hub: KubeClient, options: HubOptions) -> tuple[JobIntegra
         return served_by(await manager_configuration(hub, options))
     except Forbidden:
         return tuple(known_integrations().values())
+
+
+async def agent_kinds(hub: KubeClient, options: HubOptions, *, frameworks: str, external: str) -> AgentKinds:
+    """The kinds of these two flags, with what the manager's Configuration says of them, if it may be read.
+
+    Raises `BadInput` and `KubeError`.
+    """
+    configuration = None
+    if frameworks or external:
+        with suppress(Forbidden):
+            configuration = await manager_configuration(hub, options)
+    return AgentKinds.chosen(frameworks=frameworks, external=external, configuration=configuration)
 
 
 def kind_named(name: str, kinds: Sequence[JobIntegration]) -> JobIntegration:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import anyio
 import typer
@@ -23,6 +23,9 @@ from multikueue.core.clock import SystemClock
 from multikueue.core.duration import parse_duration
 from multikueue.core.errors import BadInput
 from multikueue.kube.rest.client import KubeClient
+
+if TYPE_CHECKING:
+    from multikueue.cli.cluster.agent_kinds import AgentKinds
 
 T = TypeVar("T")
 
@@ -55,7 +58,8 @@ Frameworks = Annotated[
     typer.Option(
         "--frameworks",
         metavar="NAMES",
-        help="Comma-separated kinds of jobs that the agent serves, as in integrations.frameworks. Default: batch/job.",
+        help="Comma-separated kinds of jobs that the agent serves, as in integrations.frameworks of the manager's"
+        " Configuration, also those that it declares. Default: batch/job.",
     ),
 ]
 ExternalFrameworks = Annotated[
@@ -117,15 +121,16 @@ def register(
 ) -> None:
     """Register a worker cluster and print the command that starts its agent."""
     from multikueue.cli.cluster import joining_instructions
-    from multikueue.cli.cluster.registering import RegistrationRequest
+    from multikueue.cli.cluster.registering import Registration, RegistrationRequest
     from multikueue.cli.cluster.registering import register as register_cluster
+    from multikueue.cli.job_kinds import agent_kinds
 
     with errors_of("cluster register"):
-        kinds = joining_instructions.chosen_frameworks(frameworks)
-        external = joining_instructions.chosen_external(external_frameworks)
+        where = _manager_namespace(manager_namespace, namespace, command="register")
+        options = hub_of(kubeconfig=kubeconfig, context=context, federation=federation, manager_namespace=where)
         request = RegistrationRequest(
             cluster=name,
-            namespace=_manager_namespace(manager_namespace, namespace, command="register"),
+            namespace=where,
             ttl=_duration(ttl, "--ttl"),
             accept=approve,
             cluster_uid=cluster_uid,
@@ -133,20 +138,22 @@ def register(
             replace=replace,
             use_namespace=use_namespace,
         )
-        made = _on_hub(
-            hub_of(kubeconfig=kubeconfig, context=context, federation=federation),
-            lambda hub: register_cluster(hub, request, clock=SystemClock()),
-        )
+
+        async def act(hub: KubeClient) -> tuple[AgentKinds, Registration]:
+            kinds = await agent_kinds(hub, options, frameworks=frameworks, external=external_frameworks)
+            return kinds, await register_cluster(hub, request, clock=SystemClock())
+
+        kinds, made = _on_hub(options, act)
         show_text(
-            joining_instructions.manifest(made, image=image, frameworks=kinds, external=external)
+            joining_instructions.manifest(made, image=image, kinds=kinds)
             if manifest
-            else joining_instructions.command(made, frameworks=kinds, external=external)
+            else joining_instructions.command(made, kinds)
         )
         what = "Apply these manifests to the worker cluster" if manifest else "Run this command on the worker's side"
         then = "" if made.accepted else f", then approve it:\n  mkctl cluster approve {name}"
         print_message(f"# {name} is registered. {what} before {made.expires:%Y-%m-%dT%H:%M:%SZ}{then}")
-        _print_roles(joining_instructions.role_files(kinds))
-        for right in () if manifest else joining_instructions.external_rights(external):
+        _print_roles(kinds.role_files())
+        for right in () if manifest else kinds.rights():
             print_message(f"# The agent's user needs these rights on the worker cluster too: {right}")
 
 
@@ -158,6 +165,7 @@ def manifest(
     ] = "",
     frameworks: Frameworks = "",
     external_frameworks: ExternalFrameworks = "",
+    manager_namespace: ManagerNamespace = DEFAULT_NAMESPACE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     federation: Federation = None,
@@ -165,16 +173,20 @@ def manifest(
     """Print the manifests of a registered worker's agent, to upgrade it."""
     from multikueue.cli.cluster import joining_instructions
     from multikueue.cli.cluster.registering import registration_of
+    from multikueue.cli.job_kinds import agent_kinds
 
     with errors_of("cluster manifest"):
-        kinds = joining_instructions.chosen_frameworks(frameworks)
-        external = joining_instructions.chosen_external(external_frameworks)
-        _on_hub(
-            hub_of(kubeconfig=kubeconfig, context=context, federation=federation),
-            lambda hub: registration_of(hub, name),
+        options = hub_of(
+            kubeconfig=kubeconfig, context=context, federation=federation, manager_namespace=manager_namespace
         )
-        show_text(joining_instructions.newer_manifest(name, image=image, frameworks=kinds, external=external), end="")
-        _print_roles(joining_instructions.role_files(kinds))
+
+        async def read(hub: KubeClient) -> AgentKinds:
+            await registration_of(hub, name)
+            return await agent_kinds(hub, options, frameworks=frameworks, external=external_frameworks)
+
+        kinds = _on_hub(options, read)
+        show_text(joining_instructions.newer_manifest(name, image=image, kinds=kinds), end="")
+        _print_roles(kinds.role_files())
 
 
 def _print_roles(files: Sequence[str]) -> None:
@@ -384,6 +396,13 @@ def recover(
         ),
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the actions without doing them.")] = False,
+    role: Annotated[
+        bool,
+        typer.Option(
+            "--role",
+            help="Only print the ClusterRole that recovery needs besides kueue-recover-role, for the hub's kinds.",
+        ),
+    ] = False,
     wait: Annotated[
         str, typer.Option(metavar="DURATION", help="How long to wait for each reply of the agent.")
     ] = "60s",
@@ -399,7 +418,8 @@ def recover(
     ProvisioningRequests whose capacity no job consumes are listed too, and are deleted in both cases. Without --adopt
     or --discard nothing is changed.
     """
-    from multikueue.cli.cluster.recovering import RecoveredOrphans, RecoveryAction
+    from multikueue.cli.cluster.joining_instructions import as_yaml
+    from multikueue.cli.cluster.recovering import RecoveredOrphans, RecoveryAction, recovery_rights
     from multikueue.cli.cluster.recovering import recover as recover_jobs
     from multikueue.cli.job_kinds import served_kinds
 
@@ -410,6 +430,10 @@ def recover(
         patience = _duration(wait, "--wait").total_seconds()
         where = _manager_namespace(manager_namespace, namespace, command="recover")
         options = hub_of(kubeconfig=kubeconfig, context=context, federation=federation, manager_namespace=where)
+
+        if role:
+            show_text(as_yaml(recovery_rights(_on_hub(options, lambda hub: served_kinds(hub, options)))), end="")
+            return
 
         async def act(hub: KubeClient) -> RecoveredOrphans:
             return await recover_jobs(

@@ -7,127 +7,87 @@ Pure. The token is passed in a file and never as a process argument, which every
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import shlex
 from typing import Final
 
 import yaml
 
 from multikueue import __version__
-from multikueue.api.constants import AGENT_NAMESPACE, BATCH_JOB_FRAMEWORK
+from multikueue.api.constants import AGENT_NAMESPACE
 from multikueue.api.meta import JsonObject
+from multikueue.cli.cluster.agent_kinds import AgentKinds
 from multikueue.cli.cluster.registering import Registration
-from multikueue.core.errors import BadInput
-from multikueue.core.printable import excerpt
-from multikueue.jobs.declared.roles import agent_roles
-from multikueue.jobs.framework.registry import dispatched_integrations
-from worker_agent.kinds import served_integrations
 
 NAMESPACE: Final = AGENT_NAMESPACE
 AGENT: Final = "multikueue-agent"
 IDENTITY: Final = "multikueue-agent-identity"
 _BOOTSTRAP: Final = "multikueue-agent-bootstrap"
 _MOUNT: Final = "/etc/multikueue/bootstrap"
+_KINDS: Final = "multikueue-agent-job-kinds"
+_KINDS_MOUNT: Final = "/etc/multikueue/job-kinds"
+_KINDS_FILE: Final = "job-kinds.yaml"
+_JOB_KINDS: Final = "--job-kinds"
+DEFAULT_KINDS: Final = AgentKinds()
 
 
-def chosen_frameworks(text: str) -> tuple[str, ...]:
-    """The comma-separated frameworks of `--frameworks`. Raises `BadInput` for those that no worker can run."""
-    names = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
-    if text and not names:
-        raise BadInput(f"--frameworks: expected names such as {BATCH_JOB_FRAMEWORK}, found {excerpt(text)}")
-    served = {each.framework for each in served_integrations(names)}
-    left = [name for name in names if name not in served]
-    if left:
-        raise BadInput(f"--frameworks: jobs of {', '.join(left)} are not sent to workers")
-    return names
-
-
-def chosen_external(text: str) -> tuple[str, ...]:
-    """The comma-separated kinds of `--external-frameworks`, each once. Raises `BadInput` for what is no such kind."""
-    names = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
-    if text and not names:
-        raise BadInput(f"--external-frameworks: expected names such as Pipeline.v1.example.com, found {excerpt(text)}")
-    served_integrations((), external=names)
-    return names
-
-
-def external_rights(external: Sequence[str]) -> tuple[str, ...]:
-    """What the agent needs on the worker for each of these kinds, as one line: its verbs and the resource."""
-    rules = [rule for role in _external_roles(external) for rule in role.get("rules") or ()]
-    return tuple(f"{','.join(rule['verbs'])} {rule['resources'][0]}.{rule['apiGroups'][0]}" for rule in rules)
-
-
-def _external_roles(external: Sequence[str]) -> tuple[JsonObject, ...]:
-    """The ClusterRole of each of these kinds, and its binding."""
-    kinds = served_integrations((), external=external)
-    return tuple(role for each in kinds for role in agent_roles(each.resource))
-
-
-def role_files(frameworks: Sequence[str]) -> tuple[str, ...]:
-    """The files with the roles that the agent needs for these kinds, beside its own."""
-    integrations = dispatched_integrations()
-    kinds = []
-    for name in frameworks:
-        sent_as = integrations[name].traits.sent_as if name in integrations else None
-        if name != BATCH_JOB_FRAMEWORK:
-            kinds.append(name.rpartition("/")[2] if sent_as is None else sent_as.kind.lower())
-    return tuple(f"deploy/rbac/kinds/{kind}-agent.yaml" for kind in dict.fromkeys(kinds))
-
-
-def command(made: Registration, *, frameworks: Sequence[str] = (), external: Sequence[str] = ()) -> str:
+def command(made: Registration, kinds: AgentKinds = DEFAULT_KINDS) -> str:
     """One shell command for the worker's side; it uses the current kubeconfig there."""
-    encoded = base64.b64encode(_text(made)).decode()
-    file = f"{made.cluster}.bootstrap"
+    file, declared = f"{made.cluster}.bootstrap", f"{made.cluster}.job-kinds.yaml"
+    text = kinds.declared().encode()
+    flags = [*kinds.flags(), *(((_JOB_KINDS, declared),) if text else ())]
     return (
-        f"(umask 077; echo {encoded} | base64 -d > {file}) && "
-        f"mk-worker-agent --cluster {made.cluster} --bootstrap-kubeconfig {file} --hub-kubeconfig {made.cluster}.hub"
-        + "".join(f" {flag} {names}" for flag, names in _kind_flags(frameworks, external))
+        f"(umask 077; echo {_encoded(_text(made))} | base64 -d > {file}) && "
+        + (f"echo {_encoded(text)} | base64 -d > {declared} && " if text else "")
+        + f"mk-worker-agent --cluster {made.cluster} --bootstrap-kubeconfig {file} --hub-kubeconfig {made.cluster}.hub"
+        + "".join(f" {flag} {shlex.quote(value)}" for flag, value in flags)
     )
 
 
-def manifest(
-    made: Registration, *, image: str = "", frameworks: Sequence[str] = (), external: Sequence[str] = ()
-) -> str:
+def manifest(made: Registration, *, image: str = "", kinds: AgentKinds = DEFAULT_KINDS) -> str:
     """The agent's Deployment, its RBAC on the worker and the bootstrap token, as YAML.
 
-    With `frameworks` the agent serves these kinds; `role_files` names the roles that it needs for them. Those for
-    `external` kinds, of which there are no files, are in the manifest.
+    The roles for shipped kinds are files that `AgentKinds.role_files` names; those for other kinds are in the manifest.
     """
-    namespace, *others = _agent(made.cluster, image, frameworks, external)
+    namespace, *others = _agent(made.cluster, image, kinds)
     token = {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": _metadata(_BOOTSTRAP),
-        "data": {"kubeconfig": base64.b64encode(_text(made)).decode()},
+        "data": {"kubeconfig": _encoded(_text(made))},
     }
-    return _yaml(namespace, token, *others)
+    return as_yaml(namespace, token, *others)
 
 
-def newer_manifest(
-    cluster: str, *, image: str = "", frameworks: Sequence[str] = (), external: Sequence[str] = ()
-) -> str:
+def newer_manifest(cluster: str, *, image: str = "", kinds: AgentKinds = DEFAULT_KINDS) -> str:
     """The manifest for a worker that has joined: the Deployment and RBAC of this version, without a token."""
-    return _yaml(*_agent(cluster, image, frameworks, external))
+    return as_yaml(*_agent(cluster, image, kinds))
 
 
-def _yaml(*documents: JsonObject) -> str:
+def as_yaml(*documents: JsonObject) -> str:
+    """Objects for kubectl."""
     return "---\n".join(yaml.safe_dump(document, sort_keys=False) for document in documents)
 
 
-def _agent(cluster: str, image: str, frameworks: Sequence[str], external: Sequence[str]) -> tuple[JsonObject, ...]:
+def _agent(cluster: str, image: str, kinds: AgentKinds) -> tuple[JsonObject, ...]:
     """The agent's objects, its Namespace first."""
+    declared = kinds.declared()
+    files: tuple[JsonObject, ...] = (
+        ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(_KINDS), "data": {_KINDS_FILE: declared}},)
+        if declared
+        else ()
+    )
     return (
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(AGENT)},
         *_rights(),
-        *_external_roles(external),
-        _deployment(cluster, image or f"multikueue/worker-agent:{__version__}", _kind_flags(frameworks, external)),
+        *kinds.roles(),
+        *files,
+        _deployment(cluster, image or f"multikueue/worker-agent:{__version__}", kinds),
     )
 
 
-def _kind_flags(frameworks: Sequence[str], external: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The flags that name the kinds, each with its value; none for the agent's default."""
-    flags = (("--frameworks", frameworks), ("--external-frameworks", external))
-    return tuple((flag, ",".join(names)) for flag, names in flags if names)
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _text(made: Registration) -> bytes:
@@ -211,8 +171,13 @@ def _rights() -> tuple[JsonObject, ...]:
     )
 
 
-def _deployment(cluster: str, image: str, kinds: Sequence[tuple[str, str]]) -> JsonObject:
+def _deployment(cluster: str, image: str, kinds: AgentKinds) -> JsonObject:
     labels = {"app.kubernetes.io/name": AGENT}
+    mounts: list[JsonObject] = [{"name": "bootstrap", "mountPath": _MOUNT, "readOnly": True}]
+    volumes: list[JsonObject] = [{"name": "bootstrap", "secret": {"secretName": _BOOTSTRAP}}]
+    if kinds.declarations:
+        mounts.append({"name": "job-kinds", "mountPath": _KINDS_MOUNT, "readOnly": True})
+        volumes.append({"name": "job-kinds", "configMap": {"name": _KINDS}})
     arguments = [
         f"--cluster={cluster}",
         f"--hub-secret={NAMESPACE}/{IDENTITY}",
@@ -220,7 +185,8 @@ def _deployment(cluster: str, image: str, kinds: Sequence[tuple[str, str]]) -> J
         # Set by the kubelet, so that another namespace needs no change here.
         "--namespace=$(POD_NAMESPACE)",
         "--health-bind=0.0.0.0:8081",
-        *(f"{flag}={names}" for flag, names in kinds),
+        *(f"{flag}={names}" for flag, names in kinds.flags()),
+        *((f"{_JOB_KINDS}={_KINDS_MOUNT}/{_KINDS_FILE}",) if kinds.declarations else ()),
     ]
     container: JsonObject = {
         "name": "agent",
@@ -234,7 +200,7 @@ def _deployment(cluster: str, image: str, kinds: Sequence[tuple[str, str]]) -> J
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "bootstrap", "mountPath": _MOUNT, "readOnly": True}],
+        "volumeMounts": mounts,
     }
     return {
         "apiVersion": "apps/v1",
@@ -251,7 +217,7 @@ def _deployment(cluster: str, image: str, kinds: Sequence[tuple[str, str]]) -> J
                     "serviceAccountName": AGENT,
                     "securityContext": {"runAsNonRoot": True, "runAsUser": 65532},
                     "containers": [container],
-                    "volumes": [{"name": "bootstrap", "secret": {"secretName": _BOOTSTRAP}}],
+                    "volumes": volumes,
                 },
             },
         },

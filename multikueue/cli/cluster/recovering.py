@@ -23,6 +23,7 @@ import orjson
 from multikueue.api.constants import (
     ADOPTS_ANNOTATION,
     ADOPTS_SEAL_ANNOTATION,
+    BATCH_JOB_FRAMEWORK,
     DEFAULT_NAMESPACE,
     JOB_UID_LABEL,
     MAILBOX_OBJECT_NAME,
@@ -43,6 +44,7 @@ from multikueue.cli.cluster.sealing import seal_key
 from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.core.keys import Key
 from multikueue.dispatch.protocol.seals import SEAL_SECRET, adoption_seal
+from multikueue.jobs.declared.roles import recovery_role
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.recovery import OrphanAction, RecoveryVerdict, adoption_annotation, judge, recreated
 from multikueue.jobs.framework.registry import dispatched_integrations
@@ -155,6 +157,13 @@ async def recover(
                 for refusal in answer.get("refused") or ():
                     found.refuse(str(refusal.get("uid")), str(refusal.get("message")))
     return found
+
+
+def recovery_rights(kinds: Iterable[JobIntegration] | None = None) -> JsonObject:
+    """The ClusterRole for kinds whose rights kueue-recover-role does not have; `kinds` as in `recover`."""
+    served = _by_kind(dispatched_integrations().values() if kinds is None else kinds)
+    others = (each.resource for each in served.values() if each.framework != BATCH_JOB_FRAMEWORK)
+    return recovery_role(sorted(others, key=lambda each: each.qualified))
 
 
 class PartlyRecovered(MultikueueError):

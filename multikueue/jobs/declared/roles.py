@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from multikueue.api.constants import AGENT_NAMESPACE, DEFAULT_NAMESPACE
@@ -36,6 +36,16 @@ def agent_roles(resource: Resource) -> tuple[JsonObject, ...]:
     """A ClusterRole and its binding: run jobs of the kind on a worker cluster."""
     rules = [_rule(resource, "", "get", "list", "watch", "create", "patch", "delete")]
     return _bound(f"{_AGENT}-{_named(resource)}", rules, account=_AGENT, namespace=AGENT_NAMESPACE)
+
+
+def recovery_role(resources: Iterable[Resource]) -> JsonObject:
+    """A ClusterRole, to be bound besides kueue-recover-role: recreate or annotate jobs of the kinds on the hub."""
+    return {
+        "apiVersion": f"{_GROUP}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "kueue-recover-kinds-role"},
+        "rules": [_rule(each, "", "get", "create", "patch") for each in resources],
+    }
 
 
 def _named(resource: Resource) -> str:

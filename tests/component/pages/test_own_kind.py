@@ -28,10 +28,12 @@ from devcluster.operators.operator import operating
 from devcluster.operators.templated import TemplatedOperator
 from devcluster.providers.provider import ClusterSpec
 from manager.dispatch.controller import DispatchController
+from multikueue.api import configuration_file
 from multikueue.api.codec import documents
 from multikueue.api.crds import manifests
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import NAMESPACES, PODS, Resource
+from multikueue.cli.cluster.agent_kinds import AgentKinds
 from multikueue.cli.inspect import explain, timeline
 from multikueue.cli.logs.log_sources import place_of
 from multikueue.core.backoff import Backoff
@@ -143,11 +145,19 @@ def configuration() -> JsonObject:
 
 
 def agent_flags(folder: Path) -> list[str]:
-    """The flags of the page, with a file of the same declaration."""
+    """The flags of the page, with the file that registering the worker writes."""
     file = folder / "render-kind.yaml"
-    file.write_text(yaml.safe_dump(DECLARATION))
+    file.write_text(registered_kinds().declared())
     (line,) = re.findall(r"`(--frameworks=\S+ --job-kinds=FILE)`", (PAGES / "your-own-kind.md").read_text())
     return str(line).replace("FILE", str(file)).split()
+
+
+def registered_kinds() -> AgentKinds:
+    """What the command of the page gives an agent, by the Configuration of the page."""
+    (names,) = re.findall(r"`mkctl cluster register east --frameworks (\S+)`", (PAGES / "your-own-kind.md").read_text())
+    return AgentKinds.chosen(
+        frameworks=names, configuration=configuration_file.load(orjson.dumps(configuration()).decode())
+    )
 
 
 def queue() -> list[JsonObject]:
@@ -189,7 +199,8 @@ async def federated(studio: Studio, transport: Transport, folder: Path) -> Async
         for file in ("manager.yaml", "users.yaml"):
             await applied.apply_all(hub, list(documents((RBAC / file).read_text())))
         await applied.apply_all(hub, [ROLE, binding(MANAGER)])
-        await give_rights(worker, WORKER, [*rules_of(ALL), *ROLE["rules"]])
+        of_kind = [rule for role in registered_kinds().roles() for rule in role.get("rules") or ()]
+        await give_rights(worker, WORKER, [*rules_of(ALL), *(of_kind if pull else ROLE["rules"])])
         kubeconfig = studio.worker.issue_client_certificate(WORKER)
         if pull:
             await FakeWorker(hub, WORKER).enrol()

@@ -13,9 +13,13 @@ from hack import gen_kind_roles
 from manager.cache.caches import followed
 from manager.webhooks.configurations import WebhookClientConfig, configurations
 from multikueue.api.resource import PODS, SECRETS, STATEFUL_SETS, WORKLOADS, Resource
+from multikueue.cli.cluster.recovering import recovery_rights
 from multikueue.dispatch.protocol.worker_rights import SENDING_RIGHTS, job_rights
+from multikueue.jobs.declared.external import external_integration
 from multikueue.jobs.declared.shipped import declared_integrations
+from multikueue.jobs.framework.registry import dispatched_integrations
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
+from tests.unit.jobs.declared.builders import widget_kind
 
 RBAC = Path(__file__).parents[3] / "deploy" / "rbac"
 DOCUMENTS = [item for item in yaml.safe_load_all((RBAC / "manager.yaml").read_text()) if item]
@@ -122,6 +126,37 @@ def test_what_is_needed_to_send_objects_is_given_apart_from_everything_else() ->
 def test_the_roles_of_declared_kinds_are_as_generated_and_opt_in() -> None:
     assert gen_kind_roles.stale() == []
     assert "kinds" not in (RBAC / "kustomization.yaml").read_text()
+
+
+def test_jobs_of_every_kind_that_is_sent_can_be_recovered_with_two_unbound_roles() -> None:
+    (role_of_kinds,) = yaml.safe_load_all((RBAC / "kinds" / "recover.yaml").read_text())
+    recovers = next(
+        item
+        for item in yaml.safe_load_all((RBAC / "recover.yaml").read_text())
+        if item["metadata"]["name"] == "kueue-recover-role" and item["kind"] == "ClusterRole"
+    )
+    granted = {
+        (rule["apiGroups"][0], rule["resources"][0]): rule["verbs"]
+        for rule in (*role_of_kinds["rules"], *recovers["rules"])
+        if "create" in rule["verbs"]
+    }
+    for integration in dispatched_integrations().values():
+        if integration.traits.sent_as is None:
+            resource = integration.resource
+            assert granted[resource.group, resource.plural] == ["get", "create", "patch"], resource
+    assert "rbac.kueue.x-k8s.io" not in str(role_of_kinds["metadata"])
+
+
+def test_the_role_for_recovery_is_printed_for_the_kinds_that_a_hub_declares_too() -> None:
+    served = [
+        *dispatched_integrations().values(),
+        widget_kind(),
+        external_integration("Fish.v1.example.com", plural="fish"),
+    ]
+    rules = recovery_rights(served)["rules"]
+    granted = {f"{rule['resources'][0]}.{rule['apiGroups'][0]}" for rule in rules}
+    assert {"fish.example.com", widget_kind().resource.qualified, "rayjobs.ray.io"} <= granted
+    assert "jobs.batch" not in granted, "kueue-recover-role has them"
 
 
 @pytest.mark.parametrize("framework", sorted(declared_integrations()))

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,9 @@ import pytest
 import yaml
 
 from devcluster.pki import Authority
-from multikueue.cli.cluster.joining_instructions import (
-    chosen_external,
-    chosen_frameworks,
-    command,
-    external_rights,
-    manifest,
-    newer_manifest,
-    role_files,
-)
+from multikueue.api.configuration import Configuration
+from multikueue.cli.cluster.agent_kinds import AgentKinds
+from multikueue.cli.cluster.joining_instructions import command, manifest, newer_manifest
 from multikueue.cli.cluster.registering import Registration
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import BadInput
@@ -136,13 +132,13 @@ def test_the_manifest_is_the_agent_with_its_rights_and_one_secret_it_may_read() 
 
 
 def test_the_agent_of_the_manifest_and_of_the_command_serves_the_kinds_that_are_named() -> None:
-    names = chosen_frameworks("batch/job, ray.io/rayjob,jobset.x-k8s.io/jobset")
-    for text in (manifest(registration(), frameworks=names), newer_manifest("w", frameworks=names)):
+    kinds = AgentKinds.chosen(frameworks="batch/job, ray.io/rayjob,jobset.x-k8s.io/jobset")
+    for text in (manifest(registration(), kinds=kinds), newer_manifest("w", kinds=kinds)):
         (deployment,) = [each for each in yaml.safe_load_all(text) if each["kind"] == "Deployment"]
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         given = options.parse(container["command"][1:])
-        assert tuple(each.framework for each in given.integrations) == names
-    line = command(registration(), frameworks=names)
+        assert tuple(each.framework for each in given.integrations) == kinds.frameworks
+    line = command(registration(), kinds)
     assert line.endswith("--frameworks batch/job,ray.io/rayjob,jobset.x-k8s.io/jobset")
     assert "--frameworks" not in command(registration())
 
@@ -151,8 +147,8 @@ PIPELINE = "Pipeline.v1.ci.example.com"
 
 
 def test_the_agent_serves_the_external_kinds_that_are_named_and_gets_their_roles_with_the_manifest() -> None:
-    names = chosen_external(f"{PIPELINE}, Fish.v1.example.com=fish")
-    for text in (manifest(registration(), external=names), newer_manifest("w", external=names)):
+    kinds = AgentKinds.chosen(external=f"{PIPELINE}, Fish.v1.example.com=fish")
+    for text in (manifest(registration(), kinds=kinds), newer_manifest("w", kinds=kinds)):
         documents = list(yaml.safe_load_all(text))
         (deployment,) = [each for each in documents if each["kind"] == "Deployment"]
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -165,9 +161,9 @@ def test_the_agent_serves_the_external_kinds_that_are_named_and_gets_their_roles
         assert rule["verbs"] == ["get", "list", "watch", "create", "patch", "delete"]
         bound = [each["roleRef"]["name"] for each in documents if each["kind"] == "ClusterRoleBinding"]
         assert set(bound) == roles.keys()
-    line = command(registration(), external=names)
+    line = command(registration(), kinds)
     assert line.endswith("--external-frameworks Pipeline.v1.ci.example.com,Fish.v1.example.com=fish")
-    assert external_rights(names) == (
+    assert kinds.rights() == (
         "get,list,watch,create,patch,delete pipelines.ci.example.com",
         "get,list,watch,create,patch,delete fish.example.com",
     )
@@ -186,15 +182,105 @@ def test_the_agent_serves_the_external_kinds_that_are_named_and_gets_their_roles
 )
 def test_what_is_no_external_kind_is_refused(text: str, message: str) -> None:
     with pytest.raises(BadInput, match=re.escape(message)):
-        chosen_external(text)
+        AgentKinds.chosen(external=text)
 
 
 def test_the_files_with_the_roles_of_the_kinds_exist() -> None:
-    files = role_files(["batch/job", "ray.io/rayjob"])
-    assert files == ("deploy/rbac/kinds/rayjob-agent.yaml",)
-    assert role_files(["pod", "statefulset"]) == ("deploy/rbac/kinds/pod-agent.yaml",)
+    assert AgentKinds(frameworks=("batch/job", "ray.io/rayjob")).role_files() == (
+        "deploy/rbac/kinds/rayjob-agent.yaml",
+    )
+    assert AgentKinds(frameworks=("pod", "statefulset")).role_files() == ("deploy/rbac/kinds/pod-agent.yaml",)
     for framework in dispatched_integrations():
-        assert all((ROOT / each).is_file() for each in role_files([framework]))
+        assert all((ROOT / each).is_file() for each in AgentKinds(frameworks=(framework,)).role_files())
+
+
+RENDER: Object = {
+    "apiVersion": "multikueue.io/v1alpha1",
+    "kind": "JobKind",
+    "metadata": {"name": "studio.example.com/render"},
+    "spec": {
+        "resource": {"group": "studio.example.com", "versions": ["v1"], "kind": "Render", "plural": "renders"},
+        "suspend": {"path": "$.spec.paused"},
+        "managedBy": {"path": "$.spec.managedBy"},
+        "podSets": [{"name": "main", "template": "$.spec.pod"}],
+    },
+}
+
+
+def configured(*declarations: Object, external: Object | None = None) -> Configuration:
+    """The Configuration of a manager with these declarations, and an external framework."""
+    return Configuration.model_validate(
+        {
+            "integrations": {"declarations": list(declarations)},
+            "multiKueue": {"externalFrameworks": [external] if external else []},
+        }
+    )
+
+
+def test_a_kind_that_the_configuration_declares_is_served_with_its_declaration_and_role(tmp_path: Path) -> None:
+    other = {**RENDER, "metadata": {"name": "studio.example.com/sound"}}
+    other["spec"] = {**RENDER["spec"], "resource": {**RENDER["spec"]["resource"], "kind": "Sound", "plural": "sounds"}}
+    kinds = AgentKinds.chosen(frameworks="batch/job,studio.example.com/render", configuration=configured(RENDER, other))
+    assert kinds.role_files() == ()
+    assert kinds.rights() == ("get,list,watch,create,patch,delete renders.studio.example.com",)
+    for text in (manifest(registration(), kinds=kinds), newer_manifest("w", kinds=kinds)):
+        documents = list(yaml.safe_load_all(text))
+        (deployment,) = [each for each in documents if each["kind"] == "Deployment"]
+        (mounted,) = [each for each in documents if each["kind"] == "ConfigMap"]
+        pod = deployment["spec"]["template"]["spec"]
+        (volume,) = [
+            each["name"] for each in pod["volumes"] if each.get("configMap") == {"name": mounted["metadata"]["name"]}
+        ]
+        (path,) = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"] if each["name"] == volume]
+        for name, content in mounted["data"].items():
+            (tmp_path / name).write_text(content)
+        flags = [each.replace(path, str(tmp_path)) for each in pod["containers"][0]["command"][1:]]
+        served = [each.resource.qualified for each in options.parse(flags).integrations]
+        assert served == ["jobs.batch", "renders.studio.example.com"]
+        roles = {each["metadata"]["name"] for each in documents if each["kind"] == "ClusterRole"}
+        assert "multikueue-agent-renders-studio-example-com" in roles
+        bound = [each["roleRef"]["name"] for each in documents if each["kind"] == "ClusterRoleBinding"]
+        assert set(bound) == roles
+
+
+def test_the_command_writes_the_declarations_to_a_file_for_the_agent(tmp_path: Path) -> None:
+    kinds = AgentKinds.chosen(frameworks="studio.example.com/render", configuration=configured(RENDER))
+    line = command(registration(), kinds)
+    writing, _, agent = line.rpartition(" && ")
+    subprocess.run(["sh", "-ec", writing], cwd=tmp_path, check=True)
+    flags = shlex.split(agent)[1:]
+    assert flags[-2:] == ["--job-kinds", "w.job-kinds.yaml"]
+    served = options.parse([*flags[:-1], str(tmp_path / flags[-1])]).integrations
+    assert [each.resource.qualified for each in served] == ["renders.studio.example.com"]
+
+
+def test_a_declaration_that_replaces_a_shipped_kind_is_sent_with_its_own_role() -> None:
+    replaced = {**RENDER, "metadata": {"name": "ray.io/rayjob"}}
+    replaced["spec"] = {
+        **RENDER["spec"],
+        "resource": {"group": "ray.io", "versions": ["v2"], "kind": "RayJob", "plural": "rayjobs"},
+    }
+    kinds = AgentKinds.chosen(frameworks="ray.io/rayjob", configuration=configured(replaced))
+    assert kinds.declarations == (replaced,)
+    assert (kinds.role_files(), kinds.rights()) == ((), ("get,list,watch,create,patch,delete rayjobs.ray.io",))
+    assert AgentKinds.chosen(frameworks="ray.io/rayjob", configuration=configured(RENDER)).declarations == ()
+
+
+def test_an_external_framework_of_the_configuration_may_be_named_among_all_others() -> None:
+    fish = {"name": "Fish.v1.example.com", "plural": "fish"}
+    for flags in ({"frameworks": "batch/job,Fish.v1.example.com"}, {"external": "Fish.v1.example.com"}):
+        kinds = AgentKinds.chosen(**flags, configuration=configured(external=fish))
+        assert kinds.external == ("Fish.v1.example.com=fish",)
+        assert "Fish.v1.example.com" not in kinds.frameworks
+        assert kinds.rights() == ("get,list,watch,create,patch,delete fish.example.com",)
+
+
+def test_a_kind_that_is_declared_nowhere_or_wrongly_is_refused() -> None:
+    with pytest.raises(BadInput, match=r'found "studio.example.com/render"'):
+        AgentKinds.chosen(frameworks="studio.example.com/render", configuration=configured())
+    broken = {**RENDER, "spec": {"resource": {}}}
+    with pytest.raises(BadInput, match="declarations"):
+        AgentKinds.chosen(frameworks="studio.example.com/render", configuration=configured(broken))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +293,7 @@ def test_the_files_with_the_roles_of_the_kinds_exist() -> None:
 )
 def test_frameworks_that_no_agent_serves_are_refused(text: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        chosen_frameworks(text)
+        AgentKinds.chosen(frameworks=text)
 
 
 def test_the_manifest_for_an_upgrade_is_the_same_without_the_token() -> None:
