@@ -158,6 +158,21 @@ def assignment(
     }
 
 
+def as_sent(body: JsonObject, current: JsonObject, kind: JobIntegration | None) -> JsonObject:
+    """The body that replaces the assignment `current`: a running job keeps the fields that are not forwarded.
+
+    Otherwise an agent, which does not know the feature gates of the hub, would forward what goes along with it.
+    """
+    if kind is None or not isinstance(kind, ForwardingKind):
+        return body
+    spec, sent = body["spec"], current["spec"]
+    runs = sent.get("intent") == str(Intent.RUN)
+    if not runs or any(sent.get(name) != spec[name] for name in ("workload", "epoch")):
+        return body
+    manifest = kind.as_sent(spec["job"]["manifest"], (sent.get("job") or {}).get("manifest") or {})
+    return {**body, "spec": {**spec, "job": {**spec["job"], "manifest": manifest}}}
+
+
 def forwards(kind: JobIntegration | None) -> bool:
     """Whether fields of a running job of that kind are forwarded."""
     return kind is not None and isinstance(kind, ForwardingKind) and kind.forwards()

@@ -16,7 +16,7 @@ from functools import partial
 import anyio
 
 from manager.context import ManagerContext
-from manager.dispatch.assignments import Dispatch, assignment
+from manager.dispatch.assignments import Dispatch, as_sent, assignment
 from manager.dispatch.gather import Gathered, adoption_for, load_job
 from manager.dispatch.reported.failure_records import FailureRecords
 from manager.dispatch.sending.object_sending import ObjectSending
@@ -219,7 +219,7 @@ class Executor:
                         body = assignment(
                             dispatch, cluster, intent=intent, clones=clones, gate=gate, provisions=provisions
                         )
-                        calls.append(partial(self._assign, cluster, key, dispatch.workload, body))
+                        calls.append(partial(self._assign, cluster, key, dispatch, body))
                 case SetIntent(cluster, intent):
                     calls.append(partial(self._transport.set_intent, cluster, key, intent))
                 case RemoveAssignment(cluster):
@@ -230,11 +230,11 @@ class Executor:
                     continue
         return calls
 
-    async def _assign(self, cluster: str, key: Key, workload: JsonObject, body: JsonObject) -> None:
+    async def _assign(self, cluster: str, key: Key, dispatch: Dispatch, body: JsonObject) -> None:
         """Assign, with the objects of the hub that its pods name, where these are sent."""
         if self._sending is not None:
-            body = await self._sending.completed(cluster, key, workload, body)
-        await self._transport.assign(cluster, key, body)
+            body = await self._sending.completed(cluster, key, dispatch.workload, body)
+        await self._transport.assign(cluster, key, body, kept=partial(as_sent, kind=dispatch.integration))
         if self._sending is not None:
             self._sending.written(cluster, key)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from manager.context import ManagerContext
 from manager.dispatch.sending.mailbox_objects import MailboxObjects
@@ -30,6 +30,14 @@ from multikueue.kube.rest.client import PatchKind
 
 _log = logging.getLogger(__name__)
 
+Kept: TypeAlias = Callable[[JsonObject, JsonObject], JsonObject]
+"""Of the body of an assignment and the one that it replaces, what is written."""
+
+
+def replaced(body: JsonObject, current: JsonObject) -> JsonObject:
+    """The body: nothing of the former assignment is kept."""
+    return body
+
 
 class Transport(Protocol):
     """One way between the manager and agents."""
@@ -40,8 +48,8 @@ class Transport(Protocol):
     def workloads(self, cluster: str | None = None) -> Iterable[Key]:
         """The workloads with an assignment, in one mailbox or in any."""
 
-    async def assign(self, cluster: str, workload: Key, body: JsonObject) -> None:
-        """Create the assignment, or update it."""
+    async def assign(self, cluster: str, workload: Key, body: JsonObject, *, kept: Kept = replaced) -> None:
+        """Create the assignment, or update it; `kept` makes of the body and the former assignment what is written."""
 
     async def set_intent(self, cluster: str, workload: Key, intent: Intent) -> None:
         """Change the intent. A missing assignment is ignored."""
@@ -96,7 +104,7 @@ class MailboxTransport:
         """The workloads with an assignment now."""
         return [key for key, clusters in self._by_workload.items() if cluster is None or cluster in clusters]
 
-    async def assign(self, cluster: str, workload: Key, body: JsonObject) -> None:
+    async def assign(self, cluster: str, workload: Key, body: JsonObject, *, kept: Kept = replaced) -> None:
         """Create, or patch what differs. Raises `Conflict` while another object of that name is being deleted."""
         key = _key(cluster, workload)
         entry = self._entries.get(key)
@@ -111,7 +119,7 @@ class MailboxTransport:
             current = await self._client.get_object(REMOTE_ASSIGNMENTS, key.name, namespace=key.namespace)
         except NotFound:
             return  # gone meanwhile; its event follows
-        await self._update(current, body)
+        await self._update(current, kept(body, current))
 
     async def set_intent(self, cluster: str, workload: Key, intent: Intent) -> None:
         """A patch of one field, guarded by the uid."""

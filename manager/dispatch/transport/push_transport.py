@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
-from manager.dispatch.transport.mailbox_transport import Transport
+from manager.dispatch.transport.mailbox_transport import Kept, Transport, replaced
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent, assignment_name
 from multikueue.core.errors import BadInput
@@ -105,10 +105,12 @@ class PushTransport:
                 found.update(workload_of(obj) for obj in mailbox.objects())
         return found
 
-    async def assign(self, cluster: str, workload: Key, body: JsonObject) -> None:
+    async def assign(self, cluster: str, workload: Key, body: JsonObject, *, kept: Kept = replaced) -> None:
         """Put it into the mailbox; it is there at once."""
         self._drop_assumed(cluster, workload)
-        self.mailbox(cluster).put(body)
+        mailbox = self.mailbox(cluster)
+        current = mailbox.get(body["metadata"]["name"])
+        mailbox.put(body if current is None else kept(body, current))
 
     async def set_intent(self, cluster: str, workload: Key, intent: Intent) -> None:
         """Change the intent. Assumed assignments are decided by the jobs on the worker when they are read."""
@@ -168,9 +170,9 @@ class MixedTransport:
         """Of both."""
         return {*self._pull.workloads(cluster), *self._push.workloads(cluster)}
 
-    async def assign(self, cluster: str, workload: Key, body: JsonObject) -> None:
+    async def assign(self, cluster: str, workload: Key, body: JsonObject, *, kept: Kept = replaced) -> None:
         """With the cluster's current transport."""
-        await self._way(cluster).assign(cluster, workload, body)
+        await self._way(cluster).assign(cluster, workload, body, kept=kept)
 
     async def set_intent(self, cluster: str, workload: Key, intent: Intent) -> None:
         """With the cluster's current transport."""

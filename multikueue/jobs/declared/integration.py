@@ -62,6 +62,7 @@ class DeclaredIntegration:
         self.resource: Resource = Resource(resource.group, resource.versions[0], resource.kind, resource.plural)
         self.traits: JobTraits = _traits(self.spec)
         self.copies_labels: bool = False
+        self._withheld: tuple[JobPath, ...] = ()
 
     @property
     def parents(self) -> tuple[tuple[str, str], ...]:
@@ -232,10 +233,12 @@ class DeclaredIntegration:
         return bool(self.spec.remote.forwarded)
 
     def without_forwarding(self) -> Self:
-        """The same kind without such fields."""
+        """The same kind without such fields: they stay as they were sent."""
         remote = self.spec.remote.model_copy(update={"forwarded": ()})
         spec = self.spec.model_copy(update={"remote": remote})
-        return type(self)(self.declaration.model_copy(update={"spec": spec}))
+        made = type(self)(self.declaration.model_copy(update={"spec": spec}))
+        made._withheld = self.spec.remote.forwarded
+        return made
 
     def forwarded_digest(self, job: JsonObject) -> str:
         """Equal as long as the forwarded fields are; empty for a kind without them."""
@@ -246,11 +249,11 @@ class DeclaredIntegration:
 
     def forwarded_patch(self, remote: JsonObject, manifest: JsonObject) -> JsonObject | None:
         """The merge patch of the forwarded fields that differ; None if none does. Raises `BadInput`."""
-        changed = remote
-        for path in self.spec.remote.forwarded:
-            keys, value = path.keys or (), path.value(manifest)
-            changed = without_value(changed, keys) if value is None else with_value(changed, keys, value)
-        return merge_patch(remote, changed) or None
+        return merge_patch(remote, _with_fields(remote, self.spec.remote.forwarded, of=manifest)) or None
+
+    def as_sent(self, manifest: JsonObject, sent: JsonObject) -> JsonObject:
+        """With the fields that `without_forwarding` has taken away as they are in `sent`."""
+        return _with_fields(manifest, self._withheld, of=sent)
 
     def local_manifest(self, remote: JsonObject) -> JsonObject:
         """The job that a user would have submitted; what a remote job does not have is lost."""
@@ -360,6 +363,14 @@ class DeclaredIntegration:
             "metadata": metadata,
             **rest,
         }
+
+
+def _with_fields(job: JsonObject, paths: Iterable[JobPath], *, of: JsonObject) -> JsonObject:
+    """The job with these fields as they are in another one; without those that it does not have."""
+    for path in paths:
+        keys, value = path.keys or (), path.value(of)
+        job = without_value(job, keys) if value is None else with_value(job, keys, value)
+    return job
 
 
 def _traits(spec: DeclarationSpec) -> JobTraits:

@@ -127,6 +127,12 @@ class ForwardingKind(Protocol):
     def forwarded_patch(self, remote: JsonObject, manifest: JsonObject) -> JsonObject | None:
         """The merge patch that gives the remote job these fields of the manifest; None if it has them."""
 
+    def as_sent(self, manifest: JsonObject, sent: JsonObject) -> JsonObject:
+        """The manifest of a running job with the fields whose changes are not forwarded as they were sent.
+
+        Unchanged for a kind that forwards them.
+        """
+
 
 @runtime_checkable
 class ReplicatedKind(PodHoldingKind, Protocol):
