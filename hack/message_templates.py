@@ -36,7 +36,6 @@ MESSAGE_MODULES: Final = (
     "manager/dispatch/condition_writes.py",
     "manager/dispatch/execution.py",
     "manager/dispatch/reported/failure_records.py",
-    "manager/dispatch/reported/withheld_changes.py",
     "manager/dispatch/logs/log_relay.py",
     "manager/dispatch/quota_automation.py",
     "manager/dispatch/transport/kubeconfigs.py",

@@ -208,6 +208,7 @@ class Reconciler:
             if taken.status.phase in _ENDED and job is not None:
                 await self._provisioning.release(name, job)
         status = self._pod_starts.complete(name, desired.jobs, job, taken.status, reported=reported)
+        status = self._forwarding.complete(desired, job, taken, status)
         status = await self._objects.bring(desired, job, group, status)
         if self._failures is not None and (job is not None or status.failure is not None):
             selector = "" if job is None or desired.jobs is None else desired.jobs.integration.pod_selector(job)
@@ -216,7 +217,7 @@ class Reconciler:
                 return Result(after=hold)
         self._status_reporter.put(name, desired.uid, status, reported=status_of(obj))
         self._serve_logs(name, obj, desired, job, status)
-        await self._forwarding.follow(desired, job, taken)
+        await self._forwarding.follow(desired, job, taken, status)
         if taken.action is not None and job is not None and desired.jobs is not None:
             engine_stops_it = self._queues.serves(desired.clone, job) and (admission is None or admission.end is None)
             # The engine resumes a job that is suspended while its clone is active; without a clone it does nothing.

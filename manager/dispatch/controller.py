@@ -31,8 +31,8 @@ from manager.dispatch.logs.assigned_requests import AssignedLogRequests
 from manager.dispatch.logs.log_relay import LogRelay
 from manager.dispatch.quota_automation import QuotaAutomation
 from manager.dispatch.reported.failure_records import FailureRecords
+from manager.dispatch.reported.refused_changes import RefusedChanges
 from manager.dispatch.reported.start_reports import StartReports
-from manager.dispatch.reported.withheld_changes import WithheldChanges
 from manager.dispatch.sending.object_sending import ObjectSending
 from manager.dispatch.transport.mailbox_transport import MailboxTransport, Transport
 from manager.dispatch.transport.push_clusters import PushClusters
@@ -142,7 +142,7 @@ class DispatchController:
         settings = self._gatherer.settings
         self._pacer = Pacer(per_second=settings.evictions_per_second, burst=settings.eviction_burst)
         self._start_reports = StartReports()
-        self._withheld = WithheldChanges(context.recorder)
+        self._refused_changes = RefusedChanges()
         self._verdicts: dict[Key, tuple[str, ...]] = {}
         self._delivered: dict[Key, tuple[str, int]] = {}
         self._watched_jobs: dict[Key, JobKey] = {}
@@ -234,7 +234,8 @@ class DispatchController:
             self._forget(key)
             return None
         decision = plan(self._kept(key, gathered).facts, now)
-        decision = self._start_reports.admit(key, decision, now=self._context.clock.monotonic())
+        for reports in (self._start_reports, self._refused_changes):
+            decision = reports.admit(key, decision, now=self._context.clock.monotonic())
         _log.debug(
             "planned workload=%s rule=%s actions=%s verdicts=%s",
             key,
@@ -248,7 +249,6 @@ class DispatchController:
         pause = self._pause(key, gathered, decision, now)
         if pause > 0:
             return Result(after=pause)
-        self._withheld.report(key, gathered)
         self._decided(key, gathered, decision)
         if _grants(decision):
             self._granting.add(key)
@@ -357,9 +357,9 @@ class DispatchController:
         self._capacities.leave(key)
         self._pacer.leave(key)
         self._start_reports.forget(key)
+        self._refused_changes.forget(key)
         self._delivered.pop(key, None)
         self._verdicts.pop(key, None)
-        self._withheld.forget(key)
         self._kept_failures.settle(key, None)
         self._watch_job(key, None)
 

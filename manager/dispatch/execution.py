@@ -284,6 +284,10 @@ class Executor:
         self.report_grant(plan, gathered)
         if plan.pods_started is not None and plan.pods_started.reason:
             self._report_not_started(plan.pods_started, gathered)
+        if plan.change_forwarded is not None and plan.change_forwarded.reason:
+            about = Reference.of(gathered.workload, api_version=WORKLOADS.api_version, kind=WORKLOADS.kind)
+            message = plan.change_forwarded.message
+            self._context.recorder.event(about, "Warning", WorkloadEvent.MULTIKUEUE, message)
         queue, metrics = _queue(gathered), self._context.metrics
         for action in plan.actions:
             if isinstance(action, Assign) and not _has_copy(gathered, action.cluster):

@@ -20,7 +20,7 @@ from manager.dispatch.status_facts import (
     failed_at,
     flavors,
     holds_quota,
-    not_started,
+    if_false,
     others_ready,
     to_stop,
     waits_since,
@@ -75,8 +75,6 @@ class Gathered:
     status: Status | None = None
     integration: JobIntegration | None = None
     job: Key | None = None
-    withheld: str = ""
-    """Why a change of the job is not forwarded to the cluster on which it runs; empty if there is none."""
 
 
 class Adoptions(Protocol):
@@ -277,19 +275,19 @@ class Gatherer:
             adopts=self._adopts(workload, status, gathered) if waits else None,
             replica=self.replicas.of(workload) if waits and holds_quota(status) else None,
             members_follow=isinstance(integration, PodHoldingKind),
-            not_started=not_started(status),
+            not_started=if_false(status, WorkloadCondition.PODS_STARTED),
+            not_forwarded=if_false(status, WorkloadCondition.CHANGE_FORWARDED),
         )
         listed: tuple[str, ...] = ()
         if check is not None:
             source = self._checks.source(check.name)
             listed = (source.clusters if source is not None else None) or ()
         made = self._facts(facts, listed, observations, avoided)
-        withheld = ""
         if waits or _not_delivered(facts, observations):
             made = replace(made, policy=self._verdict(made, gathered))
         elif forwards(integration):
-            made, withheld = with_forwarding(made, lambda: self._verdict(made, gathered))
-        return replace(gathered, facts=made, withheld=withheld)
+            made = with_forwarding(made, lambda: self._verdict(made, gathered))
+        return replace(gathered, facts=made)
 
     def _check(self, status: Status) -> Check | None:
         return next((entry for entry in status.checks if self._checks.source(entry.name) is not None), None)
@@ -426,20 +424,20 @@ class Gatherer:
         return job is not None and "deletionTimestamp" not in job["metadata"]
 
 
-def with_forwarding(facts: DispatchFacts, verdict: Callable[[], PolicyVerdict]) -> tuple[DispatchFacts, str]:
+def with_forwarding(facts: DispatchFacts, verdict: Callable[[], PolicyVerdict]) -> DispatchFacts:
     """The facts of a workload that runs, whose job may have changed in fields that are forwarded.
 
-    A change passes the dispatch policies first: without that the facts are those of what was sent, which runs on, and
-    the reason is given as well.
+    A change passes the dispatch policies first: without that the facts are those of what was sent, which runs on, with
+    the reason.
     """
     workload = facts.workload
     granted = None if workload is None else facts.observations.get(workload.cluster_name)
     if workload is None or granted is None or granted.fingerprint == workload.fingerprint:
-        return facts, ""
+        return facts
     why = verdict().on(workload.cluster_name)
     if not why:
-        return facts, ""
-    return replace(facts, workload=replace(workload, fingerprint=granted.fingerprint)), why
+        return facts
+    return replace(facts, workload=replace(workload, fingerprint=granted.fingerprint, withheld=why))
 
 
 def _controller(workload: JsonObject) -> JsonObject | None:

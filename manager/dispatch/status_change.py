@@ -94,6 +94,11 @@ class PlanChange:
         elif plan.cluster_name:
             # It is of the dispatch before.
             status = changes.without_condition(status, WorkloadCondition.PODS_STARTED)
+        if plan.change_forwarded is not None:
+            refused = plan.change_forwarded
+            status = changes.change_forwarded(status, reason=refused.reason, message=refused.message, now=self._now)
+        elif plan.cluster_name:
+            status = changes.without_condition(status, WorkloadCondition.CHANGE_FORWARDED)
         if plan.evict:
             status = changes.evict(status, reason=EvictedReason.ADMISSION_CHECK, message=plan.evict, now=self._now)
         return status

@@ -46,8 +46,9 @@ def waits_since(status: Status, check: Check | None, delegated: Collection[str])
     return max(moments, default=None)
 
 
-def not_started(status: Status) -> Condition | None:
-    shown = status.condition(WorkloadCondition.PODS_STARTED)
+def if_false(status: Status, condition: WorkloadCondition) -> Condition | None:
+    """The condition if it is False."""
+    shown = status.condition(condition)
     return shown if shown is not None and shown.status == FALSE else None
 
 

@@ -204,6 +204,8 @@ def set_check(
 
 def evict(status: Status, *, reason: str, message: str, now: datetime, underlying_cause: str = "") -> Status:
     """Phase A of an eviction (§4.7): Evicted, checks and dispatch reset, counted; quota is still held."""
+    # A change that was not made where it ran goes along with the next dispatch.
+    status = without_condition(status, WorkloadCondition.CHANGE_FORWARDED)
     return replace(
         status,
         conditions=conditions.evicted(status.conditions, reason=reason, message=message, now=now),
@@ -298,10 +300,11 @@ def was_rejected(workload: JsonObject) -> bool:
 
 
 def finish(status: Status, *, reason: str, message: str, now: datetime) -> Status:
-    """Finished; a later end does not overwrite the first. Pods that did not start matter no longer."""
+    """Finished; a later end does not overwrite the first. Pods that did not start, and changes, matter no longer."""
     if status.is_true(WorkloadCondition.FINISHED):
         return status
-    status = without_condition(status, WorkloadCondition.PODS_STARTED)
+    for outdated in (WorkloadCondition.PODS_STARTED, WorkloadCondition.CHANGE_FORWARDED):
+        status = without_condition(status, outdated)
     return _with(status, conditions.finished(status.conditions, reason=reason, message=message, now=now))
 
 
@@ -322,6 +325,14 @@ def pods_started(status: Status, *, reason: str, message: str, now: datetime) ->
     if not reason:
         return without_condition(status, WorkloadCondition.PODS_STARTED)
     return with_condition(status, WorkloadCondition.PODS_STARTED, value=FALSE, reason=reason, message=message, now=now)
+
+
+def change_forwarded(status: Status, *, reason: str, message: str, now: datetime) -> Status:
+    """ChangeForwarded=False with why a change of the job is not made; without the condition if the reason is empty."""
+    kind = WorkloadCondition.CHANGE_FORWARDED
+    if not reason:
+        return without_condition(status, kind)
+    return with_condition(status, kind, value=FALSE, reason=reason, message=message, now=now)
 
 
 def requests_wire(requests: Iterable[tuple[str, Mapping[str, str]]]) -> tuple[JsonObject, ...]:

@@ -45,6 +45,7 @@ OWNED_CONDITIONS: Final = frozenset(
         WorkloadCondition.FINISHED,
         WorkloadCondition.PODS_READY,
         WorkloadCondition.PODS_STARTED,
+        WorkloadCondition.CHANGE_FORWARDED,
         WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS,
     }
 )

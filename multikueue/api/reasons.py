@@ -25,6 +25,7 @@ class WorkloadCondition(StrEnum):
     WAITING_FOR_REPLACEMENT_PODS = "WaitingForReplacementPods"
     # Not upstream's.
     PODS_STARTED = "PodsStarted"
+    CHANGE_FORWARDED = "ChangeForwarded"
 
 
 CAN_PROVISION_CONDITION: Final = "CanProvision"

@@ -58,6 +58,7 @@ from tests.support.sites import Transport
 from tests.support.workers import FakeWorker, make_check
 from worker_agent.app import Agent
 from worker_agent.kinds import served_integrations
+from worker_agent.local.boundary import Rules, default_rules
 
 T = TypeVar("T")
 
@@ -191,9 +192,18 @@ def queue_of(kind: PlayedKind, place: str) -> str:
 
 @asynccontextmanager
 async def kind_federation(
-    hub_cluster: Cluster, workers: Mapping[str, Cluster], kinds: Sequence[PlayedKind], *, local: bool
+    hub_cluster: Cluster,
+    workers: Mapping[str, Cluster],
+    kinds: Sequence[PlayedKind],
+    *,
+    local: bool,
+    gates: str = "",
+    rules: Rules = default_rules,
 ) -> AsyncIterator[KindFederation]:
-    """The federation; all queues are on hold. With `local` the hub has queues without a check as well."""
+    """The federation; all queues are on hold. With `local` the hub has queues without a check as well.
+
+    `gates` are further feature gates of the manager, as YAML, and `rules` the dispatch policy of the agent.
+    """
     resources = [each.resource for each in kinds]
     frameworks = ["batch/job", *(each.framework for each in kinds)]
     async with AsyncExitStack() as stack:
@@ -222,12 +232,12 @@ async def kind_federation(
                 await enrol_by_kubeconfig(hub, transport, kubeconfig)
             await make_check(hub, transport, (transport,))
         dispatch = partial(DispatchController, push=replace(PUSH, intervals=QUICKLY))
-        settings = _settings(frameworks)
+        settings = _settings(frameworks, gates)
         await stack.enter_async_context(
             running_manager(hub_cluster, settings=settings, dispatch=dispatch, user=_MANAGER)
         )
         if PULL in workers:
-            await stack.enter_async_context(_agent(hub_cluster, workers[PULL], links[PULL], frameworks))
+            await stack.enter_async_context(_agent(hub_cluster, workers[PULL], links[PULL], frameworks, rules))
         sights = []
         for cluster in (hub_cluster, *workers.values()):
             followed = [*resources, PODS, *([WORKLOADS] if cluster is hub_cluster else ())]
@@ -249,14 +259,18 @@ async def _running(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _agent(hub: Cluster, worker: Cluster, link: TcpProxy, frameworks: Sequence[str]) -> AsyncIterator[None]:
+async def _agent(
+    hub: Cluster, worker: Cluster, link: TcpProxy, frameworks: Sequence[str], rules: Rules
+) -> AsyncIterator[None]:
     kubeconfig = worker.issue_client_certificate(_AGENT)
     async with (
         agent_client(hub, PULL, through=link.url) as to_hub,
         KubeClient(credentials.from_dict(kubeconfig)) as to_worker,
     ):
         served = served_integrations(frameworks)
-        agent = Agent(to_hub, to_worker, cluster=PULL, intervals=QUICKLY, random=Random(1), integrations=served)
+        agent = Agent(
+            to_hub, to_worker, cluster=PULL, intervals=QUICKLY, random=Random(1), integrations=served, rules=rules
+        )
         async with _running(agent.run):
             yield
 
@@ -270,13 +284,13 @@ async def _sight(cluster: Cluster, resources: Sequence[Resource]) -> AsyncIterat
             yield sight
 
 
-def _settings(frameworks: Sequence[str]) -> str:
+def _settings(frameworks: Sequence[str], gates: str) -> str:
     return f"""
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 integrations: {{frameworks: [{", ".join(frameworks)}]}}
 multiKueue: {{workerLostTimeout: 60s, gcInterval: 2s}}
-featureGates: {{SparkApplicationIntegration: true}}
+featureGates: {{SparkApplicationIntegration: true{f", {gates}" if gates else ""}}}
 """
 
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast the reports of workers about pods that do not start change the hub.
 
-A worker may change its report each second, and each change is a write of the Workload and two events. Five changes per
-workload are written at once, then one a minute. That the pods have started is written once no problem was reported for
-ten seconds: a restarted agent needs that time to look again.
+They are within the budget of each workload. That the pods have started is written once no problem was reported for ten
+seconds: a restarted agent needs that time to look again.
 """
 
 from __future__ import annotations
@@ -11,18 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from manager.dispatch.reported.change_budget import ChangeBudget
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub.actions import DispatchPlan
 
-CHANGES_AT_ONCE: Final = 5
-SECONDS_PER_CHANGE: Final = 60.0
 UNCONTRADICTED_SECONDS: Final = 10.0
 
 
 @dataclass(slots=True)
-class _ChangeBudget:
-    left: float
-    at: float
+class _StartBudget(ChangeBudget):
     started_since: float | None = None
 
 
@@ -30,7 +26,7 @@ class StartReports:
     """The budgets of all workloads; times are of a monotonic clock."""
 
     def __init__(self) -> None:
-        self._budgets: dict[Key, _ChangeBudget] = {}
+        self._budgets: dict[Key, _StartBudget] = {}
 
     def admit(self, key: Key, plan: DispatchPlan, *, now: float) -> DispatchPlan:
         """The plan, without its change of PodsStarted if that has to wait; it is planned again then."""
@@ -40,10 +36,8 @@ class StartReports:
                 budget.started_since = None
             return plan
         if budget is None:
-            budget = self._budgets[key] = _ChangeBudget(left=CHANGES_AT_ONCE, at=now)
-        budget.left = min(CHANGES_AT_ONCE, budget.left + (now - budget.at) / SECONDS_PER_CHANGE)
-        budget.at = now
-        wait = (1.0 - budget.left) * SECONDS_PER_CHANGE
+            budget = self._budgets[key] = _StartBudget(at=now)
+        wait = budget.wait(now)
         if plan.pods_started.reason:
             budget.started_since = None
         else:
@@ -53,7 +47,7 @@ class StartReports:
         if wait > 0:
             soonest = wait if plan.requeue_after is None else min(wait, plan.requeue_after)
             return replace(plan, pods_started=None, requeue_after=soonest)
-        budget.left -= 1.0
+        budget.spend()
         budget.started_since = None
         return plan
 

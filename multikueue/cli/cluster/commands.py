@@ -398,10 +398,7 @@ def recover(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the actions without doing them.")] = False,
     role: Annotated[
         bool,
-        typer.Option(
-            "--role",
-            help="Only print the ClusterRole that recovery needs besides kueue-recover-role, for the hub's kinds.",
-        ),
+        typer.Option("--role", help="Only print the ClusterRole for the hub's kinds, besides kueue-recover-role."),
     ] = False,
     wait: Annotated[
         str, typer.Option(metavar="DURATION", help="How long to wait for each reply of the agent.")

@@ -134,6 +134,14 @@ class StartUpdate:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeUpdate:
+    """As `StartUpdate`, of the condition ChangeForwarded=False."""
+
+    reason: str = ""
+    message: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedEvent:
     """An event about the Workload."""
@@ -165,6 +173,7 @@ class DispatchPlan:
     nominated: tuple[str, ...] | None = None
     finish: Finish | None = None
     pods_started: StartUpdate | None = None
+    change_forwarded: ChangeUpdate | None = None
     evict: str = ""
     """Why a workload without a MultiKueue check is evicted."""
     avoid: str = ""
@@ -192,5 +201,6 @@ class DispatchPlan:
             or self.nominated is not None
             or self.finish is not None
             or self.pods_started is not None
+            or self.change_forwarded is not None
             or bool(self.evict)
         )

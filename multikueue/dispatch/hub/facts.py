@@ -204,6 +204,10 @@ class DispatchedWorkload:
     adopts: Adoption | None = None
     not_started: Condition | None = None
     """Its condition PodsStarted, while that is False."""
+    withheld: str = ""
+    """Why the hub does not forward a change of its job; empty if there is none."""
+    not_forwarded: Condition | None = None
+    """Its condition ChangeForwarded, while that is False."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +286,8 @@ class Observation:
     """Since when only that gate keeps it from preempting on the worker, by the worker's clock."""
     start_problem: StartProblem | None = None
     """Why no pod of the job has started there."""
+    refused_change: StartProblem | None = None
+    """Why a change of the job was not made there."""
     provisions: bool = False
     """Whether its capacity is provisioned before the job runs."""
     policy: PartitionPolicy | None = None

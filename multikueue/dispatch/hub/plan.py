@@ -30,11 +30,11 @@ from multikueue.dispatch.hub.actions import (
     RemoveAssignment,
     Rule,
     SetIntent,
-    StartUpdate,
     SyncStatus,
     WaitingReason,
 )
 from multikueue.dispatch.hub.availability import describe_loss, mass_loss, remaining_grace
+from multikueue.dispatch.hub.condition_updates import change_update, start_update
 from multikueue.dispatch.hub.delegation import delegate
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, DispatchFacts, Observation
 from multikueue.dispatch.hub.failed_jobs import failed_there, kept_for
@@ -298,19 +298,6 @@ def _start_time_left(
     return (timeout - waited).total_seconds()
 
 
-def _start_update(workload: DispatchedWorkload, observation: Observation) -> StartUpdate | None:
-    """The change of the condition PodsStarted; None if it shows what the cluster reports."""
-    if workload.check is None or not observation.has_phase(AssignmentPhase.RUNNING):
-        return None
-    problem, shown = observation.start_problem, workload.not_started
-    if problem is None:
-        return None if shown is None else StartUpdate()
-    message = messages.pods_not_started(observation.cluster, problem.message)
-    if shown is not None and (shown.reason, shown.message) == (problem.reason, message):
-        return None
-    return StartUpdate(problem.reason, message)
-
-
 def _drained(
     facts: DispatchFacts,
     workload: DispatchedWorkload,
@@ -420,7 +407,8 @@ def _granted_plan(
         actions=(*actions, *losers),
         check=None if ready else CheckUpdate(CheckState.READY, messages.admitted_on(observation.cluster)),
         nominated=() if workload.nominated else None,
-        pods_started=_start_update(workload, observation),
+        pods_started=start_update(workload, observation),
+        change_forwarded=change_update(workload, observation),
     )
 
 

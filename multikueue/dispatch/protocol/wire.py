@@ -13,7 +13,7 @@ from typing import Final
 
 from multikueue.api.constants import CLUSTER_LABEL, MAILBOX_NAMESPACE_PREFIX, GatePosition, PartitionPolicy
 from multikueue.api.meta import JsonObject
-from multikueue.api.reasons import PREEMPTION_GATED_REASON, WorkloadCondition
+from multikueue.api.reasons import PODS_NOT_STARTED_REASON, PREEMPTION_GATED_REASON, WorkloadCondition
 from multikueue.api.remoteassignment import AssignmentPhase, Intent, mailbox_namespace
 from multikueue.core.conditions import FALSE, TRUE, find_in, truncate_message
 from multikueue.core.errors import BadInput
@@ -23,7 +23,7 @@ from multikueue.core.timestamps import format_time, parse_time
 from multikueue.dispatch.hub.facts import Observation, RemoteEnd
 from multikueue.dispatch.protocol.job_failures import failure_of, failure_wire
 from multikueue.dispatch.protocol.start_problems import StartProblem, start_problem_from
-from multikueue.dispatch.worker.assignment_state import NO_CAPACITY, ReportedStatus
+from multikueue.dispatch.worker.assignment_state import FORBIDDEN_BY_POLICY, NO_CAPACITY, ReportedStatus
 
 FINGERPRINT_ANNOTATION: Final = "multikueue.io/fingerprint"
 """On an assignment: a digest of what was sent, to detect whether it has to be updated."""
@@ -83,6 +83,7 @@ def _observation(obj: JsonObject, reported: ReportedStatus) -> Observation:
         gate=gate_of(obj),
         blocked_since=reported.blocked_since,
         start_problem=reported.start_problem,
+        refused_change=reported.refused_change,
         provisions=bool(spec.get("provisioning")),
         policy=_policy_of(spec),
     )
@@ -125,7 +126,8 @@ def status_of(obj: JsonObject) -> ReportedStatus:
             job_status=status.get("jobStatus"),
             end=_end(status.get("finished")),
             blocked_since=_blocked_since(status),
-            start_problem=_start_problem(status),
+            start_problem=_problem(status, WorkloadCondition.PODS_STARTED, otherwise=PODS_NOT_STARTED_REASON),
+            refused_change=_problem(status, WorkloadCondition.CHANGE_FORWARDED, otherwise=FORBIDDEN_BY_POLICY),
             failure=failure_of(status),
         )
     except ValueError as error:
@@ -177,7 +179,9 @@ def _end(finished: JsonObject | None) -> RemoteEnd | None:
 def _conditions(status: ReportedStatus, *, now: datetime) -> list[JsonObject] | None:
     found = [] if status.blocked_since is None else [_blocked(status, status.blocked_since)]
     if status.start_problem is not None:
-        found.append(_not_started(status.start_problem, now=now))
+        found.append(_false(WorkloadCondition.PODS_STARTED, status.start_problem, now=now))
+    if status.refused_change is not None:
+        found.append(_false(WorkloadCondition.CHANGE_FORWARDED, status.refused_change, now=now))
     return found or None
 
 
@@ -198,9 +202,9 @@ def _blocked_since(status: JsonObject) -> datetime | None:
     return parse_time(found["lastTransitionTime"])
 
 
-def _not_started(problem: StartProblem, *, now: datetime) -> JsonObject:
+def _false(condition: WorkloadCondition, problem: StartProblem, *, now: datetime) -> JsonObject:
     return {
-        "type": WorkloadCondition.PODS_STARTED,
+        "type": condition,
         "status": FALSE,
         "reason": problem.reason,
         "message": problem.message,
@@ -208,16 +212,16 @@ def _not_started(problem: StartProblem, *, now: datetime) -> JsonObject:
     }
 
 
-def _start_problem(status: JsonObject) -> StartProblem | None:
+def _problem(status: JsonObject, condition: WorkloadCondition, *, otherwise: str) -> StartProblem | None:
     """The problem that the agent reports; an unreadable time is left out, since the hub uses its own clock."""
-    found = find_in(status, WorkloadCondition.PODS_STARTED)
+    found = find_in(status, condition)
     if found is None or found.get("status") != FALSE:
         return None
     try:
         since = parse_time(found.get("lastTransitionTime") or "")
     except BadInput:
         since = None
-    return start_problem_from(found.get("reason"), found.get("message"), since=since)
+    return start_problem_from(found.get("reason"), found.get("message"), since=since, otherwise=otherwise)
 
 
 def _describe(obj: JsonObject) -> str:

@@ -95,6 +95,8 @@ class ReportedStatus:
     """Since when only its preemption gate keeps it from preempting here; only while it is Pending."""
     start_problem: StartProblem | None = None
     """Why no pod of its job has started; only while it is Running."""
+    refused_change: StartProblem | None = None
+    """Why a change of its job is not made there; only while it is Running."""
     failure: JobFailure | None = None
     """The failed containers of a job that failed, once they were read; only with phase Finished."""
 

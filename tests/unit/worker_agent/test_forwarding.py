@@ -12,6 +12,7 @@ import pytest
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
 from multikueue.core.keys import Key
 from multikueue.core.merge_patch import apply_merge_patch
+from multikueue.dispatch.protocol.start_problems import StartProblem
 from multikueue.dispatch.worker.assignment_state import (
     FORBIDDEN_BY_POLICY,
     AssignmentFacts,
@@ -28,6 +29,7 @@ from worker_agent.local.obstacles import Obstacles
 
 RUNNING = AssignmentStep(ReportedStatus(epoch=1, phase=AssignmentPhase.RUNNING, job_uid="u"))
 FACTS = AssignmentFacts(name="a", epoch=1, intent=Intent.RUN, may_run=True)
+REFUSED = StartProblem(FORBIDDEN_BY_POLICY, "no")
 REMOTE = widget(config="one", suspend=False)
 
 
@@ -55,9 +57,22 @@ class Cluster:
         self.job = self.normalize(apply_merge_patch(self.job, patch))
         return self.job
 
-    async def follow(self, manifest: Any, *, taken: AssignmentStep = RUNNING, facts: AssignmentFacts = FACTS) -> None:
-        desired = SimpleNamespace(facts=facts, jobs=self, job=Key("ns", "w"), named="widgets ns/w", manifest=manifest)
-        await self.forwarding.follow(cast(AssignmentSpec, desired), self.job, taken)
+    async def follow(
+        self,
+        manifest: Any,
+        *,
+        taken: AssignmentStep = RUNNING,
+        facts: AssignmentFacts = FACTS,
+        reported: StartProblem | None = None,
+    ) -> str:
+        """Make the change; gives why it is refused. `reported` is what was reported before."""
+        named = SimpleNamespace(facts=facts, jobs=self, job=Key("ns", "w"), named="widgets ns/w", manifest=manifest)
+        desired = cast(AssignmentSpec, named)
+        before = replace(taken.status, refused_change=reported)
+        status = self.forwarding.complete(desired, self.job, taken, before)
+        await self.forwarding.follow(desired, self.job, taken, status)
+        refused = status.refused_change
+        return "" if refused is None else f"{refused.reason}: {refused.message}"
 
 
 async def test_a_changed_field_reaches_the_running_job_once() -> None:
@@ -79,10 +94,33 @@ async def test_a_change_that_the_policy_of_the_cluster_forbids_is_not_made_and_a
     cluster = Cluster()
     cluster.forbids = "privileged"
     for _ in range(2):
-        await cluster.follow(widget(config="privileged"))
+        assert await cluster.follow(widget(config="privileged")) == "ForbiddenByPolicy: no"
     assert cluster.patches == []
-    await cluster.follow(widget(config="plain"))
+    assert await cluster.follow(widget(config="plain"), reported=REFUSED) == ""
     assert cluster.patches == [{"spec": {"config": "plain"}}]
+
+
+async def test_a_change_that_was_refused_is_made_when_the_policy_of_the_cluster_allows_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster()
+    cluster.forbids = "privileged"
+    for _ in range(3):
+        await cluster.follow(widget(config="privileged"))
+    assert len([each for each in caplog.records if "is not forwarded" in each.message]) == 1
+    cluster.forbids = ""
+    assert await cluster.follow(widget(config="privileged"), reported=REFUSED) == ""
+    assert cluster.patches == [{"spec": {"config": "privileged"}}]
+
+
+async def test_a_refusal_is_no_longer_reported_once_the_hub_takes_the_change_back_or_the_job_has_ended() -> None:
+    cluster = Cluster()
+    cluster.forbids = "privileged"
+    assert await cluster.follow(widget(config="privileged"))
+    assert await cluster.follow(widget(config="one"), reported=REFUSED) == ""
+    ended = AssignmentStep(ReportedStatus(epoch=1, phase=AssignmentPhase.FINISHED))
+    assert await cluster.follow(widget(config="privileged"), taken=ended, reported=REFUSED) == ""
+    assert cluster.patches == []
 
 
 @pytest.mark.parametrize("kind", [TooManyRequests, InternalError])

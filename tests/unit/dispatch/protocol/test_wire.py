@@ -64,6 +64,19 @@ def test_why_pods_do_not_start_is_a_condition_that_former_hubs_ignore() -> None:
     assert found.start_problem.since == NOW
 
 
+def test_why_a_change_is_not_made_is_a_condition_too_and_its_texts_are_judged_in_the_same_way() -> None:
+    refused = StartProblem("ForbiddenByPolicy", "m", NOW)
+    status = ReportedStatus(epoch=1, phase=AssignmentPhase.RUNNING, refused_change=refused)
+    written = status_wire(status, sequence=1, boot_id="b", now=NOW)
+    assert written["conditions"] == [not_started(type="ChangeForwarded", reason="ForbiddenByPolicy")]
+    assert status_of({**assignment(""), "status": written}) == status
+    hostile = status_of(reported(not_started(type="ChangeForwarded", reason="a b", message="\x1b" * 9000)))
+    assert hostile.start_problem is None
+    assert hostile.refused_change is not None
+    assert hostile.refused_change.reason == "ForbiddenByPolicy"
+    assert len(hostile.refused_change.message) <= MAX_MESSAGE
+
+
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "yesterday", "", None, 5], ids=str)
 def test_a_time_of_a_worker_that_cannot_be_read_costs_nothing_else(time: Any) -> None:
     found = status_of(reported(not_started(lastTransitionTime=time))).start_problem

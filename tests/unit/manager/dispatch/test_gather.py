@@ -12,7 +12,8 @@ from manager.dispatch.assignments import fingerprint, forwarded_digest
 from manager.dispatch.gather import Gathered, Hub, load_job, with_forwarding
 from multikueue.api.remoteassignment import Intent
 from multikueue.core.keys import Key
-from multikueue.dispatch.hub.actions import Assign
+from multikueue.dispatch.hub import messages
+from multikueue.dispatch.hub.actions import Assign, ChangeUpdate
 from multikueue.dispatch.hub.facts import DispatchFacts
 from multikueue.dispatch.hub.plan import plan
 from multikueue.dispatch.policy.dispatch_policy import PolicyVerdict
@@ -45,14 +46,20 @@ def test_a_job_that_was_created_again_with_its_name_is_not_the_job_of_a_workload
     assert found("second", owner_uid=owner_uid) is None
 
 
+def withheld(found: DispatchFacts) -> str:
+    """Why the hub does not forward a change."""
+    assert found.workload is not None
+    return found.workload.withheld
+
+
 class TestForwarding:
     """The change of a field that is forwarded, while the job runs."""
 
     CHANGED = facts(running("w1", fingerprint="new"), granted("w1"))
 
     def test_a_change_is_sent_to_the_cluster_if_the_policies_allow_it(self) -> None:
-        found, withheld = with_forwarding(self.CHANGED, PolicyVerdict)
-        assert withheld == ""
+        found = with_forwarding(self.CHANGED, PolicyVerdict)
+        assert withheld(found) == ""
         assert Assign("w1", Intent.RUN) in plan(found, NOW).actions
 
     @pytest.mark.parametrize(
@@ -65,22 +72,24 @@ class TestForwarding:
     def test_a_change_that_a_policy_forbids_is_not_sent_and_what_runs_is_not_touched(
         self, verdict: PolicyVerdict
     ) -> None:
-        found, withheld = with_forwarding(self.CHANGED, lambda: verdict)
-        assert withheld == verdict.on("w1")
+        found = with_forwarding(self.CHANGED, lambda: verdict)
+        assert withheld(found) == verdict.on("w1")
         decision = plan(found, NOW)
         assert not any(isinstance(action, Assign) for action in decision.actions)
         assert decision.check is None
+        assert decision.change_forwarded == ChangeUpdate(
+            "ForbiddenByPolicy", messages.not_forwarded("w1", verdict.on("w1"))
+        )
 
     def test_what_another_cluster_forbids_does_not_matter(self) -> None:
-        _, withheld = with_forwarding(self.CHANGED, lambda: PolicyVerdict(clusters={"w2": "no"}))
-        assert withheld == ""
+        assert withheld(with_forwarding(self.CHANGED, lambda: PolicyVerdict(clusters={"w2": "no"}))) == ""
 
     def test_a_job_that_did_not_change_is_not_judged(self) -> None:
         def verdict() -> PolicyVerdict:
             raise AssertionError("a running workload is not judged")
 
         same = facts(running("w1"), granted("w1"))
-        assert with_forwarding(same, verdict) == (same, "")
+        assert with_forwarding(same, verdict) == same
 
     def test_only_forwarded_fields_change_what_counts_as_sent(self) -> None:
         kind = widget_kind(remote={"forwarded": ["$.spec.config"]})

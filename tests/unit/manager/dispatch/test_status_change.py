@@ -10,7 +10,7 @@ from manager.workload import changes
 from manager.workload.status import Status
 from multikueue.api.constants import CheckState
 from multikueue.api.reasons import WorkloadCondition
-from multikueue.dispatch.hub.actions import CheckUpdate, DispatchPlan, Finish, Rule, StartUpdate
+from multikueue.dispatch.hub.actions import ChangeUpdate, CheckUpdate, DispatchPlan, Finish, Rule, StartUpdate
 from tests.unit.manager.builders import NOW, check, reserved, with_checks
 
 SHOWN = changes.pods_started(with_checks(reserved(), check("mk")), reason="FailedCreate", message="m", now=NOW)
@@ -42,3 +42,21 @@ def reason_after(plan: DispatchPlan, before: Status = SHOWN) -> str | None:
 )
 def test_the_condition_after_a_plan(plan: DispatchPlan, want: str | None) -> None:
     assert reason_after(plan) == want
+
+
+@pytest.mark.parametrize(
+    ("plan", "want"),
+    [
+        pytest.param(
+            DispatchPlan(rule=Rule.GRANTED, change_forwarded=ChangeUpdate("Other", "n")), "Other", id="another"
+        ),
+        pytest.param(DispatchPlan(rule=Rule.GRANTED, change_forwarded=ChangeUpdate()), None, id="it was made"),
+        pytest.param(DispatchPlan(rule=Rule.GRANT_AT_ONCE, cluster_name="w2"), None, id="another cluster gets it"),
+        pytest.param(DispatchPlan(rule=Rule.GRANTED), "ForbiddenByPolicy", id="it stays"),
+    ],
+)
+def test_a_change_that_is_not_made_after_a_plan(plan: DispatchPlan, want: str | None) -> None:
+    before = changes.change_forwarded(SHOWN, reason="ForbiddenByPolicy", message="m", now=NOW)
+    after = PlanChange(plan, check="mk", planned_for=before, now=NOW)(before)
+    found = after.condition(WorkloadCondition.CHANGE_FORWARDED)
+    assert (None if found is None else found.reason) == want

@@ -241,6 +241,15 @@ def test_what_gives_back_quota_or_changes_anything_else_does_more_than_explain_w
         assert not changes.only_explains_waiting(old, new)
 
 
+def test_a_change_that_is_not_made_is_shown_until_it_is_made_or_the_dispatch_ends() -> None:
+    kind = WorkloadCondition.CHANGE_FORWARDED
+    shown = changes.change_forwarded(admitted(), reason="ForbiddenByPolicy", message="a", now=NOW)
+    assert reason_of(shown, kind) == ("False", "ForbiddenByPolicy")
+    assert changes.change_forwarded(shown, reason="", message="", now=NOW).condition(kind) is None
+    assert changes.finish(shown, reason="Succeeded", message="", now=NOW).condition(kind) is None
+    assert changes.evict(shown, reason="AdmissionCheck", message="", now=NOW).condition(kind) is None
+
+
 def test_pods_that_do_not_start_are_shown_since_the_first_report_and_not_beyond_the_end() -> None:
     shown = changes.pods_started(admitted(), reason="FailedCreate", message="a", now=NOW)
     assert reason_of(shown, WorkloadCondition.PODS_STARTED) == ("False", "FailedCreate")

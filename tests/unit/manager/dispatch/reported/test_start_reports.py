@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from manager.dispatch.reported.start_reports import CHANGES_AT_ONCE, UNCONTRADICTED_SECONDS, StartReports
+from manager.dispatch.reported.change_budget import CHANGES_AT_ONCE
+from manager.dispatch.reported.start_reports import UNCONTRADICTED_SECONDS, StartReports
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub.actions import DispatchPlan, Rule, StartUpdate
 
