@@ -181,8 +181,9 @@ def manifest(
         )
 
         async def read(hub: KubeClient) -> AgentKinds:
+            kinds = await agent_kinds(hub, options, frameworks=frameworks, external=external_frameworks)
             await registration_of(hub, name)
-            return await agent_kinds(hub, options, frameworks=frameworks, external=external_frameworks)
+            return kinds
 
         kinds = _on_hub(options, read)
         show_text(joining_instructions.newer_manifest(name, image=image, kinds=kinds), end="")

@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 
+from multikueue.api.resource import Resource
 from multikueue.cli.cluster import commands
+from multikueue.cli.cluster.agent_kinds import AgentKinds
 from multikueue.cli.cluster.registering import Registration
 from multikueue.cli.hub_options import HubOptions
 from multikueue.core.errors import BadInput
+from multikueue.kube.errors import ApiError, Details, InternalError, NotFound, TooManyRequests
 
 
 @pytest.fixture
@@ -65,7 +70,8 @@ def test_an_invalid_duration_is_refused_with_its_option(
 def test_the_roles_of_the_chosen_kinds_are_named_beside_the_manifests(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(commands, "_on_hub", lambda options, call: {})
+    kinds = AgentKinds.chosen(frameworks="batch/job,ray.io/rayjob")
+    monkeypatch.setattr(commands, "_on_hub", lambda options, call: kinds)
     assert commands.main(["manifest", "w", "--frameworks", "batch/job,ray.io/rayjob", "--kubeconfig", "k"]) == 0
     shown = capsys.readouterr()
     assert "--frameworks=batch/job,ray.io/rayjob" in shown.out
@@ -77,7 +83,8 @@ def test_the_rights_for_external_kinds_are_named_beside_the_command_and_are_in_t
 ) -> None:
     expires = datetime(2026, 1, 1, tzinfo=UTC)
     made = Registration(cluster="w", token_id="t", kubeconfig={}, expires=expires, accepted=True)
-    monkeypatch.setattr(commands, "_on_hub", lambda options, call: made)
+    kinds = AgentKinds.chosen(external="Pipeline.v1.ci.example.com")
+    monkeypatch.setattr(commands, "_on_hub", lambda options, call: (kinds, made))
     named = ["register", "w", "--external-frameworks", "Pipeline.v1.ci.example.com", "--kubeconfig", "k"]
     assert commands.main(named) == 0
     shown = capsys.readouterr()
@@ -92,7 +99,28 @@ def test_the_rights_for_external_kinds_are_named_beside_the_command_and_are_in_t
 
 @pytest.mark.parametrize("command", ["register", "manifest"])
 def test_an_unknown_kind_is_refused_before_anything_is_written(
-    command: str, used: list[HubOptions], capsys: pytest.CaptureFixture[str]
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    asked: list[str] = []
+
+    async def get_object(resource: Resource, name: str, *, namespace: str) -> None:
+        asked.append(name)
+        raise NotFound(request="r", status=404, reason="NotFound", message="", details=Details())
+
+    hub = SimpleNamespace(get_object=get_object)  # any other request fails
+    monkeypatch.setattr(commands, "_on_hub", lambda options, call: anyio.run(call, hub))
     assert commands.main([command, "w", "--frameworks", "ray.io/rayjbo", "--kubeconfig", "k"]) == 2
-    assert ('found "ray.io/rayjbo"' in capsys.readouterr().err, used) == (True, [])
+    assert ('found "ray.io/rayjbo"' in capsys.readouterr().err, asked) == (True, ["kueue-manager-config"])
+
+
+@pytest.mark.parametrize("kind", [InternalError, TooManyRequests])
+def test_a_hub_that_does_not_give_its_configuration_has_the_command_refused(
+    kind: type[ApiError], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def get_object(resource: Resource, name: str, *, namespace: str) -> None:
+        raise kind(request="GET configmaps", status=kind.code, reason="", message="broken", details=Details())
+
+    hub = SimpleNamespace(get_object=get_object)
+    monkeypatch.setattr(commands, "_on_hub", lambda options, call: anyio.run(call, hub))
+    assert commands.main(["register", "w", "--frameworks", "batch/job", "--kubeconfig", "k"]) != 0
+    assert "broken" in capsys.readouterr().err
