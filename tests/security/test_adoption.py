@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -13,12 +13,13 @@ import orjson
 import pytest
 
 from devcluster.cluster import Cluster
+from devcluster.operators import definitions
 from manager.dispatch.controller import DispatchController
 from manager.dispatch.gather import adoption_for
 from manager.seals import Seals
 from manager.webhooks.access import AccessReviews
 from multikueue.api.codec import documents
-from multikueue.api.constants import ADOPTS_ANNOTATION, ADOPTS_SEAL_ANNOTATION, MULTIKUEUE_MANAGED_BY
+from multikueue.api.constants import ADOPTS_ANNOTATION, ADOPTS_SEAL_ANNOTATION, MULTIKUEUE_MANAGED_BY, QUEUE_NAME_LABEL
 from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import (
     CLUSTER_QUEUES,
@@ -40,6 +41,7 @@ from multikueue.dispatch.hub.facts import Adoption
 from multikueue.dispatch.protocol.annotations import adoption_of, gate_opening_of, round_of, weight_of
 from multikueue.dispatch.protocol.epochs import epoch_of
 from multikueue.jobs.framework.protocol import RemoteIdentity
+from multikueue.jobs.framework.registry import dispatched_integrations
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from multikueue.kube.errors import Forbidden, NotFound, Unreachable
 from multikueue.kube.rest import credentials
@@ -60,7 +62,8 @@ from tests.support.managers import (
     wait_condition,
     workload_of,
 )
-from tests.support.tenant_hubs import EDITS_JOBS, tenant
+from tests.support.operators.played_kinds import PLAYED_KINDS
+from tests.support.tenant_hubs import EDITS_JOBS, allow, tenant
 from tests.support.tenant_hubs import hub as hub
 from tests.support.workers import SCALED_DOWN, FakeWorker, make_check
 
@@ -69,6 +72,7 @@ DESIRED = "one old-hub copy-1 1"
 EDITS_STATUS = ({"apiGroups": ["batch"], "resources": ["jobs/status"], "verbs": ["patch"]},)
 EDITS_WORKLOADS = ({"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["get", "patch"]},)
 RBAC = Path(__file__).parents[2] / "deploy" / "rbac"
+JOB_SET = next(each for each in PLAYED_KINDS if each.resource.kind == "JobSet")
 
 
 def may_adopt(*clusters: str) -> tuple[Object, ...]:
@@ -289,7 +293,9 @@ def orphan(name: str) -> Object:
     }
 
 
-async def tell_of_orphans(admin: KubeClient, place: tuple[str, str], names: tuple[str, ...]) -> None:
+async def tell_of_orphans(
+    admin: KubeClient, place: tuple[str, str], names: tuple[str, ...], of: Callable[[str], Object] = orphan
+) -> None:
     """Answer, as an agent does, each request with the same page."""
     namespace, name = place
     while True:
@@ -299,7 +305,7 @@ async def tell_of_orphans(admin: KubeClient, place: tuple[str, str], names: tupl
             report = {}
         asked = ((report.get("spec") or {}).get("recovery") or {}).get("request")
         if asked:
-            orphans = {"request": asked, "total": len(names), "items": [orphan(each) for each in names]}
+            orphans = {"request": asked, "total": len(names), "items": [of(each) for each in names]}
             try:
                 await admin.patch(
                     CLUSTER_REPORTS, name, {"status": {"orphans": orphans}}, namespace=namespace, subresource="status"
@@ -362,6 +368,64 @@ async def test_recover_needs_no_more_than_its_role(hub: Cluster, transport: str)
                 assert job is not None
                 assert seal_of(job)
         tasks.cancel_scope.cancel()
+
+
+def orphaned_job_set(name: str) -> Object:
+    """What an agent reports about a remote JobSet."""
+    identity = RemoteIdentity(
+        workload_name=f"jobset-{name}",
+        origin="multikueue",
+        epoch=3,
+        manager_uid="old-hub",
+        cluster="one",
+        assignment="a",
+    )
+    job_set = JOB_SET.sample(name, {})
+    job_set["metadata"] |= {"namespace": "lost-team", "labels": {QUEUE_NAME_LABEL: "nowhere"}}
+    kind = dispatched_integrations()[JOB_SET.framework]
+    copy = kind.remote_manifest(job_set, (), identity=identity)
+    manifest = {"metadata": copy["metadata"], "spec": copy["spec"]}
+    resource = kind.resource
+    return {**orphan(name), "apiVersion": resource.api_version, "kind": resource.kind, "manifest": manifest}
+
+
+@pytest.mark.anyio
+async def test_recovery_of_another_kind_needs_the_role_of_its_kinds_and_no_more(hub: Cluster) -> None:
+    settings = SCALED_DOWN + f"integrations: {{frameworks: [batch/job, {JOB_SET.framework}]}}\n"
+    async with connections_closed(), hub.client() as admin, anyio.create_task_group() as tasks:
+        await definitions.install(admin, JOB_SET.resource)
+        await bind_recover_role(admin, "rescuer")
+        await FakeWorker(admin, "kinds-cluster").enrol()
+        async with running_manager(hub, settings=settings, dispatch=DispatchController):
+            place = (mailbox_namespace("kinds-cluster"), "agent")
+            await eventually(
+                lambda: get(admin, CLUSTER_REPORTS, "agent", namespace=place[0]), what="the mailbox is made"
+            )
+            tasks.start_soon(tell_of_orphans, admin, place, ("sets-a",), orphaned_job_set)
+            async with KubeClient(credentials.from_dict(hub.issue_client_certificate("rescuer"))) as rescuer:
+                with pytest.raises(Forbidden):
+                    await recover(rescuer, "kinds-cluster", action=RecoveryAction.ADOPT, patience=20)
+                (role,) = documents((RBAC / "kinds" / "recover.yaml").read_text())
+                await allow(admin, "rescuer", role["rules"], name=role["metadata"]["name"])
+                found = await eventually(
+                    lambda: adopted(rescuer, "kinds-cluster"),
+                    what="the role is in effect",
+                    until=lambda entries: entries == ["sets-a"],
+                )
+                assert found == ["sets-a"]
+            job_set = await get(admin, JOB_SET.resource, "sets-a", namespace="lost-team")
+            assert job_set is not None
+            assert seal_of(job_set)
+        tasks.cancel_scope.cancel()
+
+
+async def adopted(client: KubeClient, cluster: str) -> list[str]:
+    """The jobs that are adopted; none while the client may not."""
+    try:
+        found = await recover(client, cluster, action=RecoveryAction.ADOPT, patience=20)
+    except Forbidden:
+        return []
+    return [entry["name"] for entry in found.entries]
 
 
 @pytest.mark.anyio
