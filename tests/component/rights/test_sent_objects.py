@@ -185,6 +185,10 @@ async def test_an_object_of_others_is_left_alone_and_is_the_reason_why_the_job_d
     ):
         await allow(scene)
         await scene.says("True", "Active", without="missing rights")
+        # Until the manager knows that the agent may write, nothing is sent, and a job runs with what the worker has.
+        await scene.hub.create(SECRETS, secret("first", key="ours"), namespace=scene.namespace)
+        await submit(scene, "first", secrets=["first"])
+        await arrives(scene, SECRETS, "first", owners=["first"], key=encoded("ours"))
         await scene.worker.create(SECRETS, secret("license", key="theirs"), namespace=scene.namespace)
         await scene.hub.create(SECRETS, secret("license", key="ours"), namespace=scene.namespace)
         await submit(scene, "j", secrets=["license"])
