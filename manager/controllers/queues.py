@@ -154,7 +154,7 @@ class QueueReconcilers:
         self._attached = True
 
     def _enqueue(self, controller: Controller[Key], resource: Resource, change: Change) -> None:
-        """An object was created, changed or deleted; a status that we have written is not answered by the next at once."""
+        """An object was created, changed or deleted; writing a status is not followed by the next write at once."""
         old, new = change.old, change.new
         if resource in _PACED and old is not None and new is not None and _same_spec(old, new):
             controller.queue.add_after(change.key, self._pace.pause((resource, change.key)))
