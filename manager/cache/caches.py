@@ -78,7 +78,7 @@ GROUP_INDEX: Final = "group"
 NAMED_OWNER_INDEX: Final = "namedOwner"
 """Pods by the `named_term` of the job that they name by annotation and label."""
 CONTROLLER_INDEX: Final = "controller"
-"""Pods, and jobs that have pods only, by the uid of the owner that controls them."""
+"""Pods by the uid of the owner that controls them."""
 PREBUILT_INDEX: Final = "prebuilt"
 """Jobs by `namespace/name` of the prebuilt Workload they name."""
 QUEUE_INDEX: Final = "queue"
@@ -299,7 +299,7 @@ def followed(
 
 def _controllers(integration: JobIntegration, jobs: Sequence[JobIntegration]) -> Mapping[str, Indexer]:
     if integration.resource != PODS:
-        return {CONTROLLER_INDEX: _controller} if integration.traits.owns_only_pods else {}
+        return {}
     labelled = [each for each in jobs if each.traits.holds_pods and each.traits.pod_label]
 
     def named(pod: JsonObject) -> Iterable[str]:

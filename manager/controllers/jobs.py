@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from manager.cache.ancestors import MAX_DEPTH, Ancestry, ancestry
-from manager.cache.caches import CONTROLLER_INDEX, OWNER_INDEX, PREBUILT_INDEX, owner_term, prebuilt_name
+from manager.cache.caches import PREBUILT_INDEX, prebuilt_name
 from manager.cache.queue_targets import QueueTargetWarnings
 from manager.context import ManagerContext
 from manager.controllers import job_decision
@@ -32,10 +32,10 @@ from manager.controllers.job_steps import (
     WriteStatus,
 )
 from manager.controllers.job_workloads import JobWorkloads, WorkloadRefused
-from manager.controllers.owned_jobs import excess
 from manager.controllers.queue_hints import QueueHints
 from manager.controllers.suspended_jobs import SuspendedJobs
 from manager.controllers.workload_removal import release_workload, remove_orphan
+from manager.owners.owner_quota import OwnerQuota, coverage, is_admitted, workloads_of
 from manager.scheduler.pending_writes import PendingWrites
 from multikueue.api.constants import (
     ADOPTS_ANNOTATION,
@@ -44,8 +44,7 @@ from multikueue.api.constants import (
     MULTIKUEUE_CONTROLLER,
 )
 from multikueue.api.meta import JsonObject
-from multikueue.api.objects import controller_of
-from multikueue.api.reasons import JobEvent, WorkloadCondition
+from multikueue.api.reasons import JobEvent
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     NAMESPACES,
@@ -54,9 +53,9 @@ from multikueue.api.resource import (
     RESOURCE_FLAVORS,
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
+    Resource,
 )
 from multikueue.core.backoff import Backoff
-from multikueue.core.conditions import is_true_in
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.jobs.framework.admission_infos import pod_set_infos
@@ -112,6 +111,10 @@ class JobReconciler:
         self._jobs = context.caches.view(integration.resource)
         self._workloads = context.caches.view(WORKLOADS)
         self._without_class: set[Key] = set()
+        traits = integration.traits
+        # Only a kind whose pods are its own is compared: of others, the jobs that they own are.
+        compared = traits.owns_only_pods and traits.hold is Hold.SUSPEND
+        self._quota = OwnerQuota(context.caches, integration, registry) if compared else None
         self.controller: Controller[Key] = Controller(
             integration.framework,
             self.reconcile,
@@ -124,6 +127,8 @@ class JobReconciler:
 
     def attach(self) -> None:
         """Follow the jobs, and Workloads on behalf of their jobs."""
+        if self._quota is not None:
+            self._quota.attach(self.controller.enqueue)
         self._context.caches.subscribe(self._integration.resource, self._job_changed)
         self._context.caches.subscribe(WORKLOADS, self._workload_changed)
         if self._integration.traits.holds_pods:
@@ -268,35 +273,31 @@ class JobReconciler:
             return None
         if self._integration.finished(job) is not None:
             return None
-        resource = above.integration.resource
-        term = owner_term(
-            api_version=resource.api_version, kind=resource.kind, namespace=above.key.namespace, name=above.key.name
-        )
-        workloads = list(self._workloads.objects(OWNER_INDEX, term))
-        admitted = [each for each in workloads if is_true_in(each.get("status") or {}, WorkloadCondition.ADMITTED)]
-        kind = above.integration.resource.kind
-        why = f"{kind} {above.key.name}, its owner, is not admitted"
-        if admitted:
-            beyond = self._beyond_owner(job, admitted)
-            if not beyond:
-                return None
-            why = f"{kind} {above.key.name}, its owner, has less quota than its jobs request: {beyond}"
+        why, ends = self._uncovered(job, above, above.integration.resource, above.key)
+        if not why:
+            return None if ends is None else Result(after=ends)
         stop = self._integration.stop(job, ())
         if stop is not None:
             await self._write_job(job, stop)
             self._event(job, "Normal", JobEvent.STOPPED, why)
         return None
 
-    def _beyond_owner(self, job: JsonObject, workloads: list[JsonObject]) -> str:
-        """What a job that is left to an owner requests beyond the quota of that; empty if nothing, or of other kinds.
-
-        Only a kind whose pods are its own is compared: of others, the jobs that they own are.
-        """
-        owner = controller_of(job)
-        if owner is None or not self._integration.traits.owns_only_pods:
-            return ""
-        siblings = self._jobs.objects(CONTROLLER_INDEX, str(owner.get("uid")))
-        return excess(job, siblings, workloads, integration=self._integration)
+    def _uncovered(self, job: JsonObject, above: Ancestry, resource: Resource, key: Key) -> tuple[str, float | None]:
+        """Why the quota of the owner does not cover a job; else empty, and for how many seconds it covers it."""
+        kind, name = resource.kind, key.name
+        workloads = workloads_of(self._context.caches, resource, key)
+        if self._quota is None:
+            return (
+                "" if any(is_admitted(each) for each in workloads) else f"{kind} {name}, its owner, is not admitted"
+            ), None
+        found = coverage(workloads, now=self._context.clock.now())
+        if not found.workloads:
+            lack = found.lack
+            return f"{kind} {name}, its owner, {lack}", None
+        beyond = self._quota.excess(job, above, found.workloads)
+        return (
+            f"{kind} {name}, its owner, has less quota than its jobs request: {beyond}" if beyond else ""
+        ), found.ends
 
     def _uids(self, job: JsonObject | None) -> frozenset[str]:
         if job is None:
