@@ -42,6 +42,7 @@ MESSAGE_MODULES: Final = (
     "manager/dispatch/transport/mailboxes.py",
     "manager/dispatch/transport/push_clusters.py",
     "manager/dispatch/transport/push_hosts.py",
+    "manager/owners/running_pods.py",
     "manager/provisioning/execution.py",
     "manager/registration/approval.py",
     "manager/registration/controller.py",

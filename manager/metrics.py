@@ -147,6 +147,12 @@ class ManagerMetrics:
             ("name", "namespace", "active", _ROLE),
             registry=registry,
         )
+        self.uncovered_pods = Gauge(
+            "multikueue_pods_outside_quota",
+            "Pods that run outside the quota of the owner that they name.",
+            ("namespace", _ROLE),
+            registry=registry,
+        )
         resource = ("cohort", "cluster_queue", "flavor", "resource", _ROLE)
         self.resource_reservation = Gauge(
             "kueue_cluster_queue_resource_reservation", "Reserved.", resource, registry=registry

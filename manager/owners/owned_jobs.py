@@ -13,27 +13,21 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import orjson
 
 from manager.cache.ancestors import MAX_DEPTH
 from manager.cache.caches import owner_term
+from manager.owners.amounts import ZERO, Amounts, above, add, held_by, requests_in
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of
 from multikueue.api.resource import Resource
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.quantity import Quantity
-from multikueue.engine.decode.pods import Shapes
-from multikueue.jobs.framework.counts import count_of
 from multikueue.jobs.framework.protocol import JobIntegration
-from multikueue.jobs.kinds.oversized_pods import requests_of
-
-_ZERO: Final = Quantity.parse("0")
-Amounts = Mapping[str, Quantity]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,23 +76,23 @@ class OwnedJobs:
         """Take in a job as it is now."""
         metadata = job["metadata"]
         key, uid = Key(metadata["namespace"], metadata["name"]), str(metadata.get("uid") or "")
-        above = named_as(controller_of(job), namespace=key.namespace)
-        if not above or not _runs(job, self._integration):
+        owner = named_as(controller_of(job), namespace=key.namespace)
+        if not owner or not _runs(job, self._integration):
             self.remove(uid)
             return
         version = _version(metadata)
-        known = self._jobs.get(above, {}).get(uid)
+        known = self._jobs.get(owner, {}).get(uid)
         if known is not None and known.version == version:
             return
         self.remove(uid)
         requests: Amounts = {}
         problem = ""
         try:
-            requests = _requests(self._integration.pod_sets(job))
+            requests = requests_in(self._integration.pod_sets(job))
         except BadInput as error:
             problem = str(error)
-        self._owners[uid] = above
-        self._jobs.setdefault(above, {})[uid] = _Owned(
+        self._owners[uid] = owner
+        self._jobs.setdefault(owner, {})[uid] = _Owned(
             key=key,
             uid=uid,
             version=version,
@@ -106,32 +100,32 @@ class OwnedJobs:
             requests=requests,
             problem=problem,
         )
-        _add(self._sums.setdefault(above, {}), requests)
+        add(self._sums.setdefault(owner, {}), requests)
 
     def remove(self, uid: str) -> None:
         """Forget a job that is gone, or does not run."""
-        above = self._owners.pop(uid, None)
-        if above is None:
+        owner = self._owners.pop(uid, None)
+        if owner is None:
             return
-        gone = self._jobs[above].pop(uid)
-        left = self._sums[above]
+        gone = self._jobs[owner].pop(uid)
+        left = self._sums[owner]
         for name, amount in gone.requests.items():
             left[name] = left[name] - amount
-        if not self._jobs[above]:
-            del self._jobs[above], self._sums[above]
+        if not self._jobs[owner]:
+            del self._jobs[owner], self._sums[owner]
 
-    def set_between(self, own: str, above: str) -> bool:
+    def set_between(self, own: str, owner: str) -> bool:
         """Take in the owner of an object that may own jobs, empty without one; whether it changed."""
         before = self._above.get(own, "")
-        if above == before:
+        if owner == before:
             return False
         if before:
             del self._above[own], self._between[before][own]
             if not self._between[before]:
                 del self._between[before]
-        if above:
-            self._above[own] = above
-            self._between.setdefault(above, {})[own] = None
+        if owner:
+            self._above[own] = owner
+            self._between.setdefault(owner, {})[own] = None
         return True
 
     def below(self, owner: str) -> list[Key]:
@@ -140,7 +134,7 @@ class OwnedJobs:
 
     def fits(self, owner: str, workloads: Iterable[JsonObject]) -> bool:
         """Whether all jobs below an owner request no more than its Workloads hold."""
-        return not _above(self._total(owner), _held_by(workloads))
+        return not above(self._total(owner), held_by(workloads))
 
     def excess(self, job: JsonObject, *, top: str, workloads: Iterable[JsonObject]) -> tuple[str, list[Key]]:
         """What `job` requests beyond the Workloads of `top`, with the older jobs that fit; empty if nothing.
@@ -153,18 +147,18 @@ class OwnedJobs:
         own = self._jobs.get(self._owners.get(uid, ""), {}).get(uid)
         if own is None:
             return "", []
-        held = _held_by(workloads)
-        if own.problem or not _above(self._total(top), held):
+        held = held_by(workloads)
+        if own.problem or not above(self._total(top), held):
             return own.problem, []
         served: dict[str, Quantity] = {}
         answer, beyond = "", []
         for each in sorted(self._below(top), key=lambda one: one.age):
-            wanted = {name: served.get(name, _ZERO) + amount for name, amount in each.requests.items()}
-            above = _above(wanted, held)
-            if not above:
+            wanted = {name: served.get(name, ZERO) + amount for name, amount in each.requests.items()}
+            more = above(wanted, held)
+            if not more:
                 served |= wanted
             elif each.uid == uid:
-                answer = ", ".join(f"{name} {wanted[name]} instead of {held.get(name, _ZERO)}" for name in above)
+                answer = ", ".join(f"{name} {wanted[name]} instead of {held.get(name, ZERO)}" for name in more)
             elif each.age > own.age:
                 beyond.append(each.key)
         return answer, beyond
@@ -172,7 +166,7 @@ class OwnedJobs:
     def _total(self, owner: str) -> Amounts:
         total: dict[str, Quantity] = {}
         for each in self._from(owner):
-            _add(total, self._sums.get(each, {}))
+            add(total, self._sums.get(each, {}))
         return total
 
     def _below(self, owner: str) -> Iterator[_Owned]:
@@ -184,7 +178,7 @@ class OwnedJobs:
         found, level = {owner}, [owner]
         yield owner
         for _ in range(MAX_DEPTH - 1):
-            level = [each for above in level for each in self._between.get(above, ()) if each not in found]
+            level = [each for one in level for each in self._between.get(one, ()) if each not in found]
             if not level:
                 return
             found.update(level)
@@ -200,47 +194,3 @@ def _runs(job: JsonObject, integration: JobIntegration) -> bool:
     if "deletionTimestamp" in job["metadata"] or integration.is_suspended(job):
         return False
     return integration.finished(job) is None
-
-
-def _add(total: dict[str, Quantity], amounts: Amounts) -> None:
-    for name, amount in amounts.items():
-        total[name] = total.get(name, _ZERO) + amount
-
-
-def _above(total: Amounts, held: Amounts) -> list[str]:
-    return [name for name in sorted(total) if total[name] > held.get(name, _ZERO)]
-
-
-def _held_by(workloads: Iterable[JsonObject]) -> Amounts:
-    """What quota is held for by all of these together."""
-    held: dict[str, Quantity] = {}
-    for workload in workloads:
-        _add(held, _held(workload))
-    return held
-
-
-def _held(workload: JsonObject) -> dict[str, Quantity]:
-    """What its pod sets request, or what was counted for them if that is more: names of resources may be mapped."""
-    try:
-        declared = _requests((workload.get("spec") or {}).get("podSets") or ())
-    except BadInput:
-        declared = {}
-    counted: dict[str, Quantity] = {}
-    admission: JsonObject = (workload.get("status") or {}).get("admission") or {}
-    for assignment in admission.get("podSetAssignments") or ():
-        usage: dict[str, str] = assignment.get("resourceUsage") or {}
-        for name, amount in usage.items():
-            counted[name] = counted.get(name, _ZERO) + Quantity.parse(amount)
-    names = declared.keys() | counted.keys()
-    return {name: max(declared.get(name, _ZERO), counted.get(name, _ZERO)) for name in names}
-
-
-def _requests(pod_sets: Iterable[JsonObject]) -> dict[str, Quantity]:
-    """What all pods of these pod sets request. Raises `BadInput`."""
-    shapes = Shapes(limit=8)
-    total: dict[str, Quantity] = {}
-    for each in pod_sets:
-        count = count_of(each, "count", at="podSets", default=1)
-        for name, amount in requests_of(each.get("template") or {}, shapes).items():
-            total[name] = total.get(name, _ZERO) + amount * count
-    return total

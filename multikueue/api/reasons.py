@@ -291,6 +291,7 @@ class PodEvent(StrEnum):
     WORKLOAD_NAME_CONFLICT = "WorkloadNameConflict"
     FORCEFULLY_DELETED = "KueueForcefullyDeleted"
     QUEUE_NAME_IGNORED = "QueueNameIgnored"
+    OUTSIDE_QUOTA = "OutsideQuota"
 
 
 DEPRECATED_PATH_USAGE_EVENT: Final = "DeprecatedPathUsage"

@@ -38,6 +38,9 @@ COMMANDS: Final = {
     "timeline": Command(
         "multikueue.cli.inspect.timeline:main", "Show what happened to a workload, where and why.", plain=True
     ),
+    "owners": Command(
+        "multikueue.cli.inspect.owners:main", "Show pods that run outside the quota of their owner.", plain=True
+    ),
     "integration": Command(
         "multikueue.cli.inspect.integration:main", "Check the declaration of a job kind, without a cluster.", plain=True
     ),
