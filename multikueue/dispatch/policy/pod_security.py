@@ -76,9 +76,14 @@ class PodSecurityViolation:
 
 
 def violations(pod: PodSpecAt, level: PodSecurityLevel) -> Iterator[PodSecurityViolation]:
-    """The violations of the level, baseline first; none for privileged."""
+    """The violations of the level, baseline first; none for privileged.
+
+    What `restricted` requires a pod to set may be outside of a part of it, unless that part has a security context.
+    """
     if level is PodSecurityLevel.PRIVILEGED:
         return
+    if pod.partial and "securityContext" not in pod.spec and "containers" not in pod.spec:
+        level = PodSecurityLevel.BASELINE
     for of, controls in ((PodSecurityLevel.BASELINE, _BASELINE), (PodSecurityLevel.RESTRICTED, _RESTRICTED)):
         for name, control in controls:
             for field, value in control(pod):

@@ -276,3 +276,72 @@ def test_explain_shows_the_clusters_that_are_forbidden() -> None:
     first, second = found.clusters
     assert (first.state, first.reason) == (DispatchState.FORBIDDEN, WHY)
     assert second.state is not DispatchState.FORBIDDEN
+
+
+PRIVILEGED = {"containers": [{**CONTAINER, "securityContext": {"privileged": True}}]}
+HOST_PATH = [{"name": "v", "hostPath": {"path": "/"}}]
+
+
+@pytest.mark.parametrize(
+    ("job", "field"),
+    [
+        pytest.param(
+            {"components": [{"template": {"containers": [], "spec": {"template": {"spec": PRIVILEGED}}}}]},
+            "spec.components[0].template.spec.template.spec.containers[0].securityContext.privileged",
+            id="a pod spec below an object that looks like one",
+        ),
+        pytest.param(
+            {
+                "components": [
+                    {"template": {"initContainers": {}, "spec": {"podTemplateOverrides": [{"spec": PRIVILEGED}]}}}
+                ]
+            },
+            "spec.components[0].template.spec.podTemplateOverrides[0].spec.containers[0].securityContext.privileged",
+            id="the same with another list",
+        ),
+        pytest.param(
+            {"autoscalerOptions": {"image": "i", "securityContext": {"privileged": True}}},
+            "spec.autoscalerOptions.containers[0].securityContext.privileged",
+            id="a container that the operator makes of options",
+        ),
+        pytest.param(
+            {"podTemplateOverrides": [{"spec": {"serviceAccountName": "admin"}}]},
+            "spec.podTemplateOverrides[0].spec.serviceAccountName",
+            id="a service account in a part of a pod spec",
+        ),
+        pytest.param(
+            {"podTemplateOverrides": [{"spec": {"volumes": HOST_PATH}}]},
+            "spec.podTemplateOverrides[0].spec.volumes[0].hostPath",
+            id="a host path in a part of a pod spec",
+        ),
+        pytest.param(
+            {"patches": [{"spec": {"hostNetwork": True}}]}, "spec.patches[0].spec.hostNetwork", id="a host namespace"
+        ),
+        pytest.param(
+            {"patches": [{"spec": {"nodeName": "n"}}]}, "spec.patches[0].spec.nodeName", id="a node in a part of one"
+        ),
+        pytest.param(
+            {"outer": {"containers": [], "overrides": [{"serviceAccountName": "admin"}]}},
+            "spec.outer.overrides[0].serviceAccountName",
+            id="such a part below an object that looks like a pod spec",
+        ),
+    ],
+)
+def test_no_form_of_an_object_hides_a_pod_from_the_policy(job: dict[str, Any], field: str) -> None:
+    rules = annotated(pod_security="baseline", allowed_service_accounts="default")
+    found = DispatchSubject.of("team-a", {"kind": "AppWrapper", "spec": job}, workload_spec={})
+    assert field in rules.objection(found)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param({"tolerations": [], "nodeSelector": {"a": "b"}}, id="where pods run"),
+        pytest.param({"volumes": [{"name": "v", "emptyDir": {}}]}, id="a volume that is allowed"),
+        pytest.param({"serviceAccountName": "runner"}, id="a service account that is allowed"),
+    ],
+)
+def test_a_part_of_a_pod_spec_that_is_allowed_is_sent(part: dict[str, Any]) -> None:
+    rules = annotated(pod_security="baseline", allowed_service_accounts="runner")
+    found = DispatchSubject.of("team-a", {"spec": {"podTemplateOverrides": [{"spec": part}]}}, workload_spec={})
+    assert rules.objection(found) == ""
