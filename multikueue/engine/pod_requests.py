@@ -95,7 +95,9 @@ def pod_request(pod: Adjusted) -> dict[str, Quantity]:
             _max(peak, during)
     _max(main, peak)
     if pod.pod_requests:
-        main.update(pod.pod_requests)
+        # Valid pods request no less than their containers. A template of another kind is not validated, and a server
+        # without pod-level resources drops them.
+        _max(main, pod.pod_requests)
     _add(main, pod.overhead)
     return main
 

@@ -73,6 +73,11 @@ def counted(shape: PodShape, *, count: int = 1, settings: Settings | None = None
             id="pod-level requests replace what they name",
         ),
         pytest.param(
+            PodShape(containers=(main(cpu="64", memory="1Ki"),), pod_requests=amounts(cpu="1m")),
+            {"cpu": 64000, "memory": 1024},
+            id="but not with less than the containers request",
+        ),
+        pytest.param(
             PodShape(containers=(main(cpu="1"),), pod_limits=amounts(memory="1Ki")),
             {"cpu": 1000, "memory": 1024},
             id="pod-level limits are requests where there are none",
