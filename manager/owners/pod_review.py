@@ -24,6 +24,7 @@ from multikueue.api.objects import controller_of
 from multikueue.api.resource import PODS, Resource
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
+from multikueue.core.printable import excerpt
 from multikueue.core.quantity import Quantity
 from multikueue.engine.decode.pods import Shapes
 from multikueue.jobs.framework.registry import JobRegistry
@@ -79,7 +80,7 @@ class PodReview:
         metadata = pod["metadata"]
         key, uid = Key(metadata["namespace"], metadata["name"]), str(metadata.get("uid") or "")
         if found.missing is not None:
-            self._report(key, uid, f"the owner {found.missing.name} above it does not exist")
+            self._report(key, uid, f"the owner {excerpt(found.missing.name)} above it does not exist")
         elif found.integration is not None and found.key is not None:
             try:
                 requests = requests_of(pod, self._shapes)

@@ -100,7 +100,7 @@ def test_pods_of_an_owner_are_not_covered(held: Object | None, why: str) -> None
 
 
 def test_pods_of_an_owner_that_does_not_exist_or_was_made_again_are_not_covered() -> None:
-    why = "the owner ghost above it does not exist"
+    why = 'the owner "ghost" above it does not exist'
     assert found(pod("a", "ghost")) == {"a": why}
     again = job("ghost", labels=QUEUED)
     again["metadata"]["uid"] = "other"
@@ -131,3 +131,9 @@ def test_pods_of_a_job_that_is_not_queued_are_not_judged() -> None:
 
 def test_a_pod_whose_requests_cannot_be_read_is_reported_and_affects_itself_only() -> None:
     assert list(found(pod("odd", cpu="much"), pod("b"), jobs=QUEUED_JOB, held=workload("1"))) == ["odd"]
+
+
+def test_the_name_of_an_owner_is_escaped_and_cut() -> None:
+    (why,) = found(pod("a", "\x1b[2J" + "x" * 5000)).values()
+    assert "\x1b" not in why
+    assert len(why) < 500
