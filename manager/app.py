@@ -16,7 +16,6 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -38,7 +37,7 @@ from manager.metrics import FOLLOWER, LEADER, STANDALONE, ManagerMetrics
 from manager.metrics_serving import METRICS_SERVICE, PATH, MetricsServing, certificate_of
 from manager.namespaces import ManagedNamespaces
 from manager.options import DISABLED, ManagerOptions
-from manager.owners.running_pods import RunningPods
+from manager.owners.running_pods import RunningPodReview
 from manager.provisioning.controller import ProvisioningController
 from manager.scheduler.pending_writes import PendingWrites
 from manager.scheduler.scheduler import Scheduler
@@ -345,17 +344,13 @@ class Manager:
             for integration in self._registry
             if not integration.traits.pods_are_jobs
         ]
-        running_pods = RunningPods(context, self._registry, manages_namespace=self.namespaces.manages)
         provisioning = ProvisioningController(context)
         removed_kinds = RemovedKindReconciler(context, registry=self._registry)
         await scheduler.attach()
-        queues.attach()
-        workloads.attach()
-        provisioning.attach()
-        removed_kinds.attach()
+        for attach in (queues.attach, workloads.attach, provisioning.attach, removed_kinds.attach):
+            attach()
         for job in jobs:
             job.attach()
-        running_pods.attach()
         return [
             ("scheduler", scheduler.run),
             ("pending-writes", pending_writes.run),
@@ -363,7 +358,7 @@ class Manager:
             ("provisioning", provisioning.run),
             ("removed-kinds", removed_kinds.controller.run),
             *([("labelled-pods", pods.run)] if self._registry.for_kind(PODS.api_version, PODS.kind) is None else []),
-            ("running-pods", partial(self._supervisor.keep, "running-pods", running_pods.run)),
+            ("running-pods", RunningPodReview(context, self._registry, manages_namespace=self.namespaces.manages).run),
             *((f"jobs-{job.controller.name}", job.controller.run) for job in jobs),
             *((resource.plural, controller.run) for resource, controller in queues.controllers.items()),
         ]

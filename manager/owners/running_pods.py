@@ -38,7 +38,7 @@ _PAUSES: Final = Backoff(base=5.0, factor=2.0, cap=600.0, jitter=0.2)
 _EVENTS: Final = 20  # of one namespace, for each review
 
 
-class RunningPods:
+class RunningPodReview:
     """The review of pods that no webhook has seen."""
 
     def __init__(
@@ -58,12 +58,12 @@ class RunningPods:
         self._reported: dict[str, dict[str, str]] = {}
         """By namespace, why each pod is not covered, by its uid."""
 
-    def attach(self) -> None:
-        """Follow which namespaces are managed."""
-        self._context.caches.subscribe(NAMESPACES, self._namespace_changed)
-
     async def run(self) -> None:
-        """Review until cancelled."""
+        """Follow which namespaces are managed, and review, until cancelled."""
+        self._context.caches.subscribe(NAMESPACES, self._namespace_changed)
+        await self._context.supervisor.keep("running-pods", self._run)
+
+    async def _run(self) -> None:
         try:
             while True:
                 with anyio.move_on_after(AGAIN_SECONDS if self._reported else None):

@@ -10,17 +10,19 @@ from typing import Any, cast
 import anyio
 import orjson
 import pytest
+from prometheus_client import CollectorRegistry
 
 from manager.context import ManagerContext
 from manager.metrics import ManagerMetrics
 from manager.owners import running_pods
-from manager.owners.running_pods import RunningPods
+from manager.owners.running_pods import RunningPodReview
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.kube.errors import Details, Gone, InternalError, KubeError, TooManyRequests, Unreachable
 from multikueue.kube.rest.pages import Page
+from multikueue.kube.runtime.supervisor import Supervisor
 
 pytestmark = pytest.mark.anyio
 
@@ -76,11 +78,11 @@ async def reported(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[str]
         metrics=ManagerMetrics(),
         clock=SystemClock(),
         random=Random(1),
+        supervisor=Supervisor(clock=SystemClock(), random=Random(1), registry=CollectorRegistry()),
     )
-    review = RunningPods(
+    review = RunningPodReview(
         cast(ManagerContext, context), JobRegistry(["batch/job"]), manages_namespace=lambda name: name == "team"
     )
-    review.attach()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(review.run)
         with anyio.fail_after(30):
