@@ -12,25 +12,20 @@ import orjson
 import pytest
 
 from devcluster.cluster import Cluster
-from devcluster.providers.embedded.provider import EmbeddedProvider
 from multikueue.api.resource import JOBS, WORKLOADS
 from multikueue.kube.rest.client import KubeClient
+from multikueue.testing.plugin import kube_binaries
 from tests.security.test_app_owners import owned_by
-from tests.support.app_sets import QUEUE, Apps, Object, app_hub
+from tests.support.app_sets import QUEUE, Apps, Object, hub
 from tests.support.crds import kinds
 from tests.support.managers import eventually, is_true, job_manifest, make_queue, running_manager
 from tests.support.operators.samples import job_set, pod_template
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+__all__ = ["hub", "kube_binaries"]
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 SETTINGS = "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}"
-
-
-@pytest.fixture(scope="module")
-async def hub(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    folder = tmp_path_factory.mktemp("chains")
-    async with app_hub(EmbeddedProvider(folder=folder), folder) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")
