@@ -18,6 +18,7 @@ UNKNOWN = "Unknown"
 MAX_CONDITION_MESSAGE = 32768
 MAX_EVENT_MESSAGE = 1024
 _CUT = " ..."
+_MOST_BYTES = 4  # of one character in UTF-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,9 @@ def set_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[Co
 
     The transition time moves only when the status flips. Messages are cut to what the API accepts.
     """
-    new = replace(new, message=truncate_message(new.message))
+    message = truncate_message(new.message)
+    if message is not new.message:
+        new = replace(new, message=message)
     for position, old in enumerate(conditions):
         if old.type != new.type:
             continue
@@ -85,6 +88,8 @@ def set_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[Co
 
 def truncate_message(text: str, limit: int = MAX_CONDITION_MESSAGE) -> str:
     """`text`, or its beginning and " ..." where it is longer than `limit` bytes of UTF-8."""
+    if len(text) * _MOST_BYTES <= limit:
+        return text
     encoded = text.encode()
     if len(encoded) <= limit:
         return text

@@ -44,6 +44,12 @@ class _Selector(selectors.BaseSelector):
 class _Call(asyncio.TimerHandle):
     """A callback of virtual time: asyncio's own asks at each step whether it is debugged and who else compares it."""
 
+    __slots__ = ()
+    # The same for all: to set them in each costs more than the rest.
+    _repr = None
+    _scheduled = False
+    _source_traceback = None
+
     def __init__(
         self,
         when: float,
@@ -58,9 +64,6 @@ class _Call(asyncio.TimerHandle):
         self._loop = loop
         self._context = copy_context() if context is None else context
         self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
-        self._scheduled = False
 
     def cancel(self) -> None:
         """Have it not called."""
@@ -81,6 +84,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._soon: deque[_Call] = self._ready  # type: ignore[attr-defined]
         self._timers: list[tuple[float, int, _Call]] = []
         self._asked = 0
+
+    get_debug = staticmethod(bool)
+    """Never; each future asks."""
 
     def time(self) -> float:
         """Virtual seconds."""
@@ -110,29 +116,35 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return timer
 
     def _run_once(self) -> None:
-        """One turn: time passes, as far as the next timer if nothing else is to do, and what is due then runs."""
+        """Turns until the loop is stopped: in each time passes, and what is due then runs.
+
+        It passes as far as the next timer if nothing else is to do.
+        """
         soon, timers = self._soon, self._timers
-        while timers and timers[0][2]._cancelled:
-            heappop(timers)
-        # Every turn takes a moment, as in life: who waits for the rest of a rounding error would wait for ever.
-        now = self._now + _TURN
-        if not soon and not self._stopping:  # type: ignore[attr-defined]
-            if not timers:
-                raise Deadlock("no timer and no callback is left")
-            now = max(now, timers[0][0])
-        self._now = now
-        while timers and timers[0][0] <= now:
-            soon.append(heappop(timers)[2])
-        for _ in range(len(soon)):
-            handle = soon.popleft()
-            if handle._cancelled:
-                continue
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self.call_exception_handler({"message": "a callback broke", "exception": error, "handle": handle})
+        while True:
+            while timers and timers[0][2]._cancelled:
+                heappop(timers)
+            # Every turn takes a moment, as in life: who waits for the rest of a rounding error would wait for ever.
+            now = self._now + _TURN
+            if not soon and not self._stopping:  # type: ignore[attr-defined]
+                if not timers:
+                    raise Deadlock("no timer and no callback is left")
+                now = max(now, timers[0][0])
+            self._now = now
+            while timers and timers[0][0] <= now:
+                soon.append(heappop(timers)[2])
+            for _ in range(len(soon)):
+                handle = soon.popleft()
+                if handle._cancelled:
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"message": "a callback broke", "exception": error, "handle": handle})
+            if self._stopping:  # type: ignore[attr-defined]
+                return
 
 
 def _ring(future: asyncio.Future[bool]) -> None:

@@ -64,6 +64,8 @@ def pod_specs(manifest: Mapping[str, Any], path: str = "") -> Iterator[PodSpecAt
     waiting: list[tuple[str, object, Mapping[str, Any], bool]] = [(path, manifest, {}, False)]
     while waiting:
         where, value, metadata, inner = waiting.pop()
+        if isinstance(value, str):
+            continue
         if isinstance(value, Mapping):
             whole = any(name in value for name in _CONTAINER_LISTS)
             if whole:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What some job kinds can do beyond `JobIntegration`; a kind that has none of it need not say so."""
+"""What some job kinds can do beyond `JobIntegration`; a kind that has none of it need not say so.
+
+What a kind can do is decided by its class: all integrations of one class have the same capabilities.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from multikueue.api.defaulting import JobSurroundings
 from multikueue.api.featuregates import Gate
@@ -14,9 +17,27 @@ from multikueue.api.resource import Resource
 from multikueue.jobs.framework.protocol import JobEnd, JobIntegration, JobWrite
 from multikueue.jobs.framework.traits import JobTraits
 
+if TYPE_CHECKING:
+    from abc import ABCMeta as ProtocolMeta
+else:
+    ProtocolMeta = type(Protocol)
+
+_KNOWN: Final[dict[tuple[type, type], bool]] = {}
+
+
+class Capability(ProtocolMeta):
+    """Has `isinstance` compare the members of a protocol and a class once: each event asks several times."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        asked = cls, type(instance)
+        known = _KNOWN.get(asked)
+        if known is None:
+            known = _KNOWN[asked] = super().__instancecheck__(instance)
+        return known
+
 
 @runtime_checkable
-class ValidatedKind(Protocol):
+class ValidatedKind(Protocol, metaclass=Capability):
     """A kind with rules of its own for what the webhook accepts."""
 
     def refusals(
@@ -26,7 +47,7 @@ class ValidatedKind(Protocol):
 
 
 @runtime_checkable
-class DefaultedKind(Protocol):
+class DefaultedKind(Protocol, metaclass=Capability):
     """A kind that is held in another way than its `Hold` says."""
 
     def defaulted(self, job: JsonObject, surroundings: JobSurroundings) -> JsonObject:
@@ -34,7 +55,7 @@ class DefaultedKind(Protocol):
 
 
 @runtime_checkable
-class UpdatedKind(Protocol):
+class UpdatedKind(Protocol, metaclass=Capability):
     """A kind whose changed objects the webhook completes as well."""
 
     def updated(self, new: JsonObject, old: JsonObject) -> JsonObject:
@@ -51,7 +72,7 @@ class MemberWrite:
 
 
 @runtime_checkable
-class GroupedKind(Protocol):
+class GroupedKind(Protocol, metaclass=Capability):
     """A kind of which several objects may share one Workload.
 
     A group is passed to all methods of the integration as one object, which `composed` makes of its members.
@@ -88,7 +109,7 @@ class HeldPod:
 
 
 @runtime_checkable
-class PodHoldingKind(GroupedKind, Protocol):
+class PodHoldingKind(GroupedKind, Protocol, metaclass=Capability):
     """A kind with one Workload and no field that suspends it: its pods are gated, started and deleted.
 
     It is passed to all methods of the integration with its pods, which `with_pods` adds to it.
@@ -112,7 +133,7 @@ class PodHoldingKind(GroupedKind, Protocol):
 
 
 @runtime_checkable
-class ForwardingKind(Protocol):
+class ForwardingKind(Protocol, metaclass=Capability):
     """A kind with fields that may change while a job runs, and are then changed in the remote job too."""
 
     def forwards(self) -> bool:
@@ -135,7 +156,7 @@ class ForwardingKind(Protocol):
 
 
 @runtime_checkable
-class ReplicatedKind(PodHoldingKind, Protocol):
+class ReplicatedKind(PodHoldingKind, Protocol, metaclass=Capability):
     """A kind with a Workload for each of its replicas.
 
     It is passed to all methods of the integration as one of its replicas, which `replica` makes of it.
@@ -155,7 +176,7 @@ class ReplicatedKind(PodHoldingKind, Protocol):
 
 
 @runtime_checkable
-class SentGroups(Protocol):
+class SentGroups(Protocol, metaclass=Capability):
     """A kind whose groups are one remote job: its manifest has their members in the field `members`."""
 
     def not_sent(self, job: JsonObject) -> str:
@@ -169,7 +190,7 @@ class SentGroups(Protocol):
 
 
 @runtime_checkable
-class RemoteGroups(SentGroups, Protocol):
+class RemoteGroups(SentGroups, Protocol, metaclass=Capability):
     """A kind whose remote jobs are stopped by deletion only, so that their end and their deletion are distinguished."""
 
     def remote_end(self, job: JsonObject) -> JobEnd | None:
