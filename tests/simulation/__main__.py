@@ -5,6 +5,8 @@
     python -m tests.simulation --replay 417
     python -m tests.simulation --mutant lease-ignored --seeds 500
 
+The digest at the end is that of all timelines: a change that only makes the simulation faster leaves it as it was.
+
 Exit code 0 if every seed passed; 1 and the timeline of the first that failed; with `--mutant` the reverse: 0 if a seed
 catches it.
 """
@@ -13,13 +15,14 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import hashlib
 import logging
 import os
 import sys
 from time import monotonic
 from typing import Final
 
-from tests.simulation import autoscaling, federation, shortcuts
+from tests.simulation import autoscaling, federation, seeds, shortcuts
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.nominator import DISPATCHER
 from tests.simulation.play import Outcome, make_repeatable, play
@@ -36,10 +39,11 @@ DISPATCHERS: Final = {
 }
 
 
-def runner(*, dispatcher: str = "", mutant: str = "", provisioning: bool = False) -> Run:
-    """What plays a seed; without a dispatcher the seeds take turns with all of them.
+def runner(*, dispatcher: str = "", mutant: str = "", provisioning: bool = False, times: int = 1) -> Run:
+    """What plays a seed, so many times in one process; without a dispatcher the seeds take turns with all of them.
 
-    With `provisioning` a job starts on a cluster that has provisioned its capacity.
+    Each process that is forked from here has servers for so many seeds. With `provisioning` a job starts on a cluster
+    that has provisioned its capacity.
     """
     make_repeatable()
     for seed in _WARM_UP:
@@ -47,15 +51,16 @@ def runner(*, dispatcher: str = "", mutant: str = "", provisioning: bool = False
         play(draw(seed), federation.build_servers(), dispatcher=DISPATCHERS["capacity"], goes_on=True)
     make_repeatable()  # what the first seeds have loaded, too
     shortcuts.forget()
-    servers = federation.build_servers(prepare=autoscaling.prepare if provisioning else None)
+    prepare = autoscaling.prepare if provisioning else None
+    servers = [federation.build_servers(prepare=prepare) for _ in range(times)]
     names = [DISPATCHERS[dispatcher]] if dispatcher else list(DISPATCHERS.values())
     for name in names:
         federation.settings(name)  # kept for the seeds
 
     def run(seed: int) -> Outcome:
-        if mutant:
+        if mutant and len(servers) == times:
             MUTANTS[mutant].apply()
-        return play(draw(seed), servers, dispatcher=names[seed % len(names)], provisioning=provisioning)
+        return play(draw(seed), servers.pop(), dispatcher=names[seed % len(names)], provisioning=provisioning)
 
     return run
 
@@ -73,7 +78,8 @@ def main() -> int:
     flags.add_argument("--log", action="store_true", help="with --replay: also print the logs")
     options = flags.parse_args()
     logging.disable(logging.CRITICAL)
-    run = runner(dispatcher=options.dispatcher, mutant=options.mutant, provisioning=options.provisioning)
+    times = 1 if options.replay is not None else seeds.together(options.seeds, jobs=options.jobs)
+    run = runner(dispatcher=options.dispatcher, mutant=options.mutant, provisioning=options.provisioning, times=times)
     if options.log:
         logging.disable(logging.NOTSET)
         logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
@@ -81,16 +87,22 @@ def main() -> int:
         return _report(next(outcomes(run, [options.replay], jobs=1)))
     began = monotonic()
     failed = []
-    for played, outcome in enumerate(
-        outcomes(run, range(options.first, options.first + options.seeds), jobs=options.jobs), 1
-    ):
+    timelines: dict[int, str] = {}
+    chosen = range(options.first, options.first + options.seeds)
+    for played, outcome in enumerate(outcomes(run, chosen, jobs=options.jobs, together=times), 1):
+        timelines[outcome.seed] = hashlib.sha256("\n".join(outcome.timeline).encode()).hexdigest()
         if outcome.problem:
             failed.append(outcome)
             print(f"seed {outcome.seed}: {outcome.problem}", flush=True)
             if options.mutant:
                 print(f"{options.mutant} is caught by seed {outcome.seed}, after {played} seeds")
                 return 0
-    print(f"{options.seeds} seeds in {monotonic() - began:.0f} s, {len(failed)} failed", flush=True)
+    digest = hashlib.sha256("".join(timelines[seed] for seed in sorted(timelines)).encode()).hexdigest()[:16]
+    print(
+        f"{options.seeds} seeds in {monotonic() - began:.0f} s, {len(failed)} failed; "
+        f"the digest of the timelines is {digest}",
+        flush=True,
+    )
     if options.mutant:
         return 1
     return _report(min(failed, key=lambda outcome: len(outcome.timeline))) if failed else 0

@@ -434,6 +434,8 @@ def _root(error: BaseException) -> str:
 
 
 _SOURCE: Final = Random()
+_LEFT: Final[list[VirtualLoop]] = []
+"""All loops of this process, so that what waits in one is not ended in the middle of the next seed."""
 
 
 class _Repeatable(Random):
@@ -460,9 +462,10 @@ def play(
     goes_on: bool = False,
     provisioning: bool = False,
 ) -> Outcome:
-    """The outcome of one scenario, which uses the servers up. Without `goes_on` this process is to end with it."""
+    """The outcome of one scenario, which uses the servers up. Without `goes_on` its processes are left as they are."""
     _SOURCE.seed(scenario.seed)
     loop = VirtualLoop()
+    _LEFT.append(loop)
     asyncio.set_event_loop(loop)
     shortcuts.take()
     watcher = Watcher(now=loop.time, policy={work.name: work.policy for work in scenario.jobs}.__getitem__)
