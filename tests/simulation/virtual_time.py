@@ -16,8 +16,30 @@ from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any, Final
 
+from anyio._backends import _asyncio as anyio_asyncio
+
 _TURN: Final = 1e-6
 _NOWHERE: Final = copy_context()
+
+
+class _Ordered(dict[Any, None]):
+    """A set whose order is that of its additions, as far as anyio uses sets."""
+
+    __slots__ = ()
+
+    def add(self, member: object) -> None:
+        """Add it at the end."""
+        self[member] = None
+
+    def discard(self, member: object) -> None:
+        """Take it out if it is there."""
+        self.pop(member, None)
+
+    remove = dict.__delitem__
+
+
+# What is cancelled together would be cancelled by where it lies in memory, which depends on all that was made before.
+setattr(anyio_asyncio, "set", _Ordered)  # noqa: B010 (mypy would have it that modules are final)
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -40,7 +40,7 @@ class Reader:
     def __init__(self, context: ServerContext, converter: Converter) -> None:
         self._context = context
         self._converter = converter
-        self.feeds: set[WatchFeed] = set()
+        self.feeds: dict[WatchFeed, None] = {}  # in the order in which they began
         """The open watches."""
         self.stale: int | None = None
         """A fault on demand: gets and lists return the state of this version."""
@@ -140,10 +140,13 @@ class Reader:
             initial=initial,
             initial_end=initial_end,
             convert=(lambda raws: self._converter.convert(raws, kind)) if waits else None,
-            ended=self.feeds.discard,
+            ended=self._ended,
         )
-        self.feeds.add(feed)
+        self.feeds[feed] = None
         return Stream(feed)
+
+    def _ended(self, feed: WatchFeed) -> None:
+        self.feeds.pop(feed, None)
 
     def _entry(self, kind: ResourceType, target: RequestTarget) -> StoredObject | None:
         rows = self._context.store.collection(kind.collection)
