@@ -33,7 +33,7 @@ from tests.simulation.garbage import GarbageCollector
 from tests.simulation.network import Link, Server
 from tests.simulation.play import Outcome, make_repeatable
 from tests.simulation.pods import Copy, Pods
-from tests.simulation.seeds import outcomes
+from tests.simulation.seeds import outcomes, together
 from tests.simulation.virtual_time import SimClock, VirtualLoop
 from tests.support.arrivals import HELD, Arrival, Thing, body, draw, things
 
@@ -337,9 +337,14 @@ class Play:
         return "\n".join(orjson.dumps(each).decode() for each in said)
 
 
+_LEFT: Final[list[VirtualLoop]] = []
+"""All loops of this process, so that what waits in one is not ended in the middle of the next seed."""
+
+
 def play(scene: Scene, apis: Mapping[str, ApiServer]) -> Outcome:
-    """The outcome of one seed, which uses the servers up, in a process that is to end with it."""
+    """The outcome of one seed, which uses the servers up; its processes are left as they are."""
     loop = VirtualLoop()
+    _LEFT.append(loop)
     asyncio.set_event_loop(loop)
     shortcuts.take()
     played: Play | None = None
@@ -358,7 +363,7 @@ def play(scene: Scene, apis: Mapping[str, ApiServer]) -> Outcome:
 
 
 def servers() -> dict[str, ApiServer]:
-    """A hub, workers without queues and workers with some, as forked for each seed."""
+    """A hub, workers without queues and workers with some, for one seed."""
     made = federation.build_servers()
     for name in ("k1", "k2"):
         made[name] = federation.build_queued_worker(name)
@@ -378,13 +383,15 @@ def main() -> int:
     options = flags.parse_args()
     logging.disable(logging.CRITICAL)
     make_repeatable()
-    made = servers()
+    times = 1 if options.replay is not None else together(options.seeds, jobs=options.jobs)
+    made = [servers() for _ in range(times)]
     if options.log:
         logging.disable(logging.NOTSET)
         logging.basicConfig(level=logging.DEBUG, format="%(name)s %(message)s")
     chosen = [options.replay] if options.replay is not None else range(options.first, options.first + options.seeds)
     failed = 0
-    for outcome in outcomes(lambda seed: play(scene(seed), made), chosen, jobs=options.jobs):
+    played = outcomes(lambda seed: play(scene(seed), made.pop()), chosen, jobs=options.jobs, together=times)
+    for outcome in played:
         if options.replay is not None:
             print(scene(outcome.seed), *outcome.timeline, sep="\n")
         if outcome.problem:
