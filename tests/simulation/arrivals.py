@@ -31,7 +31,7 @@ from tests.simulation import federation, letting_in, shortcuts
 from tests.simulation.federation import Object, Process
 from tests.simulation.garbage import GarbageCollector
 from tests.simulation.network import Link, Server
-from tests.simulation.play import Outcome, make_repeatable
+from tests.simulation.play import Outcome, begin, make_repeatable
 from tests.simulation.pods import Copy, Pods
 from tests.simulation.seeds import outcomes, together
 from tests.simulation.virtual_time import SimClock, VirtualLoop
@@ -343,6 +343,7 @@ _LEFT: Final[list[VirtualLoop]] = []
 
 def play(scene: Scene, apis: Mapping[str, ApiServer]) -> Outcome:
     """The outcome of one seed, which uses the servers up; its processes are left as they are."""
+    begin(scene.arrival.seed)
     loop = VirtualLoop()
     _LEFT.append(loop)
     asyncio.set_event_loop(loop)

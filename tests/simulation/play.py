@@ -445,6 +445,11 @@ class _Repeatable(Random):
         super().__init__(_SOURCE.getrandbits(64) if seed is None else seed)
 
 
+def begin(seed: int) -> None:
+    """Have what is given nothing to draw from draw the same each time that the seed is played."""
+    _SOURCE.seed(seed)
+
+
 def make_repeatable() -> None:
     """Have all that is loaded draw from the seed, also what would seed itself; once for all seeds of a process."""
     setattr(uuid, "uuid4", lambda: uuid.UUID(int=_SOURCE.getrandbits(128), version=4))  # noqa: B010
@@ -463,7 +468,7 @@ def play(
     provisioning: bool = False,
 ) -> Outcome:
     """The outcome of one scenario, which uses the servers up. Without `goes_on` its processes are left as they are."""
-    _SOURCE.seed(scenario.seed)
+    begin(scenario.seed)
     loop = VirtualLoop()
     _LEFT.append(loop)
     asyncio.set_event_loop(loop)
