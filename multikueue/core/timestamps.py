@@ -16,24 +16,25 @@ from multikueue.core.printable import excerpt
 
 _MAX_LENGTH: Final = 64
 _YEARS: Final = range(1900, 3000)
-_NOT_A_TIME: Final = "is not an RFC 3339 time such as 2026-01-31T08:00:00Z"
 _UTC: Final = "+00:00"
 _KEPT: Final = 4096  # an object repeats its times in each version, and many objects have those of one second
 
 
 def parse_time(text: str) -> datetime:
     """An aware UTC time of the years 1900 to 2999 from RFC 3339 text. Raises `BadInput`, also without a time zone."""
-    if not isinstance(text, str) or len(text) > _MAX_LENGTH:
-        raise BadInput(f"{excerpt(text)} {_NOT_A_TIME}")
-    return _parsed(text)
+    parsed = _parsed(text) if isinstance(text, str) and len(text) <= _MAX_LENGTH else None
+    if parsed is None:
+        raise BadInput(f"{excerpt(text)} is not an RFC 3339 time such as 2026-01-31T08:00:00Z")
+    return parsed
 
 
 @lru_cache(_KEPT)
-def _parsed(text: str) -> datetime:
+def _parsed(text: str) -> datetime | None:
+    """None if it is not a time. Raises `BadInput` for a time that is not accepted."""
     try:
         parsed = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise BadInput(f"{excerpt(text)} {_NOT_A_TIME}") from error
+    except ValueError:
+        return None
     if parsed.tzinfo is None:
         raise BadInput(f"{excerpt(text)} has no time zone; write 2026-01-31T08:00:00Z")
     if parsed.year not in _YEARS:
