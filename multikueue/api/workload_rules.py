@@ -2,7 +2,8 @@
 """The CEL rules over a whole Workload.
 
 What may not change while a workload has quota reserved, by condition and field. The API server enforces these; rules
-that need more than the fields of one object are in `api.validation`.
+that need more than the fields of one object are in `api.validation`. It evaluates each rule at each write, also of the
+status, so a rule first compares the field, which has rarely changed, and then looks through the conditions.
 """
 
 from __future__ import annotations
@@ -19,73 +20,81 @@ def _has(side: str, condition: str) -> str:
     )
 
 
+def _same(field: str) -> str:
+    return (
+        f"(has(oldSelf.spec.{field}) == has(self.spec.{field})"
+        f" && (!has(oldSelf.spec.{field}) || oldSelf.spec.{field} == self.spec.{field}))"
+    )
+
+
 _RESERVED: Final = _has("self", "QuotaReserved")
 _WAS_RESERVED: Final = _has("oldSelf", "QuotaReserved")
 _HELD: Final = f"(({_WAS_RESERVED}) && ({_RESERVED}))"
 _STAYED_ADMITTED: Final = f"(({_has('oldSelf', 'Admitted')}) && ({_has('self', 'Admitted')}))"
 
 POD_SETS_ASSIGNED: Final = CelRule(
-    f"{_RESERVED} && has(self.status.admission)"
-    " ? size(self.spec.podSets) == size(self.status.admission.podSetAssignments) : true",
+    "!has(self.status) || !has(self.status.admission)"
+    f" || size(self.spec.podSets) == size(self.status.admission.podSetAssignments) || !({_RESERVED})",
     "podSetAssignments must have the same number of podSets as the spec",
 )
 QUEUE_NAME_KEPT: Final = CelRule(
-    f"{_HELD} ? ((has(oldSelf.spec.queueName) == has(self.spec.queueName))"
-    " && (!has(oldSelf.spec.queueName) || oldSelf.spec.queueName == self.spec.queueName)) : true",
+    f"{_same('queueName')} || !{_HELD}",
     "queueName is immutable while workload quota reserved",
 )
 EXECUTION_TIME_KEPT: Final = CelRule(
-    f"{_STAYED_ADMITTED}?"
-    "((has(oldSelf.spec.maximumExecutionTimeSeconds)?oldSelf.spec.maximumExecutionTimeSeconds:0) == "
-    " (has(self.spec.maximumExecutionTimeSeconds)?self.spec.maximumExecutionTimeSeconds:0)):true",
+    "(has(oldSelf.spec.maximumExecutionTimeSeconds) ? oldSelf.spec.maximumExecutionTimeSeconds : 0)"
+    " == (has(self.spec.maximumExecutionTimeSeconds) ? self.spec.maximumExecutionTimeSeconds : 0)"
+    f" || !{_STAYED_ADMITTED}",
     "maximumExecutionTimeSeconds is immutable while workload quota reserved",
 )
 
-_BOTH_REFER: Final = "has(oldSelf.spec.priorityClassRef) && has(self.spec.priorityClassRef)"
 
-
-def _reference_kept(field: str) -> CelRule:
+def _kept_if_in_both(field: str, what: str, *, within: str = "", unless: str = "") -> CelRule:
+    """A field that both versions have, or that of an object that both have, has the same value."""
+    has = within or field
+    exempt = f" || {unless}" if unless else ""
     return CelRule(
-        f"({_WAS_RESERVED} && {_BOTH_REFER})"
-        f" ? oldSelf.spec.priorityClassRef.{field} == self.spec.priorityClassRef.{field} : true",
-        f"priorityClassRef.{field} is immutable while workload quota reserved",
+        f"!has(oldSelf.spec.{has}) || !has(self.spec.{has}) || oldSelf.spec.{field} == self.spec.{field}"
+        f"{exempt} || !({_WAS_RESERVED})",
+        what,
     )
 
 
 WORKLOAD_RULES: Final = (
     POD_SETS_ASSIGNED,
     CelRule(
-        f"({_WAS_RESERVED}) ? (!has(oldSelf.spec.priorityClassRef) && !has(self.spec.priorityClassRef))"
-        f" || ({_BOTH_REFER}) : true",
+        f"has(oldSelf.spec.priorityClassRef) == has(self.spec.priorityClassRef) || !({_WAS_RESERVED})",
         "priorityClassRef is immutable while workload quota reserved",
     ),
-    _reference_kept("group"),
-    _reference_kept("kind"),
-    CelRule(
-        f"({_WAS_RESERVED} && {_BOTH_REFER} && self.spec.priorityClassRef.group == 'scheduling.k8s.io'"
-        " && self.spec.priorityClassRef.kind == 'PriorityClass')"
-        " ? oldSelf.spec.priorityClassRef.name == self.spec.priorityClassRef.name : true",
+    _kept_if_in_both(
+        "priorityClassRef.group",
+        "priorityClassRef.group is immutable while workload quota reserved",
+        within="priorityClassRef",
+    ),
+    _kept_if_in_both(
+        "priorityClassRef.kind",
+        "priorityClassRef.kind is immutable while workload quota reserved",
+        within="priorityClassRef",
+    ),
+    _kept_if_in_both(
+        "priorityClassRef.name",
         "priorityClassRef.name is immutable for scheduling.k8s.io/priorityclass while workload quota reserved",
+        within="priorityClassRef",
+        unless="self.spec.priorityClassRef.group != 'scheduling.k8s.io'"
+        " || self.spec.priorityClassRef.kind != 'PriorityClass'",
     ),
     QUEUE_NAME_KEPT,
     EXECUTION_TIME_KEPT,
 )
-
-_BOTH_SOURCES: Final = "has(oldSelf.spec.priorityClassSource) && has(self.spec.priorityClassSource)"
 WORKLOAD_RULES_V1BETA1: Final = (
     POD_SETS_ASSIGNED,
-    CelRule(
-        f"({_WAS_RESERVED} && {_BOTH_SOURCES})"
-        " ? (oldSelf.spec.priorityClassSource == self.spec.priorityClassSource) : true",
-        "priorityClassSource is immutable while workload quota reserved",
-    ),
-    CelRule(
-        f"({_WAS_RESERVED} && {_BOTH_SOURCES}"
-        " && (self.spec.priorityClassSource != 'kueue.x-k8s.io/workloadpriorityclass')"
-        " && has(oldSelf.spec.priorityClassName) && has(self.spec.priorityClassName))"
-        " ? (oldSelf.spec.priorityClassName == self.spec.priorityClassName) : true",
+    _kept_if_in_both("priorityClassSource", "priorityClassSource is immutable while workload quota reserved"),
+    _kept_if_in_both(
+        "priorityClassName",
         "priorityClassName is immutable while workload quota reserved and priorityClassSource is not equal to"
         " kueue.x-k8s.io/workloadpriorityclass",
+        unless="!has(oldSelf.spec.priorityClassSource) || !has(self.spec.priorityClassSource)"
+        " || self.spec.priorityClassSource == 'kueue.x-k8s.io/workloadpriorityclass'",
     ),
     QUEUE_NAME_KEPT,
     EXECUTION_TIME_KEPT,
