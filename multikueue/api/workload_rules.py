@@ -49,14 +49,13 @@ EXECUTION_TIME_KEPT: Final = CelRule(
 )
 
 
-def _kept_if_in_both(field: str, what: str, *, within: str = "", unless: str = "") -> CelRule:
+def _kept_if_in_both(field: str, *, within: str = "", unless: str = "") -> str:
     """A field that both versions have, or that of an object that both have, has the same value."""
     has = within or field
     exempt = f" || {unless}" if unless else ""
-    return CelRule(
+    return (
         f"!has(oldSelf.spec.{has}) || !has(self.spec.{has}) || oldSelf.spec.{field} == self.spec.{field}"
-        f"{exempt} || !({_WAS_RESERVED})",
-        what,
+        f"{exempt} || !({_WAS_RESERVED})"
     )
 
 
@@ -66,35 +65,40 @@ WORKLOAD_RULES: Final = (
         f"has(oldSelf.spec.priorityClassRef) == has(self.spec.priorityClassRef) || !({_WAS_RESERVED})",
         "priorityClassRef is immutable while workload quota reserved",
     ),
-    _kept_if_in_both(
-        "priorityClassRef.group",
+    CelRule(
+        _kept_if_in_both("priorityClassRef.group", within="priorityClassRef"),
         "priorityClassRef.group is immutable while workload quota reserved",
-        within="priorityClassRef",
     ),
-    _kept_if_in_both(
-        "priorityClassRef.kind",
+    CelRule(
+        _kept_if_in_both("priorityClassRef.kind", within="priorityClassRef"),
         "priorityClassRef.kind is immutable while workload quota reserved",
-        within="priorityClassRef",
     ),
-    _kept_if_in_both(
-        "priorityClassRef.name",
+    CelRule(
+        _kept_if_in_both(
+            "priorityClassRef.name",
+            within="priorityClassRef",
+            unless="self.spec.priorityClassRef.group != 'scheduling.k8s.io'"
+            " || self.spec.priorityClassRef.kind != 'PriorityClass'",
+        ),
         "priorityClassRef.name is immutable for scheduling.k8s.io/priorityclass while workload quota reserved",
-        within="priorityClassRef",
-        unless="self.spec.priorityClassRef.group != 'scheduling.k8s.io'"
-        " || self.spec.priorityClassRef.kind != 'PriorityClass'",
     ),
     QUEUE_NAME_KEPT,
     EXECUTION_TIME_KEPT,
 )
 WORKLOAD_RULES_V1BETA1: Final = (
     POD_SETS_ASSIGNED,
-    _kept_if_in_both("priorityClassSource", "priorityClassSource is immutable while workload quota reserved"),
-    _kept_if_in_both(
-        "priorityClassName",
+    CelRule(
+        _kept_if_in_both("priorityClassSource"),
+        "priorityClassSource is immutable while workload quota reserved",
+    ),
+    CelRule(
+        _kept_if_in_both(
+            "priorityClassName",
+            unless="!has(oldSelf.spec.priorityClassSource) || !has(self.spec.priorityClassSource)"
+            " || self.spec.priorityClassSource == 'kueue.x-k8s.io/workloadpriorityclass'",
+        ),
         "priorityClassName is immutable while workload quota reserved and priorityClassSource is not equal to"
         " kueue.x-k8s.io/workloadpriorityclass",
-        unless="!has(oldSelf.spec.priorityClassSource) || !has(self.spec.priorityClassSource)"
-        " || self.spec.priorityClassSource == 'kueue.x-k8s.io/workloadpriorityclass'",
     ),
     QUEUE_NAME_KEPT,
     EXECUTION_TIME_KEPT,
