@@ -27,7 +27,7 @@ from typing import Any
 import anyio
 import orjson
 
-from multikueue.api.resource import WORKLOADS
+from multikueue.api.resource import WORKLOADS, Resource
 from multikueue.kube.errors import AlreadyExists, KubeError
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
@@ -95,7 +95,7 @@ async def _measure(options: argparse.Namespace) -> dict[str, object]:
         ):
             await make_namespace(client, workloads.NAMESPACE)
             for resource, manifest in workloads.queue_manifests(mix):
-                await client.create(resource, manifest, namespace=manifest["metadata"].get("namespace"))
+                await _create_one(client, resource, manifest)
             async with _worker(hub.cluster.kubeconfig) as worker:
                 pids = {**hub.processes, "worker": worker.pid, "bench": os.getpid()}
                 if options.pids is not None:
@@ -154,14 +154,14 @@ async def _create(client: KubeClient, seen: Observer, queue: str, entry: Class) 
         await anyio.sleep(max(0.0, began + number * entry.every_ms / 1000 - monotonic()))
         manifest = workloads.workload(queue, entry, number)
         seen.creates(manifest["metadata"]["name"])
-        await _create_one(client, manifest)
+        await _create_one(client, WORKLOADS, manifest)
 
 
-async def _create_one(client: KubeClient, manifest: dict[str, Any]) -> None:
-    """Create it, again after a failure: on a machine that does other work a webhook may take too long."""
+async def _create_one(client: KubeClient, resource: Resource, manifest: dict[str, Any]) -> None:
+    """Create it, again after a failure: a webhook may take too long, and the server answers 503 while a CRD changes."""
     while True:
         try:
-            await client.create(WORKLOADS, manifest, namespace=workloads.NAMESPACE)
+            await client.create(resource, manifest, namespace=manifest["metadata"].get("namespace"))
         except AlreadyExists:
             return
         except KubeError:
