@@ -8,8 +8,10 @@ import logging
 from manager.context import ManagerContext
 from manager.controllers.workload_removal import release_workload
 from manager.workload.changes import was_rejected
+from multikueue.api import admission
 from multikueue.api.constants import (
     ELASTIC_JOB_ANNOTATION,
+    JOB_WORKLOADS_FIELD_MANAGER,
     RECLAIMABLE_PODS_FIELD_MANAGER,
 )
 from multikueue.api.featuregates import ELASTIC_JOBS
@@ -35,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class WorkloadRefused(MultikueueError):
-    """The API server rejects the Workload of a job; its message names the field."""
+    """The Workload of a job breaks a rule, ours or the API server's; its message names the field."""
 
 
 class JobWorkloads:
@@ -56,8 +58,14 @@ class JobWorkloads:
             )
         manifest = self._manifest(job)
         namespace = job["metadata"]["namespace"]
+        # The validating webhook is not called for what this manager creates.
+        refused = admission.refusals(WORKLOADS, manifest, gate=self._context.configuration.gate)
+        if refused:
+            raise WorkloadRefused(f"Workload {namespace}/{manifest['metadata']['name']}: {'; '.join(refused)}")
         try:
-            answer = await self._context.client.create(WORKLOADS, manifest, namespace=namespace)
+            answer = await self._context.client.create(
+                WORKLOADS, manifest, namespace=namespace, field_manager=JOB_WORKLOADS_FIELD_MANAGER
+            )
         except AlreadyExists:
             # Made by an earlier reconcile that our cache does not show yet.
             self._workloads.on_write(

@@ -19,6 +19,7 @@ from multikueue.api.constants import (
     ADMISSION_SCHEDULING_GATE,
     ADOPTS_ANNOTATION,
     ADOPTS_SEAL_ANNOTATION,
+    JOB_WORKLOADS_FIELD_MANAGER,
     MANAGED_LABEL,
     NAMESPACE_NAME_LABEL,
 )
@@ -82,7 +83,7 @@ class Hook:
     purpose: str = ""
     """Distinguishes it from the webhook that Kueue has for the same kind."""
     not_by_us: bool = False
-    """Whether the manager's own status applies are excluded."""
+    """Whether writes that the manager has reviewed itself are excluded: its status applies, and Workloads of jobs."""
     never_by_us: bool = False
     """Whether all writes of the manager are excluded."""
 
@@ -141,15 +142,17 @@ class Hook:
 
 
 def _not_ourselves(user: str) -> tuple[str, str]:
-    """Our own status applies are built from validated parts; a webhook call for each would double their cost.
+    """Our own status applies and Workloads are reviewed before they are sent; a call for each would double their cost.
 
-    Any user may write under any field manager's name; only the user that the API server reports proves it is ours.
+    Any user may write under any field manager's name; only the user that the API server reports proves it is ours. That
+    user may also be an administrator's, whose other writes are reviewed.
     """
     return (
-        "not-our-own-status",
-        "!has(request.subResource) || request.subResource != 'status'"
-        f" || request.userInfo.username != {orjson.dumps(user).decode()} || !has(request.options.fieldManager)"
-        f" || request.options.fieldManager != '{ADMISSION_FIELD_MANAGER}'",
+        "not-reviewed-before",
+        f"request.userInfo.username != {orjson.dumps(user).decode()} || !has(request.options.fieldManager)"
+        " || !(has(request.subResource) && request.subResource == 'status'"
+        f" && request.options.fieldManager == '{ADMISSION_FIELD_MANAGER}'"
+        f" || request.operation == 'CREATE' && request.options.fieldManager == '{JOB_WORKLOADS_FIELD_MANAGER}')",
     )
 
 

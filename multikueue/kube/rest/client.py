@@ -256,10 +256,16 @@ class KubeClient(ApiConnection):
     # Writing
 
     async def create(
-        self, resource: Resource, body: Body, *, namespace: str | None = None, dry_run: bool = False
+        self,
+        resource: Resource,
+        body: Body,
+        *,
+        namespace: str | None = None,
+        field_manager: str | None = None,
+        dry_run: bool = False,
     ) -> bytes:
         """The object as the server stored it. Raises `AlreadyExists`."""
-        query = {"dryRun": "All" if dry_run else None}
+        query = {"dryRun": "All" if dry_run else None, "fieldManager": field_manager}
         return await self._call("POST", resource, namespace=namespace, query=query, body=body)
 
     async def replace(

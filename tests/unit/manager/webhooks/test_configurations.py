@@ -104,6 +104,35 @@ OUR_STATUS = {**UPDATE, "subResource": "status", "options": {"fieldManager": "ku
         ),
         pytest.param({"operation": "CREATE", "options": {}}, RESERVED, None, True, id="a workload that is made is"),
         pytest.param(
+            {
+                "operation": "CREATE",
+                "options": {"fieldManager": "multikueue-job-workloads"},
+                "userInfo": {"username": MANAGER},
+            },
+            RESERVED,
+            None,
+            False,
+            id="the workload of a job, made by us, is not",
+        ),
+        pytest.param(
+            {
+                "operation": "CREATE",
+                "options": {"fieldManager": "multikueue-job-workloads"},
+                "userInfo": {"username": "tenant"},
+            },
+            RESERVED,
+            None,
+            True,
+            id="one that a tenant makes under our field manager's name is",
+        ),
+        pytest.param(
+            {**UPDATE, "options": {"fieldManager": "multikueue-job-workloads"}},
+            {**RESERVED, "spec": {"active": False}},
+            RESERVED,
+            True,
+            id="an update under that name is",
+        ),
+        pytest.param(
             UPDATE, {**RESERVED, "metadata": {"labels": {"a": "b"}}}, RESERVED, False, id="a finalizer is not"
         ),
         pytest.param(UPDATE, {**RESERVED, "spec": {"active": False}}, RESERVED, True, id="another spec is"),
