@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 _MOST_WRITES: Final = 48  # at once; fewer than the default limit of an API server
 _REPEAT_SECONDS: Final = 30.0  # how often all heads are decided again, as a precaution
-_SLICE_SECONDS: Final = 0.02  # how long cycles may hold the event loop before watches and writes get a turn
+_SLICE_SECONDS: Final = 0.005  # how long cycles may hold the event loop before watches and writes get a turn
 _PACES: Final = (0.001, 0.002, 0.004, 0.008, 0.010)
 _MIN_SAMPLING_SECONDS: Final = 1.0  # a configured interval of nothing must not spin
 _GONE_PAUSE: Final = 1.0

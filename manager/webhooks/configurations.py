@@ -167,6 +167,25 @@ def _differs(*fields: str) -> str:
     )
 
 
+def _status_differs(*fields: str) -> str:
+    """CEL: a status that has another value of one of these, or that reserves quota where the old one did not."""
+    changed = (
+        f"{_has_status(each, 'object')} != {_has_status(each, 'oldObject')}"
+        f" || {_has_status(each, 'object')} && object.status.{each} != oldObject.status.{each}"
+        for each in fields
+    )
+    return " || ".join((*changed, f"{_reserves('object')} && !{_reserves('oldObject')}"))
+
+
+def _has_status(field: str, side: str) -> str:
+    return f"(has({side}.status) && has({side}.status.{field}))"
+
+
+def _reserves(side: str) -> str:
+    condition = f"{side}.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True')"
+    return f"({_has_status('conditions', side)} && {condition})"
+
+
 def _changed(annotation: str) -> str:
     """CEL: an update that adds, changes or removes that annotation; the object has others or this one."""
     values = (
@@ -182,6 +201,12 @@ def _changed(annotation: str) -> str:
 _CHANGES_SPEC_OR_METADATA: Final = (
     "spec-or-metadata-changed",
     _differs("spec", "metadata.labels", "metadata.annotations"),
+)
+_CHANGES_REVIEWED_STATUS: Final = (
+    # Most statuses that others write only have another condition, such as Finished, about which there is no rule.
+    "status-that-has-rules-changed",
+    "request.operation != 'UPDATE' || !has(request.subResource) || request.subResource != 'status' || "
+    + _status_differs("admission", "admissionChecks", "reclaimablePods", "clusterName"),
 )
 _ASKS_FOR_ADOPTION: Final = (
     "asks-for-adoption",
@@ -223,7 +248,7 @@ KUEUE_HOOKS: Final = (
         mutates=False,
         operations=("CREATE", "UPDATE"),
         subresources=("status",),
-        conditions=(_CHANGES_SPEC_OR_METADATA,),
+        conditions=(_CHANGES_SPEC_OR_METADATA, _CHANGES_REVIEWED_STATUS),
         not_by_us=True,
     ),
     Hook(resource=CLUSTER_QUEUES, mutates=False, operations=("CREATE", "UPDATE")),

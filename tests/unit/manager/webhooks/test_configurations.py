@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,6 +18,9 @@ from manager.webhooks.configurations import (
     conversion_patch,
     job_hooks,
 )
+from multikueue.api.admission import refusals
+from multikueue.api.featuregates import default as default_gate
+from multikueue.api.resource import WORKLOADS
 from multikueue.jobs.framework.registry import JobRegistry
 
 JOBS_ALONE = JobRegistry(("batch/job",))
@@ -75,7 +80,13 @@ def asked(
 
 RESERVED = {"metadata": {"labels": {"a": "b"}, "finalizers": ["in-use"]}, "spec": {"podSets": [{"name": "main"}]}}
 UPDATE = {"operation": "UPDATE", "options": {}}
+STATUS_OF_OTHERS = {**UPDATE, "subResource": "status", "userInfo": {"username": "tenant"}}
 OUR_STATUS = {**UPDATE, "subResource": "status", "options": {"fieldManager": "kueue-admission"}}
+
+
+def with_status(reserved: str = "False", **fields: Any) -> dict[str, Any]:
+    """RESERVED with a status that has conditions."""
+    return {**RESERVED, "status": {"conditions": [{"type": "QuotaReserved", "status": reserved}], **fields}}
 
 
 @pytest.mark.parametrize(
@@ -90,17 +101,38 @@ OUR_STATUS = {**UPDATE, "subResource": "status", "options": {"fieldManager": "ku
         ),
         pytest.param(
             {**OUR_STATUS, "userInfo": {"username": "tenant"}},
-            RESERVED,
+            with_status(reserved="True"),
             RESERVED,
             True,
             id="one that a tenant writes under our field manager's name is",
         ),
         pytest.param(
             {**UPDATE, "subResource": "status", "userInfo": {"username": "tenant"}},
-            RESERVED,
+            with_status(admission={"clusterQueue": "a"}),
             RESERVED,
             True,
             id="a status write of another user is",
+        ),
+        *(
+            pytest.param(STATUS_OF_OTHERS, new, old, want, id=text)
+            for new, old, want, text in (
+                (with_status(), RESERVED, False, "a status with another condition is not"),
+                (with_status(reserved="True"), with_status(), True, "a status that reserves quota is"),
+                (
+                    with_status(reserved="True"),
+                    with_status(reserved="True"),
+                    False,
+                    "one that reserved it before is not",
+                ),
+                (with_status(), with_status(reserved="True"), False, "a status that releases quota is not"),
+                (with_status(clusterName="w"), with_status(), True, "a cluster is"),
+                (with_status(clusterName="w"), with_status(clusterName="w"), False, "the same cluster is not"),
+                (with_status(), with_status(admission={}), True, "an admission that is removed is"),
+                (with_status(admissionChecks=[{"name": "c"}]), with_status(admissionChecks=[]), True, "a check is"),
+                (with_status(reclaimablePods=[{"name": "m"}]), with_status(), True, "reclaimable pods are"),
+                (RESERVED, with_status(), False, "a status that is removed is not, without what has rules"),
+                (RESERVED, with_status(reclaimablePods=[{"name": "m"}]), True, "a status that is removed is"),
+            )
         ),
         pytest.param({"operation": "CREATE", "options": {}}, RESERVED, None, True, id="a workload that is made is"),
         pytest.param(
@@ -153,6 +185,61 @@ def test_what_is_asked_about_workloads(
     assert asked(entries(BY_URL, "validating")["vworkload.kb.io"], request_, new, old) is want
 
 
+def statuses() -> Iterator[dict[str, Any]]:
+    def assigned(flavor: str) -> dict[str, Any]:
+        assignment = {"name": "main", "flavors": {"cpu": flavor}, "resourceUsage": {"cpu": "1"}, "count": 1}
+        return {"admission": {"clusterQueue": "q", "podSetAssignments": [assignment]}}
+
+    def check(tolerations: list[dict[str, str]]) -> dict[str, Any]:
+        updates = [{"name": "main", "tolerations": tolerations}]
+        entry = {"name": "c", "state": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        return {"admissionChecks": [{**entry, "podSetUpdates": updates}]}
+
+    tolerated = [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]
+    for admission, checks, reclaimable, cluster, reserved, finished in product(
+        ({}, assigned("a"), assigned("b")),
+        ({}, check([]), check(tolerated)),
+        ({}, {"reclaimablePods": [{"name": "main", "count": 1}]}),
+        ({}, {"clusterName": "w"}),
+        ("True", "False"),
+        ("True", "False"),
+    ):
+        conditions = [
+            {
+                "type": kind,
+                "status": value,
+                "reason": "R",
+                "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+            for kind, value in (("QuotaReserved", reserved), ("Finished", finished))
+        ]
+        yield {"conditions": conditions, **admission, **checks, **reclaimable, **cluster}
+
+
+def test_no_status_that_a_rule_refuses_is_left_out() -> None:
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]
+    template = {"spec": {"restartPolicy": "Never", "containers": containers}}
+    whole = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "w", "namespace": "team"},
+        "spec": {"queueName": "lq", "podSets": [{"name": "main", "count": 1, "template": template}]},
+    }
+    hook = entries(BY_URL, "validating")["vworkload.kb.io"]
+    valid = [status for status in statuses() if not refusals(WORKLOADS, {**whole, "status": status}, gate=default_gate)]
+    left_out, refused = 0, 0
+    for before, after in product(valid[::6], statuses()):
+        old, new = ({**whole, "status": status} for status in (before, after))
+        if asked(hook, STATUS_OF_OTHERS, new, old):
+            refused += bool(refusals(WORKLOADS, new, old, gate=default_gate))
+        else:
+            left_out += 1
+            assert refusals(WORKLOADS, new, old, gate=default_gate) == (), (before, after)
+    assert left_out
+    assert refused
+
+
 ADOPTING = {"metadata": {"annotations": {"multikueue.io/adopts": "one m u 1", "multikueue.io/adopts-seal": "s"}}}
 PLAIN = {"metadata": {"annotations": {"a": "b"}}}
 
@@ -187,7 +274,10 @@ def test_what_is_asked_about_adoptions(
 def test_without_a_known_user_the_writes_of_the_manager_are_reviewed() -> None:
     (_, _), (_, validating) = configurations(KUEUE_HOOKS, BY_URL, excluded=())
     (hook,) = [entry for entry in validating["webhooks"] if entry["name"] == "vworkload.kb.io"]
-    assert [condition["name"] for condition in hook["matchConditions"]] == ["spec-or-metadata-changed"]
+    assert [condition["name"] for condition in hook["matchConditions"]] == [
+        "spec-or-metadata-changed",
+        "status-that-has-rules-changed",
+    ]
 
 
 WAITING = {"metadata": {"labels": {"queue": "a"}}, "spec": {"suspend": True, "parallelism": 2, "template": {}}}
