@@ -84,7 +84,8 @@ class Scheduler:
         """`touched` is called with each object whose figures may have changed.
 
         `preemption_delay` is in seconds. The victim is often one that would end a moment later, or whose end has not
-        been read yet, so an eviction is written after it, unless its preemptor was admitted without.
+        been read yet, so an eviction is written after it, unless its preemptor was admitted without; later while the
+        API server is slow, since ends are then written later too.
         """
         self._context = context
         self._clock = context.clock
@@ -270,10 +271,11 @@ class Scheduler:
             self._pending_writes.drop(decision.workload, slot=_REASON)
             self._write_queue.put(decision.workload, lambda: self._reserve(decision, now), slot="reserve", replace=True)
             return
+        delay = self._concurrency.delay(self._preemption_delay, now=self._clock.monotonic())
         for victim in decision.victims:
             if not victim.evicted and not self._write_queue.holds(victim.workload, "preempt"):
                 evict = partial(self._preempt, decision, victim, now)
-                self._write_queue.postpone(victim.workload, evict, slot="preempt", seconds=self._preemption_delay)
+                self._write_queue.postpone(victim.workload, evict, slot="preempt", seconds=delay)
         if decision.reason is not None:
             self._put_pend(decision, now)
 

@@ -23,6 +23,8 @@ _WINDOW_SECONDS: Final = 300.0  # the shortest latency is that of this window an
 _OVERLOAD_SECONDS: Final = 2.0  # for how long an answer tells that the server is overloaded
 _RETRY_SECONDS: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
+_DELAYED_ANSWERS: Final = 10.0  # how many average answers a delay is
+_LONGEST_DELAY: Final = 10.0  # times the shortest
 
 
 class WriteConcurrency:
@@ -62,6 +64,15 @@ class WriteConcurrency:
         if self._average is None or now - self._last > _OVERLOAD_SECONDS:
             return False
         return self._limit <= self._least and self._average > self._expected()
+
+    def delay(self, shortest: float, *, now: float) -> float:
+        """`shortest` seconds while the server is fast; longer while it is slow, since others wait for it as well.
+
+        In that time several writes of others, one after another, are answered. Ten times `shortest` at most.
+        """
+        if self._average is None or now - self._last > _WINDOW_SECONDS:
+            return shortest
+        return max(shortest, min(_DELAYED_ANSWERS * self._average, _LONGEST_DELAY * shortest))
 
     def answered(self, seconds: float, *, now: float, error: ApiError | Unreachable | None = None) -> None:
         """A write was answered, or failed, after so many seconds."""

@@ -129,3 +129,21 @@ def test_a_server_is_overloaded_while_it_answers_late_even_to_the_fewest_writes(
     assert not concurrency.overloaded(NOW + 10.0)
     answer(concurrency, 0.01, times=50)
     assert not concurrency.overloaded(NOW)
+
+
+def test_a_delay_follows_the_latency_within_bounds() -> None:
+    concurrency = WriteConcurrency(most=48)
+    assert concurrency.delay(0.1, now=NOW) == 0.1, "nothing is known yet"
+    answer(concurrency, 0.005, times=100)
+    assert concurrency.delay(0.1, now=NOW) == 0.1
+    answer(concurrency, 0.03, times=100)
+    assert concurrency.delay(0.1, now=NOW) == pytest.approx(0.3)
+    answer(concurrency, 2.0, times=100)
+    assert concurrency.delay(0.1, now=NOW) == pytest.approx(1.0)
+    assert concurrency.delay(0.0, now=NOW) == 0.0, "no delay stays none"
+
+
+def test_a_latency_of_long_ago_delays_nothing() -> None:
+    concurrency = WriteConcurrency(most=48)
+    answer(concurrency, 0.5, times=100)
+    assert concurrency.delay(0.1, now=NOW + 3600) == 0.1
