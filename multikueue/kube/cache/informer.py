@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 _BACKOFF: Final = Backoff(base=0.25, factor=2.0, cap=30.0, jitter=0.5)
 _BATCH: Final = 1000  # objects of a list per turn of the event loop: some 20 ms
+_EVENTS_AT_ONCE: Final = 8  # many arrive in one piece, and their handlers would hold up all other tasks
 _WATCH_SECONDS: Final = (300.0, 600.0)  # drawn anew each time, so that many watches do not end together
 
 
@@ -224,10 +225,14 @@ class Informer:
         try:
             # Closed here, so that a cancelled watch releases its connection before `run` ends.
             async with aclosing(events):
+                number = 0
                 async for event in events:
                     self._on_contact()
                     self._expired = False
                     self._apply(event)
+                    number += 1
+                    if number % _EVENTS_AT_ONCE == 0:
+                        await anyio.lowlevel.checkpoint()
         except errors.Gone as error:
             logger.info(
                 "version too old; listing again cluster=%s resource=%s error=%s",

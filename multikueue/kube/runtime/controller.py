@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 _OUTCOMES: Final = ("success", "requeue_after", "error")
-_YIELD_SECONDS: Final = 0.02
+_YIELD_SECONDS: Final = 0.005
 _QUIET_FAILURES: Final = 3  # conflicts and races resolve themselves; more failures are logged
 
 
