@@ -193,13 +193,16 @@ async def across_clusters(
             tasks.cancel_scope.cancel()
 
 
-async def queue_is(client: KubeClient, status: str, reason: str) -> Object:
-    """The Active condition of the queue once it is that."""
+async def queue_is(client: KubeClient, status: str, reason: str, *, message: str = "") -> Object:
+    """The Active condition of the queue once it is that, with `message` in its message."""
+
+    def is_so(seen: Object) -> bool:
+        found = condition(seen, "Active")
+        return (found.get("status"), found.get("reason")) == (status, reason) and message in found.get("message", "")
+
     found = await eventually(
         lambda: get(client, CLUSTER_QUEUES, NAMESPACE),
-        what=f"the queue is Active={status} {reason}",
-        until=lambda seen: (
-            (condition(seen, "Active").get("status"), condition(seen, "Active").get("reason")) == (status, reason)
-        ),
+        what=f"the queue is Active={status} {reason}: {message}",
+        until=is_so,
     )
     return condition(found, "Active")

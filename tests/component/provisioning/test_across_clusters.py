@@ -272,8 +272,8 @@ async def test_pvx8_a_cluster_with_free_capacity_runs_it_without_a_request(where
 @EMBEDDED
 async def test_pvx9_the_queue_names_the_cluster_that_cannot_provision(where: Where) -> None:
     async with across_clusters(where, able=False) as scene:
-        found = await queue_is(scene.client, "False", "MultiKueueWithProvisioningRequest")
-        assert "w2: provisioningrequests.autoscaling.x-k8s.io is not installed there" in found["message"]
+        missing = "w2: provisioningrequests.autoscaling.x-k8s.io is not installed there"
+        await queue_is(scene.client, "False", "MultiKueueWithProvisioningRequest", message=missing)
 
 
 @REAL
