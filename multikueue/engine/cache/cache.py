@@ -137,13 +137,13 @@ class Cache:
 
     def upsert_local_queue(self, value: LocalQueue, now: datetime) -> None:
         """A LocalQueue was created or changed."""
-        self.configured += 1
         if self.usage_order is not None:
             self.usage_order.of(value.key).weight = value.weight
-            self.usage_order.resume(value.key, value.consumed, value.sampled_at)
-        former = self.waiting.local_queues.get(value.key)
-        if former == value:
+            if self.usage_order.resume(value.key, value.consumed, value.sampled_at):
+                self.configured += 1
+        if self.waiting.local_queues.get(value.key) == value:
             return
+        self.configured += 1
         self.waiting.set_local_queue(value, now)
 
     def delete_local_queue(self, key: Key, now: datetime) -> None:
@@ -195,6 +195,8 @@ class Cache:
 
     def upsert_admission_check(self, value: AdmissionCheck, now: datetime) -> None:
         """An AdmissionCheck was created or changed."""
+        if self.referenced.checks.get(value.name) == value:
+            return
         self.configured += 1
         self.referenced.checks[value.name] = value
         self._review(self._users_of_check(value.name), now)

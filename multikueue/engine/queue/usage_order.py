@@ -41,11 +41,13 @@ class UsageOrder:
             record = self._queues[local_queue] = Consumption()
         return record
 
-    def resume(self, local_queue: Key, consumed: Mapping[str, float], sampled_at: datetime | None) -> None:
-        """Continue from a former leader's record, unless this one has sampled since."""
+    def resume(self, local_queue: Key, consumed: Mapping[str, float], sampled_at: datetime | None) -> bool:
+        """Continue from a former leader's record, unless this one has sampled since; whether it did."""
         record = self.of(local_queue)
-        if record.sampled_at is None and sampled_at is not None:
-            record.consumed, record.sampled_at = dict(consumed), sampled_at
+        if record.sampled_at is not None or sampled_at is None:
+            return False
+        record.consumed, record.sampled_at = dict(consumed), sampled_at
+        return True
 
     def forget(self, local_queue: Key) -> None:
         """Drop a local queue."""

@@ -156,6 +156,16 @@ def test_every_change_of_configuration_has_all_heads_decided_again(event: str) -
     assert "b" in found, "which is in another tree than what the event names"
 
 
+@pytest.mark.parametrize("event", ["upsert_local_queue", "upsert_flavor", "upsert_admission_check", "upsert_namespace"])
+def test_an_object_whose_status_alone_has_changed_has_nothing_decided_again(event: str) -> None:
+    bench = preempting()
+    EVENTS[event](bench.engine, bench.now)
+    while cycle(bench).decisions:
+        pass
+    EVENTS[event](bench.engine, bench.now)
+    assert not bench.engine.has_heads(bench.now, repeat=False)
+
+
 def test_every_event_of_the_cache_is_tried_here() -> None:
     events = {name for name in vars(Cache) if name.startswith(("upsert_", "delete_"))}
     assert events - {"upsert_workload", "delete_workload"} == EVENTS.keys()
