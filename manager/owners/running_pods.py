@@ -3,7 +3,7 @@
 
 Owns when that is: when a manager begins to lead, and when a namespace becomes managed. Pods are listed in pages and not
 kept. What is found is looked at again before it is reported, since a controller may be about to stop it, and every few
-minutes until it is gone. Nothing is stopped: what ran before the queues came may be work that somebody relies on.
+minutes until it is gone. Nothing is stopped: what ran before the queues came may be work that users rely on.
 """
 
 from __future__ import annotations
