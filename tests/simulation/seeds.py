@@ -3,8 +3,8 @@
 
 Owns the processes and nothing of what they play. A child gets memory that no other process has touched, plays one
 or a few seeds after each other, and ends: to touch that memory for the first time costs a fifth of a seed. A seed
-depends on nothing but the seed all the same. A process ends with the first seed that fails, and a seed that failed after others is
-played again by itself, as `--replay` does. A child that dies is an outcome too.
+depends on nothing but the seed all the same. A process ends with the first seed that fails, and a seed that failed
+after others is played again by itself, as `--replay` does. A child that dies is an outcome too.
 """
 
 from __future__ import annotations
