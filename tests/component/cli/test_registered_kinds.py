@@ -17,6 +17,7 @@ from devcluster.cluster import Cluster
 from multikueue.api.resource import CLUSTER_REGISTRATIONS, CONFIG_MAPS
 from multikueue.cli.cluster import commands
 from multikueue.kube.rest.client import KubeClient
+from tests.support.declared_kinds import RENDER
 from tests.support.managers import make_namespace
 from tests.support.tenant_hubs import allow, hub
 from tests.support.workers import FakeWorker
@@ -25,21 +26,10 @@ __all__ = ["hub"]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
-_RENDER: Final[dict[str, Any]] = {
-    "apiVersion": "multikueue.io/v1alpha1",
-    "kind": "JobKind",
-    "metadata": {"name": "studio.example.com/render"},
-    "spec": {
-        "resource": {"group": "studio.example.com", "versions": ["v1"], "kind": "Render", "plural": "renders"},
-        "suspend": {"path": "$.spec.paused"},
-        "managedBy": {"path": "$.spec.managedBy"},
-        "podSets": [{"name": "main", "template": "$.spec.pod"}],
-    },
-}
 _CONFIGURATION: Final = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",
     "kind": "Configuration",
-    "integrations": {"frameworks": ["batch/job", "studio.example.com/render"], "declarations": [_RENDER]},
+    "integrations": {"frameworks": ["batch/job", "studio.example.com/render"], "declarations": [RENDER]},
     "multiKueue": {"externalFrameworks": [{"name": "Fish.v1.example.com", "plural": "fish"}]},
 }
 _KINDS: Final = "batch/job,studio.example.com/render,Fish.v1.example.com"
@@ -91,7 +81,7 @@ async def test_the_manifest_of_a_worker_has_the_declarations_and_the_rights_for_
         printed = capsys.readouterr().out
         assert {"renders.studio.example.com", "fish.example.com"} <= rules_in(printed)
         (mounted,) = [each for each in yaml.safe_load_all(printed) if each["kind"] == "ConfigMap"]
-        assert list(yaml.safe_load_all(mounted["data"]["job-kinds.yaml"])) == [_RENDER]
+        assert list(yaml.safe_load_all(mounted["data"]["job-kinds.yaml"])) == [RENDER]
         assert "--external-frameworks=Fish.v1.example.com=fish" in printed
 
 

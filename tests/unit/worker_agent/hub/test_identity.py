@@ -24,6 +24,7 @@ from multikueue.core.errors import BadInput
 from multikueue.jobs.framework.registry import dispatched_integrations
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.certificates import new_request, read_request
+from tests.support.declared_kinds import RENDER
 from worker_agent import options
 from worker_agent.hub.identity import (
     FileStore,
@@ -192,19 +193,6 @@ def test_the_files_with_the_roles_of_the_kinds_exist() -> None:
     assert AgentKinds(frameworks=("pod", "statefulset")).role_files() == ("deploy/rbac/kinds/pod-agent.yaml",)
     for framework in dispatched_integrations():
         assert all((ROOT / each).is_file() for each in AgentKinds(frameworks=(framework,)).role_files())
-
-
-RENDER: Object = {
-    "apiVersion": "multikueue.io/v1alpha1",
-    "kind": "JobKind",
-    "metadata": {"name": "studio.example.com/render"},
-    "spec": {
-        "resource": {"group": "studio.example.com", "versions": ["v1"], "kind": "Render", "plural": "renders"},
-        "suspend": {"path": "$.spec.paused"},
-        "managedBy": {"path": "$.spec.managedBy"},
-        "podSets": [{"name": "main", "template": "$.spec.pod"}],
-    },
-}
 
 
 def configured(*declarations: Object, external: Object | None = None) -> Configuration:
