@@ -95,11 +95,15 @@ class DefinitionBehaviour(KindBehaviour):
         return [value["metadata"]["name"], value["metadata"].get("creationTimestamp", "")]
 
 
+def _is_shared(spec: JsonObject, name: str) -> bool:
+    """Whether all versions have the same value of this field, which the server then keeps once for all."""
+    versions = documents.items(spec, "versions")
+    return all(entry.get(name) == versions[0].get(name) for entry in versions)
+
+
 def field(spec: JsonObject, index: int, shared: str, own: str) -> str:
     """The path of a field of a version; the field that all versions share has a path of its own."""
-    versions = documents.items(spec, "versions")
-    name = own.partition(".")[0]
-    if all(entry.get(name) == versions[0].get(name) for entry in versions):
+    if _is_shared(spec, own.partition(".")[0]):
         return f"spec.{shared}"
     return f"spec.versions[{index}].{own}"
 
@@ -242,10 +246,16 @@ def _column_problems(spec: JsonObject, index: int, entry: JsonObject) -> list[St
 
 
 def _selectable_problems(spec: JsonObject, index: int, entry: JsonObject) -> list[StatusCause]:
-    found = []
+    found: list[StatusCause] = []
+    fields = documents.items(entry, "selectableFields")
+    shared = field(spec, index, "selectableFields", "selectableFields")
+    if fields and _is_shared(spec, "schema") and not _is_shared(spec, "selectableFields"):
+        # What the server means: a version has no schema left beside them.
+        text = "may only be set when `version.schema.openAPIV3Schema` is not included"
+        return [field_errors.invalid(shared, "", text)]
     seen = set()
-    for number, selectable in enumerate(documents.items(entry, "selectableFields")):
-        path = f"{field(spec, index, 'selectableFields', 'selectableFields')}[{number}].jsonPath"
+    for number, selectable in enumerate(fields):
+        path = f"{shared}[{number}].jsonPath"
         where = selectable.get("jsonPath", "")
         schema: JsonObject | None = documents.child(entry, "schema", "openAPIV3Schema")
         for name in where.strip(".").split("."):

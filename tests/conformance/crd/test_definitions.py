@@ -275,7 +275,17 @@ async def _(side: Side) -> None:
 _TWO_STORED: Final = (version("v1"), version("v2"))
 _NO_STORED: Final = ({**version("v1"), "storage": False},)
 _HOOK: Final = {"url": "https://example.invalid/convert"}
+_TWO: Final = (version("v1"), {**version("v2"), "storage": False})
+_SELECTED: Final = {"selectableFields": [{"jsonPath": ".spec.size"}]}
 _WRONG: Final[dict[str, dict[str, Any]]] = {
+    "equal schemas, one version with selectable fields": definition(_TWO[0], _TWO[1] | _SELECTED),
+    "equal schemas, equal selectable fields": definition(_TWO[0] | _SELECTED, _TWO[1] | _SELECTED),
+    "equal schemas, other selectable fields": definition(
+        _TWO[0] | _SELECTED, _TWO[1] | {"selectableFields": [{"jsonPath": ".spec.none"}]}
+    ),
+    "other schemas, one version with selectable fields": definition(
+        _TWO[0], version("v2", _spec(size={"type": "string"}), storage=False) | _SELECTED
+    ),
     "no versions": definition(name="toys.{id}.conformance.test") | {"spec": {**definition()["spec"], "versions": []}},
     "two stored versions": definition(*_TWO_STORED),
     "no stored version": definition(*_NO_STORED),
