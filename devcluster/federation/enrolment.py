@@ -44,7 +44,7 @@ def manifests(cluster: str) -> list[JsonObject]:
             "kind": MULTIKUEUE_CLUSTERS.kind,
             "metadata": {
                 "name": cluster,
-                "annotations": {constants.TRANSPORT_ANNOTATION: constants.Transport.AGENT.value},
+                "annotations": {constants.TRANSPORT_ANNOTATION: constants.TransportType.AGENT.value},
             },
             "spec": {"clusterSource": {"kubeConfig": {"location": location, "locationType": "Secret"}}},
         },

@@ -20,7 +20,7 @@ from manager.dispatch.reported.report_intake import ReportIntake
 from manager.dispatch.transport.kubeconfigs import KubeconfigReader
 from manager.dispatch.transport.mailboxes import Mailboxes
 from manager.dispatch.transport.push_clusters import PushClusters
-from multikueue.api.constants import CANNOT_STOP_ANNOTATION, MAILBOX_OBJECT_NAME, TRANSPORT_ANNOTATION, Transport
+from multikueue.api.constants import CANNOT_STOP_ANNOTATION, MAILBOX_OBJECT_NAME, TRANSPORT_ANNOTATION, TransportType
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ClusterReason
 from multikueue.api.remoteassignment import mailbox_namespace
@@ -164,7 +164,7 @@ class Clusters:
                 self._changed(key.name)
             stays = await self._mailboxes.release(key.name)
             return Result(after=_LEAVING_SECONDS) if left or stays else None
-        agent = (cluster["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) == Transport.AGENT
+        agent = (cluster["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) == TransportType.AGENT
         health = self._judge(cluster, agent=agent, now=now)
         before = active_condition(cluster)
         if health.reason is ClusterReason.CLIENT_CONNECTION_FAILED and self._push.connecting(key.name):

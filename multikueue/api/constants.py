@@ -209,7 +209,7 @@ AGENT_USER_PREFIX: Final = "system:mk:cluster:"
 AGENT_GROUP: Final = "system:mk:agents"
 
 
-class Transport(StrEnum):
+class TransportType(StrEnum):
     """The transport of assignments to a worker cluster."""
 
     AGENT = "agent"

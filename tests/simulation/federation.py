@@ -29,7 +29,7 @@ from manager.dispatch.controller import DispatchController
 from manager.dispatch.transport.push_hosts import PushSettings
 from manager.options import ManagerOptions
 from multikueue.api import configuration, configuration_file
-from multikueue.api.constants import AGENT_GROUP, TRANSPORT_ANNOTATION, Transport
+from multikueue.api.constants import AGENT_GROUP, TRANSPORT_ANNOTATION, TransportType
 from multikueue.api.crds import manifests
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.rest.credentials import ClusterConfig
@@ -214,7 +214,7 @@ def cluster_manifests(name: str, *, pushed: bool) -> list[Object]:
         # A server without TLS: preparing certificate checks costs as much as the seed.
         plain = base64.b64decode(secret["data"]["kubeconfig"]).replace(b"https:", b"http:")
         secret["data"]["kubeconfig"] = base64.b64encode(plain).decode()
-        cluster["metadata"]["annotations"][TRANSPORT_ANNOTATION] = Transport.PUSH.value
+        cluster["metadata"]["annotations"][TRANSPORT_ANNOTATION] = TransportType.PUSH.value
     return [secret, cluster]
 
 

@@ -28,7 +28,7 @@ from multikueue.api.constants import (
     JOB_UID_LABEL,
     MAILBOX_OBJECT_NAME,
     TRANSPORT_ANNOTATION,
-    Transport,
+    TransportType,
 )
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import mailbox_namespace
@@ -267,7 +267,7 @@ async def _is_hosted(hub: KubeClient, cluster: str) -> bool:
         found = await hub.get_object(MULTIKUEUE_CLUSTERS, cluster)
     except NotFound as error:
         raise BadInput(f"MultiKueueCluster {cluster} not found; list them with `mkctl cluster list`") from error
-    return (found["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) != Transport.AGENT
+    return (found["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) != TransportType.AGENT
 
 
 async def _judge(hub: KubeClient, orphan: JsonObject, of: JobIntegration) -> RecoveryVerdict:

@@ -24,7 +24,7 @@ from multikueue.api.constants import (
     CLUSTER_LABEL,
     MAILBOX_NAMESPACE_UID_ANNOTATION,
     TRANSPORT_ANNOTATION,
-    Transport,
+    TransportType,
 )
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ACTIVE_CONDITION, ClusterReason
@@ -115,7 +115,7 @@ async def register(hub: KubeClient, request: RegistrationRequest, *, clock: Cloc
     existing = await _get(hub, MULTIKUEUE_CLUSTERS, cluster)
     if (
         existing is not None
-        and (existing["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) != Transport.AGENT
+        and (existing["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) != TransportType.AGENT
     ):
         # A new agent would find no assignments for the jobs that run there, and delete them.
         raise BadInput(

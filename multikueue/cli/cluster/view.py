@@ -9,7 +9,7 @@ from functools import cache
 
 import orjson
 
-from multikueue.api.constants import MAILBOX_OBJECT_NAME, TRANSPORT_ANNOTATION, Transport
+from multikueue.api.constants import MAILBOX_OBJECT_NAME, TRANSPORT_ANNOTATION, TransportType
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ACTIVE_CONDITION, WorkloadCondition
 from multikueue.api.remoteassignment import assignment_name, mailbox_namespace
@@ -136,11 +136,11 @@ def _document(
     spec: JsonObject = registration.get("spec") or {}
     status: JsonObject = registration.get("status") or {}
     reported: JsonObject = report.get("status") or {}
-    has_agent = (metadata.get("annotations") or {}).get(TRANSPORT_ANNOTATION) == Transport.AGENT
+    has_agent = (metadata.get("annotations") or {}).get(TRANSPORT_ANNOTATION) == TransportType.AGENT
     registered = condition_of(registration, "Registered")
     return {
         "name": metadata["name"],
-        "transport": str(Transport.AGENT if has_agent else Transport.PUSH),
+        "transport": str(TransportType.AGENT if has_agent else TransportType.PUSH),
         "active": active.get("status") == "True",
         "reason": active.get("reason", ""),
         "message": active.get("message", ""),

@@ -28,7 +28,7 @@ from multikueue.api.constants import (
     MAILBOX_OBJECT_NAME,
     MULTIKUEUE_CONTROLLER,
     TRANSPORT_ANNOTATION,
-    Transport,
+    TransportType,
 )
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ClusterReason
@@ -271,7 +271,7 @@ class _Clusters:
         hosted = set()
         for cluster in objects.all(MULTIKUEUE_CLUSTERS):
             name: str = cluster["metadata"]["name"]
-            if (cluster["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) != Transport.AGENT:
+            if (cluster["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) != TransportType.AGENT:
                 hosted.add(name)
             self._known[name] = self._facts(name, cluster)
         self.hosted = frozenset(hosted)

@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 import orjson
 
-from multikueue.api.constants import KUBECONFIG_SECRET_KEY, TRANSPORT_ANNOTATION, KubeConfigLocation, Transport
+from multikueue.api.constants import KUBECONFIG_SECRET_KEY, TRANSPORT_ANNOTATION, KubeConfigLocation, TransportType
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import assignment_name
 from multikueue.api.resource import (
@@ -148,7 +148,7 @@ async def _workers(
             if name in options.workers:
                 found[name] = credentials.load(options.workers[name])
             elif (
-                annotations.get(TRANSPORT_ANNOTATION) != Transport.AGENT
+                annotations.get(TRANSPORT_ANNOTATION) != TransportType.AGENT
                 and source
                 and source.get("locationType", KubeConfigLocation.SECRET) == KubeConfigLocation.SECRET
             ):

@@ -21,7 +21,7 @@ from multikueue.api.constants import (
     REMOTE_POD_LABEL,
     TRANSPORT_ANNOTATION,
     KubeConfigLocation,
-    Transport,
+    TransportType,
 )
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import WorkloadCondition
@@ -140,7 +140,7 @@ async def config_of(hub: KubeClient, options: HubOptions, cluster: str) -> Clust
     try:
         found = await hub.get_object(MULTIKUEUE_CLUSTERS, cluster)
         source: JsonObject = ((found.get("spec") or {}).get("clusterSource") or {}).get("kubeConfig") or {}
-        has_agent = (found["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) == Transport.AGENT
+        has_agent = (found["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) == TransportType.AGENT
         in_secret = source.get("locationType", KubeConfigLocation.SECRET) == KubeConfigLocation.SECRET
         if has_agent or not source or not in_secret:
             return None
