@@ -8,7 +8,6 @@ of queues and jobs.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
@@ -19,6 +18,7 @@ import anyio
 import orjson
 
 from devcluster.cluster import Cluster
+from devcluster.ports import PortRegistry
 from manager.app import Dispatch, Manager
 from manager.options import ManagerOptions
 from manager.webhooks.configurations import MUTATING_NAME, VALIDATING_NAME
@@ -47,10 +47,9 @@ _DEADLINE = 60.0
 
 
 def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that is free now, and that the kernel gives to no outgoing connection."""
+    with PortRegistry() as ports:
+        return ports.take()
 
 
 @asynccontextmanager
