@@ -28,7 +28,6 @@ from time import monotonic
 from typing import Any, Final
 
 import anyio
-import orjson
 from anyio.abc import TaskGroup
 
 from devcluster import kubeconfigs
@@ -42,9 +41,9 @@ from devcluster.providers.provider import ProviderFactory
 from multikueue.api.resource import CONFIG_MAPS, JOBS, WORKLOADS, Resource
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
-from multikueue.kube.rest.watch import BOOKMARK
 from tests.bench import flooding
 from tests.bench.figure import Better, FigureShape
+from tests.bench.following import follow
 from tests.support.managers import is_true, make_namespace, make_queue
 from tests.support.workers import make_check
 
@@ -274,18 +273,11 @@ class _Bench:
     async def _follow(
         self, tasks: TaskGroup, client: KubeClient, resource: Resource, names: Callable[[Any], list[str]]
     ) -> None:
-        listed = await client.list_all(resource, namespace=_OTHER)
+        def see(obj: dict[str, Any]) -> None:
+            for name in names(obj):
+                self._sightings.add(name)
 
-        async def watch() -> None:
-            version = listed.resource_version
-            while True:
-                async for event in client.watch(resource, namespace=_OTHER, resource_version=version):
-                    obj = orjson.loads(event.raw)
-                    version = obj["metadata"]["resourceVersion"]
-                    for name in names(obj) if event.type != BOOKMARK else ():
-                        self._sightings.add(name)
-
-        tasks.start_soon(watch)
+        await follow(tasks, client, resource, namespace=_OTHER, see=see)
 
     async def _with_workload(self) -> int:
         return len((await self._admin.list_all(WORKLOADS, namespace=_FLOOD, metadata_only=True)).items)

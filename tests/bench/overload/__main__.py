@@ -16,7 +16,7 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,8 +25,6 @@ from time import monotonic
 from typing import Any, Final
 
 import anyio
-import orjson
-from anyio.abc import TaskGroup
 
 from devcluster.federation.federation import Federation
 from devcluster.federation.spec import FederationSpec
@@ -34,11 +32,11 @@ from devcluster.providers.binaries.provider import BinariesProvider
 from devcluster.providers.embedded.provider import EmbeddedProvider
 from devcluster.providers.provider import ProviderFactory
 from multikueue.api import constants
-from multikueue.api.resource import JOBS, NAMESPACES, WORKLOADS, Resource
+from multikueue.api.resource import JOBS, NAMESPACES, WORKLOADS
 from multikueue.kube.errors import KubeError
 from multikueue.kube.rest.client import KubeClient
-from multikueue.kube.rest.watch import BOOKMARK
 from tests.bench.figure import Better, FigureShape
+from tests.bench.following import follow
 from tests.bench.overload.health import Health
 from tests.bench.overload.order import overtaken_seconds
 from tests.support.managers import is_true, job_manifest, make_namespace, make_queue
@@ -57,7 +55,6 @@ _RUN_FOR: Final = "1s"
 _INTERVALS: Final = 5
 _PATIENCE: Final = 300.0
 _CREATORS: Final = 32
-_See = Callable[[dict[str, Any]], None]
 
 
 @dataclass(slots=True)
@@ -130,10 +127,10 @@ class Overload:
         """The figures."""
         health = Health(self._hub)
         async with anyio.create_task_group() as tasks:
-            await self._follow(tasks, self._hub, WORKLOADS, self._passages.see_workload)
-            await self._follow(tasks, self._hub, JOBS, self._passages.see_job)
+            await follow(tasks, self._hub, WORKLOADS, namespace=_TENANT, see=self._passages.see_workload)
+            await follow(tasks, self._hub, JOBS, namespace=_TENANT, see=self._passages.see_job)
             for worker in self._workers:
-                await self._follow(tasks, worker, JOBS, self._passages.see_remote)
+                await follow(tasks, worker, JOBS, namespace=_TENANT, see=self._passages.see_remote)
             await self._burst("warm", 10)
             capacity, writes = await self._burst("burst", burst)
             tasks.start_soon(health.run)
@@ -150,6 +147,7 @@ class Overload:
             "leases_lost": health.leases_lost,
             "longest_renewal": round(health.longest_renewal, 2),
             "clusters_lost": health.clusters_lost,
+            "reads_refused": health.reads_refused,
             "overtaken_seconds": round(overtaken_seconds(self._passages.all[name].queued for name in served), 1),
             "creations_refused": self._refused,
             "load": [round(each, 1) for each in os.getloadavg()],
@@ -226,20 +224,6 @@ class Overload:
                     passage.created = monotonic()
                 else:
                     return
-
-    async def _follow(self, tasks: TaskGroup, client: KubeClient, resource: Resource, see: _See) -> None:
-        listed = await client.list_all(resource, namespace=_TENANT)
-
-        async def watch() -> None:
-            version = listed.resource_version
-            while True:
-                async for event in client.watch(resource, namespace=_TENANT, resource_version=version):
-                    obj = orjson.loads(event.raw)
-                    version = obj["metadata"]["resourceVersion"]
-                    if event.type != BOOKMARK:
-                        see(obj)
-
-        tasks.start_soon(watch)
 
 
 def main(arguments: list[str] | None = None) -> dict[str, object]:

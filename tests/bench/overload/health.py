@@ -13,6 +13,7 @@ from multikueue.api.resource import LEASES, MULTIKUEUE_CLUSTERS
 from multikueue.core.clock import SystemClock
 from multikueue.core.conditions import is_true_in
 from multikueue.core.timestamps import parse_time
+from multikueue.kube.errors import KubeError
 from multikueue.kube.rest.client import KubeClient
 
 _PAUSE_SECONDS = 1.0
@@ -32,12 +33,17 @@ class Health:
         self.clusters_lost = 0
         """Times that a cluster was no longer Active."""
         self.longest_renewal = 0.0
-        """The oldest that a renewal became, as part of the duration of its lease."""
+        """The greatest age of a renewal, as a part of the duration of its lease."""
+        self.reads_refused = 0
+        """Times that the hub did not answer, or refused."""
 
     async def run(self) -> None:
         """Read until cancelled."""
         while True:
-            await self.read()
+            try:
+                await self.read()
+            except KubeError:
+                self.reads_refused += 1
             await anyio.sleep(_PAUSE_SECONDS)
 
     async def read(self) -> None:
