@@ -248,14 +248,14 @@ def _column_problems(spec: JsonObject, index: int, entry: JsonObject) -> list[St
 def _selectable_problems(spec: JsonObject, index: int, entry: JsonObject) -> list[StatusCause]:
     found: list[StatusCause] = []
     fields = documents.items(entry, "selectableFields")
-    shared = field(spec, index, "selectableFields", "selectableFields")
+    base = field(spec, index, "selectableFields", "selectableFields")
     if fields and _is_shared(spec, "schema") and not _is_shared(spec, "selectableFields"):
         # What the server means: a version has no schema left beside them.
         text = "may only be set when `version.schema.openAPIV3Schema` is not included"
-        return [field_errors.invalid(shared, "", text)]
+        return [field_errors.invalid(base, "", text)]
     seen = set()
     for number, selectable in enumerate(fields):
-        path = f"{shared}[{number}].jsonPath"
+        path = f"{base}[{number}].jsonPath"
         where = selectable.get("jsonPath", "")
         schema: JsonObject | None = documents.child(entry, "schema", "openAPIV3Schema")
         for name in where.strip(".").split("."):
