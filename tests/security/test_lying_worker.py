@@ -7,7 +7,6 @@ Each must cost itself only: the other cluster stays Active, runs its Jobs, and t
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from multikueue.api.resource import CLUSTER_QUEUES, CLUSTER_ROLE_BINDINGS, CLUST
 from multikueue.kube.rest.client import KubeClient
 from tests.support.limited_workers import KUEUES_RULES, rule
 from tests.support.managers import condition, eventually, get, make_job, make_queue, wait_condition
+from tests.support.names import unique_name
 from tests.support.push_workers import ADMIN, PushWorker, push_worker
 from tests.support.scenes import Stage
 from tests.support.sites import Transport
@@ -70,7 +70,7 @@ async def fields(
     stage: Stage, title: str, *, rules: tuple[JsonObject, ...], reviews: Callable[[JsonObject], JsonObject]
 ) -> AsyncIterator[Fields]:
     """A worker that gives the hub these rights, and answers its reviews by `reviews`, which has the true answer."""
-    name = f"l{zlib.crc32(title.encode()):x}"
+    name = unique_name(title)
     namespace = f"ns-{name}"
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(stage.hub.client())

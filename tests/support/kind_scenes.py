@@ -7,7 +7,6 @@ check and one without, both of a flavor with node labels.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -57,6 +56,7 @@ from tests.support.managers import (
     wait_condition,
     workload_of,
 )
+from tests.support.names import unique_name
 from tests.support.operators.job_sets import JobSetOperator
 from tests.support.operators.operator import operating
 from tests.support.operators.samples import job_set, pod_template
@@ -245,7 +245,7 @@ async def kind_scene(
     `local`: the hub has nodes and the operator as well. `external` are kinds that another controller queues.
     `rights` are those of the agent besides the rights to Jobs. `has_logs`: the nodes serve the logs of their pods.
     """
-    name = f"k{zlib.crc32(f'{title}-{transport}'.encode()):x}"
+    name = unique_name(title)
     namespace = f"ns-{name}"
     pull = transport is Transport.PULL
     async with AsyncExitStack() as stack:
@@ -254,10 +254,11 @@ async def kind_scene(
         for client in (hub, worker):
             await ensure(client, NAMESPACES, enrolment.system_namespace())
             await make_namespace(client, namespace)
+        played = (worker_cluster, *([hub_cluster] if local else ()))
+        clients = [[await stack.enter_async_context(each.client()) for _ in range(2)] for each in played]
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
-        for cluster in (worker_cluster, *([hub_cluster] if local else ())):
-            nodes, plays = [await stack.enter_async_context(cluster.client()) for _ in range(2)]
+        for cluster, (nodes, plays) in zip(played, clients, strict=True):
             logs = log_serving(cluster) if has_logs else None
             tasks.start_soon(VirtualNodes(nodes, nodes=several(2), logs=logs).run)
             if operator:

@@ -8,7 +8,6 @@ scene with everything that one Job needs: managers of both clusters, virtual nod
 from __future__ import annotations
 
 import base64
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -58,6 +57,7 @@ from tests.support.managers import (
     wait_condition,
     workload_of,
 )
+from tests.support.names import unique_name
 from tests.support.push_workers import SYSTEM
 from tests.support.sites import Transport
 from tests.support.workers import PATIENT, FakeWorker, make_check
@@ -227,7 +227,7 @@ async def limited_scene(
     With `queues` the worker has Kueue's kinds, an engine and the LocalQueue; without, it has no such kinds.
     """
     cluster = pair.worker if queues else pair.plain
-    name = f"{title}-{secrets.token_hex(4)}"  # a test that is run again meets nothing of its first run
+    name = unique_name(title)
     namespace = f"ns-{name}"
     async with AsyncExitStack() as stack:
         hub = await stack.enter_async_context(pair.hub.client())

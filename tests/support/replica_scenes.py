@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from tests.support.crds import kinds
 from tests.support.leader_worker_sets import leader_worker_set
 from tests.support.limited_workers import ALL, INTERVALS, PUSH, enrol_by_kubeconfig, give_rights, rules_of
 from tests.support.managers import Object, ensure, make_namespace, make_queue, running_manager
+from tests.support.names import unique_name
 from tests.support.operators.operated_kinds import kind_of
 from tests.support.operators.operator import operating
 from tests.support.operators.templated import TemplatedOperator
@@ -125,23 +125,22 @@ async def replica_scene(
     hub_cluster: Cluster, worker_clusters: Sequence[Cluster], title: str, *, transport: Transport, cpu: str = "10"
 ) -> AsyncIterator[ReplicaScene]:
     """The scene; `cpu` is the quota on the hub."""
-    queue = f"r{zlib.crc32(f'{title}-{transport}'.encode()):x}"
+    queue = unique_name(title)
     namespace = f"ns-{queue}"
     async with AsyncExitStack() as stack:
         hub = await stack.enter_async_context(hub_cluster.client())
         await kinds.install(hub, LEADER_WORKER_SETS)
         await ensure(hub, NAMESPACES, enrolment.system_namespace())
         await make_namespace(hub, namespace)
-        tasks = await stack.enter_async_context(anyio.create_task_group())
-        stack.callback(tasks.cancel_scope.cancel)
         workers: dict[str, Apps] = {}
         for number, cluster in enumerate(worker_clusters, 1):
-            name = f"{queue}-{number}"
-            client = await stack.enter_async_context(cluster.client())
-            workers[name] = Apps(client, namespace)
-            await make_namespace(client, namespace)
-            tasks.start_soon(VirtualNodes(client, nodes=several(2)).run)
-            await give_rights(client, name, RIGHTS)
+            workers[f"{queue}-{number}"] = Apps(await stack.enter_async_context(cluster.client()), namespace)
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        stack.callback(tasks.cancel_scope.cancel)
+        for name, worker in workers.items():
+            await make_namespace(worker.client, namespace)
+            tasks.start_soon(VirtualNodes(worker.client, nodes=several(2)).run)
+            await give_rights(worker.client, name, RIGHTS)
         manager = partial(
             running_manager, hub_cluster, settings=SETTINGS, dispatch=partial(DispatchController, push=PUSH)
         )

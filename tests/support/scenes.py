@@ -7,7 +7,6 @@ scene of one of them: a queue with a MultiKueue check over both workers, of one 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -48,6 +47,7 @@ from tests.support.managers import (
     webhooks_answer,
     workload_of,
 )
+from tests.support.names import unique_name
 from tests.support.sites import Server, Site, Transport, server, site
 from tests.support.workers import check_of, make_check
 from tests.support.workload_status import change_workload_status
@@ -230,11 +230,11 @@ async def scene(
 ) -> AsyncIterator[Scene]:
     """A queue over both workers; `clusters` are those that the config names, `checks` further ones of its one flavor.
 
-    The controller of those is the test. The manager has that Configuration, or the usual one. `rhythm` is that of
-    agents beside the workers.
+    The controller of those is the test. The manager has that Configuration, or the usual one. `intervals` are
+    those of agents beside the workers.
     """
     await stage.manager.use(configuration or settings())
-    name = f"t{zlib.crc32(title.encode()):x}"
+    name = unique_name(title)
     namespace = f"ns-{name}"
     async with connections_closed(), AsyncExitStack() as stack:
         client = await stack.enter_async_context(stage.hub.client())

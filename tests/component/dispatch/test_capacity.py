@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -30,6 +29,7 @@ from tests.support.managers import (
     wait_condition,
     workload_of,
 )
+from tests.support.names import unique_name
 from tests.support.pull_workers import INTERVALS, PullWorker, pull_worker
 from tests.support.workers import SCALED_DOWN, check_of, make_check
 
@@ -65,7 +65,7 @@ async def served(hub: Cluster, client: KubeClient, name: str, *cpus: str) -> Asy
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    return f"cap{zlib.crc32(request.node.name.encode()):x}"
+    return unique_name(request.node.name)
 
 
 async def assignments(client: KubeClient, workers: list[PullWorker]) -> list[Object]:

@@ -6,7 +6,6 @@ What an agent says out of turn: late, of an older epoch, or no. The scenarios ar
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from tests.support.managers import (
     wait_condition,
     workload_of,
 )
+from tests.support.names import unique_name
 from tests.support.workers import (
     SCALED_DOWN,
     FakeWorker,
@@ -107,7 +107,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(hub: Cluster, client: KubeClient, request: pytest.FixtureRequest) -> Scene:
-    name = f"t{zlib.crc32(request.node.name.encode()):x}"
+    name = unique_name(request.node.name)
     made = Scene(client, hub, name, FakeWorker(client, f"{name}-1"), FakeWorker(client, f"{name}-2"))
     for worker in (made.w1, made.w2):
         await worker.enrol()

@@ -6,7 +6,6 @@ The management cluster is a real one, the workers are embedded API servers behin
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from tests.support.managers import (
     wait_condition,
     workload_of,
 )
+from tests.support.names import unique_name
 from tests.support.push_workers import PushWorker, push_worker
 from tests.support.workers import SCALED_DOWN, FakeWorker, make_check
 from worker_agent.app import Agent
@@ -93,7 +93,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(hub: Cluster, client: KubeClient, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
-    name = f"p{zlib.crc32(request.node.name.encode()):x}"
+    name = unique_name(request.node.name)
     namespace = f"ns-{name}"
     async with AsyncExitStack() as stack:
         w1, w2 = [

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -35,6 +34,7 @@ from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
 from tests.component.dispatch.test_dispatch import Scene, managed, scene
 from tests.support.managers import Object, condition, eventually, get, make_namespace, running_manager
+from tests.support.names import unique_name
 from tests.support.workers import SCALED_DOWN
 from worker_agent.hub.enrolment import Refused, Renewer, enrol
 from worker_agent.hub.identity import FileStore, SecretStore, certificate_life
@@ -49,7 +49,7 @@ CLOCK = SystemClock()
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    return f"r{zlib.crc32(request.node.name.encode()):x}"
+    return unique_name(request.node.name)
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import base64
-import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -54,6 +53,7 @@ from tests.support.managers import (
     wait_condition,
     workload_of,
 )
+from tests.support.names import unique_name
 from tests.support.sites import gates_of
 from tests.support.workers import KUEUE, SCALED_DOWN, check_of, make_check
 
@@ -98,7 +98,7 @@ class Scene:
 async def scene(
     hub: Cluster, client: KubeClient, worker: Cluster, request: pytest.FixtureRequest
 ) -> AsyncIterator[Scene]:
-    name = f"q{zlib.crc32(request.node.name.encode()):x}"
+    name = unique_name(request.node.name)
     async with worker.client() as there:
         made = Scene(client, there, name)
         await ensure(client, NAMESPACES, enrolment.system_namespace())

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import AsyncIterator
 
 import orjson
@@ -16,6 +15,7 @@ from multikueue.core.timestamps import parse_time
 from multikueue.kube.rest.client import KubeClient
 from tests.support.agents import Mailbox, make_mailbox, make_node, running_agent
 from tests.support.managers import Object, eventually, finish_pods, get, job_manifest, make_namespace
+from tests.support.names import unique_name
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 @pytest.fixture
 async def mailbox(client: KubeClient, request: pytest.FixtureRequest) -> AsyncIterator[Mailbox]:
     """A mailbox, a namespace and a node of 4 cpu that belong to this test alone."""
-    name = f"w{zlib.crc32(request.node.name.encode()):x}"
+    name = unique_name(request.node.name)
     await make_mailbox(client, name)
     await make_namespace(client, f"team-{name}")
     await make_node(client, name, labels={"for": name})
