@@ -67,7 +67,7 @@ async def _fuzz(options: argparse.Namespace) -> int:
             await run(
                 _batches(options.seed, options.size),
                 counts=counts,
-                say=lambda text: print(f"{monotonic() - began:5.0f} s  {text}", flush=True),
+                report=lambda text: print(f"{monotonic() - began:5.0f} s  {text}", flush=True),
                 enough=over,
                 processes=None if options.in_loop else Path(folder),
                 shrink_tries=40,
@@ -76,6 +76,8 @@ async def _fuzz(options: argparse.Namespace) -> int:
             print(error, flush=True)
             return 1
     print(counts.text())
+    for error, times in counts.server_errors.most_common():
+        print(f"{times} times {error}")
     return 0
 
 

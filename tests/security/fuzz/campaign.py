@@ -24,11 +24,11 @@ import anyio
 from multikueue.core.errors import MultikueueError
 from tests.security.fuzz.federation import Fuzzed, connected
 from tests.security.fuzz.parts import resident
-from tests.security.fuzz.writes import Write
+from tests.security.fuzz.writes import Write, WriteAnswer
 
 MEMORY_BOUND: Final = 300 * 2**20
 """Bytes that the parts may hold more than they did before the first write."""
-STANDING: Final = 6
+VALID_JOBS: Final = 6
 """The writes of a batch that are valid Jobs, for others to be about; those wait until these run."""
 # A cluster whose own agent is the attacker may be judged lost: work that is pinned to it is taken back, and goes there
 # again when the cluster is not avoided any more, a minute later.
@@ -48,7 +48,8 @@ class Counts:
     accepted: int = 0
     refused: int = 0
     nothing_there: int = 0
-    server_errors: int = 0
+    server_errors: Counter[str] = field(default_factory=Counter)
+    """Answers with 5xx, by the write's target, the status and the message."""
     by_status: Counter[int] = field(default_factory=Counter)
     by_target: Counter[str] = field(default_factory=Counter)
     """Accepted writes."""
@@ -64,8 +65,9 @@ class Counts:
         """One line."""
         return (
             f"{self.tried} writes tried, {self.accepted} accepted, {self.refused} refused"
-            f" ({self.server_errors} answered with 5xx), {self.nothing_there} had no object; {self.restarts} restarts,"
-            f" {self.warnings} objects warned of, {self.good_jobs} good Jobs finished, {self.lost} processes lost,"
+            f" ({self.server_errors.total()} answered with 5xx), {self.nothing_there} had no object;"
+            f" {self.restarts} restarts, {self.warnings} objects warned of, {self.good_jobs} good Jobs finished,"
+            f" {self.lost} processes lost,"
             f" {sum(self.mistakes.values())} programming errors logged ({len(self.mistakes)} places),"
             f" memory +{self.peak_growth >> 20} MiB at most, longest stall {self.longest_stall:.1f} s"
         )
@@ -174,7 +176,7 @@ class Campaign:
     async def _write(self, batch: Sequence[Write], *, silent_agent: bool) -> None:
         counts = self.counts
         for number, write in enumerate(batch):
-            if number == STANDING:
+            if number == VALID_JOBS:
                 await self._made.busy()
                 if silent_agent:
                     await self._made.agent.stop(abruptly=False)
@@ -182,19 +184,20 @@ class Campaign:
                 await self._made.look()
             counts.tried += 1
             try:
-                status = await self._made.send(write)
-            except aiohttp.ClientError:
-                status = 400  # a body that the HTTP server itself refuses
-            if status is None:
+                answer = await self._made.send(write)
+            except aiohttp.ClientError as error:
+                answer = WriteAnswer(400, str(error))  # a body that the HTTP server itself refuses
+            if answer is None:
                 counts.nothing_there += 1
                 continue
-            counts.by_status[status] += 1
-            if status < 300:
+            counts.by_status[answer.status] += 1
+            if answer.status < 300:
                 counts.accepted += 1
                 counts.by_target[write.target] += 1
             else:
                 counts.refused += 1
-                counts.server_errors += status >= 500
+                if answer.status >= 500:
+                    counts.server_errors[f"{write.target}: {answer.status} {answer.message}"] += 1
 
     async def _restart(self, *, abruptly: bool, agent_last: bool) -> None:
         self._lost()

@@ -53,7 +53,7 @@ from tests.security.fuzz import catalogue, members, rights
 from tests.security.fuzz.catalogue import HUB, NAMESPACE, PULL, PUSH, SPARE_NODE, TENANT, WORKER_USER
 from tests.security.fuzz.members import AGENT_PART, AGENT_USER, MANAGER_USER
 from tests.security.fuzz.parts import Part
-from tests.security.fuzz.writes import Write, sent
+from tests.security.fuzz.writes import Write, WriteAnswer, sent
 from tests.support.agents import make_node
 from tests.support.managers import get, job_manifest, make_queue
 from tests.support.workers import make_check
@@ -99,8 +99,8 @@ class Fuzzed:
 
     # What is written
 
-    async def send(self, write: Write) -> int | None:
-        """The HTTP status of the answer; None where there is nothing that the write could be about."""
+    async def send(self, write: Write) -> WriteAnswer | None:
+        """What the server answers; None where there is nothing that the write could be about."""
         target = self._targets[write.target]
         path = target.path
         if "{" in path:
@@ -114,8 +114,7 @@ class Fuzzed:
         body = sent(write.body(target.body(write.slot)))
         url = f"{self.clusters[target.cluster].server}{path}"
         async with self._session.request(target.method, url, data=body, headers=headers) as answer:
-            await answer.read()
-            return answer.status
+            return WriteAnswer(answer.status, await answer.text(errors="replace"))
 
     async def look(self) -> None:
         """Learn the names of what is there, for writes about it."""

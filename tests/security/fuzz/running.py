@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.security.fuzz.campaign import STANDING, Broken, Campaign, Counts
+from tests.security.fuzz.campaign import VALID_JOBS, Broken, Campaign, Counts
 from tests.security.fuzz.federation import fuzzed_federation
 from tests.security.fuzz.shrinking import shrink
 from tests.security.fuzz.writes import Write, save
@@ -22,14 +22,14 @@ from tests.security.fuzz.writes import Write, save
 _CLEAR_EVERY: Final = 2
 _LINES: Final = 20
 _LINE: Final = 300
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 async def run(
     batches: Iterable[Sequence[Write]],
     *,
     counts: Counts,
-    say: Say,
+    report: Report,
     enough: Callable[[], bool] = lambda: False,
     webhooks: bool = True,
     processes: Path | None = None,
@@ -52,7 +52,7 @@ async def run(
                 except Broken as error:
                     failed = (since, abruptly, silent, str(error))
                     break
-                say(f"batch {number}: {counts.text()}")
+                report(f"batch {number}: {counts.text()}")
                 if enough():
                     break
                 if number % _CLEAR_EVERY == _CLEAR_EVERY - 1:
@@ -61,14 +61,14 @@ async def run(
     if failed is None:
         return
     writes, abruptly, silent, problem = failed
-    say(f"{problem}\n{counts.text()}")
+    report(f"{problem}\n{counts.text()}")
     if shrink_tries:
-        say(f"{len(writes)} writes broke it; looking for fewer")
+        report(f"{len(writes)} writes broke it; looking for fewer")
 
         async def fails(candidate: Sequence[Write]) -> bool:
             return await breaks(candidate, webhooks=webhooks, abruptly=abruptly, silent_agent=silent) is not None
 
-        writes = await shrink(writes, fails, keep=STANDING, budget=shrink_tries)
+        writes = await shrink(writes, fails, keep=VALID_JOBS, budget=shrink_tries)
     path = Path(tempfile.gettempdir()) / f"mk-fuzz-{os.getpid()}.jsonl"
     save(path, writes, comment=f"{problem.splitlines()[0]}\nsilent agent: {silent}, abruptly: {abruptly}")
     lines = "\n".join(write.text()[:_LINE] for write in writes[:_LINES])

@@ -21,17 +21,17 @@ from tests.security.fuzz.writes import Edit, Place, Write, at, places
 
 _SLOTS: Final = 8
 _PLAIN: Final = 2  # Hypothesis begins with what is simplest, such as a batch of the same write
-_STANDING: Final = (2, 3, 6, 7, 0, 1)
-"""Slots of the first writes, by how long their Jobs run; see `campaign.STANDING`."""
+_VALID_SLOTS: Final = (2, 3, 6, 7, 0, 1)
+"""Slots of the first writes, by how long their Jobs run; see `campaign.VALID_JOBS`."""
 
 
 def batches(targets: Mapping[str, Target], *, size: int) -> st.SearchStrategy[list[Write]]:
     """Lists of so many writes; the first are valid Jobs of the tenant."""
     weighted = [target for target in targets.values() for _ in range(target.weight)]
-    standing = [Write("tenant/jobs", slot) for slot in _STANDING]
+    valid = [Write("tenant/jobs", slot) for slot in _VALID_SLOTS]
     odd = st.sampled_from(weighted).flatmap(_write)
-    count = size - len(standing)
-    return st.lists(odd, min_size=count, max_size=count).map(lambda found: [*standing, *found])
+    count = size - len(valid)
+    return st.lists(odd, min_size=count, max_size=count).map(lambda found: [*valid, *found])
 
 
 def drawn(targets: Mapping[str, Target], *, count: int, size: int, number: int | None) -> list[list[Write]]:

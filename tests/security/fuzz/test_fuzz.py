@@ -30,7 +30,7 @@ _SIZE = 70
 async def test_whatever_tenants_and_agents_write_the_federation_keeps_working(webhooks: bool) -> None:
     counts = Counts()
     batches = strategies.drawn(catalogue.targets(), count=_BATCHES, size=_SIZE, number=None if webhooks else _BATCHES)
-    await run(batches, counts=counts, say=lambda text: None, webhooks=webhooks, shrink_tries=12)
+    await run(batches, counts=counts, report=lambda text: None, webhooks=webhooks, shrink_tries=12)
     assert counts.accepted > _BATCHES * _SIZE // 4, f"few writes are taken: {counts.text()}"
     assert counts.lost == 0
 
@@ -43,16 +43,16 @@ async def test_what_the_fuzz_found_breaks_nothing_any_more(path: Path) -> None:
 
 
 async def test_a_valid_body_of_each_target_is_taken() -> None:
-    standing = [Write("tenant/jobs", slot) for slot in (2, 3, 6, 7)]
+    valid = [Write("tenant/jobs", slot) for slot in (2, 3, 6, 7)]
     refused = {}
     async with fuzzed_federation() as made:
-        for write in standing:
+        for write in valid:
             await made.send(write)
         await made.busy(within=30.0)
         for name in catalogue.targets():
             await made.look()
             answers = [await made.send(Write(name, slot)) for slot in range(8)]
-            if not any(status is not None and status < 300 for status in answers):
+            if not any(answer is not None and answer.status < 300 for answer in answers):
                 refused[name] = answers
     assert not refused
 

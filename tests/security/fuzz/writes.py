@@ -17,6 +17,7 @@ from typing import Any, Final
 
 Place = tuple[str | int, ...]
 
+_LONGEST_MESSAGE: Final = 300
 _MARKERS: Final = re.compile(r'"@(?P<raw>deep|digits):(?P<count>\d+)@"|@repeat:(?P<times>\d+):(?P<text>[^@"]+)@')
 
 
@@ -75,6 +76,24 @@ def read(text: str) -> Write:
 def read_file(path: Path) -> list[Write]:
     """The writes of a file; lines that begin with # say what it is for."""
     return [read(line) for line in path.read_text().splitlines() if line and not line.startswith("#")]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAnswer:
+    """What the server says to a write; a Status in JSON when it refuses."""
+
+    status: int
+    body: str = ""
+
+    @property
+    def message(self) -> str:
+        """Why it was refused, in one line of bounded length."""
+        try:
+            status = json.loads(self.body)
+        except ValueError:
+            status = None
+        found = status.get("message") if isinstance(status, dict) else None
+        return " ".join(str(found or self.body).split())[:_LONGEST_MESSAGE]
 
 
 def save(path: Path, writes: Iterable[Write], *, comment: str) -> None:
