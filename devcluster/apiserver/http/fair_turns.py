@@ -3,8 +3,9 @@
 
 In place of API Priority and Fairness, as far as one event loop needs it. Requests that are ready at the same time are
 executed one in each round of the loop, in turn for each user; administrators (`system:masters`) get every second turn,
-so that users cannot starve the manager. Each other user may have a few requests at once that wait for something, such
-as a webhook; further ones queue. Requests of a single user are not delayed. Long-running requests are not counted.
+so that users cannot starve the manager. Each other user may have one request at a time that waits for something, such
+as a webhook; further ones queue until it is answered, or has waited so long that the user's webhook may be waiting for
+one of them. Requests of a single user are not delayed. Long-running requests are not counted.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any, Final
 
 from devcluster.apiserver.http.requests import MASTERS, Reply, User
 
-SEATS: Final = 3
+SEATS: Final = 1
 """How many requests of one user may wait for something at once while other users send requests."""
+SEAT_SECONDS: Final = 0.1
+"""How long a request keeps its seat while it waits: a webhook may send requests as the user who waits for it."""
 _ALONE_SECONDS: Final = 1.0  # after another user's last request, until one user counts as the only one
 _ADMINISTRATORS: Final = ""
 
@@ -28,8 +31,9 @@ Start = Callable[[], Reply | Waiting]
 class FairTurns:
     """Chooses the next request to execute, for one event loop."""
 
-    def __init__(self, *, seats: int = SEATS) -> None:
+    def __init__(self, *, seats: int = SEATS, seat_seconds: float = SEAT_SECONDS) -> None:
         self._seats = seats
+        self._seat_seconds = seat_seconds
         self._last = ""
         self._last_at = float("-inf")
         self._shared_until = float("-inf")  # until then several users count as active
@@ -37,6 +41,7 @@ class FairTurns:
         self._administrators_next = True
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._seated: Counter[str] = Counter()
+        self._seat_holders: set[Waiting] = set()
         self._seat_queues: dict[str, deque[asyncio.Future[None]]] = {}
 
     def take(self, user: User, start: Start) -> Reply | Waiting:
@@ -101,10 +106,13 @@ class FairTurns:
         except BaseException:
             work.close()
             raise
+        self._seat_holders.add(work)
+        expiry = asyncio.get_running_loop().call_later(self._seat_seconds, self._leave_seat, flow, work)
         try:
             return await work
         finally:
-            self._free_seat(flow)
+            expiry.cancel()
+            self._leave_seat(flow, work)
 
     async def _take_seat(self, flow: str) -> None:
         loop = asyncio.get_running_loop()
@@ -119,6 +127,11 @@ class FairTurns:
                 raise
         else:
             self._seated[flow] += 1
+
+    def _leave_seat(self, flow: str, holder: Waiting) -> None:
+        if holder in self._seat_holders:
+            self._seat_holders.remove(holder)
+            self._free_seat(flow)
 
     def _free_seat(self, flow: str) -> None:
         """Give the seat to the request that has waited longest, if there is one."""

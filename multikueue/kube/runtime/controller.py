@@ -71,12 +71,12 @@ class Controller(Generic[K]):
     ) -> None:
         """With `quarantine` and the `resource` of the keys, an object whose reconcile raises is quarantined.
 
-        With several workers the keys of one namespace use at most all but one of them.
+        With several workers the keys of one namespace use at most half of them, rounded up.
         """
         self.name = name
         self._quarantine = quarantine
         self._resource = resource
-        self.queue: WorkQueue[K] = queue if queue is not None else WorkQueue(clock=clock, share=workers - 1)
+        self.queue: WorkQueue[K] = queue if queue is not None else WorkQueue(clock=clock, share=(workers + 1) // 2)
         self._reconcile = reconcile
         self._workers = workers
         self._clock = clock or SystemClock()

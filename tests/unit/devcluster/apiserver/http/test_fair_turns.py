@@ -22,8 +22,8 @@ ADMIN = User("admin", (MASTERS,))
 class Server:
     """Executes requests that end at once, or when their gate is opened, and records the order."""
 
-    def __init__(self) -> None:
-        self.turns = FairTurns(seats=2)
+    def __init__(self, *, seat_seconds: float = 3600.0) -> None:
+        self.turns = FairTurns(seats=2, seat_seconds=seat_seconds)
         self.begun: list[str] = []
         self.gate = asyncio.Event()
         self.tasks: list[asyncio.Task[Reply | None]] = []
@@ -106,6 +106,28 @@ async def test_waiting_requests_of_one_user_delay_only_that_user(server: Server)
     server.gate.set()
     await asyncio.gather(*server.tasks)
     assert len(server.begun) == 9
+
+
+async def test_a_request_that_waits_for_long_lets_others_of_its_user_in_since_it_may_wait_for_them() -> None:
+    server = Server(seat_seconds=0.01)
+    server.ask(OTHER, "first")
+    for number in range(5):
+        server.ask(FLOOD, f"flood-{number}", waits=True)
+    await server.idle()
+    assert server.begun == ["first", "flood-0", "flood-1"]
+    while len(server.begun) < 6:
+        await asyncio.sleep(0.001)
+    server.gate.set()
+    await asyncio.gather(*server.tasks)
+    # Nobody's seat is freed twice: two more wait, and a third queues.
+    server.gate.clear()
+    server.ask(OTHER, "second")
+    for number in range(5, 8):
+        server.ask(FLOOD, f"flood-{number}", waits=True)
+    await server.idle()
+    assert server.begun[6:] == ["second", "flood-5", "flood-6"]
+    server.gate.set()
+    await asyncio.gather(*server.tasks[-3:])
 
 
 async def test_administrators_have_no_limit_of_waiting_requests(server: Server) -> None:
