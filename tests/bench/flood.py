@@ -42,6 +42,7 @@ from multikueue.api.resource import CONFIG_MAPS, JOBS, WORKLOADS, Resource
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
 from tests.bench import flooding
+from tests.bench.cpu import cpu_seconds, cpu_seconds_of
 from tests.bench.figure import Better, FigureShape
 from tests.bench.following import follow
 from tests.support.managers import is_true, make_namespace, make_queue
@@ -55,7 +56,6 @@ _PAUSE_SECONDS: Final = 0.3
 _FIRST: Final = 200
 _PATIENCE: Final = 120.0
 _STAGES: Final = ("floor", "created", "queued", "admitted", "dispatched", "ours")
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _FLOOD, _OTHER = flooding.TENANT, "other"
 
 
@@ -248,11 +248,8 @@ class _Bench:
         }
 
     def _cpu_seconds(self, flood: Flood | None) -> dict[str, float]:
-        pids = {f"{owner} {part.name}": part.pid for owner, part in self._made.components() if part.pid is not None}
-        if flood is not None:
-            pids["flood"] = flood.process.pid
-        pids["bench"] = os.getpid()
-        return {name: _cpu_of(pid) for name, pid in pids.items()}
+        flooding = {} if flood is None else {"flood": cpu_seconds_of(flood.process.pid)}
+        return {**cpu_seconds(self._made), **flooding}
 
     async def _sample(self) -> Latency:
         self._number += 1
@@ -322,11 +319,6 @@ def _figures(found: Sequence[Latency]) -> dict[str, float]:
         for stage in _STAGES
         for name, share in (("p50", _p50), ("p95", _p95))
     }
-
-
-def _cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def _p50(found: Sequence[Latency], stage: str) -> float:

@@ -11,13 +11,22 @@ from anyio.abc import TaskGroup
 
 from multikueue.api.resource import Resource
 from multikueue.kube.rest.client import KubeClient
-from multikueue.kube.rest.watch import BOOKMARK
+from multikueue.kube.rest.watch import BOOKMARK, DELETED
 
 
 async def follow(
-    tasks: TaskGroup, client: KubeClient, resource: Resource, *, namespace: str, see: Callable[[dict[str, Any]], None]
+    tasks: TaskGroup,
+    client: KubeClient,
+    resource: Resource,
+    *,
+    namespace: str,
+    see: Callable[[dict[str, Any]], None],
+    see_deleted: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
-    """Call `see` with each object that changes from now on, in a task of `tasks`; what is there is not shown."""
+    """Call `see` with each object that changes from now on, in a task of `tasks`; what is there is not shown.
+
+    One that is deleted goes to `see_deleted`, or to `see` as the others.
+    """
     listed = await client.list_all(resource, namespace=namespace)
 
     async def watch() -> None:
@@ -26,7 +35,9 @@ async def follow(
             async for event in client.watch(resource, namespace=namespace, resource_version=version):
                 obj = orjson.loads(event.raw)
                 version = obj["metadata"]["resourceVersion"]
-                if event.type != BOOKMARK:
+                if event.type == DELETED and see_deleted is not None:
+                    see_deleted(obj)
+                elif event.type != BOOKMARK:
                     see(obj)
 
     tasks.start_soon(watch)
