@@ -27,7 +27,7 @@ async def follow(
 
     One that is deleted goes to `see_deleted`, or to `see` as the others.
     """
-    listed = await client.list_all(resource, namespace=namespace)
+    listed = await client.list_page(resource, namespace=namespace, limit=1)
 
     async def watch() -> None:
         version = listed.resource_version
