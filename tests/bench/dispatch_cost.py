@@ -35,7 +35,7 @@ from devcluster.providers.provider import ProviderFactory
 from multikueue.api import constants
 from multikueue.api.resource import JOBS
 from multikueue.kube.rest.client import KubeClient
-from tests.bench.cpu import BENCH, cpu_seconds
+from tests.bench.cpu import BENCH, cpu_seconds_by_process
 from tests.bench.figure import Better, FigureShape
 from tests.bench.following import follow
 from tests.support.managers import job_manifest, make_namespace, make_queue
@@ -146,16 +146,16 @@ class DispatchCost:
         }
 
     async def _measure_idle(self) -> dict[str, float]:
-        before, began = cpu_seconds(self._made), monotonic()
+        before, began = cpu_seconds_by_process(self._made), monotonic()
         await anyio.sleep(_IDLE_SECONDS)
-        after, seconds = cpu_seconds(self._made), monotonic() - began
+        after, seconds = cpu_seconds_by_process(self._made), monotonic() - began
         return {name: (after[name] - before[name]) / seconds for name in after if name != BENCH}
 
     async def _course(self, place: str, prefix: str, *, jobs: int, rate: float, run_for: str) -> CourseCost:
         names = [f"{prefix}-{number:05}" for number in range(jobs)]
         if place == _DIRECT:
             self._direct.update(names)
-        before, began = cpu_seconds(self._made), monotonic()
+        before, began = cpu_seconds_by_process(self._made), monotonic()
         limit = anyio.CapacityLimiter(_CREATORS)
         async with anyio.create_task_group() as tasks:
             for number, name in enumerate(names):
@@ -171,7 +171,7 @@ class DispatchCost:
                 place == _DISPATCHED and not self._remote.isdisjoint(names)
             ):
                 await anyio.sleep(0.05)
-        after, seconds = cpu_seconds(self._made), monotonic() - began
+        after, seconds = cpu_seconds_by_process(self._made), monotonic() - began
         cpu = used_beyond_idle(before, after, idle=self._idle, seconds=seconds, jobs=jobs)
         return CourseCost([self._jobs[name] for name in names], cpu)
 

@@ -42,9 +42,10 @@ from multikueue.api.resource import CONFIG_MAPS, JOBS, WORKLOADS, Resource
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
 from tests.bench import flooding
-from tests.bench.cpu import cpu_seconds, cpu_seconds_of
+from tests.bench.cpu import cpu_seconds_by_process
 from tests.bench.figure import Better, FigureShape
 from tests.bench.following import follow
+from tests.bench.queueing.processes import cpu_seconds
 from tests.support.managers import is_true, make_namespace, make_queue
 from tests.support.workers import make_check
 
@@ -248,8 +249,8 @@ class _Bench:
         }
 
     def _cpu_seconds(self, flood: Flood | None) -> dict[str, float]:
-        flooding = {} if flood is None else {"flood": cpu_seconds_of(flood.process.pid)}
-        return {**cpu_seconds(self._made), **flooding}
+        flooding = {} if flood is None else {"flood": cpu_seconds(flood.process.pid)}
+        return {**cpu_seconds_by_process(self._made), **flooding}
 
     async def _sample(self) -> Latency:
         self._number += 1
