@@ -27,6 +27,7 @@ from manager.cache.caches import Caches, followed
 from manager.cache.followed_kind import FollowedKind
 from manager.cache.quarantine_events import QuarantineEvents
 from manager.context import ManagerContext
+from manager.controllers.elastic_pods import ElasticPods
 from manager.controllers.jobs import JobReconciler
 from manager.controllers.queue_hints import LabelledPods, QueueHints
 from manager.controllers.queues import QueueReconcilers
@@ -293,11 +294,10 @@ class Manager:
         """Engine, scheduler loop and reconcilers, attached to the caches in the order in which they must be called."""
         queues = QueueReconcilers(context, engine=lambda: scheduler.engine)
         budget = self._configuration.pending_reasons
+        qps = budget.writes_per_second
         pending_writes = PendingWrites(
             clock=self._clock,
-            limiter=Limiter(qps=budget.writes_per_second, burst=budget.burst, clock=self._clock)
-            if budget.writes_per_second
-            else None,
+            limiter=Limiter(qps=qps, burst=budget.burst, clock=self._clock) if qps else None,
             others_under_way=lambda own: scheduler.writes_decisions or self.statuses.under_way > own,
             server_overloaded=lambda: scheduler.server_overloaded,
             quarantine=self.caches.quarantine,
@@ -347,10 +347,9 @@ class Manager:
         provisioning = ProvisioningController(context)
         removed_kinds = RemovedKindReconciler(context, registry=self._registry)
         await scheduler.attach()
-        for attach in (queues.attach, workloads.attach, provisioning.attach, removed_kinds.attach):
+        attached = (queues.attach, workloads.attach, provisioning.attach, removed_kinds.attach)
+        for attach in (*attached, *(job.attach for job in jobs)):
             attach()
-        for job in jobs:
-            job.attach()
         return [
             ("scheduler", scheduler.run),
             ("pending-writes", pending_writes.run),
@@ -358,6 +357,7 @@ class Manager:
             ("provisioning", provisioning.run),
             ("removed-kinds", removed_kinds.controller.run),
             *([("labelled-pods", pods.run)] if self._registry.for_kind(PODS.api_version, PODS.kind) is None else []),
+            ("elastic-pods", ElasticPods(context).run),
             ("running-pods", RunningPodReview(context, self._registry, manages_namespace=self.namespaces.manages).run),
             *((f"jobs-{job.controller.name}", job.controller.run) for job in jobs),
             *((resource.plural, controller.run) for resource, controller in queues.controllers.items()),

@@ -8,11 +8,11 @@ is read belongs to its integration; dispatch to workers is not decided here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from manager.controllers.job_facts import ManagedJobFacts
 from manager.controllers.job_steps import (
     CreateWorkload,
     DeleteWorkload,
@@ -20,6 +20,7 @@ from manager.controllers.job_steps import (
     LookAgain,
     OwnWorkload,
     ReleaseWorkload,
+    ResizeWorkload,
     SetPriority,
     Step,
     UpdateWorkload,
@@ -43,7 +44,8 @@ from multikueue.core.errors import BadInput
 from multikueue.core.printable import excerpt
 from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind
 from multikueue.jobs.framework.pod_set_differences import summary
-from multikueue.jobs.framework.protocol import InjectionConflict, JobIntegration, JobWrite, PodSetInfo
+from multikueue.jobs.framework.protocol import InjectionConflict, JobWrite
+from multikueue.jobs.framework.slices import SlicePlan, plan_slices, took_over, was_replaced
 from multikueue.jobs.framework.traits import Hold
 from multikueue.jobs.framework.workloads import Priority, changes_to_follow
 
@@ -55,46 +57,6 @@ _HINT: Final = f"name another Workload in {PREBUILT_WORKLOAD_LABEL}, or remove i
 _PODS_FAILED: Final = "PodsFailed"
 _PODS_READY: Final = "PodsReady"
 _STOPPED_FOR: Final = frozenset({FinishedReason.OUT_OF_SYNC, FinishedReason.FAILED_TO_START})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManagedJobFacts:
-    """A job that is ours to manage, and the Workloads that may belong to it.
-
-    `workloads` are those it owns, oldest first, or the prebuilt one it names, when that exists. `infos` computes what
-    the admission of a Workload adds to the job. `tracks_pods` is on with waitForPodsReady. `priority` is what the job
-    requests now; None when that is unknown.
-    """
-
-    job: JsonObject
-    integration: JobIntegration
-    workloads: Sequence[JsonObject]
-    prebuilt: str = ""
-    tracks_pods: bool = False
-    infos: Callable[[JsonObject], tuple[PodSetInfo, ...]]
-    priority: Priority | None = None
-    reclaims: bool = True
-    """Whether completed pods release their quota; the gate ReclaimablePods."""
-    runs_on_workers: Callable[[JsonObject], bool] = lambda workload: False
-    """Whether a Workload is sent to a worker cluster; a job that nothing else keeps from running is held here then."""
-    may_run_elsewhere: Callable[[JsonObject], bool] = lambda workload: False
-    """Whether a Workload may still run on another cluster, whatever the status of the job here shows."""
-
-    @property
-    def uids(self) -> frozenset[str]:
-        """The job's, or those of all members of a group."""
-        kind = self.integration
-        objects = kind.members(self.job) if isinstance(kind, GroupedKind) else (self.job,)
-        return frozenset(each["metadata"]["uid"] for each in objects)
-
-    @property
-    def is_group(self) -> bool:
-        """Whether the job is made of several objects."""
-        return isinstance(self.integration, GroupedKind) and bool(self.integration.group_of(self.job))
-
-    def held_here(self, workload: JsonObject) -> bool:
-        """Whether the job stays suspended or gated here for as long as its remote job runs."""
-        return not self.integration.traits.has_managed_by and self.runs_on_workers(workload)
 
 
 def decide(facts: ManagedJobFacts, *, now: datetime) -> tuple[Step, ...]:
@@ -113,9 +75,15 @@ def decide(facts: ManagedJobFacts, *, now: datetime) -> tuple[Step, ...]:
         steps: list[Step] = [DeleteWorkload(other) for other in facts.workloads if not _deleting(other)]
         return (*steps, *(ReleaseWorkload(other) for other in facts.workloads if _deleting(other) and _held(other)))
     # 4. Exactly one Workload.
-    workload, extra = _matching(facts)
+    slices = plan_slices(facts.sizes, facts.workloads) if facts.elastic else None
+    if slices is None:
+        workload, extra = _matching(facts)
+    else:
+        workload, extra = slices.current, list(slices.obsolete)
     steps = [DeleteWorkload(other) for other in extra if not _deleting(other)]
     steps += [ReleaseWorkload(other) for other in extra if _deleting(other) and _held(other)]
+    if slices is not None:
+        steps += [ReleaseWorkload(other) for other in slices.replaced if _held(other)]
     upkeep = integration.upkeep(job, workload) if isinstance(integration, GroupedKind) else ()
     if upkeep:
         return (*steps, *(WriteJob(each.write, each.reason, each.message) for each in upkeep))
@@ -170,14 +138,19 @@ def decide(facts: ManagedJobFacts, *, now: datetime) -> tuple[Step, ...]:
     if not _in_sync(facts, workload, status):
         steps += _resync(facts, workload, status)
         return tuple(steps)
-    if facts.priority is not None and not facts.prebuilt and _reprioritized(facts.priority, workload, status):
-        steps.append(SetPriority(workload, facts.priority))
+    if slices is not None:
+        steps += _resize(facts, slices, workload)
+        if slices.pending is not None and facts.priority is not None:
+            steps += _prioritize(facts.priority, slices.pending)
+    if facts.priority is not None and not facts.prebuilt:
+        steps += _prioritize(facts.priority, workload)
     if not facts.prebuilt:
         steps += _follow(facts, workload, status)
     # 10. Pods that need no quota any more.
     steps += _reclaim(facts, workload)
     # 11. Whether its pods are ready.
-    if facts.tracks_pods:
+    if facts.tracks_pods and not (slices is not None and slices.pending is not None):
+        # While it is to grow, the pods that wait for quota are not ready.
         steps += _pods_ready(facts, workload, status, now)
     if isinstance(integration, GroupedKind):
         steps += _replacements(integration, job, workload, status, now)
@@ -195,8 +168,8 @@ def decide(facts: ManagedJobFacts, *, now: datetime) -> tuple[Step, ...]:
         steps.append(WarnOwner(JobEvent.POD_NOT_STARTED, kept))
     if admitted and waits:
         return (*steps, *_start(facts, workload, now))
-    # 14. Running without admission: stop.
-    if not admitted and not integration.is_suspended(job):
+    # 14. Running without admission: stop. A slice that took over waits for its checks, and the quota is reserved.
+    if not admitted and not integration.is_suspended(job) and not (facts.elastic and took_over(workload)):
         steps += _stop(facts, workload, "Not admitted by cluster queue")
     return tuple(steps)
 
@@ -205,7 +178,8 @@ def _matching(facts: ManagedJobFacts) -> tuple[JsonObject | None, list[JsonObjec
     """The Workload that belongs to the job, and those that do not."""
     if facts.prebuilt:
         return (facts.workloads[0] if facts.workloads else None), []
-    living = [workload for workload in facts.workloads if not _deleting(workload)]
+    # Former slices, of a job that was elastic before the feature was switched off, are not of its end.
+    living = [workload for workload in facts.workloads if not _deleting(workload) and not was_replaced(workload)]
     for workload in living:
         if _finished(workload) or _in_sync(facts, workload, Status.of(workload)):
             return workload, [other for other in facts.workloads if other is not workload]
@@ -219,6 +193,8 @@ def _in_sync(facts: ManagedJobFacts, workload: JsonObject, status: Status) -> bo
         return _updates_taken_back(facts, workload, status) or not _differences(facts, workload, status)
     if status.admission is None and workload["spec"].get("queueName") != facts.integration.queue_name(facts.job):
         return False
+    if status.admission is not None:
+        workload = facts.sized(workload)
     try:
         if facts.integration.matches(facts.job, workload):
             return True
@@ -358,6 +334,18 @@ def _resync(facts: ManagedJobFacts, workload: JsonObject, status: Status) -> tup
     return (UpdateWorkload(workload),)
 
 
+def _resize(facts: ManagedJobFacts, slices: SlicePlan, workload: JsonObject) -> tuple[Step, ...]:
+    """The job is elastic, and may have another size than the slice by which it runs."""
+    if slices.grows:
+        return (CreateWorkload(replaces=workload),)
+    other = workload if slices.shrinks else slices.pending if slices.resized else None
+    return () if other is None else (ResizeWorkload(other, tuple(facts.sized(other)["spec"]["podSets"])),)
+
+
+def _prioritize(wanted: Priority, workload: JsonObject) -> tuple[Step, ...]:
+    return (SetPriority(workload, wanted),) if _reprioritized(wanted, workload, Status.of(workload)) else ()
+
+
 def _reprioritized(wanted: Priority, workload: JsonObject, status: Status) -> bool:
     """Whether the Workload's class is to change; while quota is held only to another WorkloadPriorityClass."""
     reference: JsonObject = workload["spec"].get("priorityClassRef") or {}
@@ -384,7 +372,7 @@ def _evicted(facts: ManagedJobFacts, workload: JsonObject, status: Status, now: 
 def _start(facts: ManagedJobFacts, workload: JsonObject, now: datetime) -> tuple[Step, ...]:
     queue = workload["status"]["admission"]["clusterQueue"]
     try:
-        write = facts.integration.start(facts.job, facts.infos(workload))
+        write = facts.integration.start(facts.job, facts.infos(facts.sized(workload)))
     except InjectionConflict as conflict:
         message = str(conflict)
         return (
@@ -401,7 +389,7 @@ def _start(facts: ManagedJobFacts, workload: JsonObject, now: datetime) -> tuple
 
 
 def _stop(facts: ManagedJobFacts, workload: JsonObject, why: str) -> tuple[Step, ...]:
-    stop = facts.integration.stop(facts.job, workload["spec"].get("podSets") or ())
+    stop = facts.integration.stop(facts.job, facts.sized(workload)["spec"].get("podSets") or ())
     return () if stop is None else (WriteJob(stop, "Stopped", why),)
 
 

@@ -13,7 +13,9 @@ from multikueue.jobs.framework.workloads import Priority
 
 @dataclass(frozen=True, slots=True)
 class CreateWorkload:
-    """Make the Workload of the job."""
+    """Make the Workload of the job; of an elastic one a slice, which replaces another if that is set."""
+
+    replaces: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,14 @@ class UpdateWorkload:
     """Update the spec of a Workload without a reservation to what the job specifies now."""
 
     workload: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeWorkload:
+    """Give a slice of an elastic job another size; of one with quota, which shrinks, the rest is free at once."""
+
+    workload: JsonObject
+    pod_sets: tuple[JsonObject, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,7 @@ class LookAgain:
 Step = (
     CreateWorkload
     | UpdateWorkload
+    | ResizeWorkload
     | SetPriority
     | FollowJob
     | DeleteWorkload

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from manager.context import ManagerContext
 from manager.controllers.workload_removal import release_workload
@@ -29,6 +30,7 @@ from multikueue.jobs.framework import priorities
 from multikueue.jobs.framework.capabilities import GroupedKind
 from multikueue.jobs.framework.priorities import PriorityClasses, UnknownPriorityClass
 from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.slices import elastic_problem, is_elastic, resized, sizes_of
 from multikueue.jobs.framework.workloads import Priority, owner_references, workload_for
 from multikueue.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
 from multikueue.kube.runtime.events import Reference
@@ -48,15 +50,23 @@ class JobWorkloads:
         self._integration = integration
         self._workloads = context.caches.view(WORKLOADS)
 
-    async def create(self, job: JsonObject) -> None:
-        """Make the Workload of the job. Raises `WorkloadRefused`, `UnknownPriorityClass` and `BadInput`."""
-        annotations: JsonObject = job["metadata"].get("annotations") or {}
-        if annotations.get(ELASTIC_JOB_ANNOTATION) == "true" and not self._context.configuration.gate(ELASTIC_JOBS):
+    async def create(self, job: JsonObject, replaces: JsonObject | None = None) -> None:
+        """Make the Workload of the job; of an elastic one a slice, which may replace another.
+
+        Raises `WorkloadRefused`, `UnknownPriorityClass` and `BadInput`.
+        """
+        if is_elastic(job) and not self._context.configuration.gate(ELASTIC_JOBS):
             raise BadInput(
                 f"annotation {ELASTIC_JOB_ANNOTATION}: elastic jobs are not supported while the feature gate"
                 f" {ELASTIC_JOBS} is off; remove the annotation"
             )
-        manifest = self._manifest(job)
+        problem = elastic_problem(job, self._integration)
+        if problem:
+            raise BadInput(f"annotation {ELASTIC_JOB_ANNOTATION}: {problem}")
+        manifest = self._manifest(job, replaces)
+        if replaces is not None:
+            # The templates of the job have what the admission of the older slice added.
+            manifest["spec"]["podSets"] = resized(replaces, sizes_of(manifest["spec"]["podSets"]))["spec"]["podSets"]
         namespace = job["metadata"]["namespace"]
         # The validating webhook is not called for what this manager creates.
         refused = admission.refusals(WORKLOADS, manifest, gate=self._context.configuration.gate)
@@ -98,12 +108,14 @@ class JobWorkloads:
                 f"LocalQueue {queue} doesn't exist; create it or correct the label kueue.x-k8s.io/queue-name",
             )
 
-    def _manifest(self, job: JsonObject) -> JsonObject:
+    def _manifest(self, job: JsonObject, replaces: JsonObject | None = None) -> JsonObject:
         return workload_for(
             job,
             self._integration,
             priority=self._priority(job),
             labels_to_copy=self._context.configuration.integrations.label_keys_to_copy,
+            elastic=is_elastic(job),
+            replaces=replaces,
         )
 
     def _priority(self, job: JsonObject) -> Priority:
@@ -185,6 +197,23 @@ class JobWorkloads:
             raise WorkloadRefused(f"Workload {metadata['namespace']}/{metadata['name']}: {error.message}") from error
         self._workloads.on_write(answer)
         self.event(job, "Normal", "UpdatedWorkload", f"Updated not matching Workload: {metadata['name']}")
+
+    async def resize(self, job: JsonObject, workload: JsonObject, pod_sets: Sequence[JsonObject]) -> None:
+        """Give a slice these pod sets, which differ from its own in their counts only. Raises `WorkloadRefused`."""
+        metadata = workload["metadata"]
+        try:
+            answer = await self._context.client.patch(
+                WORKLOADS,
+                metadata["name"],
+                {"spec": {"podSets": list(pod_sets)}},
+                namespace=metadata["namespace"],
+                resource_version=metadata["resourceVersion"],
+            )
+        except (BadRequest, Forbidden, Invalid) as error:
+            raise WorkloadRefused(f"Workload {metadata['namespace']}/{metadata['name']}: {error.message}") from error
+        self._workloads.on_write(answer)
+        counts = ", ".join(f"{each['name']} {each['count']}" for each in pod_sets)
+        self.event(job, "Normal", "UpdatedWorkload", f"Resized Workload {metadata['name']}: {counts}")
 
     async def delete(self, job: JsonObject, workload: JsonObject) -> None:
         """Delete a Workload that does not match the job."""

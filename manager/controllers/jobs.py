@@ -14,7 +14,7 @@ from manager.cache.caches import PREBUILT_INDEX, prebuilt_name
 from manager.cache.queue_targets import QueueTargetWarnings
 from manager.context import ManagerContext
 from manager.controllers import job_decision
-from manager.controllers.job_decision import ManagedJobFacts
+from manager.controllers.job_facts import ManagedJobFacts
 from manager.controllers.job_keys import JobKeys
 from manager.controllers.job_steps import (
     CreateWorkload,
@@ -23,6 +23,7 @@ from manager.controllers.job_steps import (
     LookAgain,
     OwnWorkload,
     ReleaseWorkload,
+    ResizeWorkload,
     SetPriority,
     Step,
     UpdateWorkload,
@@ -43,6 +44,7 @@ from multikueue.api.constants import (
     MANAGED_LABEL_VALUE,
     MULTIKUEUE_CONTROLLER,
 )
+from multikueue.api.featuregates import ELASTIC_JOBS
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import JobEvent
 from multikueue.api.resource import (
@@ -63,8 +65,9 @@ from multikueue.jobs.framework.capabilities import GroupedKind
 from multikueue.jobs.framework.priorities import UnknownPriorityClass
 from multikueue.jobs.framework.protocol import JobIntegration, JobWrite, PodSetInfo
 from multikueue.jobs.framework.registry import JobRegistry
+from multikueue.jobs.framework.slices import gated, is_elastic, oldest_first
 from multikueue.jobs.framework.traits import Hold
-from multikueue.jobs.framework.workloads import name_for
+from multikueue.jobs.framework.workloads import name_for, slice_name
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.cache.store import Row
 from multikueue.kube.errors import NotFound
@@ -215,15 +218,17 @@ class JobReconciler:
                 job, queue=self._integration.queue_name(job), managed_by=self._integration.managed_by(job)
             )
         prebuilt = prebuilt_name(job)
+        elastic = not prebuilt and self._is_elastic(job)
         if prebuilt:
             found = self._context.statuses.current(Key(key.namespace, prebuilt))
             workloads = [] if found is None else [found]
         else:
             workloads = [workload for workload in owned if not uids.isdisjoint(_owner_uids(workload))]
-            made = self._context.statuses.current(Key(key.namespace, name_for(job, self._integration)))
+            name = (slice_name if elastic else name_for)(job, self._integration)
+            made = self._context.statuses.current(Key(key.namespace, name))
             if made is not None and all(made["metadata"]["uid"] != other["metadata"]["uid"] for other in workloads):
                 workloads.append(made)  # whoever owns it: no second one can have its name
-            workloads.sort(key=lambda workload: workload["metadata"]["creationTimestamp"])
+            workloads = oldest_first(workloads)
         for obj in (job, *workloads):
             if self._context.seals.ignored_adoption(obj):
                 self._context.recorder.event(Reference.of(obj), "Warning", "AdoptionIgnored", _NOT_CONFIRMED)
@@ -236,6 +241,7 @@ class JobReconciler:
             reclaims=self._context.configuration.gate("ReclaimablePods"),
             infos=self._infos,
             priority=self._made.priority_now(job),
+            elastic=elastic,
             runs_on_workers=self._runs_on_workers,
             may_run_elsewhere=self._context.statuses.may_run_elsewhere,
         )
@@ -360,6 +366,11 @@ class JobReconciler:
             or self._context.configuration.manage_jobs_without_queue_name
         )
 
+    def _is_elastic(self, job: JsonObject) -> bool:
+        """Whether it has slices; one that became elastic while the feature was off waits without a Workload."""
+        gate = self._context.configuration.gate(ELASTIC_JOBS)
+        return gate and self._integration.traits.resizable and is_elastic(job)
+
     def _infos(self, workload: JsonObject) -> tuple[PodSetInfo, ...]:
         flavors = self._context.caches.view(RESOURCE_FLAVORS)
         admission: JsonObject = (workload.get("status") or {}).get("admission") or {}
@@ -369,14 +380,18 @@ class JobReconciler:
             for name in (assignment.get("flavors") or {}).values()
         }
         found = {name: flavors.object(Key("", name)) for name in names}
-        return pod_set_infos(workload, {name: flavor for name, flavor in found.items() if flavor is not None})
+        infos = pod_set_infos(workload, {name: flavor for name, flavor in found.items() if flavor is not None})
+        # On a worker the job has no more pods than were admitted.
+        return gated(infos) if is_elastic(workload) and not self._runs_on_workers(workload) else infos
 
     async def _carry_out(self, step: Step, job: JsonObject) -> Result | None:
         match step:
-            case CreateWorkload():
-                await self._made.create(job)
+            case CreateWorkload(older):
+                await self._made.create(job, older)
             case UpdateWorkload(workload):
                 await self._made.update(job, workload)
+            case ResizeWorkload(workload, pod_sets):
+                await self._made.resize(job, workload, pod_sets)
             case SetPriority(workload, wanted):
                 await self._made.prioritize(job, workload, wanted)
             case FollowJob(workload, patch):

@@ -27,6 +27,7 @@ from multikueue.core.keys import Key
 from multikueue.core.timestamps import parse_time
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
+from multikueue.jobs.framework.slices import was_replaced
 from multikueue.kube.cache.informer import Change
 
 _REFERENCES: Final = b'"ownerReferences"'
@@ -61,7 +62,7 @@ def coverage(workloads: Iterable[JsonObject], *, now: datetime) -> Coverage:
     found = Coverage()
     for workload in workloads:
         status: JsonObject = workload.get("status") or {}
-        if not is_admitted(workload):
+        if not is_admitted(workload) or was_replaced(workload):  # a newer slice has its quota
             continue
         if status.get("clusterName"):
             found = replace(found, lack="runs on a worker cluster")

@@ -84,6 +84,7 @@ PROVISIONING_CLASS_NAME_ANNOTATION: Final = "autoscaling.x-k8s.io/provisioning-c
 ADMISSION_SCHEDULING_GATE: Final = "kueue.x-k8s.io/admission"
 TOPOLOGY_SCHEDULING_GATE: Final = "kueue.x-k8s.io/topology"
 ELASTIC_JOB_SCHEDULING_GATE: Final = "kueue.x-k8s.io/elastic-job"
+ELASTIC_JOB_POD_LABEL: Final = "kueue.x-k8s.io/elastic-job"
 RESOURCE_IN_USE_FINALIZER: Final = "kueue.x-k8s.io/resource-in-use"
 POD_FINALIZER: Final = "kueue.x-k8s.io/managed"
 MULTIKUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"

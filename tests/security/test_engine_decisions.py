@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from manager.controllers import job_decision, workload_decision
-from manager.controllers.job_decision import ManagedJobFacts
+from manager.controllers.job_facts import ManagedJobFacts
 from manager.controllers.job_steps import FollowJob
 from manager.scheduler import admission_writes
 from manager.workload.status import Status

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from manager.controllers import job_decision
-from manager.controllers.job_decision import ManagedJobFacts
+from manager.controllers.job_facts import ManagedJobFacts
 from manager.controllers.job_steps import WarnOwner, WriteJob
 from multikueue.api import codec
 from multikueue.api.job import Job

@@ -49,6 +49,8 @@ UNPLAYED: Final = {
     "manager.controllers.job_workloads.delete": _CONTROLLER,
     "manager.controllers.job_workloads.own": _CONTROLLER,
     "manager.controllers.job_workloads.reclaim": _CONTROLLER,
+    "manager.controllers.job_workloads.resize": f"{_CONTROLLER}; the size of the job is compared again",
+    "manager.controllers.elastic_pods._start": f"{_CONTROLLER}; the pods are counted again",
     "manager.controllers.workloads._finish_replaced": _CONTROLLER,
     "manager.webhooks.rotation.ensure_namespace": "repeated at start until the hub answers",
     "multikueue.kube.admission_checks._apply": f"{_CONTROLLER}; it runs in processes of others",

@@ -94,6 +94,13 @@ def elastic(new: Mapping[str, str], old: Mapping[str, str] | None, *, gate: Gate
             )
 
 
+def elastic_kept(new: Mapping[str, str], old: Mapping[str, str] | None, *, gate: Gate) -> Iterator[FieldError]:
+    """A job becomes elastic when it is created or never; with the feature off the annotation may be taken away."""
+    key = constants.ELASTIC_JOB_ANNOTATION
+    if old is not None and gate(featuregates.ELASTIC_JOBS) and (new.get(key) == "true") != (old.get(key) == "true"):
+        yield invalid(at(ANNOTATIONS, key), new.get(key, ""), "field is immutable")
+
+
 def topology(values: Mapping[str, str], *, path: str, count: int) -> Iterator[FieldError]:
     """What a pod template of `count` pods asks of topology aware scheduling."""
     given = [key for key in _TOPOLOGIES if key in values]

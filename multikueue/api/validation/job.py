@@ -89,10 +89,7 @@ def _update(new: Job, old: Job, *, has_default_queue: bool, gate: Gate) -> Itera
     yield from queued_job.update(
         _queued(new), _queued(old), has_default_queue=has_default_queue, elastic=_is_elastic(new)
     )
-    key = constants.ELASTIC_JOB_ANNOTATION
-    # With the feature off the annotation means nothing, and may be taken away.
-    if _is_elastic(new) != _is_elastic(old) and gate(featuregates.ELASTIC_JOBS):
-        yield invalid(at(ANNOTATIONS, key), new.metadata.annotations.get(key, ""), "field is immutable")
+    yield from formats.elastic_kept(new.metadata.annotations, old.metadata.annotations, gate=gate)
     if _partially_admitted(new, old):
         yield forbidden(
             "spec.parallelism", "cannot change when partial admission is enabled and the job is not suspended"

@@ -39,6 +39,7 @@ def validate_queued_job(
     before = None if old is None else old.annotations
     errors = [*names_of(new), *formats.admission_gates(new.annotations, before)]
     errors += formats.elastic(new.annotations, before, gate=gate)
+    errors += formats.elastic_kept(new.annotations, before, gate=gate)
     if old is not None:
         errors += update(new, old, has_default_queue=has_default_queue)
     return errors

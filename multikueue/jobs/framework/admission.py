@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from multikueue.api import featuregates
-from multikueue.api.constants import ADOPTS_ANNOTATION
+from multikueue.api.constants import ADOPTS_ANNOTATION, ELASTIC_JOB_ANNOTATION
 from multikueue.api.defaulting import JobSurroundings, default_gated, default_job, default_labels, is_queued
-from multikueue.api.featuregates import Gate
+from multikueue.api.featuregates import ELASTIC_JOBS, Gate
 from multikueue.api.objects import JsonObject
 from multikueue.api.validation.queued_job import QueuedJob, validate_queued_job
 from multikueue.core.errors import BadInput
 from multikueue.core.printable import excerpt
 from multikueue.jobs.framework.capabilities import DefaultedKind, GroupedKind, ValidatedKind
 from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.slices import elastic_problem, is_elastic
 from multikueue.jobs.framework.traits import Hold
 
 
@@ -56,8 +57,13 @@ def refusals(
 ) -> tuple[str, ...]:
     """Why a job is refused, each text once; `old` is what it replaces."""
     if isinstance(integration, ValidatedKind):
-        return integration.refusals(new, old, has_default_queue=has_default_queue, gate=gate)
-    return common_refusals(new, old, integration, has_default_queue=has_default_queue, gate=gate)
+        found = integration.refusals(new, old, has_default_queue=has_default_queue, gate=gate)
+    else:
+        found = common_refusals(new, old, integration, has_default_queue=has_default_queue, gate=gate)
+    # One that has become elastic already may still be changed.
+    problem = elastic_problem(new, integration) if gate(ELASTIC_JOBS) and (old is None or not is_elastic(old)) else ""
+    field = f"metadata.annotations[{ELASTIC_JOB_ANNOTATION}]"
+    return (*found, f"{field}: Forbidden: {problem}") if problem else found
 
 
 def common_refusals(

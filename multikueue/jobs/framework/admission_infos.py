@@ -14,6 +14,7 @@ from multikueue.api.constants import (
 from multikueue.api.objects import JsonObject
 from multikueue.jobs.framework.counts import count_of
 from multikueue.jobs.framework.protocol import InjectionConflict, PodSetInfo
+from multikueue.jobs.framework.slices import chain_of, is_elastic
 
 _MAX_LABEL_VALUE = 63
 
@@ -56,7 +57,8 @@ def _info(
     )
     # The name of a queue may be longer than a label value.
     labels.update({key: str(value) for key, value in queues if value and len(str(value)) <= _MAX_LABEL_VALUE})
-    annotations = {WORKLOAD_ANNOTATION: str(metadata.get("name", ""))}
+    # The pods of an elastic job outlive the slice that it was started by.
+    annotations = {WORKLOAD_ANNOTATION: chain_of(workload) if is_elastic(workload) else str(metadata.get("name", ""))}
     selector: dict[str, str] = {}
     tolerations: list[JsonObject] = []
     for flavor_name in sorted(set((assignment.get("flavors") or {}).values())):
@@ -70,12 +72,18 @@ def _info(
         tolerations += [item for item in update.get("tolerations") or () if item not in tolerations]
     return PodSetInfo(
         name=name,
-        count=count_of(assignment, "count", at="podSetAssignments") or counts.get(name, 1),
+        count=_count(workload, assignment, counts.get(name, 1)),
         labels=labels,
         annotations=annotations,
         node_selector=selector,
         tolerations=tuple(tolerations),
     )
+
+
+def _count(workload: JsonObject, assignment: JsonObject, requested: int) -> int:
+    # An elastic job may have been scaled down since its admission, which stays as it was.
+    admitted = 0 if is_elastic(workload) else count_of(assignment, "count", at="podSetAssignments")
+    return admitted or requested
 
 
 def _updates(workload: JsonObject, pod_set: str) -> Iterable[JsonObject]:

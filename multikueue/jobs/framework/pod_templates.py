@@ -13,6 +13,7 @@ from typing import Final
 from multikueue.api.constants import (
     CLUSTER_QUEUE_LABEL,
     CONSUME_PROVISIONING_REQUEST_ANNOTATION,
+    ELASTIC_JOB_POD_LABEL,
     LOCAL_QUEUE_LABEL,
     POD_SET_LABEL,
     PROVISIONING_CLASS_NAME_ANNOTATION,
@@ -23,7 +24,14 @@ from multikueue.api.objects import JsonObject
 from multikueue.jobs.framework.protocol import InjectionConflict, PodSetInfo
 
 INJECTED_KEYS: Final = frozenset(
-    {WORKER_WORKLOAD_POD_LABEL, CLUSTER_QUEUE_LABEL, LOCAL_QUEUE_LABEL, POD_SET_LABEL, WORKLOAD_ANNOTATION}
+    {
+        WORKER_WORKLOAD_POD_LABEL,
+        CLUSTER_QUEUE_LABEL,
+        LOCAL_QUEUE_LABEL,
+        POD_SET_LABEL,
+        WORKLOAD_ANNOTATION,
+        ELASTIC_JOB_POD_LABEL,
+    }
 )
 """Labels and annotations that admission sets on pods, with values of that one Workload."""
 PROVISIONED_KEYS: Final = frozenset({CONSUME_PROVISIONING_REQUEST_ANNOTATION, PROVISIONING_CLASS_NAME_ANNOTATION})

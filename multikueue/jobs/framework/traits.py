@@ -36,7 +36,7 @@ class JobTraits:
     grouped: bool = False
     """Whether several objects may share one Workload."""
     resizable: bool = False
-    """Whether its pod counts may change while it is admitted."""
+    """Whether it may be elastic: its pod counts may change while it is admitted."""
     feature_gate: str = ""
     """The feature gate without which the kind is not served; empty if there is none."""
     dispatched: bool = True

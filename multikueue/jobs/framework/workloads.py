@@ -27,6 +27,7 @@ from multikueue.core.errors import BadInput
 from multikueue.core.parsing import MAX_INT32, parse_unsigned
 from multikueue.jobs.framework.capabilities import GroupedKind, ReplicatedKind
 from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.slices import slice_annotations
 
 _MAX_NAME: Final = 253
 _HASH: Final = 5
@@ -43,9 +44,10 @@ class Priority:
     name: str = ""
 
 
-def workload_name(*, kind: str, group: str, name: str, uid: str, limit: int = _MAX_NAME) -> str:
+def workload_name(*, kind: str, group: str, name: str, uid: str, generation: str = "", limit: int = _MAX_NAME) -> str:
     """`kind-name`, cut, a dash and five hex digits of a hash, which other Kueue clients repeat to find the Workload."""
-    digest = hashlib.sha1("\n".join((kind, group, name, uid)).encode(), usedforsecurity=False).hexdigest()[:_HASH]
+    parts = (kind, group, name, uid, *((generation,) if generation else ()))
+    digest = hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH]
     return f"{f'{kind.lower()}-{name}'[: limit - _HASH - 1]}-{digest}"
 
 
@@ -57,6 +59,19 @@ def name_for(job: JsonObject, integration: JobIntegration, *, limit: int = _MAX_
         return group
     index = integration.replica_of(job) if isinstance(integration, ReplicatedKind) else None
     return _name_of(integration.resource, name=metadata["name"], uid=metadata.get("uid", ""), index=index, limit=limit)
+
+
+def slice_name(job: JsonObject, integration: JobIntegration, *, limit: int = _MAX_NAME) -> str:
+    """The name of the slice for the size that an elastic job has now: each generation of the job has one of its own."""
+    metadata: JsonObject = job["metadata"]
+    return workload_name(
+        kind=integration.resource.kind,
+        group=integration.resource.group,
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        generation=str(metadata.get("generation", 0)),
+        limit=limit,
+    )
 
 
 def replica_of_workload(workload: JsonObject, resource: Resource) -> int:
@@ -92,8 +107,10 @@ def workload_for(
     priority: Priority,
     labels_to_copy: Iterable[str] = (),
     name_limit: int = _MAX_NAME,
+    elastic: bool = False,
+    replaces: JsonObject | None = None,
 ) -> JsonObject:
-    """The Workload to create. Raises `BadInput` if the job cannot be queued."""
+    """The Workload to create; for an elastic job a slice, which may replace another. Raises `BadInput`."""
     metadata: JsonObject = job["metadata"]
     group = integration.group_of(job) if isinstance(integration, GroupedKind) else ""
     labels: dict[str, str] = metadata.get("labels") or {}
@@ -109,17 +126,19 @@ def workload_for(
     limit = _execution_limit(labels)
     if limit is not None:
         spec["maximumExecutionTimeSeconds"] = limit
+    name = (slice_name if elastic else name_for)(job, integration, limit=name_limit)
     return {
         "apiVersion": WORKLOADS.api_version,
         "kind": WORKLOADS.kind,
         "metadata": {
-            "name": name_for(job, integration, limit=name_limit),
+            "name": name,
             "namespace": metadata.get("namespace", ""),
             "labels": copied | ({JOB_UID_LABEL: metadata["uid"]} if metadata.get("uid") else {}),
             "annotations": {
                 **_annotations(metadata),
                 **({IS_GROUP_WORKLOAD_ANNOTATION: "true"} if group else {}),
                 **_replica_annotation(job, integration),
+                **(slice_annotations(name, replaces) if elastic else {}),
             },
             "finalizers": [RESOURCE_IN_USE_FINALIZER],
             "ownerReferences": owner_references(job, integration),

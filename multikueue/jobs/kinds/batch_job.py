@@ -105,6 +105,7 @@ class BatchJob:
     resource: Resource = JOBS
     traits: JobTraits = JobTraits(
         has_managed_by=True,
+        resizable=True,
         own_controller=JOB_CONTROLLER_MANAGED_BY,
         reviewed_fields=("spec.parallelism", "spec.completions", "spec.template"),
         pod_label=BATCH_JOB_NAME_LABEL,

@@ -28,7 +28,7 @@ _ID: Final = re.compile(r"(?<![\w.#-])([A-Z]\d{1,2})\b")
 _TEST: Final = re.compile(r"^ *(?:async )?def test_((?:[a-z]\d{1,2}_)+)", re.MULTILINE)
 
 _TAS: Final = "topology-aware scheduling is not there yet"
-_ELASTIC: Final = "elastic jobs (workload slices) are not there yet"
+_ELASTIC: Final = "elastic jobs run on the management cluster only, and are not sent to workers yet"
 _DRA: Final = "dynamic resource allocation is not there yet"
 WAITING: Final = {
     "M1": "it is about state shared by managers in one Go process; here a manager is a process or holds its own state",

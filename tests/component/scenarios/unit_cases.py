@@ -25,7 +25,7 @@ _BATCH: Final = "unit/jobs/kinds/test_batch_job.py::"
 _STATUS: Final = "unit/jobs/kinds/test_job_status.py::"
 _STEP: Final = "unit/dispatch/worker/test_assignment_state.py::"
 _OF_PLAN: Final = f"{_PLAN}test_rules_without_a_status_write"
-_ELASTIC: Final = "none: elastic jobs are not there yet"
+_ELASTIC: Final = "none: elastic jobs are not sent to workers yet"
 _QUOTA: Final = "unit/dispatch/protocol/test_quota_automation.py::"
 
 CASES: Final = {

@@ -20,7 +20,7 @@ from multikueue.jobs.framework.workloads import Priority, workload_for
 PAGES: Final = Path(__file__).parents[4] / "docs" / "jobs"
 IN_PYTHON: Final = ("deployment", "job", "leaderworkerset", "pod", "statefulset")
 """The pages of kinds that have no declaration."""
-OF_NO_KIND: Final = ("README", "external-frameworks", "your-own-kind")
+OF_NO_KIND: Final = ("README", "elastic", "external-frameworks", "your-own-kind")
 PAGES_OF_KINDS: Final = tuple(
     sorted(page.stem for page in PAGES.glob("*.md") if page.stem not in (*OF_NO_KIND, *IN_PYTHON))
 )

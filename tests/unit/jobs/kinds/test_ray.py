@@ -62,12 +62,22 @@ def test_the_head_of_an_autoscaled_cluster_has_the_container_of_the_autoscaler(p
     kind = kind_of(job)
     assert containers(job, "head") == ["ray-head", "autoscaler"]
     (refusal,) = kind.job_refusals(job)
-    assert 'needs the annotation kueue.x-k8s.io/elastic-job: "true"' in refusal
-    job["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
-    assert kind.job_refusals(job) == ()
+    fixed = {"rayjob": "the quota of a RayJob is fixed", "rayservice": "the quota of a RayService is fixed"}
+    assert fixed.get(page, 'needs the annotation kueue.x-k8s.io/elastic-job: "true"') in refusal
     # Only quota has it: KubeRay adds it to the pod.
     remote = written(job, kind.start(job, infos(job, kind)))
     assert "autoscaler" not in str(remote["spec"])
+
+
+def test_an_elastic_cluster_may_be_autoscaled_unless_it_is_sent_to_a_worker() -> None:
+    job = example("raycluster")
+    job["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+    job["spec"]["enableInTreeAutoscaling"] = True
+    kind = kind_of(job)
+    assert kind.job_refusals(job) == ()
+    job["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    (refusal,) = kind.job_refusals(job)
+    assert refusal.endswith("is not supported for a RayCluster that is sent to a worker cluster")
 
 
 def test_the_autoscaler_has_the_resources_that_the_cluster_names() -> None:

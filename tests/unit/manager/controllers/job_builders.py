@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from manager.controllers import job_decision
-from manager.controllers.job_decision import ManagedJobFacts
+from manager.controllers.job_facts import ManagedJobFacts
 from manager.controllers.job_steps import (
     Step,
 )

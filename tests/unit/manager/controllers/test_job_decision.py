@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from manager.controllers import job_decision
-from manager.controllers.job_decision import ManagedJobFacts
+from manager.controllers.job_facts import ManagedJobFacts
 from manager.controllers.job_steps import (
     CreateWorkload,
     DeleteWorkload,
