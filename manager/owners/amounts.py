@@ -8,9 +8,9 @@ from typing import Final
 
 from multikueue.api.meta import JsonObject
 from multikueue.core.errors import BadInput
+from multikueue.core.parsing import count_of
 from multikueue.core.quantity import Quantity
 from multikueue.engine.decode.pods import Shapes
-from multikueue.jobs.framework.counts import count_of
 from multikueue.jobs.kinds.oversized_pods import requests_of
 
 ZERO: Final = Quantity.parse("0")

@@ -7,6 +7,7 @@ quantities have `core.timestamps`, `core.duration` and `core.quantity`, which ra
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from multikueue.core.errors import BadInput
@@ -51,3 +52,9 @@ def version_number(resource_version: str) -> int:
         return parse_unsigned(resource_version, field="metadata.resourceVersion")
     except BadInput:
         return 0
+
+
+def count_of(source: Mapping[str, object], name: str, *, at: str, default: int = 0) -> int:
+    """The 32-bit count in the field `name`, `default` if absent. Raises `BadInput`, which names `at.name`."""
+    value = source.get(name)
+    return default if value is None else parse_unsigned(value, field=f"{at}.{name}", maximum=MAX_INT32)

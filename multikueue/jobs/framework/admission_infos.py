@@ -12,7 +12,7 @@ from multikueue.api.constants import (
     WORKLOAD_ANNOTATION,
 )
 from multikueue.api.objects import JsonObject
-from multikueue.jobs.framework.counts import count_of
+from multikueue.core.parsing import count_of
 from multikueue.jobs.framework.protocol import InjectionConflict, PodSetInfo
 from multikueue.jobs.framework.slices import chain_of, is_elastic
 

@@ -26,7 +26,7 @@ from multikueue.api.objects import JsonObject
 from multikueue.api.reasons import FinishedReason, WorkloadCondition
 from multikueue.core.conditions import TRUE
 from multikueue.core.keys import Key
-from multikueue.jobs.framework.counts import count_of
+from multikueue.core.parsing import count_of
 from multikueue.jobs.framework.protocol import JobIntegration, PodSetInfo
 
 Sizes = Mapping[str, int]

@@ -47,10 +47,9 @@ from multikueue.api.validation import validate_job
 from multikueue.core.conditions import is_true_in
 from multikueue.core.intervals import Intervals
 from multikueue.core.merge_patch import merge_patch
-from multikueue.core.parsing import MAX_INT32, parse_unsigned
+from multikueue.core.parsing import MAX_INT32, count_of, parse_unsigned
 from multikueue.core.timestamps import format_time
 from multikueue.dispatch.protocol.propagated_metadata import propagated_annotations, propagated_labels
-from multikueue.jobs.framework.counts import count_of
 from multikueue.jobs.framework.pod_set_differences import differences
 from multikueue.jobs.framework.pod_templates import (
     INJECTED_KEYS,

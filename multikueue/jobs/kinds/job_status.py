@@ -17,8 +17,8 @@ from multikueue.api.objects import JsonObject
 from multikueue.core.conditions import find_in, is_true_in
 from multikueue.core.errors import BadInput
 from multikueue.core.merge_patch import merge_patch
+from multikueue.core.parsing import count_of
 from multikueue.core.printable import excerpt
-from multikueue.jobs.framework.counts import count_of
 from multikueue.jobs.framework.protocol import JobWrite, StatusSync
 
 SUSPENDED: Final = "Suspended"

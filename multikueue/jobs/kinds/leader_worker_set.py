@@ -22,9 +22,9 @@ from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import LEADER_WORKER_SETS, PODS, STATEFUL_SETS, Resource
 from multikueue.core.errors import BadInput
+from multikueue.core.parsing import count_of
 from multikueue.jobs.declared.template_types import pod_template
 from multikueue.jobs.framework import templated_queue
-from multikueue.jobs.framework.counts import count_of
 from multikueue.jobs.framework.protocol import JobIntegration, PriorityHint
 from multikueue.jobs.framework.templated_queue import TemplatePath, template_of
 from multikueue.jobs.framework.traits import Hold, JobTraits

@@ -13,10 +13,10 @@ from typing import Final
 
 from multikueue.api.objects import JsonObject
 from multikueue.core.errors import BadInput
+from multikueue.core.parsing import count_of
 from multikueue.core.quantity import Quantity
 from multikueue.engine.decode.pods import Shapes
 from multikueue.engine.pod_requests import adjust, pod_request
-from multikueue.jobs.framework.counts import count_of
 
 _ZERO: Final = Quantity.parse("0")
 

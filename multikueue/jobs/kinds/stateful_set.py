@@ -14,9 +14,8 @@ from multikueue.api.constants import DEFAULT_POD_SET, POD_FRAMEWORK, QUEUE_NAME_
 from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import PODS, STATEFUL_SETS, Resource
-from multikueue.core.parsing import MAX_INT32, parse_unsigned
+from multikueue.core.parsing import MAX_INT32, count_of, parse_unsigned
 from multikueue.jobs.framework import templated_queue
-from multikueue.jobs.framework.counts import count_of
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.templated_queue import template_of
 from multikueue.jobs.framework.traits import Hold, JobTraits
