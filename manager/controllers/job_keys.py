@@ -14,7 +14,8 @@ from manager.cache.caches import GROUP_INDEX, OWNER_INDEX, Caches, owner_term
 from manager.controllers.held_pods import HeldPods, owner_key
 from multikueue.api.constants import IS_GROUP_WORKLOAD_ANNOTATION
 from multikueue.api.meta import JsonObject
-from multikueue.api.resource import WORKLOADS
+from multikueue.api.objects import controller_of
+from multikueue.api.resource import WORKLOADS, Resource
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.jobs.framework.capabilities import GroupedKind, HeldPod, PodHoldingKind, ReplicatedKind
@@ -98,7 +99,8 @@ class JobKeys:
         own, index = _split(key)
         owned = self._owned(own)
         if self._is_replicated:
-            return [each for each in owned if replica_of_workload(each, resource) == index]
+            named = (each for each in owned if replica_of_workload(each, resource) == index)
+            return [each for each in named if not _is_of_another(each, resource, own)]
         grouped = isinstance(self._integration, GroupedKind)
         return [each for each in owned if not grouped or not is_of_group(each["metadata"])]
 
@@ -137,6 +139,12 @@ class JobKeys:
 def is_of_group(metadata: JsonObject) -> bool:
     """Whether a Workload is of a group of objects."""
     return (metadata.get("annotations") or {}).get(IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+
+
+def _is_of_another(workload: JsonObject, resource: Resource, key: Key) -> bool:
+    """Whether another object controls the Workload: a further owner that a tenant adds does not make it that one's."""
+    owner = controller_of(workload)
+    return owner is not None and (owner["kind"], owner["name"]) != (resource.kind, key.name)
 
 
 def _is_group(key: Key) -> bool:
