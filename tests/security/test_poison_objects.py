@@ -422,8 +422,9 @@ async def _reports(made: Fuzzed) -> dict[tuple[str, str, str, str | None], list[
 
 
 async def _send(made: Fuzzed, write: Write) -> None:
-    status = await made.send(write)
-    assert status in (200, 201), f"{write.text()} was answered with {status}"
+    answer = await made.send(write)
+    assert answer is not None, f"{write.text()} has no object"
+    assert answer.status in (200, 201), f"{write.text()} was answered with {answer.status}: {answer.body[:300]}"
 
 
 async def _jobs(made: Fuzzed, name: str, count: int, edits: Callable[[int], tuple[Edit, ...]]) -> list[Poison]:

@@ -52,6 +52,7 @@ OF_UPDATES = frozenset(
         "_admission_kept",
         "_checks_frozen",
         "_cluster_nominated",
+        "elastic_kept",
     }
 )
 """Functions whose rules are about a change: manifests have nothing before them."""
