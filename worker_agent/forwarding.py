@@ -76,7 +76,7 @@ class FieldForwarding:
             return None
         runs = taken.action is None and taken.status.phase is AssignmentPhase.RUNNING and taken.status.end is None
         wanted = desired.facts.intent is Intent.RUN and desired.facts.may_run
-        if not (runs and wanted and jobs.integration.forwards()) or "deletionTimestamp" in job["metadata"]:
+        if not (runs and wanted) or "deletionTimestamp" in job["metadata"]:
             return None
         return jobs.integration.forwarded_patch(job, desired.manifest)
 

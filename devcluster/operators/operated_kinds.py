@@ -75,7 +75,7 @@ class OperatedKind:
     finishes: bool = True
     """Whether it ends by itself."""
     serves: bool = False
-    """Whether its pods are to run as long as it has them: those that ended are made again, and others are deleted."""
+    """Whether its pods are to run as long as it has them: those that ended are made again."""
     conditions: Mapping[State, tuple[str, ...]] = field(default_factory=dict)
     """The types of conditions that are True in a state; all others of the table are False once they were True."""
     status: Callable[[Progress], JsonObject] = lambda progress: {}

@@ -49,9 +49,9 @@ class TemplatedOperator(Operator):
         suspended = bool(at(obj, *self._kind.suspend))
         if ended is None and not suspended:
             await self._create(obj, roles, children)
-        if self._kind.serves:
-            known = {role.name for role in roles}
-            await self._delete([pod for pod in children if _role(pod) not in known or pod_facts.phase(pod) in _OVER])
+        wanted = {name for role in roles for name in _names(obj, role)}
+        over = _OVER if self._kind.serves else ()
+        await self._delete([pod for pod in children if _name(pod) not in wanted or pod_facts.phase(pod) in over])
         counts = {role.name: _counts(role, children) for role in roles}
         state = State(ended) if ended is not None else self._state(counts, suspended=suspended)
         # Once the end is stored, and not before: a pod that was deleted fails, and would change how the object ended.
@@ -81,10 +81,9 @@ class TemplatedOperator(Operator):
         return State.RUNNING if is_ready else State.PENDING
 
     async def _create(self, obj: JsonObject, roles: Sequence[Role], pods: Sequence[JsonObject]) -> None:
-        known = {pod["metadata"]["name"] for pod in pods}
+        known = {_name(pod) for pod in pods}
         for role in roles:
-            for index in range(role.count):
-                name = role.names[index] if role.names else f"{obj['metadata']['name']}-{role.name.lower()}-{index}"
+            for name in _names(obj, role):
                 if name in known:
                     continue
                 template = copy.deepcopy(role.template)
@@ -116,6 +115,16 @@ class TemplatedOperator(Operator):
             except NotFound:
                 continue
             self.children.mark_deleted(metadata["uid"])
+
+
+def _names(obj: JsonObject, role: Role) -> Sequence[str]:
+    """The names of the pods of one role."""
+    prefix = f"{obj['metadata']['name']}-{role.name.lower()}"
+    return role.names or [f"{prefix}-{index}" for index in range(role.count)]
+
+
+def _name(pod: JsonObject) -> str:
+    return str(pod["metadata"]["name"])
 
 
 def _role(pod: JsonObject) -> str:

@@ -62,6 +62,7 @@ from multikueue.core.conditions import is_true_in
 from multikueue.core.keys import Key
 from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind
 from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.slices import assigned_as, is_elastic
 from multikueue.jobs.framework.templated_queue import named_by
 from multikueue.kube.cache.informer import Informer
 from multikueue.kube.cache.store import Indexer, packed
@@ -89,6 +90,8 @@ CLUSTER_QUEUE_INDEX: Final = "clusterQueue"
 """Workloads by the ClusterQueue they hold quota in; LocalQueues by the one they point to."""
 DISPATCH_INDEX: Final = "dispatch"
 """Workloads that are not finished by the cluster they were granted to, `""` while they hold quota and have none."""
+SLICE_INDEX: Final = "slice"
+"""Slices of elastic jobs: by `""` all of them, by `slice_term` one, by `chain_term` those of one job."""
 REPLICA_INDEX: Final = "replica"
 """Workloads of one replica of their owner, by the `replica_term` of the owner and their state."""
 PLACED: Final = "placed"
@@ -214,6 +217,24 @@ def replicas_by_owner(obj: JsonObject) -> Iterable[str]:
     return [replica_term(metadata["namespace"], owner["uid"], state) for state in states]
 
 
+def slice_term(workload: Key) -> str:
+    """The term of `SLICE_INDEX` for one slice."""
+    return f"slice {workload}"
+
+
+def chain_term(assigned: Key, uid: str) -> str:
+    """The term of `SLICE_INDEX` for the slices with that `assigned_as`."""
+    return f"chain {assigned} {uid}"
+
+
+def slices_by_job(obj: JsonObject) -> Iterable[str]:
+    """The indexer of `SLICE_INDEX`."""
+    if not is_elastic(obj) or controller_of(obj) is None:
+        return ()
+    metadata = obj["metadata"]
+    return ["", slice_term(Key(metadata["namespace"], metadata["name"])), chain_term(*assigned_as(obj))]
+
+
 def _controlling_workload(obj: JsonObject) -> Iterable[str]:
     owner = controller_of(obj)
     return [str(Key(obj["metadata"]["namespace"], owner["name"]))] if owner and owner["kind"] == WORKLOADS.kind else ()
@@ -265,6 +286,7 @@ def followed(
                 CLUSTER_QUEUE_INDEX: _reserved_in,
                 DISPATCH_INDEX: _dispatched_to,
                 REPLICA_INDEX: replicas_by_owner,
+                SLICE_INDEX: slices_by_job,
                 PRIORITY_CLASS_INDEX: _priority_class,
             },
             shrink=without_owners_of_fields,

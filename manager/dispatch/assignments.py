@@ -26,13 +26,13 @@ from multikueue.api.constants import (
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent, assignment_name, mailbox_namespace
 from multikueue.api.resource import REMOTE_ASSIGNMENTS
-from multikueue.core.keys import Key
 from multikueue.dispatch.hub.facts import Adoption
 from multikueue.dispatch.protocol.propagated_metadata import propagated_annotations, propagated_labels
 from multikueue.dispatch.protocol.wire import FINGERPRINT_ANNOTATION, cluster_label
 from multikueue.jobs.framework.admission_infos import pod_set_infos
 from multikueue.jobs.framework.capabilities import ForwardingKind, SentGroups
 from multikueue.jobs.framework.protocol import JobIntegration, PodSetInfo, RemoteIdentity
+from multikueue.jobs.framework.slices import assigned_as, is_elastic, sizes_of
 
 _GATE: Final = {"name": MULTIKUEUE_PREEMPTION_GATE}
 
@@ -84,7 +84,7 @@ def assignment(
     """
     metadata: JsonObject = dispatch.workload["metadata"]
     spec: JsonObject = dispatch.workload["spec"]
-    key = Key(metadata["namespace"], metadata["name"])
+    key, uid = assigned_as(dispatch.workload)
     name = assignment_name(key)
     infos = pod_set_infos(dispatch.workload, dispatch.flavors)
     resource = dispatch.integration.traits.sent_as or dispatch.integration.resource
@@ -108,7 +108,7 @@ def assignment(
         # For an agent that starts while it cannot read its mailbox.
         manifest["metadata"]["annotations"][PARTITION_POLICY_ANNOTATION] = str(dispatch.policy)
     body: JsonObject = {
-        "workload": {"namespace": key.namespace, "name": key.name, "uid": metadata["uid"]},
+        "workload": {"namespace": key.namespace, "name": key.name, "uid": uid},
         "origin": dispatch.origin,
         "managerUID": dispatch.manager_uid,
         "epoch": dispatch.epoch,
@@ -156,6 +156,13 @@ def assignment(
         },
         "spec": body,
     }
+
+
+def limited_to_slice(job: JsonObject, workload: JsonObject, kind: JobIntegration) -> JsonObject | None:
+    """The job with at most the pods of the slice, of which it may want more by now; None if it cannot be sent so."""
+    if not is_elastic(workload) or not isinstance(kind, ForwardingKind):
+        return job
+    return kind.limited(job, sizes_of(workload["spec"].get("podSets") or ()))
 
 
 def as_sent(body: JsonObject, current: JsonObject, kind: JobIntegration | None) -> JsonObject:

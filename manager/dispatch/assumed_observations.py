@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from manager.context import ManagerContext
 from manager.dispatch.checks import Checks
 from manager.dispatch.gather import owner_of, sent_kind
+from manager.dispatch.job_slices import JobSlices
 from manager.dispatch.transport.push_clusters import PushClusters
 from manager.dispatch.transport.push_transport import GroupKind
 from manager.workload.status import Status
@@ -22,12 +23,14 @@ from multikueue.core.keys import Key
 from multikueue.dispatch.hub.facts import Observation
 from multikueue.dispatch.protocol.epochs import epoch_of
 from multikueue.jobs.framework.registry import JobRegistry
+from multikueue.jobs.framework.slices import assigned_as
 
 
 def assumed_observations(
     context: ManagerContext, checks: Checks, push: PushClusters, registry: JobRegistry
 ) -> Iterator[tuple[Key, GroupKind, Observation]]:
-    """Workload, kind of its remote job, and observation, for all that may have an assignment on a push cluster."""
+    """Key of the assignment, kind of the remote job, and observation, for all that may have one on a push cluster."""
+    slices = JobSlices(context.caches)
     for key in context.caches.view(WORKLOADS).keys():  # noqa: SIM118  (a view is no mapping)
         workload = context.statuses.current(key)
         if workload is None:
@@ -43,17 +46,19 @@ def assumed_observations(
         if source is None:
             continue
         metadata: Mapping[str, str] = workload["metadata"].get("annotations") or {}
-        for cluster in _where(context, push, status, listed=source.clusters or ()):
+        chosen = status.cluster_name or slices.runs_on(workload, ())
+        for cluster in _where(context, push, status, chosen=chosen, listed=source.clusters or ()):
             owner = owner_of(workload) or {}
             integration = registry.for_kind(str(owner.get("apiVersion", "")), str(owner.get("kind", "")))
             api_version, kind = sent_kind(owner, integration)
             group, _, _ = api_version.rpartition("/")
+            assigned, uid = assigned_as(workload)
             yield (
-                key,
+                assigned,
                 (group, kind),
                 Observation(
                     cluster=cluster,
-                    workload_uid=workload["metadata"]["uid"],
+                    workload_uid=uid,
                     epoch=assumed_epoch(status, metadata),
                     intent=Intent.RUN,
                 ),
@@ -70,8 +75,9 @@ def assumed_epoch(status: Status, annotations: Mapping[str, str]) -> int:
     return epoch_of([max(0, counted - status.is_true(WorkloadCondition.EVICTED))], annotations)
 
 
-def _where(context: ManagerContext, push: PushClusters, status: Status, *, listed: tuple[str, ...]) -> tuple[str, ...]:
-    chosen = status.cluster_name
+def _where(
+    context: ManagerContext, push: PushClusters, status: Status, *, chosen: str, listed: tuple[str, ...]
+) -> tuple[str, ...]:
     if chosen:
         # A cluster without any facts is lost; that does not mean that its work is gone.
         known = context.caches.view(MULTIKUEUE_CLUSTERS).get(Key("", chosen)) is not None

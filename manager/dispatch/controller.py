@@ -27,6 +27,7 @@ from manager.dispatch.clusters import Clusters
 from manager.dispatch.dispatch_on_reserve import DispatchOnReserve
 from manager.dispatch.execution import Executor
 from manager.dispatch.gather import Gathered, Gatherer
+from manager.dispatch.job_slices import JobSlices
 from manager.dispatch.logs.assigned_requests import AssignedLogRequests
 from manager.dispatch.logs.log_relay import LogRelay
 from manager.dispatch.quota_automation import QuotaAutomation
@@ -34,12 +35,13 @@ from manager.dispatch.reported.failure_records import FailureRecords
 from manager.dispatch.reported.refused_changes import RefusedChanges
 from manager.dispatch.reported.start_reports import StartReports
 from manager.dispatch.sending.object_sending import ObjectSending
-from manager.dispatch.transport.mailbox_transport import MailboxTransport, Transport
+from manager.dispatch.transport.mailbox_transport import MailboxTransport
 from manager.dispatch.transport.push_clusters import PushClusters
 from manager.dispatch.transport.push_hosts import PushSettings
 from manager.dispatch.transport.push_recovery import PushRecovery
 from manager.dispatch.transport.push_transport import MixedTransport
 from manager.dispatch.transport.resync import Resync
+from manager.dispatch.transport.slice_transport import SliceTransport
 from manager.provisioning.checks import is_provisioning
 from manager.registration.controller import RegistrationController
 from manager.workload.status import Status
@@ -70,6 +72,7 @@ from multikueue.dispatch.protocol.phases import ENDED
 from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, ReplicatedKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
+from multikueue.jobs.framework.slices import assigned_as
 from multikueue.jobs.framework.workloads import replica_of_workload
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.runtime.controller import Controller, Result
@@ -150,7 +153,7 @@ class DispatchController:
         self._granting: set[Key] = set()
         self._failures = FailureRecords(context)
         self._kept_failures = KeptFailures()
-        self._transport: Transport | None = None
+        self._transport: SliceTransport | None = None
         self._sending: ObjectSending | None = None
         self._on_reserve: DispatchOnReserve | None = None
 
@@ -159,7 +162,8 @@ class DispatchController:
         caches = self._context.caches
         await self._load()
         pull = MailboxTransport(self._context, changed=self._observed)
-        self._transport = MixedTransport(pull, self._push.transport)
+        mixed = MixedTransport(pull, self._push.transport)
+        self._transport = SliceTransport(mixed, JobSlices(self._context.caches))
         self._sending = ObjectSending(self._context, self._transport, report=self._clusters.report)
         for workload, kind, observation in assumed_observations(
             self._context, self._checks, self._push, self._registry
@@ -391,14 +395,16 @@ class DispatchController:
                     self._workloads.enqueue(key)
 
     def _observed(self, key: Key) -> None:
-        """An assignment of the workload has changed."""
-        self._workloads.enqueue(key)
-        self._logs.observed(key)
+        """An assignment has changed, which names the workload or one whose place that has taken."""
+        for workload in (key,) if self._transport is None else self._transport.owners(key):
+            self._workloads.enqueue(workload)
+            self._logs.observed(workload)
 
     def _on_workload(self, change: Change) -> None:
         self._logs.observed(change.key)
         if change.new is None:
             self._gatherer.requests.forget(change.row.uid)
+            self._workloads.enqueue(assigned_as(change.row.object())[0])
         if self._checks.names:
             self._workloads.enqueue(change.key)
 

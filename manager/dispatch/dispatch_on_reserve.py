@@ -25,6 +25,7 @@ from multikueue.api.reasons import PodsReadyReason, WorkloadCondition
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub.actions import DispatchPlan, Rule
 from multikueue.dispatch.hub.plan import plan
+from multikueue.jobs.framework.slices import replaces
 
 _MERGED: Final = frozenset({Rule.NOMINATE, Rule.GRANT_AT_ONCE})
 _NOT_NOW: Final = (WorkloadCondition.FINISHED, WorkloadCondition.EVICTED, WorkloadCondition.DEACTIVATION_TARGET)
@@ -52,6 +53,8 @@ class DispatchOnReserve:
             return status
         if any(map(status.is_true, _NOT_NOW)) or self._transport.observations(key):
             return status
+        if replaces(workload):
+            return status  # its job may run already, by the slice that it replaces
         now = self._context.clock.now()
         about_to_be = {**workload, "status": {**(workload.get("status") or {}), **status.wire()}}
         gathered = self._gatherer.gather(key, about_to_be, {}, now=now, status=status)

@@ -16,7 +16,7 @@ from functools import partial
 import anyio
 
 from manager.context import ManagerContext
-from manager.dispatch.assignments import Dispatch, as_sent, assignment
+from manager.dispatch.assignments import Dispatch, as_sent, assignment, limited_to_slice
 from manager.dispatch.gather import Gathered, adoption_for, load_job
 from manager.dispatch.reported.failure_records import FailureRecords
 from manager.dispatch.sending.object_sending import ObjectSending
@@ -253,6 +253,9 @@ class Executor:
         job, facts = load_job(self._context, gathered), gathered.facts.workload
         if job is None or facts is None or gathered.workload is None or gathered.integration is None:
             return None
+        job = limited_to_slice(job, gathered.workload, gathered.integration)
+        if job is None:
+            return None  # the slice of its new size is sent
         if isinstance(gathered.integration, SentGroups) and gathered.integration.awaits_members(job):
             return None
         flavors = self._context.caches.view(RESOURCE_FLAVORS)
@@ -313,7 +316,7 @@ class Executor:
         for event in plan.events:
             kind = "Warning" if event.warning else "Normal"
             self._context.recorder.event(about, kind, WorkloadEvent.MULTIKUEUE, event.message)
-        if plan.rule in (Rule.GRANT, Rule.GRANT_AT_ONCE) and plan.cluster_name:
+        if plan.rule in (Rule.GRANT, Rule.GRANT_AT_ONCE, Rule.TAKE_OVER) and plan.cluster_name:
             metrics = self._context.metrics
             metrics.granted.labels(_queue(gathered), plan.cluster_name, metrics.role).inc()
 

@@ -15,6 +15,7 @@ from manager.cache.caches import GROUP_INDEX, OWNER_INDEX, Caches, owner_term
 from manager.controllers.held_pods import HeldPods
 from manager.dispatch.assignments import fingerprint, forwarded_digest, forwards
 from manager.dispatch.checks import CheckSource
+from manager.dispatch.job_slices import JobSlices
 from manager.dispatch.replicas import ReplicaWorkloads
 from manager.dispatch.status_facts import (
     failed_at,
@@ -60,6 +61,7 @@ from multikueue.dispatch.protocol.epochs import epoch_of
 from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, ReplicatedKind, SentGroups
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
+from multikueue.jobs.framework.slices import waits_for_checks
 from multikueue.jobs.framework.workloads import replica_of_workload
 
 ORCHESTRATED_PREEMPTION: Final = "MultiKueueOrchestratedPreemption"
@@ -206,6 +208,7 @@ class Gatherer:
         )
         self._delegated = DelegatedChecks(context.caches)
         self._rules = hub_rules(configuration, namespace=namespace)
+        self._slices = JobSlices(context.caches)
         self.replicas = ReplicaWorkloads(context.caches, registry, can_be_sent=self._can_be_sent)
 
     @property
@@ -226,6 +229,8 @@ class Gatherer:
         if workload is None:
             facts_without_workload = DispatchFacts(workload=None, observations=observations, settings=self._settings)
             return Gathered(facts=facts_without_workload) if observations else None
+        if self._slices.is_superseded(workload):
+            return None
         status = Status.of(workload) if status is None else status
         annotations: dict[str, str] = workload["metadata"].get("annotations") or {}
         avoided = avoided_of(annotations, now)
@@ -261,6 +266,7 @@ class Gatherer:
             failed_at=failed_at(status),
             deleting=bool(workload["metadata"].get("deletionTimestamp")),
             cluster_name=status.cluster_name,
+            runs_on=self._slices.runs_on(workload, observations.values()) if waits else "",
             nominated=status.nominated,
             fingerprint=self._fingerprint(gathered, observations.get(status.cluster_name)),
             partition_policy=self._policy(workload, status.cluster_name, observations),
@@ -400,6 +406,8 @@ class Gatherer:
         """What is sent; of a group that cannot be sent any more, what was sent: what runs is not touched."""
         assert gathered.workload is not None
         kind, job = gathered.integration, load_job(self._context, gathered)
+        if granted is not None and waits_for_checks(gathered.workload):
+            return granted.fingerprint  # the job keeps the size of the slice before it
         if kind is None or job is None or not isinstance(kind, SentGroups):
             return fingerprint(gathered.workload, forwarded=forwarded_digest(kind, job))
         if granted is not None and self._not_sent(gathered):

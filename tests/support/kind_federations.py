@@ -199,10 +199,12 @@ async def kind_federation(
     local: bool,
     gates: str = "",
     rules: Rules = default_rules,
+    also: Sequence[Resource] = (),
 ) -> AsyncIterator[KindFederation]:
     """The federation; all queues are on hold. With `local` the hub has queues without a check as well.
 
-    `gates` are further feature gates of the manager, as YAML, and `rules` the dispatch policy of the agent.
+    `gates` are further feature gates of the manager, as YAML, and `rules` the dispatch policy of the agent. `also` are
+    more kinds whose objects are shown.
     """
     resources = [each.resource for each in kinds]
     frameworks = ["batch/job", *(each.framework for each in kinds)]
@@ -240,7 +242,7 @@ async def kind_federation(
             await stack.enter_async_context(_agent(hub_cluster, workers[PULL], links[PULL], frameworks, rules))
         sights = []
         for cluster in (hub_cluster, *workers.values()):
-            followed = [*resources, PODS, *([WORKLOADS] if cluster is hub_cluster else ())]
+            followed = [*resources, *also, PODS, *([WORKLOADS] if cluster is hub_cluster else ())]
             sights.append(await stack.enter_async_context(_sight(cluster, followed)))
         for place in (*([LOCAL] if local else ()), *workers):
             for kind in kinds:

@@ -18,6 +18,7 @@ from multikueue.core.clock import Clock
 from multikueue.core.keys import Key
 from multikueue.core.merge_patch import apply_merge_patch
 from multikueue.dispatch.worker.assignment_state import Obstacle
+from multikueue.jobs.framework.slices import is_elastic
 from multikueue.jobs.kinds.pod_group import PodGroup
 from worker_agent.local.assignment_spec import AssignmentSpec
 from worker_agent.local.boundary import Boundary
@@ -89,6 +90,7 @@ class Obstacles:
             found = (
                 self._queues.missing_queue(desired.clone)
                 or self._of_growing_group(desired)
+                or self._of_elastic_job(desired)
                 or self.of_manifest(desired, desired.manifest, job=desired.job)
             )
             if found is not None:
@@ -105,6 +107,14 @@ class Obstacles:
             return None
         queue = Key(desired.clone.workload.namespace, desired.clone.queue)
         message = f"LocalQueue {queue} cannot admit pods that are created one after another, as those of a StatefulSet"
+        return Obstacle(NOT_QUEUEABLE, message)
+
+    def _of_elastic_job(self, desired: AssignmentSpec) -> Obstacle | None:
+        """The obstacle of a job that changes its size, where an engine admits it by a Workload of one size."""
+        if not is_elastic(desired.manifest) or not self._queues.serves(desired.clone):
+            return None
+        queue = Key(desired.clone.workload.namespace, desired.clone.queue)
+        message = f"LocalQueue {queue} cannot admit an elastic job of another cluster, which may change its size"
         return Obstacle(NOT_QUEUEABLE, message)
 
     def refusal(self, job: RemoteJobKey) -> Obstacle | None:

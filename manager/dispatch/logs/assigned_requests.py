@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manager.context import ManagerContext
+from manager.dispatch.job_slices import JobSlices
 from manager.dispatch.transport.push_transport import PushTransport
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import assignment_name, mailbox_namespace
@@ -28,19 +29,23 @@ class AssignedLogRequests:
         self._client = context.client
         self._view = context.caches.view(REMOTE_ASSIGNMENTS)
         self._push = push
+        self._slices = JobSlices(context.caches)
 
     def assignment(self, cluster: str, workload: Key) -> JsonObject | None:
         """The assignment of the workload to that cluster; None if there is none (any more)."""
-        name = assignment_name(workload)
+        assigned = self._slices.assigned(workload)[0]
+        name = assignment_name(assigned)
         if self._push.serves(cluster):
             found = self._push.mailbox(cluster).get(name)
         else:
             found = self._view.object(Key(mailbox_namespace(cluster), name))
-        return found if found is not None and workload_of(found) == workload else None
+        return found if found is not None and workload_of(found) == assigned else None
 
     def with_requests(self) -> list[Key]:
         """The workloads whose assignment has requests now, in a mailbox on the hub."""
-        return [workload_of(obj) for obj in self._view.objects() if obj["spec"].get("logs")]
+        found = (obj["spec"]["workload"] for obj in self._view.objects() if obj["spec"].get("logs"))
+        keys = ((Key(each["namespace"], each["name"]), str(each.get("uid", ""))) for each in found)
+        return [self._slices.holder(*each) or each[0] for each in keys]
 
     async def request(self, cluster: str, workload: Key, wanted: Sequence[RelayedRequest]) -> None:
         """Have these requests in the assignment; one that is gone is ignored. Raises `KubeError`."""
@@ -48,7 +53,7 @@ class AssignedLogRequests:
         if found is None or relayed_requests(found) == tuple(wanted):
             return
         entries = [each.wire() for each in wanted]
-        name, namespace = assignment_name(workload), mailbox_namespace(cluster)
+        name, namespace = assignment_name(workload_of(found)), mailbox_namespace(cluster)
         if self._push.serves(cluster):
             self._push.mailbox(cluster).request_logs(name, entries)
             return

@@ -264,8 +264,9 @@ class LogRelay:
             for each in self._workloads.objects(OWNER_INDEX, term)
             if any((owner["kind"], owner["name"]) == (job["kind"], job["name"]) for owner in _jobs_of(each))
         ]
-        # One that the job controls is the job's, whatever others name it as an owner.
-        return max(found, key=lambda each: (controller_of(each) is not None, *_age(each)), default=None)
+        # One that the job controls is the job's, whatever others name it as an owner. Of an elastic job it is the slice
+        # by which the job runs.
+        return max(found, key=lambda each: (controller_of(each) is not None, _runs(each), *_age(each)), default=None)
 
 
 def _jobs_of(workload: JsonObject | None) -> Sequence[JsonObject]:
@@ -279,6 +280,10 @@ def _jobs_of(workload: JsonObject | None) -> Sequence[JsonObject]:
 
 def _cluster_of(workload: JsonObject | None) -> str:
     return "" if workload is None else str((workload.get("status") or {}).get("clusterName") or "")
+
+
+def _runs(workload: JsonObject) -> bool:
+    return bool(_cluster_of(workload)) and not _has_ended(workload)
 
 
 def _has_ended(workload: JsonObject) -> bool:

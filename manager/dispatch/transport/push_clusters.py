@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable
 
 from manager.context import ManagerContext
+from manager.dispatch.job_slices import JobSlices
 from manager.dispatch.transport.cluster_profiles import JudgedKubeconfig
 from manager.dispatch.transport.push_hosts import PushHosts, PushSettings
 from manager.dispatch.transport.push_transport import PushTransport
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ClusterReason
-from multikueue.api.resource import WORKLOADS
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub.health import LinkFacts
@@ -41,6 +41,7 @@ class PushClusters:
         """`changed` is called with a cluster whose link or report changed."""
         self._context = context
         self._changed = changed
+        self._slices = JobSlices(context.caches)
         self.transport = PushTransport(
             manager_uid=context.manager_uid,
             workload_uid=self._workload_uid,
@@ -118,8 +119,7 @@ class PushClusters:
         return config
 
     def _workload_uid(self, key: Key) -> str:
-        workload = self._context.caches.view(WORKLOADS).object(key)
-        return "" if workload is None else str(workload["metadata"]["uid"])
+        return self._slices.uid_of(key)
 
     def _forget(self, cluster: str) -> None:
         self._configs.pop(cluster, None)

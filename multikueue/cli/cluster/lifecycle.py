@@ -29,6 +29,7 @@ from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_time
+from multikueue.jobs.framework.slices import assigned_as
 from multikueue.kube.errors import KubeError, NotFound
 from multikueue.kube.rest.client import KubeClient
 
@@ -75,7 +76,8 @@ async def workloads_on(hub: KubeClient, cluster: str) -> list[str]:
         ended = has_condition(workload, WorkloadCondition.FINISHED)
         key = Key(workload["metadata"]["namespace"], workload["metadata"]["name"])
         # Eviction clears clusterName before the pods on the worker have ended.
-        if (status.get("clusterName") == cluster and not ended) or assignment_name(key) in assigned:
+        granted = status.get("clusterName") == cluster and not ended
+        if granted or assignment_name(assigned_as(workload)[0]) in assigned:
             found.append(str(key))
     return found
 

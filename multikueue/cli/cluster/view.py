@@ -27,10 +27,10 @@ from multikueue.cli.conditions import condition_of, has_condition
 from multikueue.cli.hub_configuration import manager_configuration
 from multikueue.cli.hub_options import HubOptions
 from multikueue.core.errors import BadInput
-from multikueue.core.keys import Key
 from multikueue.dispatch.policy.dispatch_policy import DispatchPolicy, PolicyRules, cluster_rules, hub_rules
 from multikueue.dispatch.protocol.worker_rights import WorkerRight, missing_of, read_missing, rights_of
 from multikueue.jobs.framework.registry import dispatched_integrations
+from multikueue.jobs.framework.slices import assigned_as, was_replaced
 from multikueue.kube.errors import KubeError, NotFound
 from multikueue.kube.rest.client import KubeClient
 
@@ -54,9 +54,9 @@ async def clusters(hub: KubeClient) -> list[JsonObject]:
         status: JsonObject = workload.get("status") or {}
         if status.get("clusterName") and not has_condition(workload, WorkloadCondition.FINISHED):
             running[status["clusterName"]] += 1
-        elif status.get("clusterName"):
-            key = Key(workload["metadata"]["namespace"], workload["metadata"]["name"])
-            ended.add((mailbox_namespace(status["clusterName"]), assignment_name(key)))
+        elif status.get("clusterName") and not was_replaced(workload):
+            # The assignment of a slice is that of its job, which runs on by the slice that has replaced it.
+            ended.add((mailbox_namespace(status["clusterName"]), assignment_name(assigned_as(workload)[0])))
     # Eviction clears clusterName before the pods have ended; the assignments stay longer. That of a failed Job is kept
     # after its end, with nothing that runs.
     page = await hub.list_all(REMOTE_ASSIGNMENTS, metadata_only=True)

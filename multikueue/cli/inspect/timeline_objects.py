@@ -37,6 +37,7 @@ from multikueue.core.errors import MultikueueError
 from multikueue.core.keys import Key
 from multikueue.dispatch.timeline import TimelineObjects, WorkerObjects
 from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.slices import assigned_as
 from multikueue.kube.errors import Forbidden, NotFound
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
@@ -116,7 +117,8 @@ async def read(options: HubOptions, ref: WorkloadRef) -> TimelineSources:
         uids = {metadata["uid"], *(each["uid"] for each in metadata.get("ownerReferences") or ())}
         events = await some("events", EVENTS, namespace=key.namespace)
         clusters = await some("when clusters were lost and reconnected", MULTIKUEUE_CLUSTERS)
-        of_it = f"metadata.name={assignment_name(key)}"
+        assigned, assigned_uid = assigned_as(workload)
+        of_it = f"metadata.name={assignment_name(assigned)}"
         assignments = await some(
             "assignments to the clusters and their status", REMOTE_ASSIGNMENTS, field_selector=of_it
         )
@@ -127,7 +129,7 @@ async def read(options: HubOptions, ref: WorkloadRef) -> TimelineSources:
         workload=workload,
         job=job,
         events=tuple(event for event in events if (event.get("regarding") or {}).get("uid") in uids),
-        assignments=tuple(each for each in assignments if each["spec"]["workload"].get("uid") == metadata["uid"]),
+        assignments=tuple(each for each in assignments if each["spec"]["workload"].get("uid") == assigned_uid),
         clusters=tuple(clusters),
         workers=workers,
     )

@@ -38,6 +38,7 @@ class Rule(Enum):
     GRANTED = "6b granted to the chosen cluster"
     GRANT = "6b one of the clusters that reserved is chosen"
     GRANT_AT_ONCE = "6b the best cluster with free capacity is chosen without a reservation"
+    TAKE_OVER = "6b the cluster that runs the job by its former slice is chosen"
     DELIVER = "6b the assignment of the chosen cluster is not written yet"
     NOT_YET = "8 other checks first"
     NOMINATE = "8 clusters are nominated"

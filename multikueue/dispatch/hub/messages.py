@@ -83,6 +83,11 @@ def provisioned_on(cluster: str, message: str) -> str:
     return f"{PROVISIONED_ON}{cluster}" + (f": {reported(message)}" if message else "")
 
 
+def runs_already_on(cluster: str) -> str:
+    """Of a provisioning check that is Ready without a request, of a slice that has replaced another."""
+    return f"Not needed: the job runs on {cluster} already"
+
+
 def free_on(cluster: str) -> str:
     """Of a provisioning check that is Ready without a request."""
     return f"Not needed: {cluster} has free capacity"

@@ -157,6 +157,23 @@ def grant_at_once(facts: DispatchFacts, workload: DispatchedWorkload, nomination
     )
 
 
+def take_over(facts: DispatchFacts, workload: DispatchedWorkload) -> DispatchPlan:
+    """Choose the cluster that runs the job of an elastic slice; what is sent changes when the slice is admitted.
+
+    Other checks do not matter: nothing is started, and the job must not run on another cluster.
+    """
+    cluster = workload.runs_on
+    return DispatchPlan(
+        rule=Rule.TAKE_OVER,
+        check=CheckUpdate(CheckState.READY, messages.admitted_on(cluster)),
+        delegated=_delegated_ready(workload, messages.runs_already_on(cluster)),
+        cluster_name=cluster,
+        nominated=(),
+        actions=tuple(RemoveAssignment(each) for each in facts.observations if each != cluster),
+        events=(PlannedEvent(message=messages.admitted_on(cluster)),),
+    )
+
+
 def _delegated_ready(workload: DispatchedWorkload, message: str) -> tuple[DelegatedUpdate, ...]:
     """In the write of the grant: all checks are Ready at once, so that it is admitted."""
     checks = () if workload.delegation is None else workload.delegation.checks

@@ -38,7 +38,7 @@ from multikueue.dispatch.hub.condition_updates import change_update, start_updat
 from multikueue.dispatch.hub.delegation import delegate
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, DispatchFacts, Observation
 from multikueue.dispatch.hub.failed_jobs import failed_there, kept_for
-from multikueue.dispatch.hub.nomination import nominate
+from multikueue.dispatch.hub.nomination import nominate, take_over
 from multikueue.dispatch.protocol.phases import JOB_GONE
 from multikueue.dispatch.worker.assignment_state import (
     CAPACITY_REVOKED,
@@ -208,7 +208,7 @@ def _chosen(facts: DispatchFacts, workload: DispatchedWorkload, now: datetime) -
     if not name:
         if _state(workload) is CheckState.READY:
             return _retry(Rule.NO_LONGER_THERE, messages.READY_WITHOUT_CLUSTER)
-        return None
+        return take_over(facts, workload) if workload.runs_on else None
     losers = tuple(RemoveAssignment(cluster) for cluster in facts.observations if cluster != name)
     observation = facts.observations.get(name)
     if observation is None and facts.delivered:

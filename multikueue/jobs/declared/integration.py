@@ -32,6 +32,7 @@ from multikueue.jobs.declared.copies import local_metadata, marked_template, rem
 from multikueue.jobs.declared.declaration import DeclarationSpec, JobKindDeclaration
 from multikueue.jobs.declared.paths import JobPath, value_at, with_value, without_value
 from multikueue.jobs.declared.pod_set_places import PodSetPlace, pod_set_places
+from multikueue.jobs.declared.sizes import limited_fields, with_sizes
 from multikueue.jobs.framework.admission import common_refusals
 from multikueue.jobs.framework.pod_set_differences import differences
 from multikueue.jobs.framework.pod_templates import injected, restored_metadata, restored_spec, same
@@ -45,6 +46,7 @@ from multikueue.jobs.framework.protocol import (
     RemoteIdentity,
     StatusSync,
 )
+from multikueue.jobs.framework.slices import is_elastic
 from multikueue.jobs.framework.topology_requests import topology_request
 from multikueue.jobs.framework.traits import Hold, JobTraits
 
@@ -248,8 +250,16 @@ class DeclaredIntegration:
         return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def forwarded_patch(self, remote: JsonObject, manifest: JsonObject) -> JsonObject | None:
-        """The merge patch of the forwarded fields that differ; None if none does. Raises `BadInput`."""
-        return merge_patch(remote, _with_fields(remote, self.spec.remote.forwarded, of=manifest)) or None
+        """The merge patch of the forwarded fields that differ, and of the size of an elastic job. Raises `BadInput`."""
+        changed = _with_fields(remote, self.spec.remote.forwarded, of=manifest)
+        if is_elastic(manifest):
+            changed = with_sizes(changed, self.places(remote), other=manifest, of=self.places(manifest))
+        return merge_patch(remote, changed) or None
+
+    def limited(self, job: JsonObject, sizes: Mapping[str, int]) -> JsonObject | None:
+        """The job with at most these pods; None if its fields cannot be set so. Raises `BadInput`."""
+        made: JsonObject = limited_fields(job, self.places(job), sizes)
+        return made if all(place.count <= sizes.get(place.name, place.count) for place in self.places(made)) else None
 
     def as_sent(self, manifest: JsonObject, sent: JsonObject) -> JsonObject:
         """With the fields that `without_forwarding` has taken away as they are in `sent`."""

@@ -6,7 +6,7 @@ What a kind can do is decided by its class: all integrations of one class have t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
@@ -134,10 +134,13 @@ class PodHoldingKind(GroupedKind, Protocol, metaclass=Capability):
 
 @runtime_checkable
 class ForwardingKind(Protocol, metaclass=Capability):
-    """A kind with fields that may change while a job runs, and are then changed in the remote job too."""
+    """A kind with fields that may change while a job runs, and are then changed in the remote job too.
+
+    The size of an elastic job is one of them, with the Workload that has this size.
+    """
 
     def forwards(self) -> bool:
-        """Whether it has such fields."""
+        """Whether it has others than its size."""
 
     def without_forwarding(self) -> JobIntegration:
         """The same kind without such fields."""
@@ -147,6 +150,9 @@ class ForwardingKind(Protocol, metaclass=Capability):
 
     def forwarded_patch(self, remote: JsonObject, manifest: JsonObject) -> JsonObject | None:
         """The merge patch that gives the remote job these fields of the manifest; None if it has them."""
+
+    def limited(self, job: JsonObject, sizes: Mapping[str, int]) -> JsonObject | None:
+        """The job with at most these pods in its pod sets, to be sent; None if that cannot be. Raises `BadInput`."""
 
     def as_sent(self, manifest: JsonObject, sent: JsonObject) -> JsonObject:
         """The manifest of a running job with the fields whose changes are not forwarded as they were sent.

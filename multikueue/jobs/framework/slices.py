@@ -17,16 +17,17 @@ from multikueue.api.constants import (
     ELASTIC_JOB_ANNOTATION,
     ELASTIC_JOB_POD_LABEL,
     ELASTIC_JOB_SCHEDULING_GATE,
-    MULTIKUEUE_MANAGED_BY,
+    FIRST_EPOCH_ANNOTATION,
     POD_SET_LABEL,
     WORKLOAD_SLICE_NAME_ANNOTATION,
     WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION,
 )
-from multikueue.api.objects import JsonObject
+from multikueue.api.objects import JsonObject, controller_of
 from multikueue.api.reasons import FinishedReason, WorkloadCondition
 from multikueue.core.conditions import TRUE
 from multikueue.core.keys import Key
 from multikueue.core.parsing import count_of
+from multikueue.dispatch.protocol.epochs import epoch_of
 from multikueue.jobs.framework.protocol import JobIntegration, PodSetInfo
 
 Sizes = Mapping[str, int]
@@ -67,20 +68,35 @@ def elastic_problem(job: JsonObject, kind: JobIntegration) -> str:
     """Why a job with the annotation cannot be elastic; empty if it can, and for a job without it."""
     if not is_elastic(job):
         return ""
+    if kind.traits.resizable:
+        return ""
     name = kind.resource.kind
-    if not kind.traits.resizable:
-        return f"a {name} cannot be elastic, only batch/v1 Jobs and RayClusters can; remove the annotation"
-    if kind.managed_by(job) == MULTIKUEUE_MANAGED_BY:
-        return (
-            f"a {name} that is sent to a worker cluster cannot be elastic yet; remove the annotation, or use a queue"
-            " without a MultiKueue check"
-        )
-    return ""
+    return f"a {name} cannot be elastic, only batch/v1 Jobs and RayClusters can; remove the annotation"
 
 
 def chain_of(workload: JsonObject) -> str:
     """The name of the first slice of the job, which its later ones have in an annotation."""
     return str(_annotations(workload).get(WORKLOAD_SLICE_NAME_ANNOTATION) or workload["metadata"]["name"])
+
+
+def assigned_as(workload: JsonObject) -> tuple[Key, str]:
+    """Key and uid by which the assignments of a Workload name it.
+
+    All slices of an elastic job have those of the job's first slice and of the job: its remote job is one, and outlives
+    each of them.
+    """
+    metadata = workload["metadata"]
+    owner = controller_of(workload)
+    if owner is None or not is_elastic(workload):
+        return Key(metadata["namespace"], metadata["name"]), str(metadata["uid"])
+    return Key(metadata["namespace"], chain_of(workload)), str(owner["uid"])
+
+
+def dispatch_epoch(workload: JsonObject) -> int:
+    """The epoch in which the Workload is dispatched."""
+    stats = (workload.get("status") or {}).get("schedulingStats") or {}
+    counts = (count_of(each, "count", at="evictions", default=0) for each in stats.get("evictions") or ())
+    return epoch_of(counts, _annotations(workload))
 
 
 def replaces(workload: JsonObject) -> str:
@@ -93,9 +109,10 @@ def slice_annotations(name: str, older: JsonObject | None) -> dict[str, str]:
     """The annotations of a new slice with that name."""
     if older is None:
         return {ELASTIC_JOB_ANNOTATION: "true", WORKLOAD_SLICE_NAME_ANNOTATION: name}
-    metadata = older["metadata"]
+    metadata, epoch = older["metadata"], dispatch_epoch(older)
     return {
         ELASTIC_JOB_ANNOTATION: "true",
+        **({FIRST_EPOCH_ANNOTATION: str(epoch)} if epoch > 1 else {}),
         WORKLOAD_SLICE_NAME_ANNOTATION: chain_of(older),
         WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION: str(Key(metadata["namespace"], metadata["name"])),
     }
@@ -188,6 +205,11 @@ def was_replaced(workload: JsonObject) -> bool:
 def took_over(workload: JsonObject) -> bool:
     """Whether it has the quota of a slice by which the job runs, and may wait for its checks while the job runs on."""
     return bool(replaces(workload)) and holds_quota(workload) and not _is(workload, WorkloadCondition.EVICTED)
+
+
+def waits_for_checks(workload: JsonObject) -> bool:
+    """Whether it is a slice that took over and is not admitted yet: the job runs on at its former size."""
+    return is_elastic(workload) and took_over(workload) and not _is(workload, WorkloadCondition.ADMITTED)
 
 
 def oldest_first(workloads: Iterable[JsonObject]) -> list[JsonObject]:

@@ -69,6 +69,7 @@ from multikueue.jobs.framework.protocol import (
     RemoteIdentity,
     StatusSync,
 )
+from multikueue.jobs.framework.slices import is_elastic
 from multikueue.jobs.framework.topology_requests import topology_request
 from multikueue.jobs.framework.traits import JobTraits
 from multikueue.jobs.kinds import job_status
@@ -336,6 +337,35 @@ class BatchJob:
                 "spec": {**restored_spec(template.get("spec") or {}, {}), **original["spec"]},
             }
         return {**manifest, "spec": spec}
+
+    def forwards(self) -> bool:
+        """No: only the size of an elastic Job."""
+        return False
+
+    def without_forwarding(self) -> BatchJob:
+        """Itself: what else is forwarded is none of its fields."""
+        return self
+
+    def forwarded_digest(self, job: JsonObject) -> str:
+        """Empty: the size is that of the Workload."""
+        return ""
+
+    def forwarded_patch(self, remote: JsonObject, manifest: JsonObject) -> JsonObject | None:
+        """The merge patch of the size of an elastic Job; None if it has it. Of an indexed one the API wants both."""
+        if not is_elastic(manifest):
+            return None
+        sizes = ("parallelism", "completions") if _spec(remote).get("completionMode") == "Indexed" else ("parallelism",)
+        wanted = {name: _spec(manifest)[name] for name in sizes if name in _spec(manifest)}
+        patch = {name: value for name, value in wanted.items() if _spec(remote).get(name) != value}
+        return {"spec": patch} if patch else None
+
+    def limited(self, job: JsonObject, sizes: Mapping[str, int]) -> JsonObject | None:
+        """The Job itself: `remote_manifest` limits it."""
+        return job
+
+    def as_sent(self, manifest: JsonObject, sent: JsonObject) -> JsonObject:
+        """The manifest."""
+        return manifest
 
     def local_manifest(self, remote: JsonObject) -> JsonObject:
         """The Job that a user would have submitted; its time to live is lost, since remote jobs have none."""

@@ -186,6 +186,11 @@ def test_a_kubeconfig_that_is_refused(bad: Any, reason: ClusterReason, detail: s
         pytest.param([1], {"multikueue.io/epoch": "9"}, 9, id="the annotation is a floor"),
         pytest.param([9], {"multikueue.io/epoch": "3"}, 10, id="and no ceiling"),
         pytest.param([], {"multikueue.io/epoch": "-1"}, 1, id="nonsense in it says nothing"),
+        pytest.param([], {"multikueue.io/first-epoch": "4"}, 4, id="a slice goes on with that of the one before it"),
+        pytest.param([2], {"multikueue.io/first-epoch": "4"}, 6, id="and counts its own evictions"),
+        pytest.param([1], {"multikueue.io/first-epoch": "0"}, 2, id="from the first epoch"),
+        pytest.param([1], {"multikueue.io/first-epoch": "²"}, 2, id="which nonsense does not change"),
+        pytest.param([1], {"multikueue.io/first-epoch": "2147483648"}, 2, id="nor a number that is too large"),
     ],
 )
 def test_the_epoch(counts: list[int], annotations: dict[str, str], want: int) -> None:
