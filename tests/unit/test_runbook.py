@@ -132,6 +132,7 @@ def test_every_message_of_the_check_is_there_word_for_word() -> None:
         messages.provisioning([WaitingReason("CLUSTER", "MESSAGE")]),
         messages.provisioned_on("CLUSTER", "MESSAGE"),
         messages.free_on("CLUSTER"),
+        messages.runs_already_on("CLUSTER"),
         messages.no_cluster_provisioned([WaitingReason("CLUSTER", "MESSAGE")], attempt=1, retry_seconds=60),
         messages.LOST,
         messages.NO_LONGER_THERE,

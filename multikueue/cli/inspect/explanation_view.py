@@ -40,6 +40,7 @@ RULES: Final[Mapping[Rule, str]] = {
     Rule.GRANTED: "A cluster is selected.",
     Rule.GRANT: "A cluster has reserved capacity and is selected now.",
     Rule.GRANT_AT_ONCE: "The cluster with the best score and enough free capacity is selected now.",
+    Rule.TAKE_OVER: "Its job runs already, by the slice that it replaces; that cluster is selected now.",
     Rule.DELIVER: "A cluster is selected; writing its assignment.",
     Rule.NOT_YET: "Waiting for other admission checks.",
     Rule.NOMINATE: "Looking for a cluster.",

@@ -213,8 +213,18 @@ def waits_for_checks(workload: JsonObject) -> bool:
 
 
 def oldest_first(workloads: Iterable[JsonObject]) -> list[JsonObject]:
-    """In the order of their creation; of slices that were made in one second the one that replaces is the newer."""
-    return sorted(workloads, key=lambda each: (str(each["metadata"].get("creationTimestamp")), bool(replaces(each))))
+    """In the order of their creation; of slices that were made in one second one comes after those before it."""
+    found = {str(each["metadata"]["name"]): each for each in workloads}
+
+    def order(workload: JsonObject) -> tuple[str, int, bool]:
+        created, former = str(workload["metadata"].get("creationTimestamp")), replaces(workload)
+        before: set[str] = set()
+        while former in found and former not in before:
+            before.add(former)
+            former = replaces(found[former])
+        return created, len(before), bool(replaces(workload))
+
+    return sorted(found.values(), key=order)
 
 
 def current_slice(slices: Sequence[JsonObject]) -> JsonObject | None:

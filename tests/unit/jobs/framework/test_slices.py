@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from multikueue.api.objects import JsonObject
@@ -153,6 +155,24 @@ def test_of_slices_made_in_one_second_the_one_that_replaces_is_the_newer() -> No
     own = slice_of("z", 3, *ADMITTED)
     more = slice_of("a", 5, older=own)
     assert oldest_first([more, own]) == [own, more]
+
+
+@pytest.mark.parametrize("first_is_there", [True, False], ids=["all are there", "the first is gone"])
+def test_slices_made_in_one_second_have_one_order_whatever_the_cache_gives_first(first_is_there: bool) -> None:
+    first = slice_of("m", 1, *ADMITTED, finished="WorkloadSliceReplaced")
+    second = slice_of("z", 2, *ADMITTED, older=first, finished="WorkloadSliceReplaced")
+    third = slice_of("a", 3, *ADMITTED, older=second)
+    found = [*([first] if first_is_there else []), second, third]
+    assert all(oldest_first(each) == found for each in itertools.permutations(found))
+    # The one that is kept for reference is the last that was replaced, also while an older one is being deleted.
+    assert names(plan_slices({"main": 3}, oldest_first(reversed(found))).obsolete) == names(tuple(found[:-2]))
+
+
+def test_slices_that_claim_to_replace_each_other_have_an_order() -> None:
+    one, other = slice_of("one", 1), slice_of("other", 1)
+    for each, former in ((one, other), (other, one)):
+        each["metadata"]["annotations"] |= slice_annotations(each["metadata"]["name"], former)
+    assert len(oldest_first([one, other])) == 2
 
 
 def pod(name: str, *, gated: bool, phase: str = "Pending", pod_set: str = "main", index: str = "") -> JsonObject:

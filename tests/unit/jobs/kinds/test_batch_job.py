@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from multikueue.core.errors import BadInput
 from multikueue.jobs.framework.admission_infos import original_infos, pod_set_infos
+from multikueue.jobs.framework.capabilities import ForwardingKind
 from multikueue.jobs.framework.protocol import InjectionConflict, JobEnd, PodSetInfo, Reclaimable, RemoteIdentity
 from multikueue.jobs.framework.registry import INTEGRATIONS, JobRegistry
 from multikueue.jobs.framework.workloads import Priority, workload_for, workload_name
@@ -312,6 +313,34 @@ class TestStatus:
     @pytest.mark.parametrize(("status", "want"), [({}, False), ({"active": 1}, True), ({"terminating": 1}, True)])
     def test_activity(self, status: Any, want: bool) -> None:
         assert BATCH_JOB.is_active(job(status=status)) is want
+
+
+class TestSize:
+    """Of an elastic Job that runs on a worker."""
+
+    ELASTIC: ClassVar = {"kueue.x-k8s.io/elastic-job": "true"}
+
+    def changed(self, remote: Any, manifest: Any, *, elastic: bool = True) -> Any:
+        assert isinstance(BATCH_JOB, ForwardingKind)
+        annotations = self.ELASTIC if elastic else {}
+        return BATCH_JOB.forwarded_patch(job(spec=remote), job(spec=manifest, annotations=annotations))
+
+    def test_the_remote_job_gets_the_parallelism_of_the_manifest(self) -> None:
+        assert self.changed({"parallelism": 2}, {"parallelism": 3, "backoffLimit": 7}) == {"spec": {"parallelism": 3}}
+
+    def test_the_completions_of_an_indexed_job_change_with_it(self) -> None:
+        before, after = ({"completionMode": "Indexed", "parallelism": n, "completions": n} for n in (2, 3))
+        assert self.changed(before, after) == {"spec": {"parallelism": 3, "completions": 3}}
+
+    def test_a_remote_job_of_that_size_is_left_alone(self) -> None:
+        assert self.changed({"parallelism": 3}, {"parallelism": 3}) is None
+
+    def test_one_that_is_not_elastic_keeps_its_size(self) -> None:
+        assert self.changed({"parallelism": 2}, {"parallelism": 3}, elastic=False) is None
+
+    def test_no_more_pods_are_sent_than_its_slice_has(self) -> None:
+        of = job(spec={"parallelism": 9, "completions": None}, annotations=self.ELASTIC)
+        assert BATCH_JOB.remote_manifest(of, [info()], identity=IDENTITY)["spec"]["parallelism"] == info().count
 
 
 class TestRemoteManifest:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps a group of pods from a cluster with an engine that admits them."""
+"""What keeps a group of pods, or an elastic job, from a cluster with an engine that admits them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from multikueue.core.keys import Key
 from multikueue.dispatch.worker.assignment_state import Obstacle
 from worker_agent.local.obstacles import NOT_QUEUEABLE, Obstacles
 
+ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
 GROWS = {POD_GROUP_FAST_ADMISSION_ANNOTATION: "true", POD_GROUP_SERVING_ANNOTATION: "true"}
 
 
-def obstacle(annotations: dict[str, str], *, served: bool = True, has_job: bool = False) -> Obstacle | None:
+def obstacle(
+    annotations: dict[str, str], *, served: bool = True, has_job: bool = False, elastic: bool = False
+) -> Obstacle | None:
     """What keeps one pod with these annotations from a cluster that may serve its queue."""
     pod = {"metadata": {"name": "web-0", "namespace": "team", "annotations": annotations}, "spec": {}}
     queues: Any = SimpleNamespace(missing_queue=lambda clone: None, serves=lambda clone: served)
@@ -32,7 +35,7 @@ def obstacle(annotations: dict[str, str], *, served: bool = True, has_job: bool 
     checked.of_manifest = lambda *args, **more: None  # type: ignore[method-assign]
     desired = SimpleNamespace(
         jobs=SimpleNamespace(obstacle=""),
-        manifest={"metadata": {"name": "web", "namespace": "team"}},
+        manifest={"metadata": {"name": "web", "namespace": "team", "annotations": ELASTIC if elastic else {}}},
         members=(pod,),
         job=Key("team", "web"),
         clone=SimpleNamespace(workload=Key("team", "web"), queue="q"),
@@ -48,6 +51,16 @@ def test_pods_that_are_created_one_after_another_are_refused_where_an_engine_adm
     assert found.message == (
         "LocalQueue team/q cannot admit pods that are created one after another, as those of a StatefulSet"
     )
+
+
+def test_a_job_that_changes_its_size_is_refused_where_an_engine_admits_it() -> None:
+    found = obstacle({}, elastic=True)
+    assert found is not None
+    assert found.reason == NOT_QUEUEABLE
+    assert found.message == (
+        "LocalQueue team/q cannot admit an elastic job of another cluster, which may change its size"
+    )
+    assert obstacle({}, elastic=True, served=False) is None
 
 
 @pytest.mark.parametrize(
