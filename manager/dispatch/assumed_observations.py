@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from manager.context import ManagerContext
 from manager.dispatch.checks import Checks
 from manager.dispatch.gather import owner_of, sent_kind
-from manager.dispatch.job_slices import JobSlices
+from manager.dispatch.transport.job_slices import JobSlices
+from manager.dispatch.transport.mailbox_transport import Transport
 from manager.dispatch.transport.push_clusters import PushClusters
 from manager.dispatch.transport.push_transport import GroupKind
 from manager.workload.status import Status
@@ -26,7 +27,16 @@ from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.jobs.framework.slices import assigned_as
 
 
-def assumed_observations(
+def assume_unread(
+    context: ManagerContext, checks: Checks, push: PushClusters, registry: JobRegistry, *, pull: Transport
+) -> None:
+    """Assume the assignments on push clusters that were not read yet, but for those that `pull` knows."""
+    for assigned, kind, observation in _assumed(context, checks, push, registry):
+        if observation.cluster not in pull.observations(assigned):
+            push.transport.assume(assigned, observation, kind=kind)
+
+
+def _assumed(
     context: ManagerContext, checks: Checks, push: PushClusters, registry: JobRegistry
 ) -> Iterator[tuple[Key, GroupKind, Observation]]:
     """Key of the assignment, kind of the remote job, and observation, for all that may have one on a push cluster."""

@@ -20,14 +20,13 @@ from manager.cache.caches import DISPATCH_INDEX
 from manager.context import ManagerContext
 from manager.controllers.held_pods import owner_key
 from manager.dispatch.assignments import forwards
-from manager.dispatch.assumed_observations import assumed_observations
+from manager.dispatch.assumed_observations import assume_unread
 from manager.dispatch.capacity_cache import CapacityCache
 from manager.dispatch.checks import Checks, is_multikueue
 from manager.dispatch.clusters import Clusters
 from manager.dispatch.dispatch_on_reserve import DispatchOnReserve
 from manager.dispatch.execution import Executor
 from manager.dispatch.gather import Gathered, Gatherer
-from manager.dispatch.job_slices import JobSlices
 from manager.dispatch.logs.assigned_requests import AssignedLogRequests
 from manager.dispatch.logs.log_relay import LogRelay
 from manager.dispatch.quota_automation import QuotaAutomation
@@ -35,6 +34,7 @@ from manager.dispatch.reported.failure_records import FailureRecords
 from manager.dispatch.reported.refused_changes import RefusedChanges
 from manager.dispatch.reported.start_reports import StartReports
 from manager.dispatch.sending.object_sending import ObjectSending
+from manager.dispatch.transport.job_slices import JobSlices
 from manager.dispatch.transport.mailbox_transport import MailboxTransport
 from manager.dispatch.transport.push_clusters import PushClusters
 from manager.dispatch.transport.push_hosts import PushSettings
@@ -165,11 +165,7 @@ class DispatchController:
         mixed = MixedTransport(pull, self._push.transport)
         self._transport = SliceTransport(mixed, JobSlices(self._context.caches))
         self._sending = ObjectSending(self._context, self._transport, report=self._clusters.report)
-        for workload, kind, observation in assumed_observations(
-            self._context, self._checks, self._push, self._registry
-        ):
-            if observation.cluster not in pull.observations(workload):
-                self._push.transport.assume(workload, observation, kind=kind)
+        assume_unread(self._context, self._checks, self._push, self._registry, pull=pull)
         self._count_all()
         caches.subscribe(WORKLOADS, self._on_workload)
         for integration in self._registry.followed:

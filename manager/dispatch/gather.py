@@ -15,7 +15,6 @@ from manager.cache.caches import GROUP_INDEX, OWNER_INDEX, Caches, owner_term
 from manager.controllers.held_pods import HeldPods
 from manager.dispatch.assignments import fingerprint, forwarded_digest, forwards
 from manager.dispatch.checks import CheckSource
-from manager.dispatch.job_slices import JobSlices
 from manager.dispatch.replicas import ReplicaWorkloads
 from manager.dispatch.status_facts import (
     failed_at,
@@ -26,6 +25,7 @@ from manager.dispatch.status_facts import (
     to_stop,
     waits_since,
 )
+from manager.dispatch.transport.job_slices import JobSlices
 from manager.dispatch.workload_requests import WorkloadRequests
 from manager.provisioning.delegated_checks import DelegatedChecks
 from manager.workload.status import Check, Status

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manager.context import ManagerContext
-from manager.dispatch.job_slices import JobSlices
+from manager.dispatch.transport.job_slices import JobSlices
 from manager.dispatch.transport.push_transport import PushTransport
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import assignment_name, mailbox_namespace

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 
 from manager.context import ManagerContext
-from manager.dispatch.job_slices import JobSlices
 from manager.dispatch.transport.cluster_profiles import JudgedKubeconfig
+from manager.dispatch.transport.job_slices import JobSlices
 from manager.dispatch.transport.push_hosts import PushHosts, PushSettings
 from manager.dispatch.transport.push_transport import PushTransport
 from multikueue.api.meta import JsonObject

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from manager.dispatch.job_slices import JobSlices
+from manager.dispatch.transport.job_slices import JobSlices
 from manager.dispatch.transport.mailbox_transport import Kept, Transport, replaced
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent
