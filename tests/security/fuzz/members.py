@@ -34,6 +34,7 @@ kind: Configuration
 namespace: kueue-system
 integrations: {frameworks: [batch/job]}
 multiKueue: {workerLostTimeout: 5s, gcInterval: 2s}
+featureGates: {ElasticJobsViaWorkloadSlices: true}
 """
 MANAGER_USER: Final = "manager"
 AGENT_USER: Final = "agent"
