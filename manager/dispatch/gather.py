@@ -61,7 +61,7 @@ from multikueue.dispatch.protocol.epochs import epoch_of
 from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, ReplicatedKind, SentGroups
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
-from multikueue.jobs.framework.slices import waits_for_checks
+from multikueue.jobs.framework.slices import is_elastic, waits_for_checks
 from multikueue.jobs.framework.workloads import replica_of_workload
 
 ORCHESTRATED_PREEMPTION: Final = "MultiKueueOrchestratedPreemption"
@@ -266,6 +266,7 @@ class Gatherer:
             failed_at=failed_at(status),
             deleting=bool(workload["metadata"].get("deletionTimestamp")),
             cluster_name=status.cluster_name,
+            elastic=is_elastic(workload),
             runs_on=self._slices.runs_on(workload, observations.values()) if waits else "",
             nominated=status.nominated,
             fingerprint=self._fingerprint(gathered, observations.get(status.cluster_name)),

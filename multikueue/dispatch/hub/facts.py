@@ -180,6 +180,8 @@ class DispatchedWorkload:
     """Whether newer failed Jobs of its namespace are kept instead of its own."""
     deleting: bool = False
     cluster_name: str = ""
+    elastic: bool = False
+    """Whether it is a slice of an elastic job."""
     runs_on: str = ""
     """Of a slice of an elastic job, the cluster on which the job runs by the slice that this one has replaced."""
     nominated: tuple[str, ...] = ()

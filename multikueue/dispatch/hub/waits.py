@@ -71,12 +71,17 @@ def kind_served(workload: DispatchedWorkload, cluster: ClusterFacts) -> str:
 def queues_admit(workload: DispatchedWorkload, cluster: ClusterFacts) -> str:
     """Why the queueing engine of the cluster cannot admit the pods of the workload; empty if it can, or if it has none.
 
-    An engine admits a group once all of its pods exist, so that the agent refuses others.
+    An engine admits a group once all of its pods exist, and a job by a Workload of one size, so that the agent refuses
+    others.
     """
     report = cluster.capacity.report if cluster.capacity is not None else None
-    if report is None or not report.engine or not workload.members_follow:
+    if report is None or not report.engine:
         return ""
-    return "has queues of its own, which cannot admit pods that are created one after another"
+    if workload.elastic:
+        return "has queues of its own, which cannot admit an elastic job"
+    if workload.members_follow:
+        return "has queues of its own, which cannot admit pods that are created one after another"
+    return ""
 
 
 def shortage(fit: Fit) -> str:

@@ -198,9 +198,16 @@ class TestTheLocalQueue:
         others = {Key("ns", f"q{number}"): LocalQueueReport() for number in range(4096)}
         assert queue_served(wanting(), worker("w1", local=others)) == ""
 
-    def test_a_cluster_with_queues_admits_no_pods_that_follow_one_after_another(self) -> None:
-        given, with_queue = wanting(members_follow=True), worker("w1", queue(9))
-        reason = "has queues of its own, which cannot admit pods that are created one after another"
+    @pytest.mark.parametrize(
+        ("what", "named"),
+        [
+            pytest.param({"members_follow": True}, "pods that are created one after another", id="pods that follow"),
+            pytest.param({"elastic": True}, "an elastic job", id="an elastic job"),
+        ],
+    )
+    def test_a_cluster_with_queues_of_its_own_is_not_chosen_for(self, what: dict[str, bool], named: str) -> None:
+        given, with_queue = wanting(**what), worker("w1", queue(9))
+        reason = f"has queues of its own, which cannot admit {named}"
         for dispatcher in DISPATCHERS:
             settings = DispatchSettings(dispatcher=dispatcher)
             found = plan(facts(given, clusters=(with_queue,), settings=settings), NOW)
