@@ -169,9 +169,7 @@ class Manager:
             written=transitions.written,
         )
         self.leading = False
-        self.metrics_port = 0
-        self.health_port = 0
-        self.webhook_port = 0
+        self.metrics_port = self.health_port = self.webhook_port = 0
 
     async def run(self) -> None:
         """Run until cancelled. Raises `PortInUse`, `BadInput` and `HubRestored`; other failures are retried."""
@@ -243,6 +241,9 @@ class Manager:
 
     async def _lead(self, context: ManagerContext, webhooks: _Serving | None) -> None:
         """Run everything that only one manager may do, until cancelled; no subscription is left behind."""
+        # The engine and the controllers of a former term are garbage now, and were frozen.
+        gc.unfreeze()
+        gc.collect()
         if self._elects:
             self.metrics.role = LEADER
         report = QuarantineEvents(self.caches, self.recorder).report
@@ -347,9 +348,10 @@ class Manager:
         provisioning = ProvisioningController(context)
         removed_kinds = RemovedKindReconciler(context, registry=self._registry)
         await scheduler.attach()
-        attached = (queues.attach, workloads.attach, provisioning.attach, removed_kinds.attach)
-        for attach in (*attached, *(job.attach for job in jobs)):
+        for attach in (queues.attach, workloads.attach, provisioning.attach, removed_kinds.attach):
             attach()
+        for job in jobs:
+            await job.attach()
         return [
             ("scheduler", scheduler.run),
             ("pending-writes", pending_writes.run),
@@ -461,8 +463,7 @@ class Manager:
 
     async def _manager_uid(self) -> str:
         system = await self._client.get_object(NAMESPACES, _SYSTEM_NAMESPACE)
-        uid: str = system["metadata"]["uid"]
-        return uid
+        return str(system["metadata"]["uid"])
 
     async def _own_user(self) -> str:
         """The user that this manager is on the management cluster; empty if the API server has no SelfSubjectReview."""
@@ -475,8 +476,7 @@ class Manager:
 
     async def _connected(self, call: Callable[[], Awaitable[T]]) -> T:
         """The result of `call`, retried until the server answers; each error is logged once."""
-        logged = ""
-        attempt = 0
+        logged, attempt = "", 0
         while True:
             attempt += 1
             try:

@@ -128,14 +128,15 @@ class JobReconciler:
             resource=integration.resource,
         )
 
-    def attach(self) -> None:
-        """Follow the jobs, and Workloads on behalf of their jobs."""
+    async def attach(self) -> None:
+        """Follow the jobs, and Workloads on behalf of their jobs; the lease can be renewed in between."""
+        caches = self._context.caches
         if self._quota is not None:
-            self._quota.attach(self.controller.enqueue)
-        self._context.caches.subscribe(self._integration.resource, self._job_changed)
-        self._context.caches.subscribe(WORKLOADS, self._workload_changed)
+            await self._quota.attach(self.controller.enqueue)
+        await caches.replay(self._integration.resource, self._job_changed)
+        await caches.replay(WORKLOADS, self._workload_changed)
         if self._integration.traits.holds_pods:
-            self._context.caches.subscribe(PODS, self._pod_changed)
+            await caches.replay(PODS, self._pod_changed)
         attached = False
 
         def namespace_changed(change: Change) -> None:

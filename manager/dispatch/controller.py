@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 
 from manager.cache.caches import DISPATCH_INDEX
 from manager.context import ManagerContext
@@ -166,10 +167,10 @@ class DispatchController:
         self._transport = SliceTransport(mixed, JobSlices(self._context.caches))
         self._sending = ObjectSending(self._context, self._transport, report=self._clusters.report)
         assume_unread(self._context, self._checks, self._push, self._registry, pull=pull)
-        self._count_all()
-        caches.subscribe(WORKLOADS, self._on_workload)
+        await self._count_all()
+        await caches.replay(WORKLOADS, self._on_workload)
         for integration in self._registry.followed:
-            caches.subscribe(integration.resource, partial(self._on_job, integration))
+            await caches.replay(integration.resource, partial(self._on_job, integration))
             if integration.traits.holds_pods and integration.traits.dispatched:
                 caches.subscribe(PODS, partial(self._on_held_pod, integration))
         caches.subscribe(MULTIKUEUE_CLUSTERS, lambda change: self._cluster_controller.enqueue(change.key))
@@ -333,11 +334,13 @@ class DispatchController:
         demands, queue = ((), None) if workload is None else (workload.demands, workload.queue)
         self._capacities.settle(key, occupied_clusters, demands, queue=queue)
 
-    def _count_all(self) -> None:
-        """Count the assignments from before this process started, before the first one is created."""
+    async def _count_all(self) -> None:
+        """Count what is on clusters from before this process started, before the first assignment is created."""
         assert self._transport is not None
-        now = self._context.clock.now()
-        for key in (*self._transport.workloads(), *self._keys(WORKLOADS)):
+        now, view = self._context.clock.now(), self._context.caches.view(WORKLOADS)
+        granted = (key for each in self._keys(MULTIKUEUE_CLUSTERS) for key in view.indexed(DISPATCH_INDEX, each.name))
+        for key in {*self._transport.workloads(), *granted}:
+            await anyio.lowlevel.checkpoint()  # the lease has to be renewed meanwhile
             with self._context.caches.quarantine.guard("multikueue_workload", WORKLOADS, key):
                 gathered = self._gather(key, now)
                 if gathered is not None:

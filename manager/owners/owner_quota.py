@@ -99,14 +99,14 @@ class OwnerQuota:
         self._owned = OwnedJobs(integration)
         self._enqueue: Callable[[Key], None] = lambda key: None
 
-    def attach(self, enqueue: Callable[[Key], None]) -> None:
+    async def attach(self, enqueue: Callable[[Key], None]) -> None:
         """Follow jobs and owners; `enqueue` takes the jobs that are to be reconciled again."""
         self._enqueue = enqueue
-        self._caches.subscribe(self._integration.resource, self._job_changed)
+        await self._caches.replay(self._integration.resource, self._job_changed)
         for owner in self._registry:
             if may_be_left(self._integration.resource, owner):
-                self._caches.subscribe(owner.resource, partial(self._owner_changed, owner.resource))
-        self._caches.subscribe(WORKLOADS, self._workload_changed)
+                await self._caches.replay(owner.resource, partial(self._owner_changed, owner.resource))
+        await self._caches.replay(WORKLOADS, self._workload_changed)
 
     def excess(self, job: JsonObject, above: Ancestry, workloads: Iterable[JsonObject]) -> str:
         """What a job requests beyond the admitted Workloads of the owner above it; empty if nothing.

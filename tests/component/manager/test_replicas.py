@@ -4,10 +4,16 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 
 from devcluster.cluster import Cluster
+from manager import app
+from manager.scheduler.scheduler import Scheduler
+from multikueue.api.resource import LEASES
 from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import (
     condition,
@@ -44,6 +50,30 @@ async def test_a_second_manager_waits_with_one_line_and_takes_over_when_the_firs
             assert second.caches.waiting_for == () or not second.leading
     async with running_manager(hub, leader_election=True, identity="third", webhooks=False) as third:
         await eventually(lambda: leads(third), what="the next one leads after the lease was given back", deadline=10)
+
+
+async def test_what_a_manager_has_built_while_it_led_is_freed_when_it_leads_again(
+    hub: Cluster, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedulers: WeakSet[Scheduler] = WeakSet()
+    terms: list[str] = []
+
+    class Noted(Scheduler):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            schedulers.add(self)
+            terms.append("begins")
+
+    async def begun() -> list[str]:
+        return [*terms, *(["leads"] if manager.leading else [])]
+
+    monkeypatch.setattr(app, "Scheduler", Noted)
+    async with running_manager(hub, leader_election=True, identity="again", webhooks=False) as manager:
+        await eventually(begun, what="it leads", until=lambda seen: seen == ["begins", "leads"])
+        other = {"holderIdentity": "other", "leaseDurationSeconds": 1, "renewTime": f"{datetime.now(UTC):%FT%T.%fZ}"}
+        await client.patch(LEASES, "c1f6bfd2.kueue.x-k8s.io", {"spec": other}, namespace="kueue-system")
+        await eventually(begun, what="it leads again", until=lambda seen: seen == ["begins", "begins", "leads"])
+        assert len(schedulers) == 1
 
 
 async def _logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:
