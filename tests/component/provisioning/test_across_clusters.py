@@ -41,7 +41,8 @@ def _where(*names: str, quick: str = "") -> pytest.MarkDecorator:
         servers, _, transport = name.rpartition("-")
         marks = [] if name == quick else [pytest.mark.conformance, *[pytest.mark.binaries] * bool(servers)]
         params.append(pytest.param(servers or "embedded", transport, marks=marks, id=name))
-    return pytest.mark.parametrize(("servers", "transport"), params, indirect=["servers"])
+    # Without the scope, that of `transport` would be taken, and each test would start servers of its own.
+    return pytest.mark.parametrize(("servers", "transport"), params, indirect=["servers"], scope="session")
 
 
 QUICK = _where("pull", "push", "binaries-pull", "binaries-push", quick="pull")
@@ -438,8 +439,12 @@ async def _provisioner(site: ProvisioningSite, **data: str) -> AsyncIterator[Non
     await site.client.create(CONFIG_MAPS, {**body, "data": {"delaySeconds": "0", **data}}, namespace=SYSTEM)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Provisioner(site.client).run)
-        yield
-        tasks.cancel_scope.cancel()
+        try:
+            yield
+        finally:  # the API servers are shared, and a test that is run again makes it again
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await site.client.delete(CONFIG_MAPS, NAME, namespace=SYSTEM)
 
 
 async def _added_nodes(site: ProvisioningSite) -> int:
