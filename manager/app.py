@@ -260,13 +260,13 @@ class Manager:
                     tasks.start_soon(keep, "webhook-installer", installer.run, name="webhook-installer")
                     await installer.installed.wait()
                 await self.caches.synced()
+                gc.freeze()  # the collector need not traverse long-lived objects again
                 for name, part in await self._parts(context):
                     tasks.start_soon(part, name=name)
                 if self._dispatch is not None:
                     dispatcher = self._dispatch(context)
                     self.statuses.use_hook(dispatcher)
                     tasks.start_soon(dispatcher.run, name="dispatch")
-                # The collector need not traverse long-lived objects again.
                 gc.collect()
                 gc.freeze()
                 self.leading = True

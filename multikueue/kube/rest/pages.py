@@ -6,6 +6,9 @@ Items of a typed list have no `kind` and `apiVersion`; they are kept as the serv
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import orjson
@@ -42,11 +45,24 @@ def _sliced(body: bytes) -> Page:
 
 
 def _parsed(body: bytes) -> Page:
-    parsed = orjson.loads(body)
-    metadata = parsed.get("metadata") or {}
-    return Page(
-        # orjson returns its whole buffer, several times the text; items that a store keeps are copied to their size.
-        items=[bytes(memoryview(orjson.dumps(item))) for item in parsed.get("items") or ()],
-        resource_version=metadata.get("resourceVersion", ""),
-        continue_token=metadata.get("continue") or None,
-    )
+    with _without_collections():
+        parsed = orjson.loads(body)
+        metadata = parsed.get("metadata") or {}
+        return Page(
+            # orjson returns its whole buffer, several times the text; what a store keeps is copied to its size.
+            items=[bytes(memoryview(orjson.dumps(item))) for item in parsed.get("items") or ()],
+            resource_version=metadata.get("resourceVersion", ""),
+            continue_token=metadata.get("continue") or None,
+        )
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Without the garbage collector, which would traverse the tree of a page again and again while it grows."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
