@@ -114,8 +114,8 @@ async def _measure(folder: Path, size: Size) -> dict[str, object]:
         await anyio.sleep(max(0.0, _AWAY_SECONDS - (monotonic() - gone)))
         back_at, back = time(), monotonic()
         hub = await stack.enter_async_context(running_process(*hub_command))
-        before = {name: cpu_seconds(pid) for name, pid in pids.items()} | {"hub": 0.0}
         pids["hub"] = hub.pid
+        before = {name: cpu_seconds(pid) for name, pid in pids.items()}
         await until(
             lambda: all_connected(sites, since=back), "every agent is connected again, and has reported everything"
         )
