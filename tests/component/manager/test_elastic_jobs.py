@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elastic jobs on the management cluster: they grow by another slice, shrink in place, and run all the while."""
+"""Elastic jobs on the management cluster: they grow by another slice, shrink in place, and run all the while.
+
+Those on workers are in tests/component/kinds/test_remote_elastic_jobs.py.
+"""
 
 from __future__ import annotations
 
@@ -258,15 +261,6 @@ async def test_a_job_that_has_grown_is_stopped_with_the_template_of_its_user(hub
         assert stopped is not None
         assert stopped["spec"]["suspend"] is True
         assert GATE not in stopped["spec"]["template"]["metadata"].get("labels", {})
-
-
-async def test_an_elastic_job_is_not_sent_to_workers(hub: Cluster, client: KubeClient) -> None:
-    async with running_manager(hub, settings=ON):
-        await make_queue(client, "sent", namespace="sent")
-        manifest = job_manifest("e", namespace="sent", queue="sent", annotations=ELASTIC)
-        manifest["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
-        with pytest.raises(ApiError, match="a Job that is sent to a worker cluster cannot be elastic yet"):
-            await client.create(JOBS, manifest, namespace="sent")
 
 
 async def test_a_ray_cluster_grows_and_shrinks(hub: Cluster, client: KubeClient) -> None:
