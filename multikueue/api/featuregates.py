@@ -2,7 +2,7 @@
 """Kueue's feature gates: which there are, what they start as, and which need another (`docs/spec/kueue-api.md §6.2`).
 
 Has the table and its checks; whether a gate has an effect is up to the code that reads it. Defaults are upstream's
-except ElasticJobsViaWorkloadSlices, which is off: elastic jobs are not sent to workers yet.
+except ElasticJobsViaWorkloadSlices, which is off: workers with queues of their own do not take elastic jobs yet.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _BATCH: Final = "unit/jobs/kinds/test_batch_job.py::"
 _STATUS: Final = "unit/jobs/kinds/test_job_status.py::"
 _STEP: Final = "unit/dispatch/worker/test_assignment_state.py::"
 _OF_PLAN: Final = f"{_PLAN}test_rules_without_a_status_write"
-_ELASTIC: Final = "none: elastic jobs are not sent to workers yet"
+_SLICES: Final = "unit/manager/dispatch/transport/test_job_slices.py::"
 _QUOTA: Final = "unit/dispatch/protocol/test_quota_automation.py::"
 
 CASES: Final = {
@@ -55,7 +55,7 @@ CASES: Final = {
     "reachable but gone → immediate Retry": f"{_PLAN}test_an_assignment_removed_by_hand_is_retried_at_once",
     "Ready without cluster → Retry": f"{_PLAN}test_ready_without_a_cluster_is_retried",
     "reconnect after requeue deletes remotes": f"{_JOBS}test_j6_",
-    "elastic: four cases": _ELASTIC,
+    "elastic: four cases": f"{_SLICES}test_a_slice_that_has_taken_the_quota_over_has_the_assignment",
     "gates: create gated": "component/scenarios/test_preemption_gates.py::test_h5_q5_",
     "gates: open first": f"{_GATES}test_the_oldest_signal_is_first_and_the_others_wait",
     "gates: open second after timeout, not before": f"{_GATES}test_whose_gate_is_opened",
