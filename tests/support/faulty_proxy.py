@@ -31,6 +31,7 @@ class TcpProxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self._is_refusing = False
         self.port = 0
 
     @property
@@ -40,11 +41,13 @@ class TcpProxy:
 
     async def start(self) -> None:
         """Listen; on the same port as before after a `refuse`."""
+        self._is_refusing = False
         self._server = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def refuse(self) -> None:
         """Close the port and every connection, as a server that is gone."""
+        self._is_refusing = True
         if self._server is not None:
             self._server.close()
         self.cut()
@@ -86,6 +89,10 @@ class TcpProxy:
             writer.transport.abort()
             return
         ends = {writer, far_writer}
+        if self._is_refusing:  # since it was accepted: `cut` did not know it yet
+            for end in ends:
+                end.transport.abort()
+            return
         self._writers |= ends
         try:
             pumps = [
