@@ -65,7 +65,8 @@ from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.slices import assigned_as, is_elastic
 from multikueue.jobs.framework.templated_queue import named_by
 from multikueue.kube.cache.informer import Informer
-from multikueue.kube.cache.store import Indexer, packed
+from multikueue.kube.cache.packing import packed
+from multikueue.kube.cache.store import Indexer
 from multikueue.kube.errors import KubeError
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.runtime.quarantine import Quarantine

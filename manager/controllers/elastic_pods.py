@@ -32,7 +32,7 @@ from multikueue.jobs.framework.slices import (
     without_gate,
 )
 from multikueue.kube.cache.informer import Change, Informer
-from multikueue.kube.cache.store import packed
+from multikueue.kube.cache.packing import packed
 from multikueue.kube.errors import NotFound
 from multikueue.kube.runtime.controller import Controller, Result
 

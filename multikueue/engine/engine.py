@@ -183,7 +183,7 @@ class Engine(Cache):
     # Reading.
 
     def workload(self, key: Key) -> Workload | None:
-        """The workload as of its last event."""
+        """The workload as of its last event; None if it is unknown or has finished."""
         return self.workloads.get(key)
 
     def cluster_queue_state(self, name: str) -> ClusterQueueState:

@@ -106,12 +106,12 @@ def explain(cache: Cache, nominator: Nominator, key: Key) -> Explanation:
             reason=QuotaReservedReason.QUOTA_RESERVED,
             message=messages.quota_reserved(record.node.name),
         )
+    if key in cache.finished:
+        return Explanation(workload=key, state="Finished")
     if workload is None:
         return Explanation(workload=key, state="Unknown", message=f"Workload {key} not found")
     pending = cache.waiting.pending.get(key)
     if pending is None:
-        if workload.finished:
-            return Explanation(workload=key, state="Finished")
         reason, message = not_queued(cache, key)
         return Explanation(workload=key, state="NotQueued", reason=reason, message=message)
     cluster_queue = cache.waiting.cluster_queue_of(pending)

@@ -58,6 +58,9 @@ class Cache:
         self.second_pass = SecondPassQueue()
         self.active: dict[str, bool] = {}
         self.workloads: dict[Key, Workload] = {}
+        """Those that have not finished."""
+        self.finished: set[Key] = set()
+        """Most of a large hub: only that they are there is kept."""
         self.replacements: dict[Key, Key] = {}
         """Slices whose quota a newer slice has taken over, until the API shows them finished; old to new."""
         self.cohorts: dict[str, Cohort] = {}
@@ -260,7 +263,12 @@ class Cache:
         if record is not None and record.assumed and not value.reserved and value.active and not value.finished:
             # Older than the reservation, which is still being written.
             return
-        self.workloads[value.key] = value
+        if value.finished:
+            self.workloads.pop(value.key, None)
+            self.finished.add(value.key)
+        else:
+            self.workloads[value.key] = value
+            self.finished.discard(value.key)
         self.second_pass.offer(value, now)
         if value.reserved and value.admission is not None:
             self.waiting.withdraw(value.key)
@@ -281,6 +289,7 @@ class Cache:
     def delete_workload(self, key: Key, now: datetime) -> None:
         """A Workload was deleted."""
         self.workloads.pop(key, None)
+        self.finished.discard(key)
         self.second_pass.forget(key)
         self.replacements.pop(key, None)
         record = self.reservations.records.get(key)

@@ -15,7 +15,7 @@ from multikueue.core.backoff import Backoff
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.kube.cache.informer import Change, Informer
-from multikueue.kube.cache.store import packed
+from multikueue.kube.cache.packing import packed
 from multikueue.kube.runtime.quarantine import Quarantine
 from tests.support.stub_api import StubApi, event, json_answer, listing, status_answer, stream, stub_api, thing
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import orjson
@@ -11,6 +10,7 @@ import pytest
 
 from manager.cache.caches import DISPATCH_INDEX, followed, without_what_was_sent
 from multikueue.api.resource import WORKLOADS
+from multikueue.kube.cache.packing import unpacked
 
 _ADMISSION = {"clusterQueue": "q"}
 _FINISHED = [{"type": "Finished", "status": "True"}]
@@ -44,7 +44,7 @@ def test_intent_and_status_of_an_assignment_are_kept_and_not_what_was_sent() -> 
         "spec": {"epoch": 2, "intent": "Run", **sent},
         "status": {"phase": "Running"},
     }
-    assert orjson.loads(zlib.decompress(without_what_was_sent(orjson.dumps(stored)))) == {
+    assert orjson.loads(unpacked(without_what_was_sent(orjson.dumps(stored)))) == {
         "metadata": {"name": "a"},
         "spec": {"epoch": 2, "intent": "Run", "job": {"name": "j"}},
         "status": {"phase": "Running"},

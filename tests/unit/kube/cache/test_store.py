@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Indexes of a store: what they hold after objects were added, changed and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from multikueue.core.keys import Key
+from multikueue.kube.cache.store import Store, row_of
+
+
+def owners(obj: dict[str, Any]) -> Iterable[str]:
+    return [owner["name"] for owner in obj["metadata"].get("ownerReferences", ())]
+
+
+def put(store: Store, name: str, *owned_by: str) -> None:
+    """Store an object with owners of these names."""
+    references = [{"name": owner, "uid": f"{owner}-{number}"} for number, owner in enumerate(owned_by)]
+    obj = {"metadata": {"namespace": "team-a", "name": name, "ownerReferences": references}}
+    store.put(row_of(obj, orjson.dumps(obj)))
+
+
+def names(store: Store, owner: str) -> list[str]:
+    return [row.key.name for row in store.list("owner", owner)]
+
+
+def test_a_value_has_the_objects_that_have_it_in_the_order_in_which_they_got_it() -> None:
+    store = Store({"owner": owners})
+    put(store, "first", "one")
+    assert names(store, "one") == ["first"]
+    put(store, "second", "one", "other")
+    put(store, "third", "one")
+    assert names(store, "one") == ["first", "second", "third"]
+    assert names(store, "other") == ["second"]
+    assert names(store, "nobody") == []
+
+
+def test_a_value_that_an_object_no_longer_has_loses_it() -> None:
+    store = Store({"owner": owners})
+    put(store, "first", "one")
+    put(store, "first", "other")
+    assert (names(store, "one"), names(store, "other")) == ([], ["first"])
+    put(store, "second", "other")
+    put(store, "first")
+    assert names(store, "other") == ["second"]
+
+
+def test_removed_objects_are_in_no_index() -> None:
+    store = Store({"owner": owners})
+    for name in ("first", "second"):
+        put(store, name, "one")
+    store.remove(Key("team-a", "second"))
+    assert names(store, "one") == ["first"]
+    store.remove(Key("team-a", "first"))
+    assert names(store, "one") == []
+    put(store, "first", "one")
+    assert names(store, "one") == ["first"]
+
+
+def test_an_object_that_names_a_value_twice_has_it_once_and_can_be_changed_and_removed() -> None:
+    # Two owner references of one name differ by their uid: an API server accepts both.
+    store = Store({"owner": owners})
+    put(store, "first", "one", "one")
+    assert names(store, "one") == ["first"]
+    put(store, "first", "other", "other")
+    assert (names(store, "one"), names(store, "other")) == ([], ["first"])
+    put(store, "second", "other", "other")
+    store.remove(Key("team-a", "first"))
+    assert names(store, "other") == ["second"]
