@@ -243,7 +243,7 @@ class EngineFeed:
             ),
             _Kind(
                 WORKLOADS,
-                lambda obj: decode.workload(obj, self._shapes),
+                lambda obj: decode.finished_workload(obj) or decode.workload(obj, self._shapes),
                 lambda value, now: self.engine.upsert_workload(value, now),
                 lambda key, now: self.engine.delete_workload(key, now),
             ),

@@ -450,6 +450,18 @@ def test_explain_shows_what_was_compared_and_changes_nothing() -> None:
     assert bench.engine.explain(key("unknown"), at(0)).state == "Unknown"
 
 
+def test_a_finished_workload_is_known_until_it_is_deleted_and_counts_nowhere() -> None:
+    bench = Bench(queue("q", group(default="2")))
+    bench.add(holding(workload("w", "q", pods(cpu="2")), "q"))
+    bench.finish("w")
+    assert bench.engine.workload(key("w")) is None
+    assert bench.engine.explain(key("w"), at(0)).state == "Finished"
+    bench.add(workload("next", "q", pods(cpu="2")))
+    assert bench.decide("next").outcome is Outcome.RESERVED
+    bench.engine.delete_workload(key("w"), at(0))
+    assert bench.engine.explain(key("w"), at(0)).state == "Unknown"
+
+
 def test_explaining_a_preemptor_names_its_victims_and_the_rule() -> None:
     bench = Bench(queue("q", group(default="2"), preemption=preemption("LowerPriority")))
     bench.add(holding(workload("held", "q", pods(cpu="2")), "q"), workload("w", "q", pods(cpu="2"), priority=1))
