@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.bench.apiserver.raw import Address
+from tests.bench.prices import batches
 from tests.bench.prices.conditions import definitions
 from tests.bench.prices.kinds import CONFIG_MAP, JOB, KINDS, WORKLOAD, WrittenKind
 from tests.bench.prices.meter import API_SERVER, Meter, Sample
@@ -54,6 +55,17 @@ def server(answer: bytes) -> Iterator[Address]:
             yield Address(f"http://127.0.0.1:{listening.getsockname()[1]}")
         finally:
             thread.join()
+
+
+def test_a_batch_has_so_many_assignments_and_so_many_statuses() -> None:
+    create, _, status, _ = batches.writes(8)
+    one, _, _, _ = batches.writes(1)
+    sent = body_of(create.bytes("o", 0, {}))
+    assert sent["spec"]["assignments"] == body_of(one.bytes("o", 0, {}))["spec"]["assignments"] * 8
+    assert len(body_of(status.bytes("o", 3, LAST))[1]["value"]["assignments"]) == 8
+    assert body_of(status.bytes("o", 3, LAST)) != body_of(status.bytes("o", 4, LAST))
+    schema = batches.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    assert "jobStatus" in schema["status"]["properties"]["assignments"]["items"]["properties"]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -27,7 +27,7 @@ from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from tests.bench.apiserver.rates import with_tls
 from tests.bench.apiserver.raw import Address
 from tests.bench.figure import FigureShape
-from tests.bench.prices import conditions
+from tests.bench.prices import batches, conditions
 from tests.bench.prices.conditions import Asked, Served
 from tests.bench.prices.hook import HookProcess, running_hook
 from tests.bench.prices.kinds import ASSIGNMENT, CONFIG_MAP, JOB, KINDS, NAMESPACE, WORKLOAD
@@ -135,10 +135,11 @@ async def _measured(
 
 def _prepare(meter: Meter) -> None:
     meter.ask("POST", NAMESPACES.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    for definition in conditions.definitions():
+    for definition in (*conditions.definitions(), batches.definition()):
         meter.ask("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), definition)
     for kind in KINDS:
         meter.wait_for(kind.collection)
+    meter.wait_for(batches.BATCHES.path(NAMESPACE))
 
 
 def _verbs(meter: Meter, _address: Address, _hook: HookProcess) -> Iterator[tuple[PricedWrite, str]]:
@@ -160,6 +161,12 @@ def _watched(meter: Meter, address: Address, _hook: HookProcess) -> Iterator[tup
             version = meter.ask("GET", f"{write.kind.collection}?limit=1")["metadata"]["resourceVersion"]
             with watching(address, write.kind.collection, version=version, watchers=watchers):
                 yield write, f"{watchers} watching"
+
+
+def _batches(_meter: Meter, _address: Address, _hook: HookProcess) -> Iterator[tuple[PricedWrite, str]]:
+    for size in batches.SIZES:
+        for write in batches.writes(size):
+            yield write, f"batch of {size}"
 
 
 def _versions(meter: Meter, _address: Address, hook: HookProcess) -> Iterator[tuple[PricedWrite, str]]:
@@ -185,6 +192,7 @@ _PARTS: Final[Mapping[str, Callable[[Meter, Address, HookProcess], Iterator[tupl
     "verbs": _verbs,
     "webhooks": _webhooks,
     "watchers": _watched,
+    "batches": _batches,
     "versions": _versions,
 }
 """Each yields what to measure, while its condition holds. The last one leaves a definition with one version."""
