@@ -9,6 +9,7 @@ object is parsed for each read, and its bytes may be packed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from sys import intern
 from typing import Any, Final
 
@@ -23,11 +24,14 @@ NO_LABELS: Final[Mapping[str, str]] = {}
 Indexer = Callable[[dict[str, Any]], Iterable[str]]
 """The values of an object in one index."""
 
+_Terms = str | tuple[str, ...]
+"""The same as it is kept: one alone, or any other number of them."""
+
 
 class Row:
     """One object: its identity, version and bytes."""
 
-    __slots__ = ("_bytes", "_key", "deleting", "generation", "labels", "resource_version", "uid")
+    __slots__ = ("_bytes", "_key", "_labels", "deleting", "generation", "resource_version", "uid")
 
     def __init__(
         self,
@@ -45,7 +49,7 @@ class Row:
         self.uid = uid
         self.resource_version = resource_version
         self.generation = generation
-        self.labels = labels
+        self._labels = tuple(chain.from_iterable(labels.items()))  # a quarter of a dict's size
         self.deleting = deleting
         self._bytes = raw
 
@@ -57,6 +61,12 @@ class Row:
     @raw.setter
     def raw(self, raw: bytes) -> None:
         self._bytes = raw
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels by name."""
+        texts = iter(self._labels)
+        return dict(zip(texts, texts, strict=True))
 
     @property
     def key(self) -> Key:
@@ -102,7 +112,7 @@ class Store:
         self._rows: dict[tuple[str, ...], Row] = {}  # equal to Keys, see Row
         self._indexers = dict(indexers or {})
         self._indexes = {name: _Index() for name in self._indexers}
-        self._values: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {}
+        self._values: dict[tuple[str, ...], tuple[_Terms, ...]] = {}
 
     @property
     def indexed(self) -> bool:
@@ -155,15 +165,14 @@ class Store:
                 self._unindex(key)
                 self._values[key] = values
                 for index, terms in zip(self._indexes.values(), values, strict=True):
-                    for term in terms:
+                    for term in _each(terms):
                         index.add(term, key)
         return old
 
-    def _terms(self, row: Row, parsed: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    def _terms(self, row: Row, parsed: Mapping[str, Any]) -> tuple[_Terms, ...]:
         found = dict(parsed)
         try:
-            # Many objects have the same value, which is kept once.
-            return tuple(tuple(map(intern, dict.fromkeys(indexer(found)))) for indexer in self._indexers.values())
+            return tuple(_kept(indexer(found)) for indexer in self._indexers.values())
         except Exception as error:
             self._unindexable(row, error)
             return tuple(() for _ in self._indexers)
@@ -175,8 +184,18 @@ class Store:
 
     def _unindex(self, key: tuple[str, ...]) -> None:
         for index, terms in zip(self._indexes.values(), self._values.pop(key, ()), strict=False):
-            for term in terms:
+            for term in _each(terms):
                 index.discard(term, key)
+
+
+def _kept(values: Iterable[str]) -> _Terms:
+    # Many objects have the same value, which is kept once.
+    found = tuple(map(intern, dict.fromkeys(values)))
+    return found[0] if len(found) == 1 else found
+
+
+def _each(terms: _Terms) -> tuple[str, ...]:
+    return (terms,) if isinstance(terms, str) else terms
 
 
 class _Index:

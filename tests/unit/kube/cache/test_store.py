@@ -70,3 +70,10 @@ def test_an_object_that_names_a_value_twice_has_it_once_and_can_be_changed_and_r
     put(store, "second", "other", "other")
     store.remove(Key("team-a", "first"))
     assert names(store, "other") == ["second"]
+
+
+def test_a_row_has_the_labels_of_its_object() -> None:
+    labels = {"app": "train", "team": "a"}
+    with_labels, without = ({"metadata": {"name": "first", "labels": each}} for each in (labels, None))
+    assert row_of(with_labels, b"{}").labels == labels
+    assert row_of(without, b"{}").labels == {}
