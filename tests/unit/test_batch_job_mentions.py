@@ -31,6 +31,7 @@ REASONS: Final = {
     "multikueue/cli/local/demo_kinds.py": "the list of frameworks of the demo",
     "multikueue/cli/local/demo_run.py": "the default list of kinds, and the one that every cluster runs by itself",
     "multikueue/cli/logs/command.py": "the kind of a job that is named without one",
+    "multikueue/kube/cache/packing.py": "text to compress against: a likely spelling, not a rule",
     "worker_agent/app.py": "the default list of kinds",
     "worker_agent/kinds.py": "the default list of kinds, which is served without reading declarations",
     "worker_agent/local/capacity.py": "the default list of labels by which pods name their jobs",
