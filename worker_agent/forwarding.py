@@ -16,7 +16,7 @@ import orjson
 
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
-from multikueue.dispatch.protocol.start_problems import StartProblem, start_problem_from
+from multikueue.dispatch.protocol.job_problems import StartProblem, start_problem_from
 from multikueue.dispatch.worker.assignment_state import AssignmentStep, ReportedStatus
 from multikueue.jobs.framework.capabilities import ForwardingKind
 from worker_agent.local.assignment_spec import AssignmentSpec

@@ -20,7 +20,7 @@ import orjson
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of
 from multikueue.api.resource import Resource
-from multikueue.dispatch.protocol.job_failures import object_name
+from multikueue.dispatch.protocol.job_problems import object_name
 from multikueue.jobs.framework.capabilities import GroupedKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.kube.errors import Forbidden, NotFound

@@ -16,10 +16,9 @@ from typing import Final
 from multikueue.api.constants import DISPATCHER_CAPACITY, CheckState, PartitionPolicy
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
 from multikueue.core.timestamps import format_time
-from multikueue.dispatch.dispatchers.capacity import Judgement, judge
+from multikueue.dispatch.dispatchers.capacity import Judgement, Scored, judge
 from multikueue.dispatch.dispatchers.cluster_capacity import Lack
 from multikueue.dispatch.dispatchers.registry import DISPATCHERS
-from multikueue.dispatch.dispatchers.scores import Scored
 from multikueue.dispatch.hub import messages, waits
 from multikueue.dispatch.hub.actions import DispatchPlan, Rule
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, DispatchFacts, Observation

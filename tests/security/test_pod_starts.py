@@ -18,7 +18,7 @@ from multikueue.api.resource import EVENTS, JOBS, PODS, SERVICE_ACCOUNTS
 from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_time
-from multikueue.dispatch.protocol.start_problems import MAX_MESSAGE
+from multikueue.dispatch.protocol.job_problems import MAX_MESSAGE
 from multikueue.kube.rest.client import KubeClient
 from tests.support.hubs import running_hub
 from tests.support.managers import (

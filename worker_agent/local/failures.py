@@ -28,13 +28,7 @@ from multikueue.core.clock import Clock
 from multikueue.core.conditions import truncate_message
 from multikueue.core.keys import Key
 from multikueue.core.printable import printable
-from multikueue.dispatch.protocol.job_failures import (
-    MAX_LINES,
-    MAX_LOG_BYTES,
-    FailedContainer,
-    JobFailure,
-    last_lines,
-)
+from multikueue.dispatch.protocol.job_problems import MAX_LINES, MAX_LOG_BYTES, FailedContainer, JobFailure, last_lines
 from multikueue.dispatch.worker.assignment_state import ReportedStatus
 from multikueue.dispatch.worker.failed_pods import failed_containers
 from multikueue.kube.errors import BadRequest, Forbidden, KubeError, NotFound

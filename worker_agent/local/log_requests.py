@@ -24,7 +24,6 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import PODS, Resource
 from multikueue.core.printable import printable
-from multikueue.dispatch.protocol.job_failures import object_name
 from multikueue.dispatch.protocol.job_logs import (
     INTERRUPTED,
     LogAnswer,
@@ -34,6 +33,7 @@ from multikueue.dispatch.protocol.job_logs import (
     readable,
     relayed_requests,
 )
+from multikueue.dispatch.protocol.job_problems import object_name
 from multikueue.kube.errors import BadRequest, Forbidden, KubeError, NotFound
 from multikueue.kube.rest.client import KubeClient
 from worker_agent.pod_owners import MOST_OWNERS, LoggedPods, PodOwners

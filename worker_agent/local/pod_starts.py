@@ -24,7 +24,7 @@ from multikueue.api.resource import EVENTS, PODS, Resource
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock
 from multikueue.core.keys import Key
-from multikueue.dispatch.protocol.start_problems import StartProblem
+from multikueue.dispatch.protocol.job_problems import StartProblem
 from multikueue.dispatch.worker.assignment_state import ReportedStatus
 from multikueue.jobs.framework.pod_starts import needs_events, same_cause, start_problem
 from multikueue.kube.errors import Forbidden, KubeError

@@ -21,7 +21,7 @@ from multikueue.core.conditions import MAX_EVENT_MESSAGE, truncate_message
 from multikueue.core.keys import Key
 from multikueue.core.printable import printable
 from multikueue.dispatch.hub.facts import Observation
-from multikueue.dispatch.protocol.job_failures import SUMMARY, JobFailure, log_key, record_name
+from multikueue.dispatch.protocol.job_problems import SUMMARY, JobFailure, log_key, record_name
 from multikueue.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
 from multikueue.kube.runtime.events import WARNING, Reference
 

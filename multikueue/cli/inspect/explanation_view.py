@@ -14,7 +14,7 @@ from multikueue.api.meta import JsonObject
 from multikueue.cli.inspect.live_explanation import LiveExplanation
 from multikueue.cli.inspect.requested_capacity import request_document, text_lines
 from multikueue.core.timestamps import format_time
-from multikueue.dispatch.dispatchers.scores import FREE_CAPACITY
+from multikueue.dispatch.dispatchers.capacity import FREE_CAPACITY
 from multikueue.dispatch.explanation import ClusterExplanation, DispatchExplanation, DispatchState
 from multikueue.dispatch.hub.actions import Rule
 from multikueue.dispatch.worker.ledger import amount_text

@@ -38,8 +38,8 @@ from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.core.keys import Key
 from multikueue.core.parsing import MAX_INT32, parse_unsigned
 from multikueue.core.printable import printable
-from multikueue.dispatch.protocol.job_failures import SUMMARY
 from multikueue.dispatch.protocol.job_logs import LogQuery
+from multikueue.dispatch.protocol.job_problems import SUMMARY
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from multikueue.kube.errors import (

@@ -31,7 +31,7 @@ from multikueue.cli.inspect.timeline_objects import kubeconfig_in
 from multikueue.core.conditions import is_true_in
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.dispatch.protocol.job_failures import SUMMARY, record_name
+from multikueue.dispatch.protocol.job_problems import SUMMARY, record_name
 from multikueue.jobs.framework.capabilities import GroupedKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.kube.errors import Forbidden, NotFound

@@ -14,10 +14,9 @@ from datetime import datetime
 
 from multikueue.api.constants import DISPATCHER_CAPACITY, CheckState
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
-from multikueue.dispatch.dispatchers.capacity import objection
+from multikueue.dispatch.dispatchers.capacity import objection, share
 from multikueue.dispatch.dispatchers.protocol import MAX_NOMINATED, Nomination
 from multikueue.dispatch.dispatchers.registry import dispatcher
-from multikueue.dispatch.dispatchers.scores import share
 from multikueue.dispatch.hub import messages
 from multikueue.dispatch.hub.actions import (
     Action,

@@ -22,9 +22,8 @@ from multikueue.core.selectors import LabelSelector
 from multikueue.dispatch.dispatchers.cluster_capacity import ClusterCapacity
 from multikueue.dispatch.hub.replicas import ReplicaFacts
 from multikueue.dispatch.policy.dispatch_policy import PolicyRules, PolicyVerdict, cluster_rules
-from multikueue.dispatch.protocol.job_failures import JobFailure
+from multikueue.dispatch.protocol.job_problems import JobFailure, StartProblem
 from multikueue.dispatch.protocol.phases import ENDED
-from multikueue.dispatch.protocol.start_problems import StartProblem
 from multikueue.dispatch.worker.ledger import Demand
 
 

@@ -22,7 +22,7 @@ from multikueue.core.errors import BadInput
 from multikueue.core.parsing import MAX_INT32, parse_unsigned
 from multikueue.core.printable import printable
 from multikueue.core.timestamps import format_time, parse_time
-from multikueue.dispatch.protocol.job_failures import object_name
+from multikueue.dispatch.protocol.job_problems import object_name
 
 MAX_CHUNK_BYTES: Final = 64 * 1024
 """Of one chunk, as UTF-8."""

@@ -21,8 +21,7 @@ from multikueue.core.keys import Key
 from multikueue.core.parsing import parse_unsigned
 from multikueue.core.timestamps import format_time, parse_time
 from multikueue.dispatch.hub.facts import Observation, RemoteEnd
-from multikueue.dispatch.protocol.job_failures import failure_of, failure_wire
-from multikueue.dispatch.protocol.start_problems import StartProblem, start_problem_from
+from multikueue.dispatch.protocol.job_problems import StartProblem, failure_of, failure_wire, start_problem_from
 from multikueue.dispatch.worker.assignment_state import FORBIDDEN_BY_POLICY, NO_CAPACITY, ReportedStatus
 
 FINGERPRINT_ANNOTATION: Final = "multikueue.io/fingerprint"

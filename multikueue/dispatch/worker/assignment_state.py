@@ -17,9 +17,8 @@ from typing import Final
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
 from multikueue.dispatch.hub.facts import RemoteEnd
-from multikueue.dispatch.protocol.job_failures import JobFailure
+from multikueue.dispatch.protocol.job_problems import JobFailure, StartProblem
 from multikueue.dispatch.protocol.phases import JOB_GONE, PhaseEvent, advance
-from multikueue.dispatch.protocol.start_problems import StartProblem
 
 NO_CAPACITY: Final = "NoCapacity"
 QUEUE_MISSING: Final = "LocalQueueNotFound"

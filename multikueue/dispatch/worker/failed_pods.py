@@ -14,7 +14,7 @@ from multikueue.api.meta import JsonObject
 from multikueue.core.errors import BadInput
 from multikueue.core.parsing import MAX_INT32, parse_unsigned
 from multikueue.core.printable import printable
-from multikueue.dispatch.protocol.job_failures import (
+from multikueue.dispatch.protocol.job_problems import (
     MAX_CONTAINERS,
     MAX_OMITTED,
     FailedContainer,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from multikueue.api.objects import JsonObject
-from multikueue.dispatch.protocol.start_problems import StartProblem, start_problem_from
+from multikueue.dispatch.protocol.job_problems import StartProblem, start_problem_from
 
 NO_PODS: Final = "NoPods"
 NO_PODS_SECONDS: Final = 30.0

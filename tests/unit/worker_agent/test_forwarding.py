@@ -12,7 +12,7 @@ import pytest
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
 from multikueue.core.keys import Key
 from multikueue.core.merge_patch import apply_merge_patch
-from multikueue.dispatch.protocol.start_problems import StartProblem
+from multikueue.dispatch.protocol.job_problems import StartProblem
 from multikueue.dispatch.worker.assignment_state import (
     FORBIDDEN_BY_POLICY,
     AssignmentFacts,

@@ -24,7 +24,7 @@ from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.core.keys import Key
-from multikueue.dispatch.protocol.start_problems import StartProblem, start_problem_from
+from multikueue.dispatch.protocol.job_problems import StartProblem, start_problem_from
 from multikueue.dispatch.sending.sent_copies import (
     CopyMarks,
     Holder,

@@ -13,9 +13,8 @@ from multikueue.core.keys import Key
 from multikueue.core.selectors import parse_selector
 from multikueue.dispatch.dispatchers.capacity import capacity
 from multikueue.dispatch.dispatchers.cluster_capacity import ClusterCapacity, Report
-from multikueue.dispatch.dispatchers.incremental import incremental
 from multikueue.dispatch.dispatchers.protocol import Nomination
-from multikueue.dispatch.dispatchers.registry import all_at_once, dispatcher, external
+from multikueue.dispatch.dispatchers.registry import all_at_once, dispatcher, external, incremental
 from multikueue.dispatch.hub.facts import (
     ClusterFacts,
     DispatchedWorkload,

@@ -15,7 +15,7 @@ from multikueue.dispatch.hub.actions import RecordFailure, RemoveAssignment, Rul
 from multikueue.dispatch.hub.facts import DispatchedWorkload, DispatchSettings
 from multikueue.dispatch.hub.failed_jobs import KeptFailures
 from multikueue.dispatch.hub.plan import plan
-from multikueue.dispatch.protocol.job_failures import JobFailure
+from multikueue.dispatch.protocol.job_problems import JobFailure
 from tests.unit.dispatch.builders import NOW, cluster, ended, facts, granted, minutes_ago, running, seen
 
 FAILURE = JobFailure(problem="no pods")

@@ -14,7 +14,7 @@ from multikueue.core.conditions import FALSE, Condition
 from multikueue.dispatch.hub.actions import DispatchPlan, RemoveAssignment, Rule, StartUpdate, SyncStatus
 from multikueue.dispatch.hub.facts import DispatchSettings, Observation
 from multikueue.dispatch.hub.plan import plan
-from multikueue.dispatch.protocol.start_problems import StartProblem
+from multikueue.dispatch.protocol.job_problems import StartProblem
 from tests.unit.dispatch.builders import NOW, cluster, ended, facts, granted, minutes_ago, running, seen
 
 PROBLEM = StartProblem("FailedCreate", 'serviceaccount "x" not found')

@@ -12,7 +12,7 @@ from multikueue.core.conditions import FALSE, Condition
 from multikueue.dispatch.hub.actions import Assign, ChangeUpdate, DispatchPlan
 from multikueue.dispatch.hub.facts import Observation
 from multikueue.dispatch.hub.plan import plan
-from multikueue.dispatch.protocol.start_problems import StartProblem
+from multikueue.dispatch.protocol.job_problems import StartProblem
 from tests.unit.dispatch.builders import NOW, ended, facts, granted, running
 
 REFUSAL = StartProblem("ForbiddenByPolicy", "no privileged pods")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from multikueue.api.remoteassignment import AssignmentPhase
-from multikueue.dispatch.protocol.start_problems import MAX_MESSAGE, StartProblem
+from multikueue.dispatch.protocol.job_problems import MAX_MESSAGE, StartProblem
 from multikueue.dispatch.protocol.wire import reported_reason, status_of, status_wire
 from multikueue.dispatch.worker.assignment_state import NAME_CONFLICT, NO_CAPACITY, ReportedStatus
 

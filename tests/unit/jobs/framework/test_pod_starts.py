@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from multikueue.dispatch.protocol.start_problems import MAX_MESSAGE, StartProblem
+from multikueue.dispatch.protocol.job_problems import MAX_MESSAGE, StartProblem
 from multikueue.jobs.framework.pod_starts import NO_PODS_SECONDS, needs_events, same_cause, start_problem
 
 Object = dict[str, Any]

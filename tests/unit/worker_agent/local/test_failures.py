@@ -15,7 +15,7 @@ from multikueue.api.remoteassignment import AssignmentPhase
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub.facts import RemoteEnd
-from multikueue.dispatch.protocol.job_failures import MAX_LOG_BYTES, JobFailure
+from multikueue.dispatch.protocol.job_problems import MAX_LOG_BYTES, JobFailure
 from multikueue.dispatch.worker.assignment_state import ReportedStatus
 from multikueue.kube import errors
 from multikueue.kube.errors import KubeError

@@ -15,7 +15,7 @@ from multikueue.api.remoteassignment import AssignmentPhase
 from multikueue.api.resource import Resource
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
-from multikueue.dispatch.protocol.start_problems import StartProblem
+from multikueue.dispatch.protocol.job_problems import StartProblem
 from multikueue.dispatch.worker.assignment_state import ReportedStatus
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from tests.support.stub_api import StubApi, json_answer, status_answer, stub_api

@@ -12,7 +12,7 @@ from manager.context import ManagerContext
 from manager.dispatch.gather import Gathered
 from manager.dispatch.reported.failure_records import FailureRecords, event_message, record
 from multikueue.core.keys import Key
-from multikueue.dispatch.protocol.job_failures import FailedContainer, JobFailure
+from multikueue.dispatch.protocol.job_problems import FailedContainer, JobFailure
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from multikueue.kube import errors
 from multikueue.kube.errors import Details, KubeError

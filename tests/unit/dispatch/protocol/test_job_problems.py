@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from multikueue.core.keys import Key
-from multikueue.dispatch.protocol.job_failures import (
+from multikueue.dispatch.protocol.job_problems import (
     MAX_CONTAINERS,
     MAX_LINES,
     MAX_LOG_BYTES,

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a remote job failed: exit codes and the last lines of its failed containers, as agent and hub exchange them.
+"""Why a remote job failed, does not start, or is not changed, as agent and hub exchange it.
 
-Written by an agent into the status of its assignment, and read by the hub with limits of its own: a worker is not
-trusted, so that what is too long is cut, what has another type is left out, and control characters are escaped. Nothing
-here raises: a failure that cannot be read must not hide the end of the job.
+A failure is the exit codes and the last lines of its failed containers. All texts come from kubelets, schedulers,
+admission plugins and containers of a worker, and on the hub from its agent. None of these is trusted, and each side has
+limits of its own: what is too long is cut, what has another type is left out, and control characters are escaped.
+Nothing here raises: a failure that cannot be read must not hide the end of the job.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import PODS_NOT_STARTED_REASON
 from multikueue.core.conditions import truncate_message
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
@@ -35,6 +38,10 @@ _REASON_LENGTH: Final = 128
 _PROBLEM_LENGTH: Final = 512
 _CUT: Final = "[...] "
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+MAX_MESSAGE: Final = 400
+"""In characters; an event and 80 columns have limits of their own."""
+_READ: Final = 8 * MAX_MESSAGE
+_REASON: Final = re.compile("[A-Za-z](?:[A-Za-z0-9_]{0,62}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,3 +199,22 @@ def _number(value: object) -> int | None:
         return parse_unsigned(value, field="failure", maximum=MAX_INT32)
     except BadInput:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class StartProblem:
+    """Why no pod of a job has started, or a change is not made; `since`, by the worker's clock, decides nothing."""
+
+    reason: str
+    message: str
+    since: datetime | None = field(default=None, compare=False)
+
+
+def start_problem_from(
+    reason: object, message: object, *, since: datetime | None = None, otherwise: str = PODS_NOT_STARTED_REASON
+) -> StartProblem:
+    """The problem in texts of others: an invalid reason is `otherwise`, the message is made printable and short."""
+    named = reason if isinstance(reason, str) and _REASON.fullmatch(reason) else otherwise
+    # Cut before it is escaped, so that megabytes cost nothing, and after it, since escapes are longer.
+    text = printable(" ".join(message[:_READ].split())) if isinstance(message, str) else ""
+    return StartProblem(named, text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 4]} ...", since)
