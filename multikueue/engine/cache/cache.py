@@ -20,10 +20,9 @@ from multikueue.engine.cache.reservations import Reservations
 from multikueue.engine.cache.reserved_workloads import Reserved
 from multikueue.engine.cache.tree import Forest
 from multikueue.engine.flavorassigner.topology import Topology
-from multikueue.engine.queue.flushes import FlushRequests
 from multikueue.engine.queue.second_pass import SecondPassQueue
 from multikueue.engine.queue.usage_order import UsageOrder
-from multikueue.engine.queue.waiting import WaitingWorkloads
+from multikueue.engine.queue.waiting import FlushRequests, WaitingWorkloads
 from multikueue.engine.requests import RequestCounter
 from multikueue.engine.settings import Settings
 from multikueue.engine.values import (

@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from multikueue.engine.cache.tree import QuotaNode
-from multikueue.engine.queue.flushes import FlushRequests
+from multikueue.engine.queue.waiting import FlushRequests
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _QUEUE = QuotaNode("q", is_cohort=False)
