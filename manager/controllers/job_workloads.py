@@ -26,12 +26,17 @@ from multikueue.api.resource import (
 from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import parse_time
-from multikueue.jobs.framework import priorities
+from multikueue.jobs.framework import workloads
 from multikueue.jobs.framework.capabilities import GroupedKind
-from multikueue.jobs.framework.priorities import PriorityClasses, UnknownPriorityClass
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.slices import elastic_problem, is_elastic, resized, sizes_of
-from multikueue.jobs.framework.workloads import Priority, owner_references, workload_for
+from multikueue.jobs.framework.workloads import (
+    Priority,
+    PriorityClasses,
+    UnknownPriorityClass,
+    owner_references,
+    workload_for,
+)
 from multikueue.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
 from multikueue.kube.runtime.events import Reference
 
@@ -131,7 +136,7 @@ class JobWorkloads:
             found = next(marked, None)
             return None if found is None else (found["metadata"]["name"], int(found.get("value") or 0))
 
-        return priorities.resolve(
+        return workloads.resolved_priority(
             self._integration.priority(job),
             PriorityClasses(
                 workload=lambda name: value(classes.object(Key("", name))),

@@ -60,14 +60,13 @@ from multikueue.api.resource import (
 from multikueue.core.backoff import Backoff
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.jobs.framework.admission_infos import pod_set_infos
 from multikueue.jobs.framework.capabilities import GroupedKind
-from multikueue.jobs.framework.priorities import UnknownPriorityClass
+from multikueue.jobs.framework.pod_templates import pod_set_infos
 from multikueue.jobs.framework.protocol import JobIntegration, JobWrite, PodSetInfo
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.jobs.framework.slices import gated, is_elastic, oldest_first
 from multikueue.jobs.framework.traits import Hold
-from multikueue.jobs.framework.workloads import name_for, slice_name
+from multikueue.jobs.framework.workloads import UnknownPriorityClass, name_for, slice_name
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.cache.store import Row
 from multikueue.kube.errors import NotFound

@@ -29,8 +29,8 @@ from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from multikueue.dispatch.hub.facts import Adoption
 from multikueue.dispatch.protocol.propagated_metadata import propagated_annotations, propagated_labels
 from multikueue.dispatch.protocol.wire import FINGERPRINT_ANNOTATION, cluster_label
-from multikueue.jobs.framework.admission_infos import pod_set_infos
 from multikueue.jobs.framework.capabilities import ForwardingKind, SentGroups
+from multikueue.jobs.framework.pod_templates import pod_set_infos
 from multikueue.jobs.framework.protocol import JobIntegration, PodSetInfo, RemoteIdentity
 from multikueue.jobs.framework.slices import assigned_as, is_elastic, sizes_of
 

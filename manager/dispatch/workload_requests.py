@@ -19,7 +19,7 @@ from multikueue.core.keys import Key
 from multikueue.dispatch.worker.demands import demands
 from multikueue.dispatch.worker.dependencies import dependencies
 from multikueue.dispatch.worker.ledger import Demand
-from multikueue.jobs.framework.admission_infos import pod_set_infos
+from multikueue.jobs.framework.pod_templates import pod_set_infos
 from multikueue.jobs.framework.protocol import InjectionConflict, PodSetInfo
 
 _SPARE: Final = 64  # how many unused demands are kept before they are removed

@@ -26,11 +26,11 @@ from multikueue.api.reasons import QuotaReservedReason
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.printable import excerpt
-from multikueue.jobs.framework import priorities, workloads
+from multikueue.jobs.framework import workloads
 from multikueue.jobs.framework.admission import defaulted
 from multikueue.jobs.framework.capabilities import GroupedKind
-from multikueue.jobs.framework.priorities import PriorityClasses, UnknownPriorityClass
 from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.workloads import PriorityClasses, UnknownPriorityClass
 from multikueue.simulation.job_kinds import SimulatedKinds, unsupported_version
 
 MAX_DEPTH = 10
@@ -180,7 +180,7 @@ class SimulatedJobs:
         if integration.finished(job) is not None or not integration.queue_name(job):
             return None
         try:
-            priority = priorities.resolve(integration.priority(job), self._classes.known())
+            priority = workloads.resolved_priority(integration.priority(job), self._classes.known())
         except UnknownPriorityClass as error:
             return self._refusal(job, integration, str(error))
         made = workloads.workload_for(job, integration, priority=priority)

@@ -21,7 +21,7 @@ from multikueue.api.workload import Workload
 from multikueue.core.duration import parse_duration
 from multikueue.core.errors import BadInput
 from multikueue.dispatch.worker.ledger import Demand, Ledger, NodeFacts
-from multikueue.jobs.framework.admission_infos import original_infos
+from multikueue.jobs.framework.pod_templates import original_infos
 from multikueue.jobs.framework.workloads import Priority, workload_for
 from multikueue.jobs.kinds import job_status
 from multikueue.jobs.kinds.batch_job import BATCH_JOB

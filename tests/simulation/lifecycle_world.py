@@ -45,9 +45,8 @@ from multikueue.engine import Engine, Settings, decode
 from multikueue.engine.decisions import Outcome
 from multikueue.engine.settings import PodsReady
 from multikueue.engine.values import Namespace
-from multikueue.jobs.framework.admission_infos import pod_set_infos
-from multikueue.jobs.framework.priorities import PriorityClasses, resolve
-from multikueue.jobs.framework.workloads import workload_for
+from multikueue.jobs.framework.pod_templates import pod_set_infos
+from multikueue.jobs.framework.workloads import PriorityClasses, resolved_priority, workload_for
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from tests.simulation.lifecycle_hub import (
     CHECKS,
@@ -236,7 +235,7 @@ class LifecycleManager:
             workloads=owned,
             tracks_pods=True,
             infos=lambda workload: pod_set_infos(workload, {}),
-            priority=resolve(BATCH_JOB.priority(job), _CLASSES),
+            priority=resolved_priority(BATCH_JOB.priority(job), _CLASSES),
         )
         for step in job_decision.decide(facts, now=self.hub.now):
             wrote = self._carry_out(step, name) or wrote
@@ -342,7 +341,7 @@ class LifecycleManager:
 
     def _manifest(self, job: Object) -> Object:
         manifest: Object = workload_for(
-            copy.deepcopy(job), BATCH_JOB, priority=resolve(BATCH_JOB.priority(job), _CLASSES)
+            copy.deepcopy(job), BATCH_JOB, priority=resolved_priority(BATCH_JOB.priority(job), _CLASSES)
         )
         return copy.deepcopy(manifest)
 

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def document(integration: DeclaredIntegration, job: JsonObject) -> JsonObject:
     """The pod sets, the state and the remote job, as one document. Raises `Mistakes`."""
-    from multikueue.jobs.framework.admission_infos import original_infos
+    from multikueue.jobs.framework.pod_templates import original_infos
     from multikueue.jobs.framework.protocol import RemoteIdentity
     from multikueue.jobs.framework.workloads import Priority, workload_for
 

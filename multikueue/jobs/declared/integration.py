@@ -31,8 +31,7 @@ from multikueue.jobs.declared.checks import condition_of
 from multikueue.jobs.declared.copies import local_metadata, marked_template, remote_metadata, unmarked_template
 from multikueue.jobs.declared.declaration import DeclarationSpec, JobKindDeclaration
 from multikueue.jobs.declared.paths import JobPath, value_at, with_value, without_value
-from multikueue.jobs.declared.pod_set_places import PodSetPlace, pod_set_places
-from multikueue.jobs.declared.sizes import limited_fields, with_sizes
+from multikueue.jobs.declared.pod_set_places import PodSetPlace, limited_fields, pod_set_places, with_sizes
 from multikueue.jobs.framework.admission import common_refusals
 from multikueue.jobs.framework.pod_set_differences import differences
 from multikueue.jobs.framework.pod_templates import injected, restored_metadata, restored_spec, same

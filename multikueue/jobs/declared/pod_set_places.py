@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the pod sets of a job are: their names, counts and templates, and the keys to the templates.
 
-Jobs of custom resources need not have a schema, so that every value is checked before it is used.
+Jobs of custom resources need not have a schema, so that every value is checked before it is used. The fields from which
+the counts follow are known, so that the size of a job can be limited or copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from multikueue.api.objects import JsonObject
 from multikueue.core.errors import BadInput
 from multikueue.core.printable import excerpt
 from multikueue.jobs.declared.declaration import MAX_POD_SETS, DeclaredPodSet
-from multikueue.jobs.declared.paths import JobPath, Keys, shown, value_at
+from multikueue.jobs.declared.paths import JobPath, Keys, shown, value_at, with_value, without_value
 from multikueue.jobs.declared.template_types import pod_template
 
 
@@ -116,3 +117,46 @@ def _where(declared: DeclaredPodSet) -> str:
 
 def _at(place: PodSetPlace) -> str:
     return shown(place.keys)
+
+
+def size_fields(place: PodSetPlace) -> Iterator[Keys]:
+    """The keys to the fields that the count of the pod set is computed from; not to those that a query finds."""
+    entries = place.declared.for_each
+    for path in place.declared.count.paths:
+        keys = path.keys
+        if keys is None:
+            continue
+        if entries is not None and keys[:1] == ("each",):
+            yield (*(entries.keys or ()), place.scope["key"], *keys[1:])
+        else:
+            yield keys
+
+
+def with_sizes(job: JsonObject, places: Iterable[PodSetPlace], *, of: Iterable[PodSetPlace], other: JsonObject) -> Any:
+    """The job with these fields as they are in another one; `places` are its pod sets, `of` those of the other."""
+    sources = {place.name: place for place in of}
+    for place in places:
+        source = sources.get(place.name)
+        if source is None:
+            continue
+        for keys, from_keys in zip(size_fields(place), size_fields(source), strict=True):
+            value = value_at(other, from_keys)
+            job = without_value(job, keys) if value is None else with_value(job, keys, value)
+    return job
+
+
+def limited_fields(job: JsonObject, places: Iterable[PodSetPlace], sizes: Mapping[str, int]) -> Any:
+    """The job in which no pod set has more pods than `sizes`, as far as one field of each can be lowered for that.
+
+    The caller looks at the counts again: those of a rule that is no product may be as before.
+    """
+    for place in places:
+        most = sizes.get(place.name, place.count)
+        if place.count <= most:
+            continue
+        for keys in size_fields(place):
+            value = value_at(job, keys)
+            if isinstance(value, int) and value > 0 and place.count % value == 0:
+                job = with_value(job, keys, most // (place.count // value))
+                break
+    return job

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Workload of a job (`docs/spec/kueue-api.md §4.2` step 9).
 
-Owns its name, labels, owner, finalizer and spec. The caller resolves the priority.
+Owns its name, labels, owner, finalizer and spec, and in which order priority classes count. The caller looks these up.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,15 +18,19 @@ from multikueue.api.constants import (
     JOB_UID_LABEL,
     MAX_EXEC_TIME_LABEL,
     PARTITION_POLICY_ANNOTATION,
+    POD_PRIORITY_CLASS_GROUP,
+    POD_PRIORITY_CLASS_KIND,
     PROVISIONING_PARAMETER_PREFIX,
     RESOURCE_IN_USE_FINALIZER,
+    WORKLOAD_PRIORITY_CLASS_GROUP,
+    WORKLOAD_PRIORITY_CLASS_KIND,
 )
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import WORKLOADS, Resource
 from multikueue.core.errors import BadInput
 from multikueue.core.parsing import MAX_INT32, parse_unsigned
 from multikueue.jobs.framework.capabilities import GroupedKind, ReplicatedKind
-from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.protocol import JobIntegration, PriorityHint
 from multikueue.jobs.framework.slices import slice_annotations
 
 _MAX_NAME: Final = 253
@@ -218,3 +222,42 @@ def _annotations(metadata: JsonObject) -> dict[str, str]:
         for key, value in annotations.items()
         if key in _COPIED_ANNOTATIONS or key.startswith(PROVISIONING_PARAMETER_PREFIX)
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClasses:
+    """Values of priority classes by name; `default` is the PriorityClass marked globalDefault, with its value."""
+
+    workload: Callable[[str], int | None]
+    pod: Callable[[str], int | None]
+    default: Callable[[], tuple[str, int] | None]
+
+
+class UnknownPriorityClass(BadInput):
+    """The job names a WorkloadPriorityClass that does not exist."""
+
+
+def resolved_priority(hint: PriorityHint, classes: PriorityClasses) -> Priority:
+    """The first class that is named, else the cluster's default, else 0. Raises `UnknownPriorityClass`."""
+    if hint.workload_class:
+        value = classes.workload(hint.workload_class)
+        if value is None:
+            raise UnknownPriorityClass(
+                f"WorkloadPriorityClass {hint.workload_class} doesn't exist; create it or correct the job's label"
+            )
+        return Priority(
+            value=value,
+            group=WORKLOAD_PRIORITY_CLASS_GROUP,
+            kind=WORKLOAD_PRIORITY_CLASS_KIND,
+            name=hint.workload_class,
+        )
+    for name in (hint.job_class, hint.pod_class):
+        value = classes.pod(name) if name else None
+        if value is not None:
+            return _of_pods(name, value)
+    default = classes.default()
+    return Priority() if default is None else _of_pods(*default)
+
+
+def _of_pods(name: str, value: int) -> Priority:
+    return Priority(value=value, group=POD_PRIORITY_CLASS_GROUP, kind=POD_PRIORITY_CLASS_KIND, name=name)

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 from multikueue.core.errors import BadInput
-from multikueue.jobs.framework.admission_infos import original_infos, pod_set_infos
 from multikueue.jobs.framework.capabilities import ForwardingKind
+from multikueue.jobs.framework.pod_templates import original_infos, pod_set_infos
 from multikueue.jobs.framework.protocol import InjectionConflict, JobEnd, PodSetInfo, Reclaimable, RemoteIdentity
 from multikueue.jobs.framework.registry import INTEGRATIONS, JobRegistry
 from multikueue.jobs.framework.workloads import Priority, workload_for, workload_name

@@ -11,7 +11,7 @@ from manager.controllers.job_steps import (
     Step,
 )
 from manager.workload.status import Status
-from multikueue.jobs.framework.admission_infos import pod_set_infos
+from multikueue.jobs.framework.pod_templates import pod_set_infos
 from multikueue.jobs.framework.protocol import PodSetInfo
 from multikueue.jobs.framework.workloads import Priority, workload_for
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
