@@ -66,7 +66,7 @@ from multikueue.dispatch.hub.facts import Adoption, ClusterFacts, DispatchedWork
 from multikueue.dispatch.protocol import wire
 from multikueue.dispatch.protocol.annotations import adoption_of
 from multikueue.jobs.framework.registry import JobRegistry
-from multikueue.kube.cache.header import read_row
+from multikueue.kube.cache.store import read_row
 from multikueue.kube.errors import Forbidden, KubeError, NotFound
 from multikueue.kube.rest.client import KubeClient
 

@@ -26,7 +26,7 @@ from multikueue.cli.terminal import BAD_INPUT, print_message, show_json, show_wr
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import MultikueueError
 from multikueue.jobs.framework.registry import JobRegistry
-from multikueue.kube.cache.header import read_row
+from multikueue.kube.cache.store import read_row
 from multikueue.kube.errors import NotFound
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient

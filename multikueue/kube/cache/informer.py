@@ -26,8 +26,7 @@ from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.keys import Key
 from multikueue.core.parsing import version_number
 from multikueue.kube import errors
-from multikueue.kube.cache.header import read_row, read_version
-from multikueue.kube.cache.store import Indexer, Row, Store, row_of
+from multikueue.kube.cache.store import Indexer, Row, Store, read_row, read_version, row_of
 from multikueue.kube.cache.subscribers import Change, Handler, Subscribers
 from multikueue.kube.rest import watch
 from multikueue.kube.rest.client import KubeClient

@@ -17,8 +17,7 @@ from typing import Final
 from multikueue.core.clock import Clock
 from multikueue.core.keys import Key
 from multikueue.core.parsing import version_number
-from multikueue.kube.cache.header import read_row
-from multikueue.kube.cache.store import Row, Store
+from multikueue.kube.cache.store import Row, Store, read_row
 from multikueue.kube.cache.subscribers import Change
 from multikueue.kube.rest import watch
 

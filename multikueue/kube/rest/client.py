@@ -19,7 +19,7 @@ from multikueue.api.resource import PODS, Resource
 from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput
 from multikueue.kube import errors
-from multikueue.kube.rest import pages, retries, transport
+from multikueue.kube.rest import connection, json_slices, retries
 from multikueue.kube.rest.connection import JSON, Answered, ApiConnection, Body, Response
 from multikueue.kube.rest.credentials import ClusterConfig
 from multikueue.kube.rest.watch import WatchEvent, read_events
@@ -105,7 +105,7 @@ class KubeClient(ApiConnection):
         continue_token: str | None = None,
         resource_version: str | None = None,
         metadata_only: bool = False,
-    ) -> pages.Page:
+    ) -> json_slices.Page:
         """One page. Raises `Gone` when the continue token is too old."""
         query = {
             "limit": str(limit) if limit else None,
@@ -122,7 +122,7 @@ class KubeClient(ApiConnection):
             accept=_METADATA_LIST if metadata_only else JSON,
             counted="LIST",
         )
-        return pages.split(body)
+        return json_slices.split(body)
 
     async def list_all(
         self,
@@ -133,7 +133,7 @@ class KubeClient(ApiConnection):
         field_selector: str | None = None,
         limit: int = 500,
         metadata_only: bool = False,
-    ) -> pages.Page:
+    ) -> json_slices.Page:
         """All pages as one; falls back to one unpaged list when the snapshot under the pages expires."""
         items: list[bytes] = []
         token: str | None = None
@@ -151,7 +151,7 @@ class KubeClient(ApiConnection):
                 items += page.items
                 token = page.continue_token
                 if not token:
-                    return pages.Page(items, page.resource_version, None)
+                    return json_slices.Page(items, page.resource_version, None)
         except errors.Gone:
             if token is None:
                 raise
@@ -200,7 +200,7 @@ class KubeClient(ApiConnection):
         }
         request = self._describe("GET", PODS, namespace, pod, "log")
         url = self._url(PODS.path(namespace, pod, "log"), query)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=transport.CONNECT_TIMEOUT)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=connection.CONNECT_TIMEOUT)
         self.requests_sent["GET", f"{PODS.plural}/log"] += 1
         response = await self._open("GET", url, request, watch=True, accept=_ANYTHING, timeout=timeout)
         async with response:
@@ -240,7 +240,7 @@ class KubeClient(ApiConnection):
         url = self._url(resource.path(namespace), query)
         self.requests_sent["WATCH", resource.plural] += 1
         idle = min(self._idle_watch, timeout_seconds + 10.0)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=transport.CONNECT_TIMEOUT, sock_read=idle)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=connection.CONNECT_TIMEOUT, sock_read=idle)
         accept = _METADATA if metadata_only else JSON
         try:
             response = await self._open("GET", url, request, watch=True, accept=accept, timeout=timeout)

@@ -4,16 +4,22 @@
 Owns headers, credentials, timeouts, the rate limit and safe retries. Promises that every failure is an `ApiError` or
 `Unreachable` that names the cluster, the verb and the object; that a request is repeated only if that is safe (it was
 never sent, or the server did not process it); that a 401 renews the credentials once.
+
+There are two connection pools, one for calls and one for watches, so that many open watches never block a write. Every
+wait has a limit: connecting, answering, and a connection whose peer disappeared (TCP keep-alive and TCP_USER_TIMEOUT).
+The environment is not read per request.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
+from weakref import WeakSet
 
 import aiohttp
 import anyio
@@ -24,16 +30,24 @@ from multikueue import __version__
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.errors import BadInput
 from multikueue.kube import errors
-from multikueue.kube.rest import retries, transport
+from multikueue.kube.rest import retries
 from multikueue.kube.rest.credentials import ClusterConfig
 from multikueue.kube.rest.limiter import Limiter
 
 Body = Mapping[str, Any] | bytes
-
 Answered = Callable[[float, errors.KubeError | None], None]
 """Called for each attempt of a request, with its seconds and its failure."""
-
 JSON: Final = "application/json"
+CONNECT_TIMEOUT: Final = 5.0
+CALL_TIMEOUT: Final = 30.0
+_KEEPALIVE_IDLE: Final = 15
+_KEEPALIVE_INTERVAL: Final = 5
+_KEEPALIVE_PROBES: Final = 3
+_USER_TIMEOUT_MS: Final = 30_000  # unacknowledged data for this long means the peer is gone
+_READ_BUFFER: Final = 2**18
+_LAYERS: Final = 4  # session, connector, TLS, TCP
+_CLOSE_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +88,7 @@ class ApiConnection:
         self._clock = clock or SystemClock()
         self._limiter = Limiter(qps=qps, burst=burst or int(2 * qps) or 1, clock=self._clock) if qps else None
         self._connections = connections
-        self._sessions: transport.Sessions | None = None
+        self._sessions: Sessions | None = None
         self._user_agent = f"{user_agent}/{__version__}"
         self._headers: dict[str, str] = {}
         self._groups: tuple[str, ...] = ()
@@ -89,7 +103,7 @@ class ApiConnection:
         self._groups = config.impersonate.groups if config.impersonate else ()
 
     async def __aenter__(self) -> Self:
-        self._sessions = transport.Sessions(connections=self._connections)
+        self._sessions = Sessions(connections=self._connections)
         return self
 
     async def __aexit__(
@@ -116,7 +130,7 @@ class ApiConnection:
         request = request or f"{self.config.name}: {verb} {path}"
         url = self._url(path, query or {})
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
-        limit = aiohttp.ClientTimeout(total=timeout, sock_connect=transport.CONNECT_TIMEOUT) if timeout else None
+        limit = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT) if timeout else None
         attempt = 0
         while True:
             attempt += 1
@@ -209,7 +223,7 @@ class ApiConnection:
 
     async def _read(self, response: aiohttp.ClientResponse, request: str) -> bytes:
         try:
-            return await transport.read_body(response, max_bytes=self._max_answer_bytes)
+            return await read_body(response, max_bytes=self._max_answer_bytes)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise retries.unreachable(request, error) from error
 
@@ -217,3 +231,66 @@ class ApiConnection:
         url = URL(self.config.server + path, encoded=True)
         present = {key: value for key, value in query.items() if value is not None}
         return url.with_query(present) if present else url
+
+
+class Sessions:
+    """The connections to one API server."""
+
+    def __init__(self, *, connections: int) -> None:
+        """At most `connections` for calls, kept for reuse; those for watches are not limited."""
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self.calls = self._session(
+            limit=connections, timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
+        )
+        # The caller of a watch sets its idle timeout.
+        self.watches = self._session(limit=0, timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT))
+
+    async def close(self) -> None:
+        """Close all connections and wait for that, for a second at most.
+
+        A TLS socket is closed a few turns of the event loop after aiohttp reports it; one whose request was cancelled
+        at the end of the handshake, only after the server has answered the close.
+        """
+        for session in (self.calls, self.watches):
+            await session.close()
+        for _ in range(_LAYERS):
+            await asyncio.sleep(0)
+        with anyio.move_on_after(_CLOSE_SECONDS):
+            while any(each.fileno() >= 0 for each in list(self._sockets)):  # noqa: ASYNC110  (a socket has no event)
+                await anyio.sleep(_POLL_SECONDS)
+
+    def _session(self, *, limit: int, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=limit, keepalive_timeout=60.0, socket_factory=self._tcp_socket),
+            timeout=timeout,
+            trust_env=False,  # reading the environment costs five times the request
+            auto_decompress=True,
+            read_bufsize=_READ_BUFFER,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            raise_for_status=False,
+        )
+
+    def _tcp_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = info
+        made = socket.socket(family=family, type=kind, proto=protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sockets.add(made)
+        return made
+
+
+async def read_body(response: aiohttp.ClientResponse, *, max_bytes: int | None) -> bytes:
+    """The whole body. Raises `aiohttp.ClientPayloadError` if it is longer than `max_bytes`."""
+    if max_bytes is None:
+        return await response.read()
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > max_bytes:
+            response.close()  # the rest is not read, so the connection cannot be reused
+            raise aiohttp.ClientPayloadError(f"it is larger than {max_bytes} bytes")
+    return bytes(body)

@@ -8,9 +8,8 @@ import pytest
 
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
-from multikueue.kube.cache.header import read_row
 from multikueue.kube.cache.overlay import WriteOverlay
-from multikueue.kube.cache.store import Store
+from multikueue.kube.cache.store import Store, read_row
 from multikueue.kube.cache.subscribers import Change
 from multikueue.kube.rest import watch
 

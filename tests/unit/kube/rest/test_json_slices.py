@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.kube.cache.header import read_row
-from multikueue.kube.rest import pages
+from multikueue.kube.cache.store import read_row
+from multikueue.kube.rest import json_slices
 from multikueue.kube.rest.json_slices import elements, members
 
 VALUES = st.recursive(
@@ -45,7 +45,7 @@ def deep(name: str, levels: int) -> bytes:
 def test_an_object_of_any_depth_has_a_row_and_spoils_no_list(levels: int) -> None:
     row = read_row(deep("bad", levels))
     assert (row.key, row.resource_version) == (Key("ns", "bad"), "7")
-    page = pages.split(
+    page = json_slices.split(
         b'{"metadata":{"resourceVersion":"9","continue":"c"},"items":[%s,%s]}' % (deep("bad", levels), deep("good", 1))
     )
     assert [read_row(raw).key.name for raw in page.items] == ["bad", "good"]

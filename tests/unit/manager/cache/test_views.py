@@ -15,9 +15,8 @@ from manager.cache.views import View
 from multikueue.api.resource import WORKLOADS, Resource
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
-from multikueue.kube.cache.header import read_row
 from multikueue.kube.cache.informer import Change
-from multikueue.kube.cache.store import Row, Store
+from multikueue.kube.cache.store import Row, Store, read_row
 from multikueue.kube.rest.client import KubeClient
 
 pytestmark = pytest.mark.anyio

@@ -16,8 +16,7 @@ from multikueue.api.resource import LEADER_WORKER_SETS, LIMIT_RANGES, PODS, RUNT
 from multikueue.core.clock import ManualClock
 from multikueue.jobs.framework.workloads import Priority, workload_for
 from multikueue.jobs.kinds.leader_worker_set import LeaderWorkerSetIntegration
-from multikueue.kube.cache.header import read_row
-from multikueue.kube.cache.store import Store
+from multikueue.kube.cache.store import Store, read_row
 
 SETS = LeaderWorkerSetIntegration()
 POD = {"spec": {"containers": [{"name": "c", "image": "i"}]}}

@@ -36,8 +36,7 @@ from multikueue.api.resource import (
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_micro_time
-from multikueue.kube.cache.header import read_row
-from multikueue.kube.cache.store import Store
+from multikueue.kube.cache.store import Store, read_row
 from multikueue.kube.errors import Details, Forbidden
 from multikueue.kube.rest.client import PatchKind
 from multikueue.kube.runtime.controller import Result

@@ -21,8 +21,7 @@ from multikueue.dispatch.hub.replicas import Replica
 from multikueue.jobs.framework.registry import JobRegistry, known_integrations
 from multikueue.jobs.framework.workloads import Priority, workload_for
 from multikueue.jobs.kinds.leader_worker_set import LeaderWorkerSetIntegration
-from multikueue.kube.cache.header import read_row
-from multikueue.kube.cache.store import Store
+from multikueue.kube.cache.store import Store, read_row
 
 SETS = LeaderWorkerSetIntegration()
 REGISTRY = JobRegistry((LEADER_WORKER_SET_FRAMEWORK,), known=known_integrations())

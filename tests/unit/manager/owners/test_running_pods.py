@@ -21,7 +21,7 @@ from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.kube.errors import Details, Gone, InternalError, KubeError, TooManyRequests, Unreachable
-from multikueue.kube.rest.pages import Page
+from multikueue.kube.rest.json_slices import Page
 from multikueue.kube.runtime.supervisor import Supervisor
 
 pytestmark = pytest.mark.anyio

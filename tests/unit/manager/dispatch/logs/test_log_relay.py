@@ -24,8 +24,7 @@ from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
 from multikueue.dispatch.protocol.job_logs import INTERRUPTED, MAX_REQUESTS
 from multikueue.kube import errors
-from multikueue.kube.cache.header import read_row
-from multikueue.kube.cache.store import Store
+from multikueue.kube.cache.store import Store, read_row
 from multikueue.kube.errors import Details, KubeError
 from worker_agent.hub.in_memory_mailbox import InMemoryMailbox
 

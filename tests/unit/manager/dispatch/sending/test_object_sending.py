@@ -14,7 +14,7 @@ from multikueue.api.constants import SEND_OBJECTS_ANNOTATION, SENT_VERSION_ANNOT
 from multikueue.api.resource import MULTIKUEUE_CLUSTERS, Resource
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
-from multikueue.kube.cache.header import read_row
+from multikueue.kube.cache.store import read_row
 from multikueue.kube.errors import (
     ApiError,
     Details,

@@ -21,8 +21,7 @@ from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub.facts import Observation
 from multikueue.jobs.framework.slices import slice_annotations
-from multikueue.kube.cache.header import read_row
-from multikueue.kube.cache.store import Store
+from multikueue.kube.cache.store import Store, read_row
 
 Object = dict[str, Any]
 ADMITTED = ("QuotaReserved", "Admitted")

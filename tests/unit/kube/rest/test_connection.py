@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import aiohttp
 import trustme
 
-from multikueue.kube.rest.transport import Sessions
+from multikueue.kube.rest.connection import Sessions
 
 _CA = trustme.CA()
 
