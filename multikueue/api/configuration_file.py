@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Configuration read from its file (`docs/spec/kueue-api.md §6.1`).
 
-An unknown field is an error with its path, like every other mistake, and all are reported at once.
+An unknown field is an error with its path, like every other mistake, and all are reported at once. One of v1beta1 is
+converted: there a switch `enable` turns fair sharing and waiting for pods on, in v1beta2 it is their presence. Settings
+that no longer do anything are dropped here, so that they are not taken for unknown ones.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from multikueue.api import configuration_rules, configuration_v1beta1
+from multikueue.api import configuration_rules
 from multikueue.api.codec import problem_lines, without_nulls
 from multikueue.api.configuration import Configuration, FrameworkRule, managed_jobs_selector
 from multikueue.api.constants import CONFIG_GROUP, DEFAULT_NAMESPACE
@@ -71,7 +73,7 @@ def _current(document: JsonObject, origin: str) -> JsonObject:
     if kind != "Configuration":
         raise BadInput(f"{origin}: kind: expected Configuration, got {kind!r}")
     if api_version == f"{CONFIG_GROUP}/v1beta1":
-        return configuration_v1beta1.upgrade(settings)
+        return upgrade(settings)
     if api_version != f"{CONFIG_GROUP}/v1beta2":
         raise BadInput(f"{origin}: apiVersion: expected {CONFIG_GROUP}/v1beta2 or v1beta1, got {api_version!r}")
     return settings
@@ -84,3 +86,49 @@ def _completed(configuration: Configuration) -> Configuration:
     if configuration.gate("DisableWaitForPodsReady"):
         changes["wait_for_pods_ready"] = None
     return configuration.model_copy(update=changes) if changes else configuration
+
+
+def upgrade(settings: JsonObject) -> JsonObject:
+    """`settings` in v1beta2; the argument is not changed."""
+    current = dict(settings)
+    current.pop("queueVisibility", None)
+    _integrations(current)
+    _fair_sharing(current)
+    _wait_for_pods_ready(current)
+    return current
+
+
+def _integrations(settings: JsonObject) -> None:
+    integrations = settings.get("integrations")
+    if not isinstance(integrations, dict) or "podOptions" not in integrations:
+        return
+    options = integrations["podOptions"]
+    settings["integrations"] = {key: value for key, value in integrations.items() if key != "podOptions"}
+    # The selector of v1beta2 is for all kinds what podOptions was for pods.
+    selector = options.get("namespaceSelector") if isinstance(options, dict) else None
+    if selector is not None:
+        settings.setdefault("managedJobsNamespaceSelector", selector)
+
+
+def _fair_sharing(settings: JsonObject) -> None:
+    fair_sharing = settings.get("fairSharing")
+    if not isinstance(fair_sharing, dict):
+        return
+    rest = {key: value for key, value in fair_sharing.items() if key != "enable"}
+    if fair_sharing.get("enable", False):
+        rest.setdefault("preemptionStrategies", ["LessThanOrEqualToFinalShare", "LessThanInitialShare"])
+        settings["fairSharing"] = rest
+    else:
+        del settings["fairSharing"]
+
+
+def _wait_for_pods_ready(settings: JsonObject) -> None:
+    waiting = settings.get("waitForPodsReady")
+    if not isinstance(waiting, dict) or not waiting.get("enable", False):
+        # Off has to be explicit: v1beta2 waits by default.
+        settings["waitForPodsReady"] = None
+        return
+    rest = {key: value for key, value in waiting.items() if key != "enable"}
+    rest.setdefault("timeout", "5m")
+    rest.setdefault("blockAdmission", True)
+    settings["waitForPodsReady"] = rest

@@ -25,8 +25,7 @@ from multikueue.core.parsing import MAX_INT32, parse_unsigned
 from multikueue.core.printable import excerpt
 from multikueue.provisioning import messages, requests
 from multikueue.provisioning.pod_sets import RequestedPodSet, requested_pod_sets
-from multikueue.provisioning.request_names import request_name
-from multikueue.provisioning.requests import ProvisioningAnswer
+from multikueue.provisioning.requests import ProvisioningAnswer, request_name
 from multikueue.provisioning.settings import ProvisioningSettings
 
 

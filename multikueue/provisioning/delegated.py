@@ -17,8 +17,7 @@ from multikueue.core.errors import BadInput
 from multikueue.provisioning import messages, requests
 from multikueue.provisioning.decision import pod_set_updates
 from multikueue.provisioning.pod_sets import RequestedPodSet, requested_pod_sets
-from multikueue.provisioning.request_names import request_name
-from multikueue.provisioning.requests import ProvisioningAnswer, RequestMark
+from multikueue.provisioning.requests import ProvisioningAnswer, RequestMark, request_name
 from multikueue.provisioning.settings import ProvisioningSettings
 
 MAX_CHECKS: Final = 8

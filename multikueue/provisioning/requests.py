@@ -1,28 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ProvisioningRequests and their PodTemplates: what we write, and what an autoscaler answers.
+"""ProvisioningRequests and their PodTemplates: their names, what we write, and what an autoscaler answers.
 
 An autoscaler is another system: conditions and details of another shape count as absent.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from multikueue.api.constants import (
-    EPOCH_ANNOTATION,
-    MANAGED_LABEL,
-    MANAGED_LABEL_VALUE,
-    PROVISIONING_PARAMETER_PREFIX,
-)
+from multikueue.api.constants import EPOCH_ANNOTATION, MANAGED_LABEL, MANAGED_LABEL_VALUE, PROVISIONING_PARAMETER_PREFIX
 from multikueue.api.objects import JsonObject, controller_of
 from multikueue.api.resource import POD_TEMPLATES, PROVISIONING_REQUESTS, WORKLOADS
 from multikueue.core.conditions import TRUE, find_in
 from multikueue.core.errors import BadInput
 from multikueue.core.printable import excerpt, printable
 from multikueue.provisioning.pod_sets import RequestedPodSet
-from multikueue.provisioning.request_names import template_name
 from multikueue.provisioning.settings import ProvisioningSettings
 
 ACCEPTED: Final = "Accepted"
@@ -34,6 +29,9 @@ MAX_PARAMETERS: Final = 100
 MAX_PARAMETER_VALUE: Final = 255
 _MAX_MESSAGE: Final = 4096  # of an autoscaler's, in the status of each Workload
 _MAX_PARAMETER_KEY: Final = 253
+_LONGEST: Final = 253
+_HASH_LENGTH: Final = 5
+_KEPT: Final = _LONGEST - _HASH_LENGTH - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,3 +203,21 @@ def workload_owner(request: JsonObject) -> tuple[str, str] | None:
         return None
     group = str(owner.get("apiVersion", "")).partition("/")[0]
     return (str(owner["name"]), str(owner["uid"])) if group == WORKLOADS.group else None
+
+
+def request_name(workload: str, check: str, attempt: int) -> str:
+    """The ProvisioningRequest of one attempt, counted from 1."""
+    return _limited(f"{workload}-{check}-{attempt}")
+
+
+def template_name(request: str, pod_set: str) -> str:
+    """The PodTemplate of a pod set of that request."""
+    return _limited(f"ppt-{request}-{pod_set}")
+
+
+def _limited(name: str) -> str:
+    if len(name) <= _LONGEST:
+        return name
+    # Two long names that begin alike must differ; a dot before the hyphen would not be a valid name.
+    digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()
+    return f"{name[:_KEPT].rstrip('.')}-{digest[:_HASH_LENGTH]}"

@@ -16,7 +16,7 @@ from multikueue.api.objects import controller_of
 from multikueue.api.resource import POD_TEMPLATES, PROVISIONING_REQUESTS, Resource
 from multikueue.core.timestamps import format_time
 from multikueue.provisioning.decision import current_request
-from multikueue.provisioning.request_names import template_name
+from multikueue.provisioning.requests import template_name
 from tests.simulation.lifecycle_hub import CAPACITY, TEAM, Hub, capacity_config, later
 from tests.simulation.lifecycle_world import LifecycleManager
 

@@ -39,9 +39,8 @@ from multikueue.api.resource import (
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_time
-from multikueue.kube.cache.header import read_row
 from multikueue.kube.cache.informer import Informer
-from multikueue.kube.cache.store import Store
+from multikueue.kube.cache.store import Store, read_row
 from multikueue.kube.cache.subscribers import Change, Handler
 from multikueue.kube.errors import ApiError
 from multikueue.kube.rest import watch

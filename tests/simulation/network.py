@@ -25,7 +25,7 @@ from yarl import URL
 from devcluster.apiserver.http.requests import Answer, Feed, Request, Stream, User
 from devcluster.apiserver.server import ApiServer
 from multikueue.core.clock import Clock
-from multikueue.kube.rest import transport
+from multikueue.kube.rest import connection
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.rest.credentials import ClusterConfig
 from multikueue.kube.rest.tls import TlsSource
@@ -313,7 +313,7 @@ class _Session:
         **_: object,
     ) -> _Response:
         """As `aiohttp.ClientSession.request`, with its errors."""
-        total = transport.CALL_TIMEOUT
+        total = connection.CALL_TIMEOUT
         idle: float | None = None
         if isinstance(timeout, aiohttp.ClientTimeout):
             total, idle = timeout.total or total, timeout.sock_read
@@ -342,7 +342,7 @@ class _Session:
             raise _refused()
         if link.cut and link.random.random() < 0.5:
             # A new connection is needed and does not come about; else one that is open swallows the request.
-            await link.pause(transport.CONNECT_TIMEOUT, deadline)
+            await link.pause(connection.CONNECT_TIMEOUT, deadline)
             raise aiohttp.ConnectionTimeoutError("the connection was not made in time")
         await link.travel(deadline)
         if link.dead:

@@ -57,8 +57,7 @@ from multikueue.provisioning.delegated import (
     RequestStage,
     decide_delegated,
 )
-from multikueue.provisioning.request_names import request_name
-from multikueue.provisioning.requests import RequestMark, template_bodies
+from multikueue.provisioning.requests import RequestMark, request_name, template_bodies
 from worker_agent.local.assignment_spec import AssignmentSpec
 from worker_agent.local.permitted import PermittedInformer
 from worker_agent.local.rights import Rights

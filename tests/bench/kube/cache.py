@@ -15,8 +15,7 @@ from time import perf_counter
 
 import orjson
 
-from multikueue.kube.cache.header import read_row
-from multikueue.kube.cache.store import Store
+from multikueue.kube.cache.store import Store, read_row
 from multikueue.kube.rest.watch import decode
 from tests.bench.figure import FigureShape
 

@@ -37,7 +37,7 @@ from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.dispatch.explanation import DispatchState
 from multikueue.dispatch.hub.actions import Rule
-from multikueue.kube.cache.header import read_row
+from multikueue.kube.cache.store import read_row
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
 

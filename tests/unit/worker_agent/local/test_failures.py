@@ -20,7 +20,7 @@ from multikueue.dispatch.worker.assignment_state import ReportedStatus
 from multikueue.kube import errors
 from multikueue.kube.errors import KubeError
 from multikueue.kube.rest.client import KubeClient
-from multikueue.kube.rest.pages import Page
+from multikueue.kube.rest.json_slices import Page
 from tests.support.api_refusals import refused
 from tests.support.failed_jobs import failed_pod
 from worker_agent.local.failures import GIVE_UP_SECONDS, HOLD_SECONDS, FailureReadings

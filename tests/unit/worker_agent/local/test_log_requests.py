@@ -16,7 +16,7 @@ from multikueue.dispatch.protocol.job_logs import INTERRUPTED, MAX_CHUNK_BYTES, 
 from multikueue.kube import errors
 from multikueue.kube.errors import KubeError
 from multikueue.kube.rest.client import KubeClient
-from multikueue.kube.rest.pages import Page
+from multikueue.kube.rest.json_slices import Page
 from tests.support.api_refusals import refused
 from tests.support.logged_jobs import running_pod
 from worker_agent.local import log_requests

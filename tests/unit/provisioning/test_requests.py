@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from multikueue.api.names import dns_subdomain
-from multikueue.provisioning.request_names import request_name, template_name
+from multikueue.provisioning.requests import request_name, template_name
 
 
 def test_a_request_is_named_after_workload_check_and_attempt() -> None:
