@@ -36,7 +36,7 @@ MESSAGE_MODULES: Final = (
     "manager/dispatch/condition_writes.py",
     "manager/dispatch/execution.py",
     "manager/dispatch/reported/failure_records.py",
-    "manager/dispatch/logs/log_relay.py",
+    "manager/dispatch/log_relay.py",
     "manager/dispatch/quota_automation.py",
     "manager/dispatch/transport/kubeconfigs.py",
     "manager/dispatch/transport/mailboxes.py",

@@ -16,7 +16,7 @@ from typing import Final
 from manager.context import ManagerContext
 from manager.dispatch.capacity_cache import CapacityCache
 from manager.dispatch.condition_writes import active_condition, write_active
-from manager.dispatch.reported.report_intake import ReportIntake
+from manager.dispatch.reported.report_limits import ReportIntake
 from manager.dispatch.transport.kubeconfigs import KubeconfigReader
 from manager.dispatch.transport.mailboxes import Mailboxes
 from manager.dispatch.transport.push_clusters import PushClusters

@@ -28,21 +28,18 @@ from manager.dispatch.clusters import Clusters
 from manager.dispatch.dispatch_on_reserve import DispatchOnReserve
 from manager.dispatch.execution import Executor
 from manager.dispatch.gather import Gathered, Gatherer
-from manager.dispatch.logs.assigned_requests import AssignedLogRequests
-from manager.dispatch.logs.log_relay import LogRelay
+from manager.dispatch.log_relay import AssignedLogRequests, LogRelay
 from manager.dispatch.quota_automation import QuotaAutomation
 from manager.dispatch.reported.failure_records import FailureRecords
-from manager.dispatch.reported.refused_changes import RefusedChanges
-from manager.dispatch.reported.start_reports import StartReports
-from manager.dispatch.sending.object_sending import ObjectSending
-from manager.dispatch.transport.job_slices import JobSlices
+from manager.dispatch.reported.report_limits import RefusedChanges, StartReports
+from manager.dispatch.transport.job_slices import JobSlices, SliceTransport
 from manager.dispatch.transport.mailbox_transport import MailboxTransport
+from manager.dispatch.transport.object_sending import ObjectSending
 from manager.dispatch.transport.push_clusters import PushClusters
 from manager.dispatch.transport.push_hosts import PushSettings
 from manager.dispatch.transport.push_recovery import PushRecovery
 from manager.dispatch.transport.push_transport import MixedTransport
 from manager.dispatch.transport.resync import Resync
-from manager.dispatch.transport.slice_transport import SliceTransport
 from manager.provisioning.checks import is_provisioning
 from manager.registration.controller import RegistrationController
 from manager.workload.status import Status

@@ -16,8 +16,8 @@ from manager.context import ManagerContext
 from manager.controllers.job_decision import START_MESSAGE
 from manager.dispatch.execution import Executor
 from manager.dispatch.gather import Gathered, Gatherer
-from manager.dispatch.status_change import PlanChange
 from manager.dispatch.transport.mailbox_transport import Transport
+from manager.dispatch.workload_status import PlanChange
 from manager.workload import changes
 from manager.workload.status import Status
 from multikueue.api.meta import JsonObject

@@ -19,9 +19,9 @@ from manager.context import ManagerContext
 from manager.dispatch.assignments import Dispatch, as_sent, assignment, limited_to_slice
 from manager.dispatch.gather import Gathered, adoption_for, load_job
 from manager.dispatch.reported.failure_records import FailureRecords
-from manager.dispatch.sending.object_sending import ObjectSending
-from manager.dispatch.status_change import PlanChange, failed_to_start
 from manager.dispatch.transport.mailbox_transport import Transport
+from manager.dispatch.transport.object_sending import ObjectSending
+from manager.dispatch.workload_status import PlanChange, failed_to_start
 from manager.provisioning.delegated_checks import DelegatedChecks
 from multikueue.api.constants import AVOIDED_ANNOTATION, GATE_OPENING_ANNOTATION, ROUND_ANNOTATION, GatePosition
 from multikueue.api.meta import JsonObject

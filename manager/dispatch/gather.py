@@ -16,7 +16,9 @@ from manager.controllers.held_pods import HeldPods
 from manager.dispatch.assignments import fingerprint, forwarded_digest, forwards
 from manager.dispatch.checks import CheckSource
 from manager.dispatch.replicas import ReplicaWorkloads
-from manager.dispatch.status_facts import (
+from manager.dispatch.transport.job_slices import JobSlices
+from manager.dispatch.workload_requests import WorkloadRequests
+from manager.dispatch.workload_status import (
     failed_at,
     flavors,
     holds_quota,
@@ -25,8 +27,6 @@ from manager.dispatch.status_facts import (
     to_stop,
     waits_since,
 )
-from manager.dispatch.transport.job_slices import JobSlices
-from manager.dispatch.workload_requests import WorkloadRequests
 from manager.provisioning.delegated_checks import DelegatedChecks
 from manager.workload.status import Check, Status
 from multikueue.api.configuration import Configuration

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from manager.dispatch.controller import DispatchController
-from manager.dispatch.reported.change_budget import CHANGES_AT_ONCE
+from manager.dispatch.reported.report_limits import CHANGES_AT_ONCE
 from multikueue.api.resource import EVENTS, JOBS, PODS, SERVICE_ACCOUNTS
 from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key

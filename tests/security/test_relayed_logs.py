@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from manager.dispatch.logs.log_relay import AHEAD, NO_CLUSTER
+from manager.dispatch.log_relay import AHEAD, NO_CLUSTER
 from multikueue.api.constants import LOG_REQUEST_SEAL_ANNOTATION
 from multikueue.api.remoteassignment import assignment_name, mailbox_namespace
 from multikueue.api.resource import JOB_LOG_REQUESTS, REMOTE_ASSIGNMENTS

@@ -35,13 +35,11 @@ _CONTROLLER: Final = "the reconcile fails and is retried with a back-off"
 UNPLAYED: Final = {
     "manager.dispatch.execution.execute": _CONTROLLER,
     "manager.dispatch.reported.failure_records.record": f"{_CONTROLLER}; its name is that of the one failure",
-    "manager.dispatch.logs.assigned_requests.request": (
-        f"{_CONTROLLER}; the requests are compared with the assignment again"
-    ),
-    "manager.dispatch.logs.log_relay._delete": f"{_CONTROLLER}; it is of one uid",
-    "manager.dispatch.logs.log_relay._write": f"{_CONTROLLER}; a chunk is written again as long as the agent shows it",
-    "manager.dispatch.sending.mailbox_objects.drop": "what no assignment lists is removed in the next round",
-    "manager.dispatch.sending.mailbox_objects.put": (
+    "manager.dispatch.log_relay.request": (f"{_CONTROLLER}; the requests are compared with the assignment again"),
+    "manager.dispatch.log_relay._delete": f"{_CONTROLLER}; it is of one uid",
+    "manager.dispatch.log_relay._write": f"{_CONTROLLER}; a chunk is written again as long as the agent shows it",
+    "manager.dispatch.transport.mailbox_transport.drop": "what no assignment lists is removed in the next round",
+    "manager.dispatch.transport.mailbox_transport.put": (
         f"{_CONTROLLER}; an assignment lists what is stored only, and each round compares"
     ),
     "manager.dispatch.transport.push_recovery._reconcile": _CONTROLLER,

@@ -3,7 +3,8 @@
 
 Owns the `Transport` interface and pull: objects in the cluster's mailbox namespace. Promises that every transport gives
 the plan the same view: an assignment that is being removed is not observed any more, and one that was just written is
-observed as written.
+observed as written. ConfigMaps and Secrets that are sent with jobs need rights in mailbox namespaces that an
+administrator gives (deploy/rbac/manager-send-objects.yaml).
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
+
+import orjson
 
 from manager.context import ManagerContext
-from manager.dispatch.sending.mailbox_objects import MailboxObjects
+from multikueue.api.constants import SENT_OBJECT_LABEL, SENT_VERSION_ANNOTATION
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent, assignment_name, mailbox_namespace
 from multikueue.api.resource import REMOTE_ASSIGNMENTS
@@ -24,14 +27,17 @@ from multikueue.core.merge_patch import merge_patch
 from multikueue.dispatch.hub.facts import Observation
 from multikueue.dispatch.protocol.digests import Digests
 from multikueue.dispatch.protocol.wire import observation_of, unanswered_observation, workload_of
+from multikueue.dispatch.sending.sent_objects import SENT_OBJECT_LABEL_VALUE
+from multikueue.dispatch.worker.dependencies import SENDABLE_KINDS
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.errors import AlreadyExists, Conflict, Details, NotFound
-from multikueue.kube.rest.client import PatchKind
+from multikueue.kube.rest.client import KubeClient, PatchKind
 
 _log = logging.getLogger(__name__)
-
 Kept: TypeAlias = Callable[[JsonObject, JsonObject], JsonObject]
 """Of the body of an assignment and the one that it replaces, what is written."""
+FIELD_MANAGER: Final = "multikueue-sent-objects"
+_SELECTOR: Final = f"{SENT_OBJECT_LABEL}={SENT_OBJECT_LABEL_VALUE}"
 
 
 def replaced(body: JsonObject, current: JsonObject) -> JsonObject:
@@ -234,3 +240,41 @@ class MailboxTransport:
 
 def _key(cluster: str, workload: Key) -> Key:
     return Key(mailbox_namespace(cluster), assignment_name(workload))
+
+
+class MailboxObjects:
+    """Writes and removes them."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def put(self, cluster: str, obj: JsonObject) -> None:
+        """Create or update one: an apply removes the keys that it does not have any more."""
+        await self._client.apply(
+            SENDABLE_KINDS[obj["kind"]],
+            obj["metadata"]["name"],
+            obj,
+            namespace=mailbox_namespace(cluster),
+            manager=FIELD_MANAGER,
+        )
+
+    async def versions(self, cluster: str) -> dict[str, str]:
+        """The version of each, by its name; their contents are not read."""
+        found: dict[str, str] = {}
+        for resource in SENDABLE_KINDS.values():
+            page = await self._client.list_all(
+                resource, namespace=mailbox_namespace(cluster), label_selector=_SELECTOR, metadata_only=True
+            )
+            for raw in page.items:
+                metadata: JsonObject = orjson.loads(raw)["metadata"]
+                annotations: dict[str, str] = metadata.get("annotations") or {}
+                found[metadata["name"]] = annotations.get(SENT_VERSION_ANNOTATION, "")
+        return found
+
+    async def drop(self, cluster: str, name: str) -> None:
+        """Remove one, of either kind: no two have the same name."""
+        for resource in SENDABLE_KINDS.values():
+            try:
+                await self._client.delete(resource, name, namespace=mailbox_namespace(cluster))
+            except NotFound:
+                continue

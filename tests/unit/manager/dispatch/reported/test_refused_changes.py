@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from manager.dispatch.reported.change_budget import CHANGES_AT_ONCE, SECONDS_PER_CHANGE
-from manager.dispatch.reported.refused_changes import RefusedChanges
+from manager.dispatch.reported.report_limits import CHANGES_AT_ONCE, SECONDS_PER_CHANGE, RefusedChanges
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub.actions import ChangeUpdate, DispatchPlan, Rule
 

@@ -12,9 +12,8 @@ import pytest
 
 from manager.cache.caches import SLICE_INDEX, Caches, slices_by_job
 from manager.cache.views import View
-from manager.dispatch.transport.job_slices import JobSlices
+from manager.dispatch.transport.job_slices import JobSlices, SliceTransport
 from manager.dispatch.transport.mailbox_transport import Transport
-from manager.dispatch.transport.slice_transport import SliceTransport
 from multikueue.api.remoteassignment import Intent
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.clock import ManualClock

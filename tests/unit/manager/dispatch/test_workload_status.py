@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from manager.dispatch.status_change import PlanChange
+from manager.dispatch.workload_status import PlanChange
 from manager.workload import changes
 from manager.workload.status import Status
 from multikueue.api.constants import CheckState

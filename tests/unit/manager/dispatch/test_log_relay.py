@@ -12,8 +12,15 @@ import pytest
 from manager.cache.caches import followed
 from manager.cache.views import View
 from manager.context import ManagerContext
-from manager.dispatch.logs.assigned_requests import AssignedLogRequests
-from manager.dispatch.logs.log_relay import AHEAD, IDLE_SECONDS, MAX_SECONDS, NO_CLUSTER, NOT_SEALED, LogRelay
+from manager.dispatch.log_relay import (
+    AHEAD,
+    IDLE_SECONDS,
+    MAX_SECONDS,
+    NO_CLUSTER,
+    NOT_SEALED,
+    AssignedLogRequests,
+    LogRelay,
+)
 from manager.dispatch.transport.push_transport import PushTransport
 from manager.metrics import ManagerMetrics
 from manager.seals import Seals

@@ -47,11 +47,9 @@ from multikueue.kube.cache.store import Row
 from multikueue.kube.errors import Forbidden, KubeError, NotFound
 
 _log = logging.getLogger(__name__)
-
 LONGEST_ROUND_SECONDS: Final = 30.0
 """How long a change on the hub may take until it is sent; less with a shorter `gcInterval`."""
 _WRITING_SECONDS: Final = 60.0  # how long an assignment may take until it is seen
-
 AssignmentKey = tuple[str, Key]
 """A cluster and a workload."""
 

@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from manager.context import ManagerContext
-from manager.dispatch.sending.object_sending import ObjectSending
 from manager.dispatch.transport.mailbox_transport import Transport
+from manager.dispatch.transport.object_sending import ObjectSending
 from multikueue.api.constants import SEND_OBJECTS_ANNOTATION, SENT_VERSION_ANNOTATION
 from multikueue.api.resource import MULTIKUEUE_CLUSTERS, Resource
 from multikueue.core.clock import ManualClock

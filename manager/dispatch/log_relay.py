@@ -7,6 +7,9 @@ of that name in its own namespace. Promises that a namespace has one chunk for e
 users and workers write: a request ends after `MAX_BYTES` or `MAX_SECONDS`, and is removed when it has ended or was not
 used for `IDLE_SECONDS`. A request for a pod of a group is read from the assignment of the group: that pod, or with
 `allPods` all pods of the group.
+
+Owns `spec.logs` of an assignment too, which the rest of dispatch leaves as it is; an assignment that is updated keeps
+its requests, and one that is removed takes them along.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from typing import Final
 
 from manager.cache.caches import LOGGED_JOB_INDEX, NAMESPACE_INDEX, OWNER_INDEX, owner_term
 from manager.context import ManagerContext
-from manager.dispatch.logs.assigned_requests import AssignedLogRequests
+from manager.dispatch.transport.job_slices import JobSlices
+from manager.dispatch.transport.push_transport import PushTransport
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of
 from multikueue.api.reasons import WorkloadCondition
-from multikueue.api.resource import JOB_LOG_REQUESTS, PODS, WORKLOADS
+from multikueue.api.remoteassignment import assignment_name, mailbox_namespace
+from multikueue.api.resource import JOB_LOG_REQUESTS, PODS, REMOTE_ASSIGNMENTS, WORKLOADS
 from multikueue.core.conditions import is_true_in, truncate_message
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
@@ -34,14 +39,15 @@ from multikueue.dispatch.protocol.job_logs import (
     LogQuery,
     RelayedRequest,
     answers_of,
+    relayed_requests,
 )
+from multikueue.dispatch.protocol.wire import workload_of
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.errors import NotFound
 from multikueue.kube.rest.client import PatchKind
 from multikueue.kube.runtime.controller import Controller, Result
 
 _log = logging.getLogger(__name__)
-
 IDLE_SECONDS: Final = 120.0
 """A request whose cursor has not moved for so long is removed."""
 MAX_SECONDS: Final = 900.0
@@ -299,3 +305,48 @@ def _cursors(request: JsonObject) -> tuple[int, int]:
     read = parse_unsigned((request.get("spec") or {}).get("cursor") or 0, field="spec.cursor")
     written = parse_unsigned((request.get("status") or {}).get("cursor") or 0, field="status.cursor")
     return read, written
+
+
+class AssignedLogRequests:
+    """Reads assignments, and writes the requests in them."""
+
+    def __init__(self, context: ManagerContext, push: PushTransport) -> None:
+        self._client = context.client
+        self._view = context.caches.view(REMOTE_ASSIGNMENTS)
+        self._push = push
+        self._slices = JobSlices(context.caches)
+
+    def assignment(self, cluster: str, workload: Key) -> JsonObject | None:
+        """The assignment of the workload to that cluster; None if there is none (any more)."""
+        assigned = self._slices.assigned(workload)[0]
+        name = assignment_name(assigned)
+        if self._push.serves(cluster):
+            found = self._push.mailbox(cluster).get(name)
+        else:
+            found = self._view.object(Key(mailbox_namespace(cluster), name))
+        return found if found is not None and workload_of(found) == assigned else None
+
+    def with_requests(self) -> list[Key]:
+        """The workloads whose assignment has requests now, in a mailbox on the hub."""
+        found = (obj["spec"]["workload"] for obj in self._view.objects() if obj["spec"].get("logs"))
+        keys = ((Key(each["namespace"], each["name"]), str(each.get("uid", ""))) for each in found)
+        return [self._slices.holder(*each) or each[0] for each in keys]
+
+    async def request(self, cluster: str, workload: Key, wanted: Sequence[RelayedRequest]) -> None:
+        """Have these requests in the assignment; one that is gone is ignored. Raises `KubeError`."""
+        found = self.assignment(cluster, workload)
+        if found is None or relayed_requests(found) == tuple(wanted):
+            return
+        entries = [each.wire() for each in wanted]
+        name, namespace = assignment_name(workload_of(found)), mailbox_namespace(cluster)
+        if self._push.serves(cluster):
+            self._push.mailbox(cluster).request_logs(name, entries)
+            return
+        patch = {"metadata": {"uid": found["metadata"]["uid"]}, "spec": {"logs": entries or None}}
+        try:
+            answer = await self._client.patch(
+                REMOTE_ASSIGNMENTS, name, patch, namespace=namespace, kind=PatchKind.MERGE
+            )
+        except NotFound:
+            return
+        self._view.on_write(answer)
