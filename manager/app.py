@@ -31,7 +31,7 @@ from manager.controllers.elastic_pods import ElasticPods
 from manager.controllers.jobs import JobReconciler
 from manager.controllers.queue_hints import LabelledPods, QueueHints
 from manager.controllers.queues import QueueReconcilers
-from manager.controllers.removed_kinds import RemovedKindReconciler
+from manager.controllers.workload_removal import RemovedKindReconciler
 from manager.controllers.workloads import WorkloadReconciler
 from manager.dispatch.transport.cluster_profiles import PROFILE_GATE
 from manager.metrics import FOLLOWER, LEADER, STANDALONE, ManagerMetrics

@@ -22,7 +22,7 @@ from manager.dispatch.reported.failure_records import FailureRecords
 from manager.dispatch.transport.mailbox_transport import Transport
 from manager.dispatch.transport.object_sending import ObjectSending
 from manager.dispatch.workload_status import PlanChange, failed_to_start
-from manager.provisioning.delegated_checks import DelegatedChecks
+from manager.provisioning.checks import DelegatedChecks
 from multikueue.api.constants import AVOIDED_ANNOTATION, GATE_OPENING_ANNOTATION, ROUND_ANNOTATION, GatePosition
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import WorkloadEvent

@@ -27,7 +27,7 @@ from manager.dispatch.workload_status import (
     to_stop,
     waits_since,
 )
-from manager.provisioning.delegated_checks import DelegatedChecks
+from manager.provisioning.checks import DelegatedChecks
 from manager.workload.status import Check, Status
 from multikueue.api.configuration import Configuration
 from multikueue.api.constants import (

@@ -15,8 +15,7 @@ import anyio
 from manager.cache.caches import CLUSTER_QUEUE_INDEX, WORKLOAD_INDEX
 from manager.context import ManagerContext
 from manager.dispatch.condition_writes import write_active
-from manager.provisioning.checks import ProvisioningChecks, is_provisioning, only_delegated
-from manager.provisioning.delegated_checks import is_delegated
+from manager.provisioning.checks import ProvisioningChecks, is_delegated, is_provisioning, only_delegated
 from manager.provisioning.execution import ProvisioningExecutor
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of

@@ -20,7 +20,7 @@ from typing import Final
 
 import anyio
 
-from manager.scheduler.turns import NamespaceTurns
+from manager.scheduler.write_queue import NamespaceTurns
 from multikueue.api.resource import WORKLOADS, Resource
 from multikueue.core.clock import Clock
 from multikueue.core.keys import Key

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Background writes: in order for each key, with bounded concurrency.
+"""Background writes: in order for each key, with bounded concurrency, and namespaces take turns.
 
 Jobs of one key run one after another in the order they were put; a job may replace a waiting one of the same slot (a
 newer pending reason makes the older one worthless). Jobs handle their failures: one that is to be retried is postponed,
@@ -10,7 +10,7 @@ quarantines the Workload for the reader `status` and ends no runner. How many ru
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +18,6 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from manager.scheduler.turns import NamespaceTurns
 from manager.scheduler.write_concurrency import WriteConcurrency
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.clock import Clock, SystemClock
@@ -27,7 +26,6 @@ from multikueue.kube.errors import KubeError
 from multikueue.kube.runtime.quarantine import Quarantine
 
 _log = logging.getLogger(__name__)
-
 Job = Callable[[], Awaitable[None]]
 
 
@@ -171,3 +169,25 @@ class WriteQueue:
         await anyio.sleep(seconds)
         self._wakes_later = False
         self._wake_another()
+
+
+class NamespaceTurns:
+    """A queue that is first in, first out within a namespace."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, deque[Key]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def append(self, key: Key) -> None:
+        """Add `key` behind those of its namespace."""
+        self._waiting.setdefault(key.namespace, deque()).append(key)
+
+    def popleft(self) -> Key:
+        """Remove and return the first key of the next namespace. Raises `KeyError` when the queue is empty."""
+        namespace, keys = self._waiting.popitem(last=False)
+        key = keys.popleft()
+        if keys:
+            self._waiting[namespace] = keys
+        return key

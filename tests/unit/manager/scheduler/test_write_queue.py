@@ -11,13 +11,12 @@ import anyio.lowlevel
 import pytest
 
 from manager.scheduler.write_concurrency import WriteConcurrency
-from manager.scheduler.write_queue import WriteQueue
+from manager.scheduler.write_queue import NamespaceTurns, WriteQueue
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
 from multikueue.kube.errors import Details, TooManyRequests
 
 pytestmark = pytest.mark.anyio
-
 A, B = Key("ns", "a"), Key("ns", "b")
 
 
@@ -193,3 +192,23 @@ async def test_jobs_wait_as_long_as_the_server_asks_and_start_then() -> None:
         clock.advance(0.01)
         await empty(write_queue)
     assert len(writes.ended) == 10
+
+
+def test_a_key_waits_for_one_of_another_namespace_however_many_there_are() -> None:
+    turns = NamespaceTurns()
+    for number in range(1000):
+        turns.append(Key("flood", str(number)))
+    turns.append(Key("other", "a"))
+    turns.append(Key("other", "b"))
+    found = [str(turns.popleft()) for _ in range(5)]
+    assert found == ["flood/0", "other/a", "flood/1", "other/b", "flood/2"]
+
+
+def test_it_is_empty_when_each_key_was_taken() -> None:
+    turns = NamespaceTurns()
+    turns.append(Key("a", "b"))
+    assert turns
+    turns.popleft()
+    assert not turns
+    with pytest.raises(KeyError):
+        turns.popleft()
