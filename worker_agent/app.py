@@ -51,13 +51,12 @@ from worker_agent.local.fencing import fence_without_lease
 from worker_agent.local.jobs import RemoteJobKey, RemoteJobs
 from worker_agent.local.log_requests import LogRequests
 from worker_agent.local.orphans import Orphans
-from worker_agent.local.permitted import PermittedInformer
 from worker_agent.local.pod_starts import PodStarts
 from worker_agent.local.provisioning import WorkerProvisioning
+from worker_agent.local.queueing.cluster_queues import Quotas
 from worker_agent.local.queueing.queues import Queues
-from worker_agent.local.queueing.quotas import Quotas
 from worker_agent.local.restoring import restore_assignments
-from worker_agent.local.rights import Rights
+from worker_agent.local.rights import PermittedInformer, Rights
 from worker_agent.local.served_kinds import KindFollower, pod_labels
 from worker_agent.namespaces import WorkerNamespaces
 from worker_agent.reconciler import Reconciler

@@ -14,9 +14,9 @@ from multikueue.api.remoteassignment import AssignmentPhase, Intent
 from multikueue.dispatch.worker.assignment_state import AssignmentStep, ReportedStatus
 from worker_agent.creation import Creation
 from worker_agent.local.assignment_spec import AssignmentSpec
-from worker_agent.local.groups.remote_group import RemoteGroup, remote_group
 from worker_agent.local.obstacles import Obstacles
 from worker_agent.local.provisioning import ProvisionedWork
+from worker_agent.local.remote_group import RemoteGroup, remote_group
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ from multikueue.core.keys import Key
 from multikueue.kube.cache.informer import Change, Informer
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.runtime.quarantine import Quarantine
-from worker_agent.local.permitted import PermittedInformer
-from worker_agent.local.rights import Rights
+from worker_agent.local.rights import PermittedInformer, Rights
 from worker_agent.reconnect import RECONNECT
 
 _MAX_REPORTED: Final = 512  # the limit of a ClusterReport

@@ -47,7 +47,6 @@ from worker_agent.local.boundary import Boundary
 from worker_agent.local.capacity import Capacity
 from worker_agent.local.dependencies.job_objects import JobObjects
 from worker_agent.local.failures import FailureReadings
-from worker_agent.local.groups.remote_group import RemoteGroup
 from worker_agent.local.jobs import RemoteJobs
 from worker_agent.local.log_requests import LogRequests
 from worker_agent.local.obstacles import BAD_ASSIGNMENT, REFUSAL_SECONDS, Obstacles
@@ -55,6 +54,7 @@ from worker_agent.local.pod_starts import PodStarts
 from worker_agent.local.provisioning import ProvisionedWork, WorkerProvisioning
 from worker_agent.local.queueing.queued_work import CloneAdmission, is_queued
 from worker_agent.local.queueing.queues import Queues
+from worker_agent.local.remote_group import RemoteGroup
 from worker_agent.pod_owners import LoggedPods, logged_pods
 
 _log = logging.getLogger(__name__)

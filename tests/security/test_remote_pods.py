@@ -14,7 +14,7 @@ from multikueue.jobs.framework.protocol import PodSetInfo, RemoteIdentity
 from multikueue.jobs.kinds.pod import PodIntegration
 from multikueue.jobs.kinds.pod_group import role_of
 from multikueue.jobs.kinds.remote_pods import MAX_PODS, MAX_STATUS_BYTES
-from worker_agent.local.groups.remote_group import members_of
+from worker_agent.local.remote_group import members_of
 
 Object = dict[str, Any]
 K = "kueue.x-k8s.io/"

@@ -22,9 +22,9 @@ from multikueue.dispatch.worker.ledger import Demand
 from multikueue.jobs.framework.capabilities import GroupedKind
 from multikueue.provisioning.delegated import settings_of
 from multikueue.provisioning.settings import ProvisioningSettings
-from worker_agent.local.groups.remote_group import members_of
 from worker_agent.local.jobs import GROUP_PREFIX, RemoteJobKey, RemoteJobs
 from worker_agent.local.queueing.queued_work import CloneSpec
+from worker_agent.local.remote_group import members_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

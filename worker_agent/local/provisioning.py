@@ -59,8 +59,7 @@ from multikueue.provisioning.delegated import (
 )
 from multikueue.provisioning.requests import RequestMark, request_name, template_bodies
 from worker_agent.local.assignment_spec import AssignmentSpec
-from worker_agent.local.permitted import PermittedInformer
-from worker_agent.local.rights import Rights
+from worker_agent.local.rights import PermittedInformer, Rights
 from worker_agent.reconnect import RECONNECT, reconnecting
 
 _log = logging.getLogger(__name__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rights of the agent on its cluster.
+"""The rights of the agent on its cluster, and informers that run only while it has them.
 
 Owns the state of each right in `dispatch.protocol.worker_rights`: the answers of SelfSubjectAccessReviews, requested at
 the start, every few minutes and after a request was refused, and the refused requests. A right without an answer counts
@@ -30,12 +30,12 @@ from multikueue.dispatch.protocol.worker_rights import (
     rights_of,
 )
 from multikueue.dispatch.worker.dependencies import SENDABLE_KINDS
+from multikueue.kube.cache.informer import Informer
 from multikueue.kube.errors import Forbidden, KubeError, MethodNotAllowed, NotFound
 from multikueue.kube.rest.client import KubeClient
 from worker_agent.reconnect import RECONNECT
 
 _log = logging.getLogger(__name__)
-
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _ANSWER_SECONDS: Final = 30.0
 _GAP_SECONDS: Final = 5.0  # the least time between two reviews that refused requests trigger
@@ -240,3 +240,46 @@ class Rights:
         changed, self.changed = self.changed, anyio.Event()
         changed.set()
         self._on_change()
+
+
+class PermittedInformer:
+    """One informer and its rights."""
+
+    def __init__(self, informer: Informer, rights: Rights, *, changed: Callable[[], None]) -> None:
+        """`changed` is called when the informer becomes usable or unusable."""
+        self.informer = informer
+        self.decided = anyio.Event()
+        """Set after the first list, or when the agent turned out not to have the rights."""
+        self._rights = rights
+        self._changed = changed
+
+    @property
+    def usable(self) -> bool:
+        """Whether the store has the current objects."""
+        return self.informer.synced.is_set() and self.is_permitted()
+
+    def is_permitted(self) -> bool:
+        """Whether the agent may list and watch the resource, as far as is known."""
+        return self._rights.may_follow(self.informer.resource)
+
+    async def run(self) -> None:
+        """Follow while permitted, until cancelled."""
+        while True:
+            while not self.is_permitted():
+                self.decided.set()
+                await self._rights.changed.wait()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.informer.run, name=f"informer-{self.informer.resource.plural}")
+                tasks.start_soon(self._on_sync, name=f"synced-{self.informer.resource.plural}")
+                while self.is_permitted():
+                    await self._rights.changed.wait()
+                tasks.cancel_scope.cancel()
+            was_read = self.informer.synced.is_set()
+            self.informer.forget()
+            if was_read:
+                self._changed()
+
+    async def _on_sync(self) -> None:
+        await self.informer.synced.wait()
+        self.decided.set()
+        self._changed()

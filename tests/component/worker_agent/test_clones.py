@@ -20,7 +20,7 @@ from multikueue.api.resource import CONFIG_MAPS, JOBS, NAMESPACES, WORKLOADS
 from tests.component.worker_agent.test_quotas import TEAM, Scene, scene
 from tests.support.assignment_specs import reservation, workload_spec
 from tests.support.managers import Object, eventually, get, job_manifest, make_queue
-from worker_agent.local.dependencies import dependency_checks
+from worker_agent.local.dependencies import job_objects
 
 pytestmark = pytest.mark.anyio
 
@@ -144,7 +144,7 @@ async def test_a_clone_that_waits_is_kept_when_an_object_goes_missing_and_the_gr
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # What was found is looked for again at once, and not after seconds.
-    monkeypatch.setattr(dependency_checks, "FOUND_SECONDS", 0.0)
+    monkeypatch.setattr(job_objects, "FOUND_SECONDS", 0.0)
 
     def needing(*, priority: int) -> Object:
         body = reservation(TEAM, workload=workload_spec(TEAM, priority=priority))

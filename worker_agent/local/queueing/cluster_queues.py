@@ -1,27 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ClusterQueues of the worker cluster, followed for the quota in a ClusterReport.
+"""The ClusterQueues of the worker cluster, followed for their quota in a ClusterReport.
 
 Owns the informers of ClusterQueues and Cohorts, as far as the cluster has them and the agent may read them. Promises
 that nothing is reported before all ClusterQueues were read, and that the report says why if the agent may not read
-them: the hub must not take an incomplete report for missing quota. Free quota is computed by `queue_quotas`.
+them: the hub must not take an incomplete report for missing quota.
+
+Quota has two forms: for dispatch, free quota by flavor of as many queues as the report can hold, which is always
+reported and computed by `queue_quotas`; for quota automation, the nominal quota of all queues, or why it is unknown, if
+the hub requests it. The hub evaluates the latter in `multikueue.dispatch.protocol.quota_automation`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Final, TypeVar
 
 import anyio
 
+from multikueue.api.clusterreport import MAX_QUEUES
 from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import ACTIVE_CONDITION
 from multikueue.api.resource import CLUSTER_QUEUES, COHORTS, Resource
 from multikueue.core.clock import Clock
+from multikueue.core.conditions import is_true_in
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.printable import excerpt
 from multikueue.dispatch.protocol.queue_quota import cluster_queue_wire
+from multikueue.dispatch.protocol.quota_automation import nominal_quotas
 from multikueue.engine import decode
 from multikueue.engine.resources import FlavorResource
 from multikueue.engine.values import ClusterQueue, Cohort
@@ -30,14 +38,11 @@ from multikueue.kube.cache.store import Row
 from multikueue.kube.errors import Forbidden, NotFound
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.runtime.quarantine import Quarantine
-from worker_agent.local.queueing.queue_conditions import why_inactive
-from worker_agent.local.queueing.queue_quotas import held_by, queue_quotas, used_of
-from worker_agent.local.queueing.queue_usage import QueueUsage
-from worker_agent.local.queueing.queues import Queues
+from worker_agent.local.queueing.queue_quotas import QueueUsage, held_by, queue_quotas, used_of
+from worker_agent.local.queueing.queues import Queues, why_inactive
 from worker_agent.reconnect import RECONNECT, reconnecting
 
 _log = logging.getLogger(__name__)
-
 _RETRY_SECONDS: Final = 60.0  # until the agent checks again whether it may read them
 _MAX_PROBLEM: Final = 1024
 _Read = TypeVar("_Read")
@@ -219,3 +224,79 @@ def _read(parse: Callable[[JsonObject], _Read], obj: JsonObject) -> _Read:
 
 def _refused(error: Forbidden) -> str:
     return f"it may not read the ClusterQueues: {error.message}"[:_MAX_PROBLEM]
+
+
+class Quotas:
+    """The quota of the ClusterQueues of this cluster."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        queues: Queues,
+        *,
+        clock: Clock,
+        random: Random,
+        changed: Callable[[], None],
+        quarantine: Quarantine | None = None,
+    ) -> None:
+        """`changed` is called when the report changed."""
+        self._queues = queues
+        self._changed = changed
+        self._nominal_requested = False
+        self._followed = ClusterQueues(
+            client, queues, clock=clock, random=random, changed=changed, quarantine=quarantine
+        )
+
+    def request_nominal(self, requested: bool) -> None:
+        """Set whether the hub requests all nominal quotas; called after each report."""
+        if requested is not self._nominal_requested:
+            self._nominal_requested = requested
+            self._changed()
+
+    def why_inactive(self, cluster_queue: str) -> str:
+        """Why the ClusterQueue is not active; empty if it is, or if that is unknown."""
+        return self._followed.why_inactive(cluster_queue)
+
+    async def run(self) -> None:
+        """Follow the ClusterQueues until cancelled."""
+        await self._followed.run()
+
+    def report(self) -> JsonObject:
+        """The quota in a ClusterReport; nothing while the queues are being read."""
+        return self._followed.report() | self._nominal()
+
+    def _nominal(self) -> JsonObject:
+        if not self._nominal_requested:
+            return {}
+        if self._followed.problem:
+            return {"quotas": {"problem": self._followed.problem}}
+        rows = self._followed.rows()
+        if rows is None:
+            return {}
+        behind = self._queues.by_cluster_queue()
+        if sum(map(len, behind.values())) > MAX_QUEUES:
+            return {"quotas": {"problem": f"there are more than {MAX_QUEUES} LocalQueues"}}
+        try:
+            queues = [_queue_wire(row, behind[row.key.name]) for row in rows if row.key.name in behind]
+        except BadInput as error:
+            return {"quotas": {"problem": f"a quota cannot be read: {error}"[:_MAX_PROBLEM]}}
+        return {"quotas": {"clusterQueues": queues}}
+
+
+def _queue_wire(row: Row, local_queues: Iterable[Key]) -> JsonObject:
+    """One ClusterQueue in the report. Raises `BadInput` for an amount that is no quantity."""
+    active, groups = _admission(row)
+    nominal = nominal_quotas(groups)
+    return {
+        "name": row.key.name,
+        "active": active,
+        "localQueues": [{"namespace": key.namespace, "name": key.name} for key in local_queues],
+        "resources": [{"name": name, "nominal": str(nominal[name])} for name in sorted(nominal)],
+    }
+
+
+def _admission(row: Row) -> tuple[bool, list[JsonObject]]:
+    """Whether the queue is active, and its resource groups."""
+    queue = row.object()
+    active = is_true_in(queue.get("status"), ACTIVE_CONDITION)
+    return active, (queue.get("spec") or {}).get("resourceGroups") or []

@@ -16,8 +16,10 @@ import anyio
 
 from multikueue.api.clusterreport import MAX_QUEUES
 from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import ACTIVE_CONDITION
 from multikueue.api.resource import LOCAL_QUEUES, WORKLOADS
 from multikueue.core.clock import Clock
+from multikueue.core.conditions import FALSE, find_in
 from multikueue.core.keys import Key
 from multikueue.dispatch.protocol.queue_quota import MAX_REASON
 from multikueue.dispatch.worker.assignment_state import QUEUE_MISSING, Obstacle
@@ -26,11 +28,9 @@ from multikueue.kube.cache.informer import Change, Informer
 from multikueue.kube.errors import Forbidden, NotFound
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.runtime.quarantine import Quarantine
-from worker_agent.local.permitted import PermittedInformer
 from worker_agent.local.queueing.clones import Clones
-from worker_agent.local.queueing.queue_conditions import cluster_queue_of, why_inactive
 from worker_agent.local.queueing.queued_work import CloneSpec, is_queued, queued_manifest, unqueued_manifest
-from worker_agent.local.rights import Rights
+from worker_agent.local.rights import PermittedInformer, Rights
 from worker_agent.reconnect import RECONNECT, reconnecting
 
 ENGINE: Final = "kueue"
@@ -207,3 +207,16 @@ async def discover_queues(client: KubeClient, *, random: Random) -> QueueDiscove
         return QueueDiscovery(present=True)
 
     return await reconnecting(attempt, what="queue discovery", random=random)
+
+
+def cluster_queue_of(local_queue: JsonObject) -> str:
+    """The ClusterQueue of a LocalQueue."""
+    return str((local_queue.get("spec") or {}).get("clusterQueue") or "")
+
+
+def why_inactive(queue: JsonObject) -> str:
+    """The message of Active=False of a queue of either kind; empty if the queue has no such condition."""
+    found = find_in(queue.get("status"), ACTIVE_CONDITION)
+    if found is None or found.get("status") != FALSE:
+        return ""
+    return str(found.get("message") or found.get("reason") or "not active")

@@ -14,7 +14,7 @@ from multikueue.dispatch.sending.sent_objects import SentReference
 from multikueue.dispatch.worker.dependencies import Dependency
 from multikueue.kube.errors import ApiError, Details, Forbidden, KubeError, NotFound, TooManyRequests, Unreachable
 from multikueue.kube.rest.client import KubeClient
-from worker_agent.local.dependencies.dependency_checks import FOUND_SECONDS, DependencyChecks
+from worker_agent.local.dependencies.job_objects import FOUND_SECONDS, DependencyChecks
 from worker_agent.local.jobs import RemoteJobKey
 
 pytestmark = pytest.mark.anyio

@@ -19,8 +19,7 @@ from multikueue.dispatch.protocol.queue_quota import (
 from multikueue.engine import decode
 from multikueue.engine.resources import MAX_INT64, FlavorResource
 from multikueue.engine.values import ClusterQueue, Cohort
-from worker_agent.local.queueing.queue_quotas import held_by, queue_quotas, used_of
-from worker_agent.local.queueing.queue_usage import QUIET_SECONDS, QueueUsage
+from worker_agent.local.queueing.queue_quotas import QUIET_SECONDS, QueueUsage, held_by, queue_quotas, used_of
 
 CPU = FlavorResource("default", "cpu")
 Object = dict[str, Any]

@@ -12,7 +12,7 @@ from multikueue.api.remoteassignment import AssignmentPhase
 from multikueue.core.keys import Key
 from multikueue.dispatch.worker.assignment_state import ReportedStatus
 from multikueue.jobs.kinds.pod import BARE_POD
-from worker_agent.local.groups.remote_group import RemoteGroup, remote_group
+from worker_agent.local.remote_group import RemoteGroup, remote_group
 
 Object = dict[str, Any]
 ANNOTATIONS = {"multikueue.io/assignment": "a", "multikueue.io/epoch": "1", "multikueue.io/manager-uid": "hub"}

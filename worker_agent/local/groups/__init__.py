@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Groups of objects that are one remote job."""
