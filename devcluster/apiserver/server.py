@@ -28,7 +28,7 @@ from devcluster.apiserver.discovery.discovery import Discovery
 from devcluster.apiserver.discovery.openapi import OpenApi
 from devcluster.apiserver.dispatching import KUBELET_SUBRESOURCES, RequestDispatcher
 from devcluster.apiserver.errors import StatusError
-from devcluster.apiserver.http import audit, faults, injecting
+from devcluster.apiserver.http import audit, faults
 from devcluster.apiserver.http.audit import Audit
 from devcluster.apiserver.http.fair_turns import FairTurns
 from devcluster.apiserver.http.faults import Faults
@@ -139,9 +139,7 @@ class ApiServer:
             request.user = self.authentication.user(request)
             if self.faults.rules:
                 rule = self.faults.of(request)
-                if rule is not None and not (
-                    request.path.startswith(injecting.PATH) and MASTERS in request.user.groups
-                ):
+                if rule is not None and not (request.path.startswith(faults.PATH) and MASTERS in request.user.groups):
                     return self._faulty(rule, request)
             return self._route(request)
         except StatusError as error:

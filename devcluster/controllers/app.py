@@ -12,8 +12,7 @@ from typing import Protocol
 
 import anyio
 
-from devcluster.controllers.app_caches import AppCaches
-from devcluster.controllers.caches import ControllerCaches
+from devcluster.controllers.caches import AppCaches, ControllerCaches
 from devcluster.controllers.certificate_requests import CertificateRequests
 from devcluster.controllers.cluster_roles import ClusterRoles
 from devcluster.controllers.cron_jobs import CronJobs

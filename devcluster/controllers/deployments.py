@@ -12,8 +12,7 @@ from typing import Final
 import orjson
 
 from devcluster.controllers import deployment_status, deployment_sync
-from devcluster.controllers.app_caches import AppCaches
-from devcluster.controllers.caches import BACKOFF, BY_CONTROLLER
+from devcluster.controllers.caches import BACKOFF, BY_CONTROLLER, AppCaches
 from devcluster.controllers.dependents import Dependents
 from devcluster.controllers.recent_writes import RecentWrites
 from devcluster.controllers.revision_sets import REVISION, RevisionSet

@@ -14,14 +14,12 @@ from typing import Final
 import orjson
 
 from devcluster.controllers import pod_facts, replica_set_sync
-from devcluster.controllers.app_caches import AppCaches
 from devcluster.controllers.app_pods import from_template
-from devcluster.controllers.caches import BACKOFF, BY_CONTROLLER
+from devcluster.controllers.caches import BACKOFF, BY_CONTROLLER, AppCaches
 from devcluster.controllers.dependents import Dependents, is_namespace_ending
 from devcluster.controllers.jobs import each
-from devcluster.controllers.pod_order import first_to_go
 from devcluster.controllers.recent_writes import RecentWrites
-from devcluster.controllers.replica_set_sync import WriteFailure
+from devcluster.controllers.replica_set_sync import WriteFailure, first_to_go
 from devcluster.resources import REPLICA_SETS
 from multikueue.api.objects import JsonObject, controller_of
 from multikueue.core.clock import Clock

@@ -12,8 +12,7 @@ from typing import Final
 import orjson
 
 from devcluster.controllers import set_revisions, stateful_pods, stateful_set_sync
-from devcluster.controllers.app_caches import AppCaches
-from devcluster.controllers.caches import BACKOFF
+from devcluster.controllers.caches import BACKOFF, AppCaches
 from devcluster.controllers.dependents import Dependents, is_namespace_ending
 from devcluster.controllers.recent_writes import RecentWrites
 from devcluster.controllers.stateful_set_sync import StatefulSetPlan

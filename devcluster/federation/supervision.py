@@ -11,9 +11,8 @@ from pathlib import Path
 import anyio
 
 from devcluster.federation.federation import Federation
-from devcluster.federation.spec import HUB, FederationSpec, WorkerSpec
+from devcluster.federation.spec import HUB, FederationSpec, SupervisedSpec, WorkerSpec
 from devcluster.federation.state import ClusterState, ComponentState, FederationPhase, FederationState
-from devcluster.federation.supervised_spec import SupervisedSpec
 from devcluster.kubelet.node import of_groups
 from devcluster.processes.forkserver import ForkServer
 from devcluster.processes.process import Process

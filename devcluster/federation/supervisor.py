@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from devcluster.federation import state
-from devcluster.federation.supervised_spec import SupervisedSpec
+from devcluster.federation.spec import SupervisedSpec
 from devcluster.processes import programs
 from devcluster.processes.forkserver import ForkServer
 from multikueue.core.errors import MultikueueError

@@ -14,7 +14,7 @@ from typing import Final
 from devcluster.apiserver import errors
 from devcluster.apiserver.codec import documents, rows
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
-from devcluster.apiserver.codec.durations import duration
+from devcluster.apiserver.codec.times import duration
 from devcluster.apiserver.http.requests import JSON, Request
 from devcluster.apiserver.kinds.custom import creation_cells
 from devcluster.apiserver.registry.resources import ResourceType

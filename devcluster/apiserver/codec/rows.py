@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
-from devcluster.apiserver.codec.durations import span
+from devcluster.apiserver.codec.times import span
 from devcluster.apiserver.kinds.batch import selector_text
 from devcluster.apiserver.kinds.behaviour import age
 

@@ -9,8 +9,8 @@ from devcluster.apiserver.auth.tokens import Tokens
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.discovery.discovery import Discovery
 from devcluster.apiserver.discovery.openapi import OpenApi
-from devcluster.apiserver.http import injecting
-from devcluster.apiserver.http.injecting import Switches
+from devcluster.apiserver.http import faults
+from devcluster.apiserver.http.faults import Switches
 from devcluster.apiserver.http.requests import MASTERS, Answer, Request, RequestTarget, answer
 from devcluster.apiserver.registry.resources import Registry
 from devcluster.apiserver.schema import builtin
@@ -62,7 +62,7 @@ class NonResourcePaths:
             case ".well-known" if path == "/.well-known/openid-configuration":
                 return answer(200, self._tokens.configuration())
             case "faults" if MASTERS in request.user.groups:
-                return injecting.respond(request, self._switches)
+                return faults.respond(request, self._switches)
             case "" if path == "/":
                 return answer(200, {"paths": self._paths()})
         return not_found()

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from devcluster.apiserver import field_errors
-from devcluster.apiserver.codec import documents, durations
+from devcluster.apiserver.codec import documents, times
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.codec.times import read_time
 from devcluster.apiserver.errors import StatusCause
@@ -101,7 +101,7 @@ class JobBehaviour(KindBehaviour):
         start, end = status.get("startTime"), status.get("completionTime")
         lasted = ""
         if start:
-            lasted = durations.duration(start, read_time(end) if end else now)
+            lasted = times.duration(start, read_time(end) if end else now)
         return [
             value["metadata"]["name"],
             _state(value),
@@ -198,7 +198,7 @@ class CronJobBehaviour(KindBehaviour):
             spec.get("timeZone") or "<none>",
             "True" if spec.get("suspend") else "False",
             len(documents.items(status, "active")),
-            durations.duration(last, now) if last else "<none>",
+            times.duration(last, now) if last else "<none>",
             age(value, now),
             *template_cells(documents.child(spec, "jobTemplate", "spec", "template")),
             "<none>",

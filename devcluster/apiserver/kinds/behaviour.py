@@ -13,7 +13,7 @@ from typing import Final
 
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
-from devcluster.apiserver.codec.durations import duration
+from devcluster.apiserver.codec.times import duration
 from devcluster.apiserver.errors import StatusCause
 from devcluster.apiserver.schema.node import TypeNode
 

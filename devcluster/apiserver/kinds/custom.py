@@ -7,7 +7,7 @@ import re
 from datetime import datetime
 from typing import Final
 
-from devcluster.apiserver.codec import documents, durations
+from devcluster.apiserver.codec import documents, times
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.codec.times import read_time
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext
@@ -85,7 +85,7 @@ def _cell(value: JsonObject, path: str, kind: str, now: datetime) -> JsonValue:
         return _text(first)
     if kind == "date":
         try:
-            return durations.duration(first, now) if isinstance(first, str) else "<invalid>"
+            return times.duration(first, now) if isinstance(first, str) else "<invalid>"
         except ValueError:
             return "<invalid>"
     if kind == "integer" and isinstance(first, int | float) and not isinstance(first, bool):
@@ -136,5 +136,5 @@ def find(value: JsonValue, path: str) -> list[JsonValue]:
 def creation_cells(value: JsonObject, now: datetime) -> list[JsonValue]:
     """Name and age, for kinds without columns."""
     created = documents.metadata(value).get("creationTimestamp")
-    shown = durations.span((now - read_time(created)).total_seconds()) if created else "<unknown>"
+    shown = times.span((now - read_time(created)).total_seconds()) if created else "<unknown>"
     return [documents.metadata(value).get("name", ""), shown]

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from devcluster.apiserver import field_errors
-from devcluster.apiserver.codec import documents, durations
+from devcluster.apiserver.codec import documents, times
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext
@@ -80,14 +80,14 @@ class EventBehaviour(KindBehaviour):
         host = source.get("host") or value.get("reportingInstance") or ""
         count = series.get("count") or value.get("count") or value.get("deprecatedCount") or 1
         return [
-            durations.duration(last, now),
+            times.duration(last, now),
             value.get("type", ""),
             value.get("reason", ""),
             f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}",
             about.get("fieldPath", ""),
             f"{component}, {host}" if host else component,
             str(value.get("message") or value.get("note") or "").strip(),
-            durations.duration(first, now),
+            times.duration(first, now),
             count,
             value["metadata"]["name"],
         ]

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods: defaults, what an update may change, quality of service, table cells and graceful deletion.
+"""Pods: defaults, what an update or a resize may change, quality of service, table cells and graceful deletion.
 
-What needs other objects (service account, priority class) is done by admission.
+What needs other objects (service account, priority class) is done by admission. A write of the subresource `resize`
+changes the CPU and memory of containers and nothing else. A real kubelet then changes the containers; a virtual one has
+none, so that the new amounts apply at once.
 """
 
 from __future__ import annotations
@@ -10,15 +12,18 @@ from datetime import datetime
 from typing import Final
 
 from devcluster.apiserver import field_errors
-from devcluster.apiserver.codec import documents, durations
+from devcluster.apiserver.codec import documents, times
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
-from devcluster.apiserver.kinds import pod_resizing, pod_spec
+from devcluster.apiserver.kinds import pod_spec
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
 from multikueue.core.quantity import Quantity, QuantityError
 
 _MUTABLE: Final = frozenset({"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds"})
 _COUNTED: Final = ("cpu", "memory")
+_GROUPS: Final = ("containers", "initContainers")
+_RESIZABLE: Final = frozenset({"cpu", "memory"})
+_AMOUNTS: Final = ("requests", "limits")
 
 
 class PodBehaviour(KindBehaviour):
@@ -54,7 +59,7 @@ class PodBehaviour(KindBehaviour):
     def prepare_update(self, value: JsonObject, old: JsonObject, request_context: RequestContext) -> None:
         """Keep what this write may not change, and update the generation."""
         if request_context.subresource == "resize":
-            pod_resizing.keep_all_but_resources(value, old)
+            keep_all_but_resources(value, old)
         super().prepare_update(value, old, request_context)
         if request_context.subresource == "status" and "status" in value:
             value["status"].setdefault("qosClass", documents.child(old, "status").get("qosClass"))
@@ -65,9 +70,7 @@ class PodBehaviour(KindBehaviour):
             return []
         found = pod_spec.validate_spec(value["spec"], "spec")
         if old is not None and request_context.subresource == "resize":
-            return found + pod_resizing.resize_problems(
-                value, old, qualities=(quality(value["spec"]), quality(old["spec"]))
-            )
+            return found + resize_problems(value, old, qualities=(quality(value["spec"]), quality(old["spec"])))
         if old is not None and not found:
             found += _changed(value["spec"], old["spec"])
         return found
@@ -122,7 +125,7 @@ class PodBehaviour(KindBehaviour):
 def _restarts(count: int, statuses: list[JsonObject], now: datetime) -> str:
     ends = [documents.child(entry, "lastState", "terminated").get("finishedAt") or "" for entry in statuses]
     last = max(ends, default="")
-    return f"{count} ({durations.duration(last, now)} ago)" if count and last else str(count)
+    return f"{count} ({times.duration(last, now)} ago)" if count and last else str(count)
 
 
 def reason(value: JsonObject) -> str:
@@ -205,4 +208,54 @@ def _frozen(spec: JsonObject) -> JsonObject:
     for group in ("containers", "initContainers"):
         if group in found:
             found[group] = [{k: v for k, v in entry.items() if k != "image"} for entry in documents.items(spec, group)]
+    return found
+
+
+def keep_all_but_resources(value: JsonObject, old: JsonObject) -> None:
+    """Restore what a resize does not write: all but the resources of containers; other containers are a problem."""
+    sent = documents.child(value, "spec")
+    kept = ("name", "namespace", "uid", "resourceVersion", "managedFields")
+    metadata = {name: entry for name, entry in value["metadata"].items() if name in kept}
+    value.clear()
+    value.update(documents.copy(old))
+    value["metadata"] = {**value["metadata"], **metadata}
+    for group in _GROUPS:
+        wanted, entries = documents.items(sent, group), documents.items(value, "spec", group)
+        if [each.get("name") for each in wanted] != [each.get("name") for each in entries]:
+            value["spec"][group] = wanted
+            continue
+        for each, entry in zip(wanted, entries, strict=True):
+            entry["resources"] = each.get("resources", {})
+
+
+def resize_problems(value: JsonObject, old: JsonObject, *, qualities: tuple[str, str]) -> list[StatusCause]:
+    """What is wrong with new resources; `qualities` are the quality-of-service classes, the new one first."""
+    found: list[StatusCause] = []
+    for entry in documents.items(old, "status", "containerStatuses"):
+        if "running" in (entry.get("state") or {}) and entry.get("resources") is None:
+            found.append(field_errors.forbidden("spec", "Pod running on node without support for resize"))
+            break
+    if qualities[0] != qualities[1]:
+        text = "Pod QOS Class may not change as a result of resizing"
+        found.append(field_errors.invalid("spec", qualities[1], text))
+    for group in _GROUPS:
+        before, after = documents.items(old, "spec", group), documents.items(value, "spec", group)
+        if [each.get("name") for each in before] != [each.get("name") for each in after]:
+            text = f"{group} may not be added or removed on resize"
+            found.append(field_errors.forbidden(f"spec.{group}", text))
+            continue
+        for index, (entry, former) in enumerate(zip(after, before, strict=True)):
+            path = f"spec.{group}[{index}].resources"
+            found += _problems(documents.child(entry, "resources"), documents.child(former, "resources"), path)
+    return found
+
+
+def _problems(new: JsonObject, old: JsonObject, path: str) -> list[StatusCause]:
+    found = []
+    for amounts in _AMOUNTS:
+        after, before = documents.child(new, amounts), documents.child(old, amounts)
+        if any(after.get(name) != before.get(name) for name in after.keys() | before.keys() if name not in _RESIZABLE):
+            found.append(field_errors.forbidden("spec", "only cpu and memory resources are mutable"))
+        elif before.keys() - after.keys():
+            found.append(field_errors.forbidden(f"{path}.{amounts}", f"resource {amounts} cannot be removed"))
     return found

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from devcluster.federation.supervised_spec import SupervisedSpec
+from devcluster.federation.spec import SupervisedSpec
 from multikueue.core.errors import BadInput
 
 _OWN: Final = "kubeconfig"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from devcluster.federation.supervised_spec import SupervisedSpec
+from devcluster.federation.spec import SupervisedSpec
 from devcluster.kubelet import node_groups
 from devcluster.kubelet.node_groups import MAX_NODES, NodeGroups, VirtualNodeGroup
 from devcluster.providers import catalog

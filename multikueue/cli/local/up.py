@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from devcluster.federation.supervised_spec import SupervisedSpec
+from devcluster.federation.spec import SupervisedSpec
 from multikueue.cli.display import Output, StepDisplay, errors_of
 from multikueue.cli.local import configuration_file, federations, kubeconfig_copy, status
 from multikueue.cli.local.federations import DEFAULT_NAME

@@ -17,10 +17,9 @@ from typing import Final, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 from devcluster.apiserver.cel.library.formatting import formatted, text_of
-from devcluster.apiserver.cel.library.libraries import ADDRESS_FUNCTIONS, ADDRESS_METHODS
+from devcluster.apiserver.cel.library.libraries import ADDRESS_FUNCTIONS, ADDRESS_METHODS, SEQUENCE_METHODS
 from devcluster.apiserver.cel.library.named import judged
 from devcluster.apiserver.cel.library.semantic import Version, is_version
-from devcluster.apiserver.cel.library.sequences import SEQUENCE_METHODS
 from devcluster.apiserver.cel.library.timestamps import TIME_METHODS
 from devcluster.apiserver.cel.syntax import CelError
 from devcluster.apiserver.cel.values import Optional, Url

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from devcluster.federation.supervised_spec import SupervisedSpec
+from devcluster.federation.spec import SupervisedSpec
 from multikueue.cli.local import configuration_file, kubeconfig_copy
 from multikueue.cli.local.shape_options import ShapeOptions
 from multikueue.core.errors import BadInput

@@ -10,7 +10,7 @@ import pytest
 from devcluster.controllers.node_taints import taints_of
 from devcluster.controllers.placement import NodeInfo, Unschedulable, select_node
 from devcluster.controllers.pod_info import pod_info_of, requests_of
-from devcluster.controllers.quota_usage import selected, used_of
+from devcluster.controllers.resource_quotas import selected, used_of
 from multikueue.api.objects import JsonObject
 
 

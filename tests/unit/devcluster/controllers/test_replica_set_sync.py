@@ -7,8 +7,7 @@ import pytest
 
 from devcluster.controllers import replica_set_sync
 from devcluster.controllers.dependents import selects
-from devcluster.controllers.pod_order import first_to_go
-from devcluster.controllers.replica_set_sync import WriteFailure
+from devcluster.controllers.replica_set_sync import WriteFailure, first_to_go
 from multikueue.api.objects import JsonObject
 from tests.unit.devcluster.controllers.app_builders import NOW, ago, app, pod
 
