@@ -194,7 +194,7 @@ class MailboxTransport:
                 details=Details(),
             )
         metadata = {name: current["metadata"].get(name) or {} for name in ("labels", "annotations")}
-        # Requests for logs are of `dispatch.logs.assigned_requests`.
+        # Requests for logs are of `dispatch.log_relay`.
         logs = {"logs": current["spec"]["logs"]} if "logs" in current["spec"] else {}
         wanted = {**metadata, **{name: body["metadata"][name] for name in metadata}}
         patch = merge_patch(
