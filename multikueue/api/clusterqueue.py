@@ -20,8 +20,8 @@ from multikueue.api.meta import (
     FairSharingStatus,
     Int32,
     KubeObject,
-    LabelSelector,
     ObjectName,
+    WireLabelSelector,
     WireModel,
 )
 from multikueue.api.quota import FlavorUsages, ResourceGroups
@@ -145,7 +145,7 @@ class ClusterQueueSpec(WireModel):
     resource_groups: ResourceGroups = ()
     cohort_name: ObjectName | None = None
     queueing_strategy: Annotated[str, Schema(enum=QueueingStrategy, defaulted=True)] = QueueingStrategy.BEST_EFFORT_FIFO
-    namespace_selector: LabelSelector | None = None
+    namespace_selector: WireLabelSelector | None = None
     flavor_fungibility: Annotated[FlavorFungibility, Schema(defaulted=True)] = Field(default_factory=FlavorFungibility)
     preemption: Annotated[Preemption, Schema(defaulted=True)] = Field(default_factory=Preemption)
     admission_checks_strategy: AdmissionChecksStrategy | None = None

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from multikueue.api.meta import Amount, Int32, Int64, JsonObject, KubeObject, Labels, Taint, Time, WireModel
+from multikueue.api.meta import Amount, Int32, Int64, JsonObject, KubeObject, Labels, Time, WireModel, WireTaint
 from multikueue.api.resource import CLUSTER_REPORTS
 from multikueue.api.schema import AGE, Column, Schema
 from multikueue.core.quantity import Quantity
@@ -98,7 +98,7 @@ class NodeGroup(WireModel):
     """Ready nodes with the same labels and taints, and their capacity together."""
 
     labels: Labels = Field(default_factory=dict)
-    taints: Annotated[tuple[Taint, ...], Schema(list_type="atomic")] = ()
+    taints: Annotated[tuple[WireTaint, ...], Schema(list_type="atomic")] = ()
     nodes: Annotated[Int32, Schema(minimum=0)] = 0
     capacity: Annotated[tuple[ResourceCapacity, ...], Schema(max_items=64, map_keys=("name",))] = ()
 

@@ -25,7 +25,7 @@ from multikueue.api.constants import (
     PodSecurityLevel,
 )
 from multikueue.api.duration import Duration
-from multikueue.api.meta import Amount, JsonObject, LabelSelector, LabelSelectorRequirement, WireModel
+from multikueue.api.meta import Amount, JsonObject, LabelSelectorRequirement, WireLabelSelector, WireModel
 
 _MINUTE = timedelta(minutes=1)
 PREEMPTION_STRATEGIES = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
@@ -65,7 +65,7 @@ class LocalQueueMetrics(WireModel):
     """Which LocalQueues have metrics."""
 
     enable: bool = True
-    local_queue_selector: LabelSelector | None = None
+    local_queue_selector: WireLabelSelector | None = None
 
 
 class MetricsSettings(WireModel):
@@ -349,10 +349,10 @@ class VisibilityServer(WireModel):
     bind_port: int = 8082
 
 
-def managed_jobs_selector(namespace: str) -> LabelSelector:
+def managed_jobs_selector(namespace: str) -> WireLabelSelector:
     """The default: all namespaces but kube-system and that of the manager."""
     system = LabelSelectorRequirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=("kube-system", namespace))
-    return LabelSelector(match_expressions=(system,))
+    return WireLabelSelector(match_expressions=(system,))
 
 
 class Configuration(WireModel):
@@ -367,7 +367,7 @@ class Configuration(WireModel):
     controller: ControllerSettings = Field(default_factory=ControllerSettings)
     tls: Tls | None = None
     manage_jobs_without_queue_name: bool = False
-    managed_jobs_namespace_selector: LabelSelector = Field(
+    managed_jobs_namespace_selector: WireLabelSelector = Field(
         default_factory=lambda: managed_jobs_selector(DEFAULT_NAMESPACE)
     )
     internal_cert_management: InternalCertManagement = Field(default_factory=InternalCertManagement)

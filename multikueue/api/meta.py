@@ -137,7 +137,7 @@ class KubeObject(WireModel):
         return Key(self.metadata.namespace, self.metadata.name)
 
 
-class Condition(WireModel):
+class WireCondition(WireModel):
     """One entry of `status.conditions`."""
 
     type: Annotated[str, Schema(max_length=316, pattern=LABEL_KEY)]
@@ -159,7 +159,7 @@ class Condition(WireModel):
         )
 
     @classmethod
-    def of(cls, value: conditions.Condition) -> "Condition":
+    def of(cls, value: conditions.Condition) -> "WireCondition":
         """The wire form of `value`."""
         condition = cls(
             type=value.type,
@@ -173,7 +173,7 @@ class Condition(WireModel):
         return condition.model_copy(update={"observed_generation": value.observed_generation})
 
 
-Conditions: TypeAlias = Annotated[tuple[Condition, ...], Schema(max_items=16, map_keys=("type",))]
+Conditions: TypeAlias = Annotated[tuple[WireCondition, ...], Schema(max_items=16, map_keys=("type",))]
 
 
 class LabelSelectorRequirement(WireModel):
@@ -184,7 +184,7 @@ class LabelSelectorRequirement(WireModel):
     values: Annotated[tuple[str, ...], Schema(list_type="atomic")] = ()
 
 
-class LabelSelector(WireModel):
+class WireLabelSelector(WireModel):
     """Labels and expressions that must all hold; empty selects everything, an absent one nothing."""
 
     SCHEMA: ClassVar[Schema] = Schema(map_type="atomic")
@@ -193,7 +193,7 @@ class LabelSelector(WireModel):
     match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], Schema(list_type="atomic")] = ()
 
 
-class Taint(WireModel):
+class WireTaint(WireModel):
     """A taint of a node."""
 
     key: str
@@ -202,7 +202,7 @@ class Taint(WireModel):
     time_added: Time | None = None
 
 
-class Toleration(WireModel):
+class WireToleration(WireModel):
     """A toleration of a pod."""
 
     key: str = ""

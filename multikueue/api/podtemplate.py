@@ -6,7 +6,7 @@ All other fields of a pod are kept. The full upstream schema of a template is ne
 
 from pydantic import Field
 
-from multikueue.api.meta import JsonObject, Labels, Resources, Toleration, WireModel
+from multikueue.api.meta import JsonObject, Labels, Resources, WireModel, WireToleration
 from multikueue.api.schema import Schema
 
 
@@ -35,7 +35,7 @@ class NodeSelectorRequirement(WireModel):
     values: tuple[str, ...] = ()
 
 
-class NodeSelectorTerm(WireModel):
+class WireNodeSelectorTerm(WireModel):
     """Expressions that must all hold."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
@@ -45,14 +45,14 @@ class NodeSelectorTerm(WireModel):
 class NodeSelector(WireModel):
     """Terms of which one must hold."""
 
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+    node_selector_terms: tuple[WireNodeSelectorTerm, ...] = ()
 
 
 class PreferredSchedulingTerm(WireModel):
     """A preferred term."""
 
     weight: int = 1
-    preference: NodeSelectorTerm = Field(default_factory=NodeSelectorTerm)
+    preference: WireNodeSelectorTerm = Field(default_factory=WireNodeSelectorTerm)
 
 
 class NodeAffinity(WireModel):
@@ -83,7 +83,7 @@ class PodSpec(WireModel):
     overhead: Resources = Field(default_factory=dict)
     node_selector: Labels = Field(default_factory=dict)
     affinity: Affinity | None = None
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[WireToleration, ...] = ()
     runtime_class_name: str = ""
     priority_class_name: str = ""
     restart_policy: str = ""

@@ -26,8 +26,8 @@ from multikueue.api.meta import (
     PodSetName,
     Resources,
     Time,
-    Toleration,
     WireModel,
+    WireToleration,
 )
 from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from multikueue.api.schema import AGE, CelRule, Column, Schema
@@ -109,7 +109,7 @@ class AssignedPodSet(WireModel):
     flavors: Labels = Field(default_factory=dict)
     resource_usage: Resources = Field(default_factory=dict)
     node_labels: Labels = Field(default_factory=dict)
-    tolerations: Annotated[tuple[Toleration, ...], Schema(list_type="atomic")] = ()
+    tolerations: Annotated[tuple[WireToleration, ...], Schema(list_type="atomic")] = ()
 
 
 class DelegatedCheck(WireModel):

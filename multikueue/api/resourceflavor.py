@@ -11,9 +11,9 @@ from multikueue.api.meta import (
     KubeObject,
     Labels,
     ObjectName,
-    Taint,
-    Toleration,
     WireModel,
+    WireTaint,
+    WireToleration,
 )
 from multikueue.api.resource import RESOURCE_FLAVORS
 from multikueue.api.schema import CelRule, Schema
@@ -36,8 +36,10 @@ class ResourceFlavorSpec(WireModel):
     )
 
     node_labels: Annotated[Labels, Schema(max_properties=8, map_type="atomic")] = Field(default_factory=dict)
-    node_taints: Annotated[tuple[Taint, ...], Schema(max_items=8, list_type="atomic", rules=TAINT_RULES)] = ()
-    tolerations: Annotated[tuple[Toleration, ...], Schema(max_items=8, list_type="atomic", rules=TOLERATION_RULES)] = ()
+    node_taints: Annotated[tuple[WireTaint, ...], Schema(max_items=8, list_type="atomic", rules=TAINT_RULES)] = ()
+    tolerations: Annotated[
+        tuple[WireToleration, ...], Schema(max_items=8, list_type="atomic", rules=TOLERATION_RULES)
+    ] = ()
     topology_name: ObjectName | None = None
 
 

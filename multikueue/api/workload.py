@@ -27,8 +27,8 @@ from multikueue.api.meta import (
     PodSetName,
     Resources,
     Time,
-    Toleration,
     WireModel,
+    WireToleration,
 )
 from multikueue.api.podtemplate import PodTemplateSpec
 from multikueue.api.resource import KUEUE_GROUP, WORKLOADS
@@ -181,7 +181,9 @@ class PodSetUpdate(WireModel):
     labels: Labels = Field(default_factory=dict)
     annotations: Labels = Field(default_factory=dict)
     node_selector: Labels = Field(default_factory=dict)
-    tolerations: Annotated[tuple[Toleration, ...], Schema(max_items=8, list_type="atomic", rules=TOLERATION_RULES)] = ()
+    tolerations: Annotated[
+        tuple[WireToleration, ...], Schema(max_items=8, list_type="atomic", rules=TOLERATION_RULES)
+    ] = ()
 
 
 class AdmissionCheckState(WireModel):

@@ -48,7 +48,7 @@ class RequeueReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodSetAssignment:
+class PodSetFlavors:
     """What a pod set gets; usage holds the total of each resource that has a flavor."""
 
     name: str
@@ -94,7 +94,7 @@ class Decision:
     requeue_reason: RequeueReason | None = None
     borrows: bool = False
     borrowing_level: int = 0
-    pod_sets: tuple[PodSetAssignment, ...] = ()
+    pod_sets: tuple[PodSetFlavors, ...] = ()
     last_tried_flavor_index: tuple[Mapping[str, int], ...] = ()
     victims: tuple[Victim, ...] = ()
     admission_checks: tuple[str, ...] = ()

@@ -62,7 +62,7 @@ class ResourceGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preemption:
+class PreemptionRules:
     """A queue's preemption policies. They are text, since an empty one differs from Never (§0.6)."""
 
     within_cluster_queue: str = PreemptionPolicy.NEVER
@@ -102,7 +102,7 @@ class ClusterQueue:
     resource_groups: tuple[ResourceGroup, ...] = ()
     strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     namespace_selector: LabelSelector | None = None
-    preemption: Preemption = Preemption()
+    preemption: PreemptionRules = PreemptionRules()
     fungibility: Fungibility = Fungibility()
     checks: tuple[CheckRule, ...] = ()
     stop_policy: StopPolicy = StopPolicy.NONE

@@ -26,7 +26,7 @@ from multikueue.engine.values import (
     Fungibility,
     LocalQueue,
     Namespace,
-    Preemption,
+    PreemptionRules,
     Quota,
     ResourceGroup,
 )
@@ -72,9 +72,9 @@ def queue(name: str, *groups: ResourceGroup, cohort: str = "", **changes: object
 
 def preemption(
     within: str = "Never", reclaim: str = "Never", borrow: str | None = None, threshold: int | None = None
-) -> Preemption:
+) -> PreemptionRules:
     """Policies by their names in the API."""
-    return Preemption(
+    return PreemptionRules(
         within_cluster_queue=within,
         reclaim_within_cohort=reclaim,
         borrow_within_cohort=borrow,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
-    "Condition": {
+    "WireCondition": {
         "type": "The name of the condition.",
         "status": "True, False or Unknown.",
         "reason": "The reason, in CamelCase.",
@@ -15,7 +15,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "lastTransitionTime": "When the status changed last.",
         "observedGeneration": "The generation of the object that the condition speaks of.",
     },
-    "LabelSelector": {
+    "WireLabelSelector": {
         "matchLabels": "Labels that must have exactly these values.",
         "matchExpressions": "Further demands; all of them must hold.",
     },
@@ -24,13 +24,13 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "operator": "In, NotIn, Exists or DoesNotExist.",
         "values": "The values for In and NotIn.",
     },
-    "Taint": {
+    "WireTaint": {
         "key": "The key.",
         "value": "The value.",
         "effect": "NoSchedule, PreferNoSchedule or NoExecute.",
         "timeAdded": "When the taint was added.",
     },
-    "Toleration": {
+    "WireToleration": {
         "key": "The key of the taints; empty with Exists: all taints.",
         "operator": "Equal or Exists.",
         "value": "The value of the taints, with Equal.",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from multikueue.api import names
-from multikueue.api.meta import LabelSelector, Taint, Toleration
+from multikueue.api.meta import WireLabelSelector, WireTaint, WireToleration
 from multikueue.api.validation.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -31,7 +31,7 @@ def annotation_keys(values: Mapping[str, str], path: str) -> Iterator[FieldError
             yield invalid(path, key, problem)
 
 
-def selector(value: LabelSelector, path: str) -> Iterator[FieldError]:
+def selector(value: WireLabelSelector, path: str) -> Iterator[FieldError]:
     """A label selector."""
     yield from labels(value.match_labels, f"{path}.matchLabels")
     for index, expression in enumerate(value.match_expressions):
@@ -51,7 +51,7 @@ def selector(value: LabelSelector, path: str) -> Iterator[FieldError]:
                 yield invalid(f"{where}.values[{position}]", item, problem)
 
 
-def taints(values: Sequence[Taint], path: str) -> Iterator[FieldError]:
+def taints(values: Sequence[WireTaint], path: str) -> Iterator[FieldError]:
     """Taints of a flavor; key and effect together are unique."""
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(values):
@@ -67,7 +67,7 @@ def taints(values: Sequence[Taint], path: str) -> Iterator[FieldError]:
         seen.add((taint.key, taint.effect))
 
 
-def tolerations(values: Sequence[Toleration], path: str) -> Iterator[FieldError]:
+def tolerations(values: Sequence[WireToleration], path: str) -> Iterator[FieldError]:
     """Tolerations of a flavor or of a check's update."""
     for index, toleration in enumerate(values):
         where = f"{path}[{index}]"

@@ -19,7 +19,7 @@ from multikueue.engine.cache.referenced_objects import ReferencedObjects
 from multikueue.engine.cache.reservations import Reservations
 from multikueue.engine.cache.reserved_workloads import Reserved
 from multikueue.engine.cache.tree import Forest
-from multikueue.engine.flavorassigner.topology import Topology
+from multikueue.engine.flavorassigner.topology import TopologyLevels
 from multikueue.engine.queue.second_pass import SecondPassQueue
 from multikueue.engine.queue.usage_order import UsageOrder
 from multikueue.engine.queue.waiting import FlushRequests, WaitingWorkloads
@@ -177,7 +177,7 @@ class Cache:
             [cluster_queue for cluster_queue in self.cluster_queues.values() if name in cluster_queue.flavors], now
         )
 
-    def upsert_topology(self, value: Topology, now: datetime) -> None:
+    def upsert_topology(self, value: TopologyLevels, now: datetime) -> None:
         """A Topology was created or changed."""
         known = self.referenced.topologies.get(value.name)
         if known == value:

@@ -10,7 +10,7 @@ from typing import Final
 
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.flavorassigner.eligibility import mismatch, topology_mismatch
-from multikueue.engine.flavorassigner.topology import Topology
+from multikueue.engine.flavorassigner.topology import TopologyLevels
 from multikueue.engine.values import AdmissionCheck, Flavor, Namespace
 from multikueue.engine.workloads import PodSet
 
@@ -24,7 +24,7 @@ class ReferencedObjects:
         self.flavors: dict[str, Flavor] = {}
         self.checks: dict[str, AdmissionCheck] = {}
         self.namespaces: dict[str, Namespace] = {}
-        self.topologies: dict[str, Topology] = {}
+        self.topologies: dict[str, TopologyLevels] = {}
         self._mismatches: dict[tuple[str, str], str] = {}
         self._selected: dict[tuple[str, str], bool] = {}
 

@@ -8,7 +8,7 @@ from multikueue.engine import messages
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cycle.cycle import HeadVerdict, required_checks
 from multikueue.engine.cycle.nomination import NominatedHead
-from multikueue.engine.decisions import Bypassed, Decision, Outcome, PodSetAssignment, Victim
+from multikueue.engine.decisions import Bypassed, Decision, Outcome, PodSetFlavors, Victim
 from multikueue.engine.preemption.problem import PreemptionTarget
 from multikueue.engine.queue.pending import Pending
 from multikueue.engine.settings import Settings
@@ -57,9 +57,9 @@ def bypassed(
     )
 
 
-def _pod_sets(nomination: NominatedHead) -> tuple[PodSetAssignment, ...]:
+def _pod_sets(nomination: NominatedHead) -> tuple[PodSetFlavors, ...]:
     return tuple(
-        PodSetAssignment(
+        PodSetFlavors(
             name=pod_set.name,
             count=pod_set.count,
             flavors={name: choice.flavor for name, choice in pod_set.choices.items()},

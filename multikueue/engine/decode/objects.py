@@ -27,7 +27,7 @@ from multikueue.engine import resources
 from multikueue.engine.decode import fields
 from multikueue.engine.decode.check_health import check_health
 from multikueue.engine.decode.fields import Json, Source
-from multikueue.engine.flavorassigner.topology import Topology
+from multikueue.engine.flavorassigner.topology import TopologyLevels
 from multikueue.engine.values import (
     AdmissionCheck,
     CheckRule,
@@ -40,7 +40,7 @@ from multikueue.engine.values import (
     LimitRangeItem,
     LocalQueue,
     Namespace,
-    Preemption,
+    PreemptionRules,
     PriorityClass,
     Quota,
     ResourceGroup,
@@ -66,11 +66,11 @@ def flavor(source: Source) -> Flavor:
     )
 
 
-def topology(source: Source) -> Topology:
+def topology(source: Source) -> TopologyLevels:
     """A Topology."""
     data = fields.read(source)
     levels = fields.items(fields.mapping(data, "spec"), "levels")
-    return Topology(fields.name_of(data), tuple(fields.text(level, "nodeLabel") for level in levels))
+    return TopologyLevels(fields.name_of(data), tuple(fields.text(level, "nodeLabel") for level in levels))
 
 
 def cluster_queue(source: Source) -> ClusterQueue:
@@ -189,9 +189,9 @@ def _stop_policy(spec: Json) -> StopPolicy:
     return StopPolicy(fields.text(spec, "stopPolicy") or StopPolicy.NONE)
 
 
-def _preemption(spec: Json) -> Preemption:
+def _preemption(spec: Json) -> PreemptionRules:
     borrow = fields.mapping(spec, "borrowWithinCohort")
-    return Preemption(
+    return PreemptionRules(
         within_cluster_queue=fields.text(spec, "withinClusterQueue") or PreemptionPolicy.NEVER,
         reclaim_within_cohort=fields.text(spec, "reclaimWithinCohort") or PreemptionPolicy.NEVER,
         borrow_within_cohort=(fields.text(borrow, "policy") or PreemptionPolicy.NEVER) if borrow else None,

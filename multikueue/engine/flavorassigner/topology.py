@@ -18,7 +18,7 @@ NO_INFORMATION = "workload requires Topology, but there is no TAS cache informat
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class TopologyLevels:
     """A Topology: label keys of its levels, highest first."""
 
     name: str

@@ -22,7 +22,7 @@ from multikueue.engine.cache.tree import Cell, QuotaNode
 from multikueue.engine.queue.pending import queue_timestamp
 from multikueue.engine.resources import FlavorResource
 from multikueue.engine.settings import Settings
-from multikueue.engine.values import Preemption
+from multikueue.engine.values import PreemptionRules
 from multikueue.engine.workloads import Workload
 
 
@@ -151,7 +151,7 @@ class Problem:
                 quota.remove_all(record.usage)
             position -= 1
 
-    def _policy(self) -> Preemption:
+    def _policy(self) -> PreemptionRules:
         value = self.cluster_queue.value
         assert value is not None, f"{self.cluster_queue.name}: a preemptor needs a ClusterQueue object"
         return value.preemption

@@ -22,7 +22,7 @@ from multikueue.engine.values import (
     FlavorQuotas,
     LocalQueue,
     Namespace,
-    Preemption,
+    PreemptionRules,
     Quota,
     ResourceGroup,
 )
@@ -53,7 +53,7 @@ def queue(name: str, *, nominal: int, cohort: str, reclaim: str = "Any", borrow:
         cohort=cohort,
         resource_groups=(ResourceGroup(("cpu",), (FlavorQuotas("rf", {"cpu": Quota(nominal)}),)),),
         namespace_selector=mix.cluster_queue("", "").namespace_selector,
-        preemption=Preemption(
+        preemption=PreemptionRules(
             within_cluster_queue="LowerPriority", reclaim_within_cohort=reclaim, borrow_within_cohort=borrow
         ),
     )

@@ -23,7 +23,7 @@ from multikueue.engine.values import (
     FlavorQuotas,
     LocalQueue,
     Namespace,
-    Preemption,
+    PreemptionRules,
     Quota,
     ResourceGroup,
 )
@@ -103,7 +103,7 @@ def cluster_queue(name: str, cohort: str) -> ClusterQueue:
         cohort=cohort,
         resource_groups=(ResourceGroup(("cpu",), (FlavorQuotas("rf", quotas),)),),
         namespace_selector=LabelSelector(),
-        preemption=Preemption(
+        preemption=PreemptionRules(
             within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY, reclaim_within_cohort=PreemptionPolicy.ANY
         ),
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from multikueue.api import codec
 from multikueue.api.clusterqueue import ClusterQueue
 from multikueue.api.job import Job
-from multikueue.api.meta import Condition, ObjectMeta
+from multikueue.api.meta import ObjectMeta, WireCondition
 from multikueue.api.workload import PodSet, Workload, WorkloadSpec
 from multikueue.core import conditions
 from multikueue.core.errors import BadInput
@@ -177,4 +177,4 @@ def test_conditions_pass_to_the_planners_and_back() -> None:
         last_transition_time=datetime(2026, 1, 1, tzinfo=UTC),
         observed_generation=3,
     )
-    assert Condition.of(value).value() == value
+    assert WireCondition.of(value).value() == value

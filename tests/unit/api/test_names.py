@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from multikueue.api import names
-from multikueue.api.meta import LabelSelector, Taint, Toleration
+from multikueue.api.meta import WireLabelSelector, WireTaint, WireToleration
 from multikueue.api.selector import core_selector, core_taint, core_toleration
 from multikueue.api.validation.metadata import annotation_keys, labels
 from multikueue.core import taints
@@ -38,16 +38,16 @@ def test_the_case_of_an_annotations_prefix_does_not_matter_and_that_of_a_labels_
 
 
 def test_a_selector_of_the_wire_matches() -> None:
-    wire = LabelSelector.model_validate(
+    wire = WireLabelSelector.model_validate(
         {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "DoesNotExist"}]}
     )
     assert core_selector(wire).matches({"a": "b"})
     assert not core_selector(wire).matches({"a": "b", "c": ""})
     with pytest.raises(BadInput, match="unknown operator"):
-        core_selector(LabelSelector.model_validate({"matchExpressions": [{"key": "c", "operator": "Near"}]}))
+        core_selector(WireLabelSelector.model_validate({"matchExpressions": [{"key": "c", "operator": "Near"}]}))
 
 
 def test_taints_and_tolerations_of_the_wire_are_values() -> None:
-    taint = core_taint(Taint(key="k", value="v", effect="NoSchedule"))
+    taint = core_taint(WireTaint(key="k", value="v", effect="NoSchedule"))
     assert taint == taints.Taint("k", "v", "NoSchedule")
-    assert core_toleration(Toleration(key="k", value="v")).tolerates(taint)
+    assert core_toleration(WireToleration(key="k", value="v")).tolerates(taint)

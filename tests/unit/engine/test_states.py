@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER, StopPolicy
-from multikueue.engine.flavorassigner.topology import Topology
+from multikueue.engine.flavorassigner.topology import TopologyLevels
 from multikueue.engine.values import AdmissionCheck, CheckRule, ClusterQueue, Flavor, LocalQueue
 from tests.support.engine_builders import HOLD, Bench, checks, group, holding, key, pods, queue, workload
 
@@ -134,7 +134,7 @@ def test_a_topology_flavor_needs_its_topology() -> None:
         "TopologyNotFound",
         'Can\'t admit new workloads: there is no Topology "racks" for TAS flavor "trees".',
     )
-    bench.engine.upsert_topology(Topology("racks", ("rack",)), bench.now)
+    bench.engine.upsert_topology(TopologyLevels("racks", ("rack",)), bench.now)
     assert bench.engine.cluster_queue_state("q").active
 
 
@@ -217,7 +217,7 @@ def test_other_levels_of_a_topology_bring_inadmissible_workloads_of_its_flavors_
     bench = Bench(
         queue("q", group(racked="1")), queue("other", group(plain="1")), flavors=[racked, Flavor(name="plain")]
     )
-    bench.engine.upsert_topology(Topology("racks", ("rack",)), bench.now)
+    bench.engine.upsert_topology(TopologyLevels("racks", ("rack",)), bench.now)
     bench.engine.flush(bench.now)
     for name, cluster_queue in (("w", "q"), ("v", "other")):
         bench.add(workload(name, cluster_queue, pods(cpu="2"))).decide(name)
@@ -226,9 +226,9 @@ def test_other_levels_of_a_topology_bring_inadmissible_workloads_of_its_flavors_
         return bench.engine.explain(key("w"), bench.now).state, bench.engine.explain(key("v"), bench.now).state
 
     assert states() == ("Inadmissible", "Inadmissible")
-    bench.engine.upsert_topology(Topology("racks", ("rack",)), bench.now)
+    bench.engine.upsert_topology(TopologyLevels("racks", ("rack",)), bench.now)
     bench.engine.flush(bench.now)
     assert states() == ("Inadmissible", "Inadmissible"), "nothing changed"
-    bench.engine.upsert_topology(Topology("racks", ("block", "rack")), bench.now)
+    bench.engine.upsert_topology(TopologyLevels("racks", ("block", "rack")), bench.now)
     bench.engine.flush(bench.now)
     assert states() == ("Pending", "Inadmissible")

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from multikueue.api.reasons import PreemptedReason
 from multikueue.core.keys import Key
-from multikueue.engine.decisions import Cycle, Decision, Outcome, PodSetAssignment, RequeueReason, Victim
+from multikueue.engine.decisions import Cycle, Decision, Outcome, PodSetFlavors, RequeueReason, Victim
 from multikueue.engine.workloads import Workload
 from multikueue.simulation.run import Evict, run
 from multikueue.simulation.simulated_cluster import SimulatedCluster
@@ -62,7 +62,7 @@ def decided(key: Key, *, victim: Key | None = None, progress: bool = False, trie
         reason=None,
         message="",
         requeue_reason=None if outcome is Outcome.RESERVED else RequeueReason.PENDING_PREEMPTION,
-        pod_sets=(PodSetAssignment(name="main", count=1, flavors={"cpu": "f"}, resource_usage={"cpu": 1}),),
+        pod_sets=(PodSetFlavors(name="main", count=1, flavors={"cpu": "f"}, resource_usage={"cpu": 1}),),
         last_tried_flavor_index=({"cpu": tried},),
         victims=()
         if victim is None

@@ -26,7 +26,7 @@ from multikueue.dispatch.protocol.queue_quota import ClusterQueueReport, FlavorQ
 from multikueue.engine.cache import quota
 from multikueue.engine.cache.tree import Cell, Forest, QuotaNode
 from multikueue.engine.resources import MAX_INT64, FlavorResource, amount_of
-from multikueue.engine.values import ClusterQueue, Cohort, Preemption
+from multikueue.engine.values import ClusterQueue, Cohort, PreemptionRules
 
 _NEVER: Final = frozenset({"", PreemptionPolicy.NEVER})
 QUIET_SECONDS: Final = 2.0
@@ -120,7 +120,7 @@ def _bounded(amount: int) -> int:
     return max(0, min(amount, MAX_INT64))
 
 
-def _preempts(rules: Preemption, *, in_cohort: bool) -> bool:
+def _preempts(rules: PreemptionRules, *, in_cohort: bool) -> bool:
     return rules.within_cluster_queue not in _NEVER or (in_cohort and rules.reclaim_within_cohort not in _NEVER)
 
 

@@ -13,7 +13,7 @@ from multikueue.engine import Settings
 from multikueue.engine.cache.cache import Cache
 from multikueue.engine.decisions import Cycle
 from multikueue.engine.engine import Engine
-from multikueue.engine.flavorassigner.topology import Topology
+from multikueue.engine.flavorassigner.topology import TopologyLevels
 from multikueue.engine.values import AdmissionCheck, Cohort, Flavor, LimitRange, LocalQueue, Namespace, RuntimeClass
 from multikueue.engine.workloads import Workload
 from tests.support.engine_builders import (
@@ -130,7 +130,7 @@ EVENTS: dict[str, Event] = {
     "delete_local_queue": lambda engine, now: engine.delete_local_queue(key("a"), now),
     "upsert_flavor": lambda engine, now: engine.upsert_flavor(Flavor(name="new"), now),
     "delete_flavor": lambda engine, now: engine.delete_flavor("unused", now),
-    "upsert_topology": lambda engine, now: engine.upsert_topology(Topology(name="t", levels=("rack",)), now),
+    "upsert_topology": lambda engine, now: engine.upsert_topology(TopologyLevels(name="t", levels=("rack",)), now),
     "delete_topology": lambda engine, now: engine.delete_topology("t", now),
     "upsert_admission_check": lambda engine, now: engine.upsert_admission_check(
         AdmissionCheck(name="c", controller="x", active=True), now

@@ -17,7 +17,7 @@ from multikueue.engine import Settings, decode
 from multikueue.engine.decode.configuration import seconds
 from multikueue.engine.resources import UNLIMITED
 from multikueue.engine.settings import FairStrategy, QuotaCheck, RequeueTimestamp
-from multikueue.engine.values import CheckRule, Preemption, PriorityClass, Quota
+from multikueue.engine.values import CheckRule, PreemptionRules, PriorityClass, Quota
 from tests.support.engine_builders import at
 
 QUEUE = {
@@ -71,7 +71,7 @@ def test_a_cluster_queue() -> None:
     assert value.namespace_selector == LabelSelector(
         (Requirement("team", "In", ("x",)), Requirement("env", "In", ("a", "b")))
     )
-    assert value.preemption == Preemption(
+    assert value.preemption == PreemptionRules(
         within_cluster_queue="LowerPriority",
         reclaim_within_cohort="Any",
         borrow_within_cohort="LowerPriority",
@@ -86,7 +86,7 @@ def test_what_a_cluster_queue_leaves_out_has_its_default() -> None:
     value = decode.cluster_queue({"metadata": {"name": "q"}, "spec": {}})
     assert value.strategy is QueueingStrategy.BEST_EFFORT_FIFO
     assert value.namespace_selector is None
-    assert value.preemption == Preemption()
+    assert value.preemption == PreemptionRules()
     assert not value.preemption.may_borrow
     assert value.fungibility.when_can_preempt is FungibilityPolicy.TRY_NEXT_FLAVOR
     assert (value.weight, value.stop_policy) == (1.0, StopPolicy.NONE)

@@ -11,7 +11,7 @@ from multikueue.core.selectors import NodeSelectorTerm, Requirement
 from multikueue.core.taints import Taint, Toleration
 from multikueue.engine import Gates, Outcome, Settings
 from multikueue.engine.flavorassigner.eligibility import mismatch
-from multikueue.engine.flavorassigner.topology import Topology
+from multikueue.engine.flavorassigner.topology import TopologyLevels
 from multikueue.engine.settings import QuotaCheck
 from multikueue.engine.values import Flavor
 from multikueue.engine.workloads import PodShape, TopologyRequest
@@ -401,7 +401,7 @@ def test_topology_is_required_of_the_right_flavors(
     bench = Bench(
         queue("q", group(**{flavor.name: "4"}), group(other={"memory": "4"})), flavors=[flavor, Flavor(name="other")]
     )
-    bench.engine.upsert_topology(Topology("racks", ("block", "rack")), START)
+    bench.engine.upsert_topology(TopologyLevels("racks", ("block", "rack")), START)
     if not known:
         bench.engine.referenced.topologies.clear()
     bench.add(workload("w", "q", replace(pods(cpu="1"), topology=topology_request)))
