@@ -51,10 +51,11 @@ async def until(condition: Callable[[], bool], *, what: str) -> None:
 
 @asynccontextmanager
 async def status_reporter(
-    answer: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]], *, clock: Clock | None = None
 ) -> AsyncIterator[tuple[StatusReporter, StubApi]]:
     async with stub_api(answer) as stub, stub.client() as client, anyio.create_task_group() as tasks:
-        made = StatusReporter(client, "mk-w", boot_id="b", window=WINDOW, clock=SystemClock(), random=Random(1))
+        clock = clock or SystemClock()
+        made = StatusReporter(client, "mk-w", boot_id="b", window=WINDOW, clock=clock, random=Random(1))
         tasks.start_soon(made.run)
         yield made, stub
         tasks.cancel_scope.cancel()
@@ -123,6 +124,32 @@ async def test_progress_just_before_the_end_is_written_with_it() -> None:
         it.put("a", "u1", ReportedStatus(epoch=1, phase=AssignmentPhase.FINISHED, job_uid="j"), reported=SAID)
         await until(lambda: it.unsent == 0, what="the end is sent")
         assert [status["phase"] for status in statuses(stub)] == ["Running", "Finished"]
+
+
+async def test_while_many_jobs_start_a_short_one_is_reported_with_its_end_only_and_the_others_later() -> None:
+    clock = ManualClock()
+    async with status_reporter(fine, clock=clock) as (it, stub):
+
+        def look() -> None:
+            """The clock moved, which a queue learns when something is added to it."""
+            it.put("other", "u", ReportedStatus(epoch=len(stub.seen) + 2, phase=AssignmentPhase.RESERVED), reported=SAID)
+
+        def started() -> list[str]:
+            named = zip(stub.seen, statuses(stub), strict=True)
+            return [seen.split("/")[-2] for seen, status in named if status["phase"] == "Running"]
+
+        for number in range(30):
+            it.put(f"j{number}", f"u{number}", running(1), reported=SAID)
+        clock.advance(1.6 * WINDOW)
+        look()
+        await until(lambda: it.unsent == 25, what="the first five starts are sent")
+        assert sorted(started()) == ["j0", "j1", "j2", "j3", "j4"]
+        end = ReportedStatus(epoch=1, phase=AssignmentPhase.FINISHED, job_uid="j")
+        it.put("j29", "u29", end, reported=SAID)
+        clock.advance(9 * WINDOW)
+        look()
+        await until(lambda: it.unsent == 0, what="all are sent")
+        assert sorted(started()) == sorted(f"j{number}" for number in range(29))
 
 
 async def test_an_unreachable_hub_gets_the_newest_status_when_it_is_back() -> None:
