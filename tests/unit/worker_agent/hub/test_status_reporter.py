@@ -132,7 +132,8 @@ async def test_while_many_jobs_start_a_short_one_is_reported_with_its_end_only_a
 
         def look() -> None:
             """The clock moved, which a queue learns when something is added to it."""
-            it.put("other", "u", ReportedStatus(epoch=len(stub.seen) + 2, phase=AssignmentPhase.RESERVED), reported=SAID)
+            other = ReportedStatus(epoch=len(stub.seen) + 2, phase=AssignmentPhase.RESERVED)
+            it.put("other", "u", other, reported=SAID)
 
         def started() -> list[str]:
             named = zip(stub.seen, statuses(stub), strict=True)
