@@ -41,6 +41,9 @@ PROVISIONED_KEYS: Final = frozenset({CONSUME_PROVISIONING_REQUEST_ANNOTATION, PR
 """Annotations of provisioned capacity: the next admission may have another request, and must be able to set them."""
 _INJECTED_FIELDS: Final = ("nodeSelector", "tolerations", "schedulingGates")
 _MAX_LABEL_VALUE = 63
+# `dict` first: to ask whether it is a `Mapping` is slow.
+_OBJECT: Final = (dict, Mapping)
+_LIST: Final = (list, tuple)
 
 
 def injected(template: JsonObject, info: PodSetInfo) -> JsonObject:
@@ -80,7 +83,7 @@ def _without_injected(values: Mapping[str, str]) -> dict[str, str]:
 
 def same(one: object, other: object) -> bool:
     """Whether two pieces of JSON mean the same: absent, null and empty are alike."""
-    return one == other or _stripped(one) == _stripped(other)
+    return one == other or _alike(one, other)
 
 
 def _add(target: JsonObject, field: str, extra: Mapping[str, str], pod_set: str) -> None:
@@ -102,12 +105,26 @@ def _append(target: JsonObject, field: str, extra: Iterable[JsonObject]) -> None
         target[field] = present + added
 
 
-def _stripped(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {key: item for key, item in ((k, _stripped(v)) for k, v in value.items()) if item not in (None, {}, [])}
-    if isinstance(value, list | tuple):
-        return [_stripped(item) for item in value]
-    return value
+def _alike(one: object, other: object) -> bool:
+    if isinstance(one, _OBJECT) and isinstance(other, _OBJECT):
+        for key, item in one.items():
+            if key in other:
+                compared = other[key]
+                if not (_alike(item, compared) or (_is_empty(item) and _is_empty(compared))):
+                    return False
+            elif not _is_empty(item):
+                return False
+        return all(key in one or _is_empty(item) for key, item in other.items())
+    if isinstance(one, _LIST) and isinstance(other, _LIST):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return one == other
+
+
+def _is_empty(item: object) -> bool:
+    """Whether a field with this value means the same as none."""
+    if isinstance(item, _OBJECT):
+        return all(map(_is_empty, item.values()))
+    return item is None or (isinstance(item, _LIST) and not item)
 
 
 def pod_set_infos(workload: JsonObject, flavors: Mapping[str, JsonObject]) -> tuple[PodSetInfo, ...]:

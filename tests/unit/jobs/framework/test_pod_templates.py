@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What admission added to a pod template is taken out of it again."""
+"""What admission added to a pod template is taken out of it again; templates that mean the same are the same."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from multikueue.jobs.framework.pod_templates import injected, restored_metadata
+import pytest
+
+from multikueue.jobs.framework.pod_templates import injected, restored_metadata, same
 from multikueue.jobs.framework.protocol import PodSetInfo
 
 REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
@@ -22,3 +24,33 @@ def test_the_next_request_can_be_consumed_where_the_workload_does_not_know_the_o
     stopped = {**started, "metadata": restored_metadata(started["metadata"], {})}
     assert stopped == template
     assert injected(stopped, info("w-check-1"))["metadata"]["annotations"][REQUEST] == "w-check-1"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param({"a": None, "b": 1}, {"b": 1, "c": {}}, id="a field without a value is like an absent one"),
+        pytest.param({"a": []}, {}, id="so is an empty list"),
+        pytest.param({"a": {"b": {"c": None}}}, {"a": {}}, id="and an object that has only such fields"),
+        pytest.param({"a": [{"b": None}]}, {"a": ({},)}, id="within lists as well"),
+    ],
+)
+def test_json_that_means_the_same_is_the_same_in_either_order(one: object, other: object) -> None:
+    assert same(one, other)
+    assert same(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param({"a": 0}, {}, id="zero is a value"),
+        pytest.param({"a": ""}, {"a": None}, id="empty text is a value"),
+        pytest.param({"a": [None]}, {"a": []}, id="an entry of a list counts even if it is null"),
+        pytest.param({"a": [{}]}, {}, id="and if it is empty"),
+        pytest.param({"a": {"b": 1}}, {"a": {"b": 2}}, id="an inner field differs"),
+        pytest.param({}, [], id="an object is no list"),
+    ],
+)
+def test_json_that_means_something_else_is_not_the_same_in_either_order(one: object, other: object) -> None:
+    assert not same(one, other)
+    assert not same(other, one)
