@@ -27,6 +27,8 @@ _COUNTED: Final = frozenset({"containers", "initContainers", "ephemeralContainer
 # `$$` is a dollar sign; a `$` before anything else than a name in parentheses is itself.
 _TOKENS: Final = re.compile(r"\$\$|\$\(([^)]*)\)|[^$]+|\$")
 
+_NESTED: Final = (dict, list, tuple)
+
 
 @dataclass(frozen=True, slots=True)
 class _Node:
@@ -54,12 +56,13 @@ def stored_template(template: JsonObject) -> JsonObject:
 def _kept(value: Any, node: _Node) -> Any:
     if isinstance(value, dict):
         kept = {}
+        fields, values = node.fields, node.values
         for name, item in value.items():
             if item is None:
                 continue
-            inner = node.fields.get(name) or node.values
+            inner = fields.get(name) or values
             if inner is not None:
-                kept[name] = _kept(item, inner)
+                kept[name] = _kept(item, inner) if isinstance(item, _NESTED) else item
             elif node.is_open:
                 kept[name] = item
         for name, default in node.defaults.items():
