@@ -13,17 +13,24 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 _CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
-_PARTS: Final = (
-    "serviceAccountName",
-    "serviceAccount",
-    "hostNetwork",
-    "hostPID",
-    "hostIPC",
-    "nodeName",
-    "priorityClassName",
-    "volumes",
-    "securityContext",
+_CONTAINER_NAMES: Final = frozenset(_CONTAINER_LISTS)
+_PARTS: Final = frozenset(
+    {
+        "serviceAccountName",
+        "serviceAccount",
+        "hostNetwork",
+        "hostPID",
+        "hostIPC",
+        "nodeName",
+        "priorityClassName",
+        "volumes",
+        "securityContext",
+    }
 )
+# `dict` first: to ask whether it is a `Mapping` is slow.
+_OBJECT: Final = (dict, Mapping)
+_LIST: Final = (list, tuple)
+_NESTED: Final = (*_LIST, *_OBJECT)
 _INNER: Final = frozenset({*_CONTAINER_LISTS, "volumes", "securityContext"})
 """The fields of a pod spec whose values have fields of these names, but are no parts of a pod spec."""
 _DEFAULT_ACCOUNT: Final = "default"
@@ -64,16 +71,14 @@ def pod_specs(manifest: Mapping[str, Any], path: str = "") -> Iterator[PodSpecAt
     waiting: list[tuple[str, object, Mapping[str, Any], bool]] = [(path, manifest, {}, False)]
     while waiting:
         where, value, metadata, inner = waiting.pop()
-        if isinstance(value, str):
-            continue
-        if isinstance(value, Mapping):
-            whole = any(name in value for name in _CONTAINER_LISTS)
+        if isinstance(value, _OBJECT):
+            whole = not _CONTAINER_NAMES.isdisjoint(value)
             if whole:
                 annotations = metadata.get("annotations")
                 yield PodSpecAt(
                     path=where, spec=value, annotations=annotations if isinstance(annotations, Mapping) else {}
                 )
-            elif not inner and any(name in value for name in _PARTS):
+            elif not inner and not _PARTS.isdisjoint(value):
                 yield from _parts(where, value)
             beside = value.get("metadata")
             beside = beside if isinstance(beside, Mapping) else {}
@@ -81,10 +86,16 @@ def pod_specs(manifest: Mapping[str, Any], path: str = "") -> Iterator[PodSpecAt
             fields = [
                 (f"{prefix}{name}", entry, beside if name == "spec" else {}, inner or (whole and name in _INNER))
                 for name, entry in value.items()
+                if isinstance(entry, _NESTED)
             ]
             waiting.extend(reversed(fields))
-        elif isinstance(value, list | tuple):
-            waiting.extend(reversed([(f"{where}[{index}]", entry, {}, inner) for index, entry in enumerate(value)]))
+        elif isinstance(value, _LIST):
+            entries: list[tuple[str, object, Mapping[str, Any], bool]] = [
+                (f"{where}[{index}]", entry, {}, inner)
+                for index, entry in enumerate(value)
+                if isinstance(entry, _NESTED)
+            ]
+            waiting.extend(reversed(entries))
 
 
 def _parts(path: str, value: Mapping[str, Any]) -> Iterator[PodSpecAt]:
