@@ -191,6 +191,8 @@ def missing_wire(missing: Iterable[WorkerRight]) -> list[JsonObject]:
 def missing_of(report: Mapping[str, object], table: Sequence[WorkerRight]) -> tuple[WorkerRight, ...]:
     """The missing rights of a report, in its order; invalid entries are omitted."""
     reported = report.get("missingRights")
+    if not reported:
+        return ()
     known = {right.name: right for right in table}
     shared = {right.name: right for right in SHARED_RIGHTS}
     found: dict[str, WorkerRight] = {}
