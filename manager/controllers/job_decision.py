@@ -76,8 +76,9 @@ def decide(facts: ManagedJobFacts, *, now: datetime) -> tuple[Step, ...]:
         return (*steps, *(ReleaseWorkload(other) for other in facts.workloads if _deleting(other) and _held(other)))
     # 4. Exactly one Workload.
     slices = plan_slices(facts.sizes, facts.workloads) if facts.elastic else None
+    in_sync = False
     if slices is None:
-        workload, extra = _matching(facts)
+        workload, extra, in_sync = _matching(facts)
     else:
         workload, extra = slices.current, list(slices.obsolete)
     steps = [DeleteWorkload(other) for other in extra if not _deleting(other)]
@@ -135,7 +136,7 @@ def decide(facts: ManagedJobFacts, *, now: datetime) -> tuple[Step, ...]:
         )
         return tuple(steps)
     # 4 (continued). The job changed while nothing was reserved for it.
-    if not _in_sync(facts, workload, status):
+    if not in_sync and not _in_sync(facts, workload, status):
         steps += _resync(facts, workload, status)
         return tuple(steps)
     if slices is not None:
@@ -174,18 +175,19 @@ def decide(facts: ManagedJobFacts, *, now: datetime) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _matching(facts: ManagedJobFacts) -> tuple[JsonObject | None, list[JsonObject]]:
-    """The Workload that belongs to the job, and those that do not."""
+def _matching(facts: ManagedJobFacts) -> tuple[JsonObject | None, list[JsonObject], bool]:
+    """The Workload that belongs to the job, those that do not, and whether it is known to be in sync."""
     if facts.prebuilt:
-        return (facts.workloads[0] if facts.workloads else None), []
+        return (facts.workloads[0] if facts.workloads else None), [], False
     # Former slices, of a job that was elastic before the feature was switched off, are not of its end.
     living = [workload for workload in facts.workloads if not _deleting(workload) and not was_replaced(workload)]
     for workload in living:
-        if _finished(workload) or _in_sync(facts, workload, Status.of(workload)):
-            return workload, [other for other in facts.workloads if other is not workload]
+        finished = _finished(workload)
+        if finished or _in_sync(facts, workload, Status.of(workload)):
+            return workload, [other for other in facts.workloads if other is not workload], not finished
     # None matches: the oldest is updated, or awaited while it is being deleted.
     chosen = living[0] if living else (facts.workloads[0] if facts.workloads else None)
-    return chosen, [other for other in living if other is not chosen]
+    return chosen, [other for other in living if other is not chosen], False
 
 
 def _in_sync(facts: ManagedJobFacts, workload: JsonObject, status: Status) -> bool:
