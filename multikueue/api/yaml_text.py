@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import yaml
 
+from multikueue.api.objects import JsonObject
+
 MAX_BYTES: Final = 32 * 1024 * 1024
 MAX_DEPTH: Final = 100
 MAX_ALIASED: Final = 1_000_000
@@ -48,6 +50,11 @@ def load(text: bytes) -> Any:
         raise yaml.YAMLError(f"not a value: {error}") from error
     finally:
         made.dispose()
+
+
+def dump(value: JsonObject) -> str:
+    """The value as YAML text."""
+    return yaml.dump(value, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper))
 
 
 class _Part:

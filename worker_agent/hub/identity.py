@@ -12,8 +12,7 @@ import os
 from pathlib import Path
 from typing import Final, Protocol
 
-import yaml
-
+from multikueue.api import yaml_text
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import SECRETS
 from multikueue.core.errors import BadInput
@@ -55,7 +54,7 @@ class FileStore:
     async def save(self, kubeconfig: JsonObject) -> None:
         """Write beside it and rename."""
         try:
-            _replace(self._path, yaml.safe_dump(kubeconfig).encode())
+            _replace(self._path, yaml_text.dump(kubeconfig).encode())
         except OSError as error:
             raise BadInput(f"cannot write {self._path}: {error.strerror}") from error
 
@@ -80,7 +79,7 @@ class SecretStore:
 
     async def save(self, kubeconfig: JsonObject) -> None:
         """Apply the Secret."""
-        text = base64.b64encode(yaml.safe_dump(kubeconfig).encode()).decode()
+        text = base64.b64encode(yaml_text.dump(kubeconfig).encode()).decode()
         body = {
             "apiVersion": SECRETS.api_version,
             "kind": SECRETS.kind,
