@@ -7,6 +7,7 @@ to an apply with conflicts.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 from devcluster.apiserver import errors
@@ -18,6 +19,7 @@ from devcluster.apiserver.patch import managers
 from devcluster.apiserver.patch.managers import ApplyConflict, FieldManager, Owned
 from devcluster.apiserver.registry.resources import ResourceType
 from devcluster.apiserver.schema import builtin
+from devcluster.apiserver.schema.node import TypeNode
 
 _MAX_MANAGER: Final = 128
 _NOT_CONTENT: Final = frozenset({"managedFields", "resourceVersion"})
@@ -93,8 +95,13 @@ def track_apply(old: JsonObject, new: JsonObject, owners: dict[FieldManager, Own
 
 
 def zero(kind: ResourceType) -> JsonObject:
-    """An empty object of the kind, as a real server compares with it."""
-    return {} if kind.custom else builtin.fill_zero(kind.node, {"metadata": {}})
+    """An empty object of the kind, as a real server compares with it; cached, so callers must not change it."""
+    return {} if kind.custom else _zero(kind.node)
+
+
+@cache
+def _zero(kind: TypeNode) -> JsonObject:
+    return builtin.fill_zero(kind, {"metadata": {}})
 
 
 def _same_but_times(left: dict[FieldManager, Owned], right: dict[FieldManager, Owned]) -> bool:

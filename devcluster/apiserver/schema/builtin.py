@@ -170,34 +170,51 @@ def _null_times() -> dict[str, tuple[str, ...]]:
     return found
 
 
+@cache
+def _always(kind: TypeNode) -> tuple[tuple[str, TypeNode], ...]:
+    """The fields that a struct writes even if they are not set, with their types."""
+    found = []
+    for name, field in kind.properties.items():
+        if isinstance(field.default, dict):
+            is_written = bool(field.properties)
+        else:
+            has_zero = field.default is not ABSENT or field.type == "array"
+            is_map = field.type == "object" and field.additional is not None
+            is_written = name in kind.required and name not in ("apiVersion", "kind") and (has_zero or is_map)
+        if is_written:
+            found.append((name, field))
+    return tuple(found)
+
+
+def _zero(field: TypeNode) -> JsonValue:
+    return None if field.default is ABSENT else field.default
+
+
 def fill_zero(kind: TypeNode, value: JsonObject) -> JsonObject:
     """Add the fields that a struct always writes, in place; returns the same object."""
-    for name, field in kind.properties.items():
-        if name in value:
-            entry = value[name]
-            if isinstance(entry, dict):
-                if field.properties:
-                    fill_zero(field, entry)
-                elif field.additional is not None and field.additional.properties:
-                    for inner in entry.values():
-                        if isinstance(inner, dict):
-                            fill_zero(field.additional, inner)
-            elif isinstance(entry, list):
-                inner_kind = field.items
-                if inner_kind is not None and inner_kind.properties:
-                    for inner in entry:
-                        if isinstance(inner, dict):
-                            fill_zero(inner_kind, inner)
-            elif entry is None and isinstance(field.default, dict):
-                value[name] = fill_zero(field, {})
-        elif isinstance(field.default, dict):
+    properties = kind.properties
+    for name, entry in value.items():
+        if isinstance(entry, dict):
+            field = properties.get(name)
+            if field is None:
+                continue
             if field.properties:
-                value[name] = fill_zero(field, {})
-        elif name in kind.required and name not in ("apiVersion", "kind"):
-            if field.default is not ABSENT:
-                value[name] = field.default
-            elif field.type == "array" or (field.type == "object" and field.additional is not None):
-                value[name] = None
+                fill_zero(field, entry)
+            elif field.additional is not None and field.additional.properties:
+                for inner in entry.values():
+                    if isinstance(inner, dict):
+                        fill_zero(field.additional, inner)
+        elif isinstance(entry, list):
+            field = properties.get(name)
+            if field is not None and field.items is not None and field.items.properties:
+                for inner in entry:
+                    if isinstance(inner, dict):
+                        fill_zero(field.items, inner)
+        elif entry is None and name in properties and isinstance(properties[name].default, dict):
+            value[name] = fill_zero(properties[name], {})
+    for name, field in _always(kind):
+        if name not in value:
+            value[name] = fill_zero(field, {}) if isinstance(field.default, dict) else _zero(field)
     for name in _null_times().get(kind.name, ()):
         value.setdefault(name, None)
     for name in _EMPTY_TEXTS.get(kind.name, ()):
