@@ -16,7 +16,9 @@ from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any, Final
 
+from anyio import lowlevel
 from anyio._backends import _asyncio as anyio_asyncio
+from anyio._core import _eventloop, _synchronization, _tasks
 
 _TURN: Final = 1e-6
 _NOWHERE: Final = copy_context()
@@ -40,6 +42,15 @@ class _Ordered(dict[Any, None]):
 
 # What is cancelled together would be cancelled by where it lies in memory, which depends on all that was made before.
 setattr(anyio_asyncio, "set", _Ordered)  # noqa: B010 (mypy would have it that modules are final)
+
+
+def _backend(name: str | None = None) -> type[anyio_asyncio.AsyncIOBackend]:
+    return anyio_asyncio.AsyncIOBackend
+
+
+# Every event, scope and sleep asks which loop there is: it is always this one.
+for _module in (_eventloop, _synchronization, _tasks, lowlevel):
+    setattr(_module, "get_async_backend", _backend)  # noqa: B010
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
