@@ -237,6 +237,8 @@ def _drop_empty(value: JsonObject, node: TypeNode) -> None:
     """A struct does not tell null from absent, nor empty from absent in optional fields that are no pointers."""
     pruned = []
     for name, entry in value.items():
+        if entry and type(entry) is str:
+            continue
         if entry is None:
             if node.additional is not None and node.additional.type == "string":
                 value[name] = ""
