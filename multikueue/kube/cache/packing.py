@@ -10,8 +10,10 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-_ZLIB: Final = b"x"  # the first byte of zlib data, and never of JSON
-_LEVEL: Final = 3  # as fast as 1 with the shared text, and a sixth smaller
+_PACKED: Final = b"x"  # the first byte of what is packed, and never of JSON
+_LEVEL: Final = 6  # as fast as 3 where most is shared text, and a tenth smaller
+_WINDOW: Final = -14  # 16 KiB: the shared text and an ordinary object; less than 0 is without header and checksum
+_MEMORY: Final = 6  # with more, each object would cost a mapping of memory, three times the compression
 
 # The longer a piece repeats as it stands, the better; zlib prefers what is near the end.
 _SHARED: Final = b"".join(
@@ -102,12 +104,18 @@ _SHARED: Final = b"".join(
 )
 
 
+_COMPRESSOR: Final = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, zlib.Z_DEFAULT_STRATEGY, _SHARED)
+"""Has taken in the shared text; copied for each object."""
+
+
 def packed(raw: bytes) -> bytes:
     """The compressed bytes of an object, a quarter to a third of them."""
-    compressor = zlib.compressobj(_LEVEL, zdict=_SHARED)
-    return compressor.compress(raw) + compressor.flush()
+    compressor = _COMPRESSOR.copy()
+    return b"".join((_PACKED, compressor.compress(raw), compressor.flush()))
 
 
 def unpacked(stored: bytes) -> bytes:
     """The bytes of an object, whether `packed` or not."""
-    return zlib.decompressobj(zdict=_SHARED).decompress(stored) if stored.startswith(_ZLIB) else stored
+    if not stored.startswith(_PACKED):
+        return stored
+    return zlib.decompressobj(_WINDOW, zdict=_SHARED).decompress(memoryview(stored)[1:])
