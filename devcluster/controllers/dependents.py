@@ -59,8 +59,9 @@ class Dependents:
                 enqueue(Key(namespace, before))
             if change.new is None or controller_of(change.new.object()) is not None:
                 return
+            labels = change.new.labels
             for row in self._owners.store.list(BY_NAMESPACE, namespace):
-                if selects(row.object(), change.new.labels):
+                if selects(row.object(), labels):
                     enqueue(row.key)
 
         self._informer.add_handler(changed)

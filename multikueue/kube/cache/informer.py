@@ -45,7 +45,7 @@ _WATCH_SECONDS: Final = (300.0, 600.0)  # drawn anew each time, so that many wat
 class Informer:
     """Follows one resource, whole or by namespace and selectors.
 
-    `shrink` may reduce each object to the bytes to keep; identity, version and labels are read before.
+    `shrink` may reduce each object to the bytes to keep: identity and version are read before, labels after.
     """
 
     def __init__(

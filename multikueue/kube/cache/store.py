@@ -12,7 +12,6 @@ costs some 20 µs and leaves nothing for the garbage collector.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 from sys import intern
 from typing import Any, Final
 
@@ -35,7 +34,7 @@ _Terms = str | tuple[str, ...]
 class Row:
     """One object: its identity, version and bytes."""
 
-    __slots__ = ("_bytes", "_key", "_labels", "deleting", "generation", "resource_version", "uid")
+    __slots__ = ("_bytes", "_key", "deleting", "generation", "resource_version", "uid")
 
     def __init__(
         self,
@@ -44,7 +43,6 @@ class Row:
         uid: str,
         resource_version: str,
         generation: int,
-        labels: Mapping[str, str],
         deleting: bool,
         raw: bytes,
     ) -> None:
@@ -53,7 +51,6 @@ class Row:
         self.uid = uid
         self.resource_version = resource_version
         self.generation = generation
-        self._labels = tuple(chain.from_iterable(labels.items()))  # a quarter of a dict's size
         self.deleting = deleting
         self._bytes = raw
 
@@ -68,9 +65,9 @@ class Row:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The labels by name."""
-        texts = iter(self._labels)
-        return dict(zip(texts, texts, strict=True))
+        """The labels by name, read for each call: few ask; none of an object that could not be read."""
+        found: Mapping[str, str] | None = self.object()["metadata"].get("labels") if self._bytes else None
+        return found or NO_LABELS
 
     @property
     def key(self) -> Key:
@@ -94,7 +91,6 @@ def row_of(parsed: Mapping[str, Any], raw: bytes) -> Row:
         uid=metadata.get("uid", ""),
         resource_version=metadata.get("resourceVersion", ""),
         generation=metadata.get("generation", 0),
-        labels=metadata.get("labels") or NO_LABELS,
         deleting="deletionTimestamp" in metadata,
         raw=raw,
     )
@@ -117,6 +113,7 @@ class Store:
         self._indexers = dict(indexers or {})
         self._indexes = {name: _Index() for name in self._indexers}
         self._values: dict[tuple[str, ...], tuple[_Terms, ...]] = {}
+        self._no_terms: tuple[_Terms, ...] = tuple(() for _ in self._indexers)  # as most Jobs have, kept once
 
     @property
     def indexed(self) -> bool:
@@ -176,10 +173,14 @@ class Store:
     def _terms(self, row: Row, parsed: Mapping[str, Any]) -> tuple[_Terms, ...]:
         found = dict(parsed)
         try:
-            return tuple(_kept(indexer(found)) for indexer in self._indexers.values())
+            terms = tuple(
+                _kept(indexer(found), index)
+                for indexer, index in zip(self._indexers.values(), self._indexes.values(), strict=True)
+            )
         except Exception as error:
             self._unindexable(row, error)
-            return tuple(() for _ in self._indexers)
+            return self._no_terms
+        return self._no_terms if terms == self._no_terms else terms
 
     def remove(self, key: Key) -> Row | None:
         """Remove a row; returns it, None if there was none."""
@@ -192,9 +193,9 @@ class Store:
                 index.discard(term, key)
 
 
-def _kept(values: Iterable[str]) -> _Terms:
-    # Many objects have the same value, which is kept once.
-    found = tuple(map(intern, dict.fromkeys(values)))
+def _kept(values: Iterable[str], index: _Index) -> _Terms:
+    # What many objects have is kept once; to intern a value of one object, as an owner's name is, costs its size again.
+    found = tuple(intern(value) if value in index else value for value in dict.fromkeys(values))
     return found[0] if len(found) == 1 else found
 
 
@@ -210,6 +211,9 @@ class _Index:
     def __init__(self) -> None:
         # A value of one object, as an owner's name is, has its key alone: a dict for each is a fifth of a KiB.
         self._keys: dict[str, tuple[str, ...] | dict[tuple[str, ...], None]] = {}
+
+    def __contains__(self, value: str) -> bool:
+        return value in self._keys
 
     def keys(self, value: str) -> Iterable[tuple[str, ...]]:
         found = self._keys.get(value)
@@ -240,7 +244,6 @@ class _Metadata(TypedDict, total=False):
     uid: str
     resourceVersion: str
     generation: int
-    labels: dict[str, str] | None
     deletionTimestamp: str
 
 
@@ -259,7 +262,6 @@ def read_row(raw: bytes) -> Row:
         uid=metadata.get("uid", ""),
         resource_version=metadata.get("resourceVersion", ""),
         generation=metadata.get("generation", 0),
-        labels=metadata.get("labels") or NO_LABELS,
         deleting="deletionTimestamp" in metadata,
         raw=raw,
     )

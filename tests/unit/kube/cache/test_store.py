@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from multikueue.core.keys import Key
+from multikueue.kube.cache.packing import packed
 from multikueue.kube.cache.store import Store, row_of
 
 
@@ -73,7 +74,11 @@ def test_an_object_that_names_a_value_twice_has_it_once_and_can_be_changed_and_r
 
 
 def test_a_row_has_the_labels_of_its_object() -> None:
-    labels = {"app": "train", "team": "a"}
-    with_labels, without = ({"metadata": {"name": "first", "labels": each}} for each in (labels, None))
-    assert row_of(with_labels, b"{}").labels == labels
-    assert row_of(without, b"{}").labels == {}
+    for labels, shown in (({"app": "train", "team": "a"}, {"app": "train", "team": "a"}), ({}, {}), (None, {})):
+        obj = {"metadata": {"name": "first", "labels": labels}}
+        assert row_of(obj, packed(orjson.dumps(obj))).labels == shown
+    assert row_of({"metadata": {"name": "first"}}, b'{"metadata":{"name":"first"}}').labels == {}
+
+
+def test_a_row_without_the_bytes_of_its_object_has_no_labels() -> None:
+    assert row_of({"metadata": {"name": "first", "labels": {"app": "train"}}}, b"").labels == {}
