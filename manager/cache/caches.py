@@ -17,6 +17,7 @@ from typing import Final
 import anyio
 import orjson
 
+from manager.cache.ended_workloads import ENDED_INDEX, ended, priority_class
 from manager.cache.followed_kind import FollowedKind, KindFollowing
 from manager.cache.views import Handler, View
 from multikueue.api.constants import (
@@ -25,7 +26,6 @@ from multikueue.api.constants import (
     MANAGED_LABEL,
     MANAGED_LABEL_VALUE,
     PREBUILT_WORKLOAD_LABEL,
-    WORKLOAD_PRIORITY_CLASS_KIND,
 )
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of
@@ -241,11 +241,6 @@ def _controlling_workload(obj: JsonObject) -> Iterable[str]:
     return [str(Key(obj["metadata"]["namespace"], owner["name"]))] if owner and owner["kind"] == WORKLOADS.kind else ()
 
 
-def _priority_class(obj: JsonObject) -> Iterable[str]:
-    reference: JsonObject = (obj.get("spec") or {}).get("priorityClassRef") or {}
-    return [reference["name"]] if reference.get("kind") == WORKLOAD_PRIORITY_CLASS_KIND else ()
-
-
 def _points_to(obj: JsonObject) -> Iterable[str]:
     name = (obj.get("spec") or {}).get("clusterQueue")
     return [name] if name else ()
@@ -286,9 +281,10 @@ def followed(
                 QUEUE_INDEX: _queue,
                 CLUSTER_QUEUE_INDEX: _reserved_in,
                 DISPATCH_INDEX: _dispatched_to,
+                ENDED_INDEX: ended,
                 REPLICA_INDEX: replicas_by_owner,
                 SLICE_INDEX: slices_by_job,
-                PRIORITY_CLASS_INDEX: _priority_class,
+                PRIORITY_CLASS_INDEX: priority_class,
             },
             shrink=without_owners_of_fields,
         ),

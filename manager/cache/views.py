@@ -149,6 +149,10 @@ class View:
         """The keys that an index holds, or held before a write of ours; none of a kind that is not installed."""
         return self._overlay.indexed(index, value)
 
+    def has(self, index: str, value: str, key: Key) -> bool:
+        """Whether the newest object of that key has that value in the index; it is not parsed."""
+        return self._overlay.has(index, value, key)
+
     def objects(self, index: str | None = None, value: str = "") -> Iterator[JsonObject]:
         """All objects, or those that an index holds; each the newest."""
         for key in self.keys() if index is None else self.indexed(index, value):

@@ -19,6 +19,7 @@ from manager.cache.caches import (
     QUEUE_INDEX,
     owner_term,
 )
+from manager.cache.ended_workloads import has_finished, is_released
 from manager.cache.views import View
 from manager.context import ManagerContext
 from manager.controllers import workload_decision
@@ -97,23 +98,28 @@ class WorkloadReconciler:
     def attach(self) -> None:
         """Subscribe to Workloads and to their queues."""
         caches = self._context.caches
-        caches.subscribe(WORKLOADS, lambda change: self.controller.enqueue(change.key))
+        caches.subscribe(WORKLOADS, self._workload_changed)
         caches.subscribe(LOCAL_QUEUES, self._local_queue_changed)
         caches.subscribe(CLUSTER_QUEUES, self._cluster_queue_changed)
         caches.subscribe(WORKLOAD_PRIORITY_CLASSES, lambda change: self._enqueue(PRIORITY_CLASS_INDEX, change.key.name))
         for integration in self._registry.followed:
             caches.subscribe(integration.resource, partial(self._job_gone, integration.resource))
 
+    def _workload_changed(self, change: Change) -> None:
+        found_ended = change.old is None and is_released(self._workloads, change.key)
+        if not found_ended or self._retention is not None:
+            self.controller.enqueue(change.key)
+
     def _local_queue_changed(self, change: Change) -> None:
         if not _counts_only(self._local_queues, change):
-            self._enqueue(QUEUE_INDEX, str(change.key))
+            self._enqueue_unfinished(QUEUE_INDEX, str(change.key))
 
     def _cluster_queue_changed(self, change: Change) -> None:
         if _counts_only(self._cluster_queues, change):
             return
-        self._enqueue(CLUSTER_QUEUE_INDEX, change.key.name)
+        self._enqueue_unfinished(CLUSTER_QUEUE_INDEX, change.key.name)
         for queue in self._local_queues.indexed(CLUSTER_QUEUE_INDEX, change.key.name):
-            self._enqueue(QUEUE_INDEX, str(queue))
+            self._enqueue_unfinished(QUEUE_INDEX, str(queue))
 
     def _job_gone(self, kind: Resource, change: Change) -> None:
         if change.new is None:
@@ -121,6 +127,11 @@ class WorkloadReconciler:
                 api_version=kind.api_version, kind=kind.kind, namespace=change.key.namespace, name=change.key.name
             )
             self._enqueue(OWNER_INDEX, term)
+
+    def _enqueue_unfinished(self, index: str, value: str) -> None:
+        for key in self._workloads.indexed(index, value):
+            if not has_finished(self._workloads, key):
+                self.controller.enqueue(key)
 
     def _enqueue(self, index: str, value: str) -> None:
         for key in self._workloads.indexed(index, value):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from manager.cache.ended_workloads import has_finished
 from manager.context import ManagerContext
 from manager.dispatch.checks import Checks
 from manager.dispatch.gather import owner_of, sent_kind
@@ -41,8 +42,9 @@ def _assumed(
 ) -> Iterator[tuple[Key, GroupKind, Observation]]:
     """Key of the assignment, kind of the remote job, and observation, for all that may have one on a push cluster."""
     slices = JobSlices(context.caches)
-    for key in context.caches.view(WORKLOADS).keys():  # noqa: SIM118  (a view is no mapping)
-        workload = context.statuses.current(key)
+    view = context.caches.view(WORKLOADS)
+    for key in view.keys():  # noqa: SIM118  (a view is no mapping)
+        workload = None if has_finished(view, key) else context.statuses.current(key)
         if workload is None:
             continue
         status: Status | None = None

@@ -18,6 +18,7 @@ import anyio
 import anyio.lowlevel
 
 from manager.cache.caches import DISPATCH_INDEX
+from manager.cache.ended_workloads import has_finished
 from manager.context import ManagerContext
 from manager.controllers.held_pods import owner_key
 from manager.dispatch.assignments import forwards
@@ -45,7 +46,7 @@ from manager.registration.controller import RegistrationController
 from manager.workload.status import Status
 from multikueue.api.constants import CLUSTER_LABEL, MAILBOX_NAMESPACE_PREFIX
 from multikueue.api.meta import JsonObject
-from multikueue.api.remoteassignment import Intent, mailbox_namespace
+from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_PROFILES,
@@ -62,7 +63,7 @@ from multikueue.api.resource import (
     Resource,
 )
 from multikueue.core.keys import Key
-from multikueue.dispatch.hub.actions import Assign, DispatchPlan, Rule, SetIntent
+from multikueue.dispatch.hub.actions import DispatchPlan, Rule
 from multikueue.dispatch.hub.availability import Pacer
 from multikueue.dispatch.hub.failed_jobs import KeptFailures, failed_there
 from multikueue.dispatch.hub.plan import plan
@@ -230,6 +231,7 @@ class DispatchController:
             self._workloads.enqueue(other)
         if gathered is None:
             self._forget(key)
+            self._gatherer.requests.forget("" if current is None else current["metadata"]["uid"])
             return None
         decision = plan(self._kept(key, gathered).facts, now)
         for reports in (self._start_reports, self._refused_changes):
@@ -248,7 +250,7 @@ class DispatchController:
         if pause > 0:
             return Result(after=pause)
         self._decided(key, gathered, decision)
-        if _grants(decision):
+        if decision.grants:
             self._granting.add(key)
         try:
             executor = Executor(self._context, self._transport, self._failures, self._sending)
@@ -261,7 +263,7 @@ class DispatchController:
         # without a cluster in its job. Of a job that holds pods these are sent as they come.
         watched = outcome.deferred is not None or decision.rule in (Rule.NOMINATE, Rule.PROVISION)
         watched = watched or isinstance(gathered.integration, PodHoldingKind) or forwards(gathered.integration)
-        self._watch_job(key, _job_key(gathered) if watched else None)
+        self._watch_job(key, gathered.job_key if watched else None)
         waits = [seconds for seconds in (decision.requeue_after, outcome.deferred) if seconds is not None]
         return Result(after=min(waits)) if waits else None
 
@@ -401,8 +403,13 @@ class DispatchController:
         if change.new is None:
             self._gatherer.requests.forget(change.row.uid)
             self._workloads.enqueue(assigned_as(change.row.object())[0])
-        if self._checks.names:
+        if self._checks.names and not (change.old is None and self._is_over(change.key)):
             self._workloads.enqueue(change.key)
+
+    def _is_over(self, key: Key) -> bool:
+        """Whether a workload has finished, and no cluster has anything of it."""
+        over = has_finished(self._context.caches.view(WORKLOADS), key)
+        return over and (self._transport is None or not self._transport.observations(key))
 
     def _on_job(self, integration: JobIntegration, change: Change) -> None:
         for workload in self._job_watchers.get((integration.resource, change.key), ()):
@@ -481,17 +488,8 @@ class DispatchController:
 
     def _all_workloads(self) -> None:
         for key in self._keys(WORKLOADS):
-            self._workloads.enqueue(key)
+            if not has_finished(self._context.caches.view(WORKLOADS), key):
+                self._workloads.enqueue(key)
         if self._transport is not None:
             for key in self._transport.workloads():
                 self._workloads.enqueue(key)
-
-
-def _job_key(gathered: Gathered) -> JobKey | None:
-    if gathered.integration is None or gathered.job is None:
-        return None
-    return gathered.integration.resource, gathered.job
-
-
-def _grants(plan: DispatchPlan) -> bool:
-    return any(isinstance(action, Assign | SetIntent) and action.intent is Intent.RUN for action in plan.actions)

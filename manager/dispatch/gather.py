@@ -39,7 +39,7 @@ from multikueue.api.constants import (
 )
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import WorkloadCondition
-from multikueue.api.resource import RESOURCE_FLAVORS, WORKLOADS
+from multikueue.api.resource import RESOURCE_FLAVORS, WORKLOADS, Resource
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub import messages
@@ -77,6 +77,11 @@ class Gathered:
     status: Status | None = None
     integration: JobIntegration | None = None
     job: Key | None = None
+
+    @property
+    def job_key(self) -> tuple[Resource, Key] | None:
+        """The job and its kind: jobs of two kinds may have one name."""
+        return None if self.integration is None or self.job is None else (self.integration.resource, self.job)
 
 
 class Adoptions(Protocol):
@@ -224,8 +229,12 @@ class Gatherer:
         *,
         now: datetime,
         status: Status | None = None,
+        explains: bool = False,
     ) -> Gathered | None:
-        """The facts about one workload, as it is or is about to be; None when dispatch has nothing to do with it."""
+        """The facts about one workload, as it is or is about to be; None when dispatch has nothing to do with it.
+
+        With `explains` also those that no plan needs, of a workload that has finished or waits for quota.
+        """
         if workload is None:
             facts_without_workload = DispatchFacts(workload=None, observations=observations, settings=self._settings)
             return Gathered(facts=facts_without_workload) if observations else None
@@ -235,8 +244,12 @@ class Gatherer:
         annotations: dict[str, str] = workload["metadata"].get("annotations") or {}
         avoided = avoided_of(annotations, now)
         check = self._check(status)
-        if check is None and not observations:
+        if not observations and (check is None or (status.is_true(WorkloadCondition.FINISHED) and not explains)):
             return None
+        # Most of a large hub: nothing of it is anywhere, and without quota it is sent nowhere.
+        rests = not (
+            observations or status.is_true(WorkloadCondition.QUOTA_RESERVED) or status.cluster_name or explains
+        )
         owner = owner_of(workload)
         integration = None if owner is None else self._registry.sent_kind(owner["apiVersion"], owner["kind"])
         job = None if owner is None else Key(key.namespace, str(owner["name"]))
@@ -247,7 +260,7 @@ class Gatherer:
             integration=integration,
             job=job,
         )
-        waits = check is not None and check.state is CheckState.PENDING and not status.cluster_name
+        waits = check is not None and check.state is CheckState.PENDING and not status.cluster_name and not rests
         delegation = (
             self._delegated.delegation(workload, status, besides=check.name) if check is not None and waits else None
         )
@@ -269,7 +282,7 @@ class Gatherer:
             elastic=is_elastic(workload),
             runs_on=self._slices.runs_on(workload, observations.values()) if waits else "",
             nominated=status.nominated,
-            fingerprint=self._fingerprint(gathered, observations.get(status.cluster_name)),
+            fingerprint="" if rests else self._fingerprint(gathered, observations.get(status.cluster_name)),
             partition_policy=self._policy(workload, status.cluster_name, observations),
             queue=Key(key.namespace, str(workload["spec"].get("queueName") or "")),
             demands=self.requests.by(workload),
@@ -286,7 +299,7 @@ class Gatherer:
             not_forwarded=if_false(status, WorkloadCondition.CHANGE_FORWARDED),
         )
         listed: tuple[str, ...] = ()
-        if check is not None:
+        if check is not None and not rests:
             source = self._checks.source(check.name)
             listed = (source.clusters if source is not None else None) or ()
         made = self._facts(facts, listed, observations, avoided)

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import anyio.lowlevel
 
+from manager.cache.ended_workloads import has_finished
 from manager.context import ManagerContext
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import (
@@ -86,7 +87,7 @@ class EngineFeed:
         settings: Settings,
         changed: Callable[[Resource, Key, JsonObject | None], None],
     ) -> None:
-        """`changed` is called after each change with the object as it is; None for one that is gone."""
+        """`changed` is called after each change with the object as it is; None for one that is gone or finished."""
         self._context = context
         self._clock = context.clock
         self._settings = settings
@@ -144,6 +145,12 @@ class EngineFeed:
         if change.new is None:
             self._held.pop((kind.resource, change.key), None)
             self._change(kind, change.key, lambda: kind.delete(change.key, now))
+            self._changed(kind.resource, change.key, None)
+            return
+        if kind is self._workloads and has_finished(self._context.caches.view(WORKLOADS), change.key):
+            # Most of a large hub: it is not even parsed, and counts nowhere.
+            self._held.pop((kind.resource, change.key), None)
+            self._change(kind, change.key, lambda: self.engine.finish_workload(change.key, now))
             self._changed(kind.resource, change.key, None)
             return
         obj: JsonObject | None = None
@@ -243,7 +250,7 @@ class EngineFeed:
             ),
             _Kind(
                 WORKLOADS,
-                lambda obj: decode.finished_workload(obj) or decode.workload(obj, self._shapes),
+                lambda obj: decode.workload(obj, self._shapes),
                 lambda value, now: self.engine.upsert_workload(value, now),
                 lambda key, now: self.engine.delete_workload(key, now),
             ),

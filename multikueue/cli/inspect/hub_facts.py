@@ -216,7 +216,8 @@ class HubFacts:
 
     def _gather(self, workload: JsonObject) -> DispatchFacts | None:
         key = Key(workload["metadata"]["namespace"], workload["metadata"]["name"])
-        found: Gathered | None = self._gatherer.gather(key, workload, self._observations.get(key, {}), now=self._now)
+        observations = self._observations.get(key, {})
+        found: Gathered | None = self._gatherer.gather(key, workload, observations, now=self._now, explains=True)
         if found is None or found.facts.workload is None:
             return None
         facts, chosen = found.facts, found.facts.workload.cluster_name

@@ -193,6 +193,11 @@ class DispatchPlan:
     """Whether it is planned again when a cluster has free capacity."""
 
     @property
+    def grants(self) -> bool:
+        """Whether a cluster is told to run the workload."""
+        return any(isinstance(action, Assign | SetIntent) and action.intent is Intent.RUN for action in self.actions)
+
+    @property
     def writes_status(self) -> bool:
         """Whether the Workload's status is to be written."""
         return (

@@ -263,11 +263,10 @@ class Cache:
             # Older than the reservation, which is still being written.
             return
         if value.finished:
-            self.workloads.pop(value.key, None)
-            self.finished.add(value.key)
-        else:
-            self.workloads[value.key] = value
-            self.finished.discard(value.key)
+            self.finish_workload(value.key, now)
+            return
+        self.workloads[value.key] = value
+        self.finished.discard(value.key)
         self.second_pass.offer(value, now)
         if value.reserved and value.admission is not None:
             self.waiting.withdraw(value.key)
@@ -280,10 +279,15 @@ class Cache:
         self.replacements.pop(value.key, None)
         if record is not None:
             self._release(record, now)
-        if value.finished or not value.active:
+        if not value.active:
             self.waiting.withdraw(value.key)
         else:
             self.waiting.offer(value, now)
+
+    def finish_workload(self, key: Key, now: datetime) -> None:
+        """A Workload has finished; the rest of it is not needed."""
+        self.delete_workload(key, now)
+        self.finished.add(key)
 
     def delete_workload(self, key: Key, now: datetime) -> None:
         """A Workload was deleted."""

@@ -17,14 +17,13 @@ from multikueue.engine.decode.objects import (
     topology,
 )
 from multikueue.engine.decode.pods import Shapes
-from multikueue.engine.decode.workload import finished_workload, held_quota, workload
+from multikueue.engine.decode.workload import held_quota, workload
 
 __all__ = [
     "Shapes",
     "admission_check",
     "cluster_queue",
     "cohort",
-    "finished_workload",
     "flavor",
     "held_quota",
     "limit_range",

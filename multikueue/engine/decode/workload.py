@@ -82,23 +82,6 @@ def workload(source: Source, shapes: Shapes, *, default_priority: int = 0) -> Wo
     )
 
 
-def finished_workload(source: Source) -> Workload | None:
-    """A Workload that has finished, without what no decision reads any more; None if it has not finished."""
-    data = fields.read(source)
-    found = fields.conditions(fields.mapping(data, "status"), keep_messages_of=frozenset())
-    if not any(each.type == WorkloadCondition.FINISHED and each.status == TRUE for each in found):
-        return None
-    metadata = fields.mapping(data, "metadata")
-    return Workload(
-        key=Key(fields.interned(metadata, "namespace"), fields.text(metadata, "name")),
-        uid=fields.text(metadata, "uid"),
-        created=_BEGINNING,
-        queue_name=fields.interned(fields.mapping(data, "spec"), "queueName"),
-        pod_sets=(),
-        conditions=found,
-    )
-
-
 def held_quota(source: Source) -> Workload | None:
     """A Workload that cannot be read, reduced to the quota that it holds; None if it holds none that can be read.
 

@@ -126,6 +126,14 @@ class WriteOverlay:
         found = (*self.store.list(index, value), *self._written.list(index, value))
         return tuple(dict.fromkeys(row.key for row in found))
 
+    def has(self, index: str, value: str, key: Key) -> bool:
+        """Whether the newest row of that key has `value` in the index; never when the store has no indexes."""
+        if not self.store.indexed:
+            return False
+        written = self._written.get(key)
+        newest = self._written if written is not None and written is self.get(key) else self.store
+        return newest.has(index, value, key)
+
     def _bury(self, uid: str) -> None:
         now = self._clock.monotonic()
         while self._deleted:

@@ -11,7 +11,7 @@ costs some 20 µs and leaves nothing for the garbage collector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from sys import intern
 from typing import Any, Final
 
@@ -149,6 +149,10 @@ class Store:
             return list(self._rows.values())
         return [self._rows[key] for key in self._indexes[index].keys(value)]
 
+    def has(self, index: str, value: str, key: Key) -> bool:
+        """Whether the object of that key has `value` in the index. Raises `KeyError` for an unknown index."""
+        return key in self._indexes[index].keys(value)
+
     def objects(self, index: str | None = None, value: str = "") -> Iterator[dict[str, Any]]:
         """As `list`, parsed one at a time."""
         for row in self.list(index, value):
@@ -215,7 +219,7 @@ class _Index:
     def __contains__(self, value: str) -> bool:
         return value in self._keys
 
-    def keys(self, value: str) -> Iterable[tuple[str, ...]]:
+    def keys(self, value: str) -> Collection[tuple[str, ...]]:
         found = self._keys.get(value)
         if found is None:
             return ()

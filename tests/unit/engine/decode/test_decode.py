@@ -228,17 +228,6 @@ def test_a_workload() -> None:
     assert (value.requeue_at, value.requeue_count, value.reclaimable) == (at(60), 2, {"ps": 1})
 
 
-def test_of_a_finished_workload_only_its_end_is_read() -> None:
-    assert decode.finished_workload(WORKLOAD) is None
-    status = {**WORKLOAD["status"], "conditions": [{"type": "Finished", "status": "True", "reason": "Succeeded"}]}
-    value = decode.finished_workload({**WORKLOAD, "status": status})
-    assert value is not None
-    assert (value.key, value.uid, value.queue_name, value.finished) == (Key("n", "w"), "u", "lq", True)
-    assert (value.pod_sets, value.admission, value.reserved) == ((), None, False)
-    status["conditions"][0]["status"] = "False"
-    assert decode.finished_workload({**WORKLOAD, "status": status}) is None
-
-
 def test_equal_pods_are_one_object_and_others_are_not() -> None:
     shapes = decode.Shapes(limit=2)
     first = decode.workload(WORKLOAD, shapes).pod_sets[0].shape

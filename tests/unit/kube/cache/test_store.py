@@ -82,3 +82,14 @@ def test_a_row_has_the_labels_of_its_object() -> None:
 
 def test_a_row_without_the_bytes_of_its_object_has_no_labels() -> None:
     assert row_of({"metadata": {"name": "first", "labels": {"app": "train"}}}, b"").labels == {}
+
+
+def test_whether_an_object_has_a_value_is_known_without_reading_it() -> None:
+    store = Store({"owner": owners})
+    for name in ("first", "second"):
+        put(store, name, "one")
+    put(store, "third", "other")
+    having = [name for name in ("first", "second", "third", "fourth") if store.has("owner", "one", Key("team-a", name))]
+    assert having == ["first", "second"]
+    assert store.has("owner", "other", Key("team-a", "third"))
+    assert not store.has("owner", "none", Key("team-a", "third"))

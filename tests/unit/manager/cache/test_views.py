@@ -216,3 +216,16 @@ async def test_a_write_that_an_event_followed_is_not_asked_about(feed: Feed) -> 
     server = Listed()
     await verify(feed, server)
     assert not server.asked
+
+
+async def test_the_newest_version_says_whether_an_object_is_in_an_index() -> None:
+    feed = Feed()
+    feed.caches(1)
+    feed.view.on_write(raw(2, uid="other"))
+    assert [feed.view.has("uid", uid, KEY) for uid in ("u", "other")] == [False, True]
+    feed.caches(3)
+    assert [feed.view.has("uid", uid, KEY) for uid in ("u", "other")] == [True, False]
+
+
+async def test_nothing_is_in_an_index_of_a_kind_without_indexes() -> None:
+    assert not View(WORKLOADS, clock=ManualClock()).has("uid", "u", KEY)

@@ -8,15 +8,19 @@ from typing import Any, cast
 
 import pytest
 
+from manager.cache.views import View
 from manager.dispatch.assignments import fingerprint, forwarded_digest
-from manager.dispatch.gather import Gathered, Hub, load_job, with_forwarding
+from manager.dispatch.gather import CheckSources, ClusterFactsSource, Gathered, Gatherer, Hub, load_job, with_forwarding
+from multikueue.api.configuration import Configuration
 from multikueue.api.remoteassignment import Intent
+from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub import messages
-from multikueue.dispatch.hub.actions import Assign, ChangeUpdate
-from multikueue.dispatch.hub.facts import DispatchFacts
+from multikueue.dispatch.hub.actions import Assign, ChangeUpdate, Rule
+from multikueue.dispatch.hub.facts import ClusterFacts, DispatchFacts
 from multikueue.dispatch.hub.plan import plan
 from multikueue.dispatch.policy.dispatch_policy import PolicyVerdict
+from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.jobs.kinds.batch_job import BATCH_JOB, BatchJob
 from tests.unit.dispatch.builders import NOW, facts, granted, running
 from tests.unit.jobs.declared.builders import widget, widget_kind
@@ -102,3 +106,69 @@ class TestForwarding:
         assert of(widget(config="one")) != of(widget(config="two"))
         assert forwarded_digest(BATCH_JOB, {}) == forwarded_digest(None, {}) == forwarded_digest(kind, None) == ""
         assert fingerprint(sent, forwarded="") == fingerprint(sent)
+
+
+class TestResting:
+    """A Workload of which nothing is anywhere, and which is sent nowhere now."""
+
+    @staticmethod
+    def gathered(*conditions: str, explains: bool = False) -> Gathered | None:
+        """What is gathered of it, where the facts of clusters cannot be had."""
+        shown = [
+            {
+                "type": each,
+                "status": "True",
+                "reason": each,
+                "message": "",
+                "lastTransitionTime": "2026-03-01T08:00:00Z",
+            }
+            for each in conditions
+        ]
+        check = {"name": "check", "state": "Pending", "lastTransitionTime": "2026-03-01T08:00:00Z"}
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": KEY.name, "uid": "j", "controller": True}
+        workload = {
+            "metadata": {"namespace": KEY.namespace, "name": "w", "uid": "u", "ownerReferences": [owner]},
+            "spec": {"queueName": "q", "podSets": []},
+            "status": {"conditions": shown, "admissionChecks": [check]},
+        }
+
+        def inside(name: str, *, check: str) -> ClusterFacts:
+            raise LookupError(name)
+
+        configuration = Configuration()
+        clock = ManualClock()
+        caches = SimpleNamespace(view=lambda resource: View(resource, clock=clock))
+        gatherer = Gatherer(
+            cast(
+                Hub,
+                SimpleNamespace(
+                    caches=caches, configuration=configuration, seals=SimpleNamespace(adoption_of=lambda obj: None)
+                ),
+            ),
+            checks=cast(CheckSources, SimpleNamespace(source=lambda name: SimpleNamespace(clusters=("w1",)))),
+            clusters=cast(ClusterFactsSource, SimpleNamespace(inside=inside, fences=lambda name: True)),
+            registry=JobRegistry.configured(configuration),
+        )
+        return gatherer.gather(Key(KEY.namespace, "w"), workload, {}, now=NOW, explains=explains)
+
+    def test_of_one_that_has_finished_there_is_nothing_to_plan(self) -> None:
+        assert self.gathered("QuotaReserved", "Finished") is None
+
+    def test_of_one_without_quota_no_cluster_is_looked_at_and_nothing_is_planned(self) -> None:
+        found = self.gathered()
+        assert found is not None
+        assert found.facts.clusters == ()
+        decision = plan(found.facts, NOW)
+        assert (decision.rule, decision.actions, decision.check) == (Rule.FINISHED_OR_NO_QUOTA, (), None)
+
+    @pytest.mark.parametrize(
+        ("conditions", "explains"),
+        [
+            pytest.param(("QuotaReserved",), False, id="with quota"),
+            pytest.param(("QuotaReserved", "Finished"), True, id="an explanation of one that has finished"),
+            pytest.param((), True, id="an explanation of one without quota"),
+        ],
+    )
+    def test_else_its_clusters_are_looked_at(self, conditions: tuple[str, ...], explains: bool) -> None:
+        with pytest.raises(LookupError, match="w1"):
+            self.gathered(*conditions, explains=explains)

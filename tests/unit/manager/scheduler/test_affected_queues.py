@@ -47,6 +47,13 @@ def test_a_deleted_workload_concerns_the_queues_that_counted_it() -> None:
     assert not set(queues.of_change(WORKLOADS, WORKLOAD, None))
 
 
+def test_places_of_workloads_that_are_gone_are_not_kept() -> None:
+    queues = AffectedQueues()
+    for number in range(1000):
+        list(queues.of_change(WORKLOADS, WORKLOAD, workload(queue=f"queue-{number}")))
+    assert len(queues._shared) < 100
+
+
 def test_a_local_queue_that_points_elsewhere_concerns_both_cluster_queues() -> None:
     queues = AffectedQueues()
     list(queues.of_change(LOCAL_QUEUES, QUEUE, pointing_to("a")))
