@@ -6,6 +6,7 @@ Only readers need it, so it is written within the budget of `pendingReasons`, li
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import orjson
@@ -33,6 +34,7 @@ class SuspendedJobs:
         self._integration = integration
         self._pending_writes = pending_writes
         self._jobs = context.caches.view(integration.resource)
+        self._slot = f"suspended {integration.framework}"
 
     def check(self, key: Key) -> Result | None:
         """Queue the write within the budget, or request another call once the job is old enough."""
@@ -43,31 +45,29 @@ class SuspendedJobs:
         if age < _AGE_SECONDS:
             return Result(after=_AGE_SECONDS - max(0.0, age))
         uid = job["metadata"]["uid"]
-
-        def wanted() -> tuple[JsonObject, JobWrite] | None:
-            current = self._jobs.object(key)
-            write = self._write(current) if current is not None and current["metadata"]["uid"] == uid else None
-            return None if current is None or write is None else (current, write)
-
-        def news() -> News:
-            return News.NOTHING if wanted() is None else News.REASON
-
-        async def send() -> None:
-            found = wanted()
-            if found is not None:
-                await self._send(*found)
-
-        self._pending_writes.put(
-            key, PendingWrite(news, send, self._integration.resource), slot=f"suspended {self._integration.framework}"
-        )
+        # Thousands wait here: no functions of their own, which are ten times as large as their arguments.
+        write = PendingWrite(partial(self._news, key, uid), partial(self._send, key, uid), self._integration.resource)
+        self._pending_writes.put(key, write, slot=self._slot)
         return None
+
+    def _wanted(self, key: Key, uid: str) -> tuple[JsonObject, JobWrite] | None:
+        job = self._jobs.object(key)
+        write = self._write(job) if job is not None and job["metadata"]["uid"] == uid else None
+        return None if job is None or write is None else (job, write)
+
+    def _news(self, key: Key, uid: str) -> News:
+        return News.NOTHING if self._wanted(key, uid) is None else News.REASON
 
     def _write(self, job: JsonObject) -> JobWrite | None:
         if "deletionTimestamp" in job["metadata"]:
             return None
         return self._integration.suspended_status(job, now=self._context.clock.now())
 
-    async def _send(self, job: JsonObject, write: JobWrite) -> None:
+    async def _send(self, key: Key, uid: str) -> None:
+        found = self._wanted(key, uid)
+        if found is None:
+            return
+        job, write = found
         metadata = job["metadata"]
         try:
             answer = await self._context.client.patch(
