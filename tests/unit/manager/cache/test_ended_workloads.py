@@ -13,8 +13,7 @@ from manager.cache.views import View
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
-from multikueue.kube.cache.header import read_row
-from multikueue.kube.cache.store import Store
+from multikueue.kube.cache.store import Store, read_row
 
 FINISHED = [{"type": "Finished", "status": "True"}]
 
