@@ -40,7 +40,7 @@ class WorkerNamespaces:
             client,
             NAMESPACES,
             metadata_only=True,
-            shrink=lambda raw: b"",
+            shrink=lambda obj: b"",
             clock=clock,
             random=random,
             backoff=RECONNECT,

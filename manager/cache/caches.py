@@ -110,16 +110,14 @@ _VERIFY_SECONDS: Final = 10.0
 _SENT: Final = ("workloadSpec", "workloadLabels", "workloadAnnotations", "podSetAssignments")
 
 
-def without_owners_of_fields(raw: bytes) -> bytes:
+def without_owners_of_fields(obj: JsonObject) -> bytes:
     """The object without `metadata.managedFields`, a third of it or more, which the manager never reads; packed."""
-    obj: JsonObject = orjson.loads(raw)
     obj["metadata"].pop("managedFields", None)
     return packed(orjson.dumps(obj))
 
 
-def without_what_was_sent(raw: bytes) -> bytes:
+def without_what_was_sent(obj: JsonObject) -> bytes:
     """An assignment without the parts its cluster makes the job from: the larger part, read live if needed; packed."""
-    obj: JsonObject = orjson.loads(raw)
     obj["metadata"].pop("managedFields", None)
     spec: JsonObject = obj.get("spec") or {}
     for name in _SENT:
@@ -128,9 +126,8 @@ def without_what_was_sent(raw: bytes) -> bytes:
     return packed(orjson.dumps(obj))
 
 
-def metadata_only(raw: bytes) -> bytes:
+def metadata_only(obj: JsonObject) -> bytes:
     """The object without its content: of PodTemplates, which may be large, only the existence counts."""
-    obj: JsonObject = orjson.loads(raw)
     metadata: JsonObject = obj["metadata"]
     metadata.pop("managedFields", None)
     return orjson.dumps({"metadata": metadata})

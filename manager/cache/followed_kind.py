@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 import anyio
 
 from manager.cache.kind_removal import KindRemoval, can_be_removed
+from multikueue.api.meta import JsonObject
 from multikueue.api.resource import Resource
 from multikueue.kube.cache.informer import Informer
 from multikueue.kube.cache.store import Indexer
@@ -27,8 +28,8 @@ _log = logging.getLogger(__name__)
 _MISSING_SECONDS: Final = 10.0
 _REMOVED_SECONDS: Final = 10.0
 
-Shrink: TypeAlias = Callable[[bytes], bytes]
-"""Reduces an object to the fields that are kept in memory."""
+Shrink: TypeAlias = Callable[[JsonObject], bytes]
+"""The bytes of an object with the fields that are kept in memory; it may change the object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

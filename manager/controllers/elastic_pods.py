@@ -149,9 +149,8 @@ def _owner_uid(pod: JsonObject) -> tuple[str, ...]:
     return () if owner is None else (str(owner["uid"]),)
 
 
-def _gates_and_phase(raw: bytes) -> bytes:
+def _gates_and_phase(pod: JsonObject) -> bytes:
     """The pod without all that is not read here."""
-    pod: JsonObject = orjson.loads(raw)
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     return packed(
         orjson.dumps(

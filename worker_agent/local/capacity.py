@@ -147,9 +147,8 @@ class Capacity:
             self._changed()
 
 
-def small_node(raw: bytes) -> bytes:
+def small_node(node: JsonObject) -> bytes:
     """The fields of a Node that `node_facts` reads."""
-    node: JsonObject = orjson.loads(raw)
     spec, status = node.get("spec") or {}, node.get("status") or {}
     ready = is_true_in(status, "Ready")
     return orjson.dumps(
@@ -176,12 +175,11 @@ def node_facts(name: str, small: bytes) -> NodeFacts:
     )
 
 
-def small_pod(raw: bytes, *, pod_labels: Mapping[str, str] = _JOB_PODS) -> bytes:
+def small_pod(pod: JsonObject, *, pod_labels: Mapping[str, str] = _JOB_PODS) -> bytes:
     """The fields of a Pod that `pod_facts` reads; empty for a pod that uses no capacity.
 
     A pod of a remote job uses the capacity that was reserved for the job which the first of its `pod_labels` names.
     """
-    pod: JsonObject = orjson.loads(raw)
     spec: JsonObject = pod.get("spec") or {}
     node = spec.get("nodeName")
     if not node or (pod.get("status") or {}).get("phase") in _FINISHED:

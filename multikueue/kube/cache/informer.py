@@ -45,7 +45,8 @@ _WATCH_SECONDS: Final = (300.0, 600.0)  # drawn anew each time, so that many wat
 class Informer:
     """Follows one resource, whole or by namespace and selectors.
 
-    `shrink` may reduce each object to the bytes to keep: identity and version are read before, labels after.
+    `shrink` may reduce each object, which it may change, to the bytes to keep: identity, version and index values are
+    read before, labels after.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Informer:
         indexers: Mapping[str, Indexer] | None = None,
         page_size: int = 500,
         metadata_only: bool = False,
-        shrink: Callable[[bytes], bytes] | None = None,
+        shrink: Callable[[dict[str, Any]], bytes] | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
         backoff: Backoff = _BACKOFF,
@@ -257,7 +258,7 @@ class Informer:
             self._version = read_version(event.raw)
         elif event.type == watch.DELETED:
             row = read_row(event.raw)
-            row.raw = self._small(row, event.raw)
+            row.raw = self._small(row, None, event.raw)
             self._drop(row.key, row)
             self._version = row.resource_version
         else:
@@ -265,16 +266,11 @@ class Informer:
         self._newest = max(self._newest, version_number(self._version or ""))
 
     def _store(self, raw: bytes) -> Row:
-        if self.store.indexed:
-            parsed = self._parsed(raw)
-            row = row_of(parsed, raw) if parsed else read_row(raw)
-            row.raw = self._small(row, raw)
-            self._quarantine.release("index", self.resource, row.key)
-            old = self.store.put(row, parsed)
-        else:
-            row = read_row(raw)
-            row.raw = self._small(row, raw)
-            old = self.store.put(row)
+        parsed = self._parsed(raw) if self.store.indexed or self._shrink is not None else None
+        row = row_of(parsed, raw) if parsed else read_row(raw)
+        self._quarantine.release("index", self.resource, row.key)
+        old = self.store.put(row, parsed)
+        row.raw = self._small(row, parsed, raw)
         if old is None:
             self._notify(Change(watch.ADDED, row.key, None, row))
         elif old.uid != row.uid:
@@ -300,12 +296,12 @@ class Informer:
             return {}
         return parsed
 
-    def _small(self, row: Row, raw: bytes) -> bytes:
-        """The bytes to keep of the object; none if `shrink` cannot read it."""
+    def _small(self, row: Row, parsed: dict[str, Any] | None, raw: bytes) -> bytes:
+        """The bytes to keep of the object, parsed if it was; none if `shrink` cannot read it."""
         if self._shrink is None:
             return raw
         try:
-            small = self._shrink(raw)
+            small = self._shrink(parsed or orjson.loads(raw))
         except Exception as error:
             self._quarantine.add("cache", self.resource, row.key, error, version=row.resource_version)
             return b""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 
 from multikueue.core.selectors import NodeSelectorTerm, Requirement
@@ -61,14 +60,12 @@ def test_the_requests_of_a_pod(spec: Any, want: dict[str, int]) -> None:
     assert pod_requests(spec) == want
 
 
-def pod(*, phase: str = "Running", node: str = "n", labels: Any = None) -> bytes:
-    return orjson.dumps(
-        {
-            "metadata": {"name": "p", "namespace": "ns", "labels": labels or {}, "annotations": {"big": "x" * 1000}},
-            "spec": {"nodeName": node, "containers": [container("1")]},
-            "status": {"phase": phase},
-        }
-    )
+def pod(*, phase: str = "Running", node: str = "n", labels: Any = None) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "p", "namespace": "ns", "labels": labels or {}, "annotations": {"big": "x" * 1000}},
+        "spec": {"nodeName": node, "containers": [container("1")]},
+        "status": {"phase": phase},
+    }
 
 
 def test_a_bound_pod_uses_capacity_and_is_small() -> None:
@@ -85,10 +82,10 @@ def test_a_pod_of_ours_uses_up_its_jobs_promise() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [pod(node=""), pod(phase="Succeeded"), pod(phase="Failed")], ids=["unbound", "ok", "bad"]
+    "obj", [pod(node=""), pod(phase="Succeeded"), pod(phase="Failed")], ids=["unbound", "ok", "bad"]
 )
-def test_a_pod_that_uses_no_capacity_is_empty(raw: bytes) -> None:
-    assert small_pod(raw) == b""
+def test_a_pod_that_uses_no_capacity_is_empty(obj: dict[str, Any]) -> None:
+    assert small_pod(obj) == b""
     assert pod_facts(b"") is None
 
 
@@ -96,17 +93,15 @@ def test_a_pod_that_uses_no_capacity_is_empty(raw: bytes) -> None:
     ("status", "unschedulable", "want"), [("True", False, True), ("False", False, False), ("True", True, False)]
 )
 def test_a_node(status: str, unschedulable: bool, want: bool) -> None:
-    raw = orjson.dumps(
-        {
-            "metadata": {"name": "n", "labels": {"a": "b"}, "managedFields": ["x" * 1000]},
-            "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "unschedulable": unschedulable},
-            "status": {
-                "allocatable": {"cpu": "3920m", "memory": "1Gi", "pods": "110"},
-                "conditions": [{"type": "Ready", "status": status}],
-            },
-        }
-    )
-    assert node_facts("n", small_node(raw)) == NodeFacts(
+    node = {
+        "metadata": {"name": "n", "labels": {"a": "b"}, "managedFields": ["x" * 1000]},
+        "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "unschedulable": unschedulable},
+        "status": {
+            "allocatable": {"cpu": "3920m", "memory": "1Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": status}],
+        },
+    }
+    assert node_facts("n", small_node(node)) == NodeFacts(
         name="n",
         allocatable={"cpu": 3920, "memory": 1 << 30, "pods": 110},
         labels={"a": "b"},
