@@ -293,7 +293,7 @@ class Manager:
 
     async def _parts(self, context: ManagerContext) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
         """Engine, scheduler loop and reconcilers, attached to the caches in the order in which they must be called."""
-        queues = QueueReconcilers(context, engine=lambda: scheduler.engine, yields=lambda: scheduler.writes_decisions)
+        queues = QueueReconcilers(context, engine=lambda: scheduler.engine)
         budget = self._configuration.pending_reasons
         qps = budget.writes_per_second
         pending_writes = PendingWrites(

@@ -54,8 +54,6 @@ At rest the last change is to be shown within 2 s, and no change is known in adv
 """
 _WRITES_PER_SECOND: Final = 10.0
 """Of figures of all busy queues together: a thousand of them must not take the API server from admissions."""
-_WRITES_WHILE_DECISIONS_WAIT: Final = 3.0
-"""The same while reservations and evictions are still to be written."""
 _LONGEST_WHEN_MANY: Final = 30.0
 _COUNT_SECONDS: Final = 1.0  # how often the busy ones are counted
 _PACED: Final = (CLUSTER_QUEUES, LOCAL_QUEUES)
@@ -69,15 +67,9 @@ class Pace(Generic[K]):
     """
 
     def __init__(
-        self,
-        *,
-        shortest: float,
-        longest: float,
-        clock: Clock,
-        rate: Callable[[], float] | None = None,
-        longest_at_rate: float = 0.0,
+        self, *, shortest: float, longest: float, clock: Clock, rate: float | None = None, longest_at_rate: float = 0.0
     ) -> None:
-        """`rate` gives the writes of all keys a second, with pauses of at most `longest_at_rate`."""
+        """`rate` is in writes of all keys a second, with pauses of at most `longest_at_rate`."""
         self._shortest = shortest
         self._longest = longest
         self._rate = rate
@@ -104,7 +96,7 @@ class Pace(Generic[K]):
             return self._longest
         if now - self._counted[1] >= _COUNT_SECONDS:
             self._counted = (sum(now - wrote < 2 * pause for wrote, pause in self._wrote.values()), now)
-        return max(self._longest, min(self._longest_at_rate, self._counted[0] / self._rate()))
+        return max(self._longest, min(self._longest_at_rate, self._counted[0] / self._rate))
 
     def forget(self, key: K) -> None:
         """`key` is gone."""
@@ -114,14 +106,13 @@ class Pace(Generic[K]):
 class QueueReconcilers:
     """One controller for each kind that the engine keeps figures of, or that a finalizer holds."""
 
-    def __init__(self, context: ManagerContext, *, engine: Callable[[], Engine], yields: Callable[[], bool]) -> None:
-        """`yields` is whether figures yield to decisions of the engine that are still to be written."""
+    def __init__(self, context: ManagerContext, *, engine: Callable[[], Engine]) -> None:
         self._context = context
         self._engine = engine
         self._pace: Pace[tuple[Resource, Key]] = Pace(
             shortest=UPDATE_SECONDS,
             longest=LONGEST_SECONDS,
-            rate=lambda: _WRITES_WHILE_DECISIONS_WAIT if yields() else _WRITES_PER_SECOND,
+            rate=_WRITES_PER_SECOND,
             longest_at_rate=_LONGEST_WHEN_MANY,
             clock=context.clock,
         )

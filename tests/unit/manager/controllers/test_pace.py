@@ -52,21 +52,12 @@ def busy(pace: Pace[str], clock: ManualClock, *, keys: int, seconds: float) -> f
 
 
 def paced(clock: ManualClock) -> Pace[str]:
-    return Pace(shortest=1.0, longest=1.5, rate=lambda: 10.0, longest_at_rate=30.0, clock=clock)
+    return Pace(shortest=1.0, longest=1.5, rate=10.0, longest_at_rate=30.0, clock=clock)
 
 
 def test_the_figures_of_many_busy_queues_are_written_as_often_together_as_the_rate_allows() -> None:
     clock = ManualClock()
     assert 7.0 <= busy(paced(clock), clock, keys=100, seconds=120.0) <= 10.0
-
-
-def test_while_decisions_wait_to_be_written_the_rate_is_lower_and_rises_again_afterwards() -> None:
-    clock = ManualClock()
-    rate = 3.0
-    pace: Pace[str] = Pace(shortest=1.0, longest=1.5, rate=lambda: rate, longest_at_rate=30.0, clock=clock)
-    assert 2.0 <= busy(pace, clock, keys=60, seconds=240.0) <= 3.0
-    rate = 10.0
-    assert 7.0 <= busy(pace, clock, keys=60, seconds=120.0) <= 10.0
 
 
 def test_the_figures_of_few_busy_queues_are_not_delayed_by_the_rate() -> None:

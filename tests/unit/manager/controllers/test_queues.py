@@ -72,9 +72,7 @@ class Hub:
             local_queue_state=lambda key: self.local,
             cohort_state=lambda name: CohortState(name=name, weighted_share=self.share),
         )
-        self.reconcilers = QueueReconcilers(
-            cast(ManagerContext, context), engine=lambda: cast(Engine, engine), yields=lambda: False
-        )
+        self.reconcilers = QueueReconcilers(cast(ManagerContext, context), engine=lambda: cast(Engine, engine))
         finalizers = [RESOURCE_IN_USE_FINALIZER]
         for key in (QUEUE, OTHER):
             self.put(CLUSTER_QUEUES, key, {"cohortName": "tree"}, finalizers=finalizers)
