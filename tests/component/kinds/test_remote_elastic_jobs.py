@@ -218,8 +218,10 @@ async def it_is_scaled_where_it_runs(job: ElasticJob) -> None:
 
 
 async def finish(job: ElasticJob) -> None:
-    """Every pod on the worker succeeds."""
+    """Every pod on the worker succeeds, but those that are being deleted since the job is smaller."""
     for pod in job.federation.workers[job.place].of(PODS, containing=f"{job.name}-"):
+        if "deletionTimestamp" in pod["metadata"]:
+            continue
         name = pod["metadata"]["name"]
         body = {"status": {"phase": "Succeeded"}}
         await job.admin.patch(PODS, name, body, namespace=NAMESPACE, subresource="status")
