@@ -16,6 +16,7 @@ import asyncio
 import ctypes
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -262,7 +263,18 @@ def document(found: Iterable[Result]) -> str:
             once, lasting = (rows[write].get((failure.value, each), "") for each in (False, True))
             cells.append(once if once == lasting else f"{once} / {lasting}")
         lines.append(f"| {courses[write]} | {write} | {' | '.join(cells)} |")
-    lines += ["", _UNPLAYED_HEAD, "", "| function | how a failed write is retried |", "|---|---|"]
+    return "\n".join([*lines, "", unplayed_section()])
+
+
+def listed_writes() -> set[str]:
+    """The writes that the document lists."""
+    rows = re.findall(r"^\| [a-z-]+ \| ((?:manager|agent) -> [^|]+) \|", DOCUMENT.read_text(), re.MULTILINE)
+    return set(rows)
+
+
+def unplayed_section() -> str:
+    """The end of the document: the functions that write and that no course plays."""
+    lines = [_UNPLAYED_HEAD, "", "| function | how a failed write is retried |", "|---|---|"]
     lines += [f"| {site} | {why} |" for site, why in sorted(UNPLAYED.items())]
     return "\n".join([*lines, ""])
 
