@@ -22,8 +22,10 @@ import anyio.lowlevel
 from manager.context import ManagerContext
 from manager.scheduler import admission_writes
 from manager.scheduler.affected_queues import AffectedQueues
+from manager.scheduler.delayed_preemptions import DelayedPreemptions
 from manager.scheduler.engine_feed import READER, EngineFeed
 from manager.scheduler.pending_writes import News, PendingWrite, PendingWrites
+from manager.scheduler.usage_sampling import UsageSampler
 from manager.scheduler.write_concurrency import WriteConcurrency
 from manager.scheduler.write_queue import WriteQueue
 from manager.workload.status import Change as StatusChange
@@ -48,7 +50,6 @@ _MOST_WRITES: Final = 48  # at once; fewer than the default limit of an API serv
 _REPEAT_SECONDS: Final = 30.0  # how often all heads are decided again, as a precaution
 _SLICE_SECONDS: Final = 0.005  # how long cycles may hold the event loop before watches and writes get a turn
 _PACES: Final = (0.001, 0.002, 0.004, 0.008, 0.010)
-_MIN_SAMPLING_SECONDS: Final = 1.0  # a configured interval of nothing must not spin
 _GONE_PAUSE: Final = 1.0
 _REFUSED: Final = Backoff(base=1.0, cap=60.0)  # a refused write is refused again until its cause is fixed
 _REASON: Final = "reason"  # the scheduler's slot among the pending writes
@@ -83,8 +84,8 @@ class Scheduler:
     ) -> None:
         """`touched` is called with each object whose figures may have changed.
 
-        `preemption_delay` is in seconds. The victim is often one that would end a moment later, or whose end has not
-        been read yet, so an eviction is written after it, unless its preemptor was admitted without; later while the
+        `preemption_delay` is in seconds. Often another workload ends a moment later, or its end has not been read yet.
+        So victims are chosen once more after it, if the preemptor is still pending, and evicted then; later while the
         API server is slow, since ends are then written later too.
         """
         self._context = context
@@ -93,13 +94,14 @@ class Scheduler:
         self._feed = EngineFeed(context, settings=settings, changed=self._changed)
         self._pending_writes = pending_writes
         self._preemption_delay = preemption_delay
+        self._delayed = DelayedPreemptions()
         self._concurrency = WriteConcurrency(most=_MOST_WRITES)
         quarantine = context.caches.quarantine
         self._write_queue = WriteQueue(
             runners=_MOST_WRITES, quarantine=quarantine, concurrency=self._concurrency, clock=context.clock
         )
         self._wake = anyio.Event()
-        self._queues_changed = anyio.Event()
+        self._sampler = UsageSampler(self._feed, clock=context.clock, sampled=self._usage_sampled)
         self._repeat_at = 0.0
         self._pause_until = 0.0
         self._failures = 0
@@ -133,7 +135,7 @@ class Scheduler:
     def _mark(self, resource: Resource, key: Key, obj: JsonObject | None) -> None:
         """Report the objects whose figures may have changed."""
         if resource is LOCAL_QUEUES or resource is CLUSTER_QUEUES:
-            self._queues_changed.set()
+            self._sampler.queues_changed()
         if resource is COHORTS:
             for name in self.engine.moved_cohorts():
                 self._touched(COHORTS, Key("", name))
@@ -153,7 +155,7 @@ class Scheduler:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._write_queue.run, name="admission-writes")
                 tasks.start_soon(keep, "scheduler", self._decide, name="scheduler-loop")
-                tasks.start_soon(keep, "usage-sampling", self._sample_usage, name="usage-sampling")
+                tasks.start_soon(keep, "usage-sampling", self._sampler.run, name="usage-sampling")
         finally:
             self._context.statuses.follow_answers(None)
             quarantine.remove_reporter(self._report_unusable)
@@ -181,22 +183,14 @@ class Scheduler:
     async def _rebuild_engine(self) -> None:
         """Rebuild a failed engine, once every write of its decisions has ended."""
         await self._write_queue.drained()
+        self._delayed.clear()
         _log.error("engine failed, rebuilding it from the caches")
         await self._feed.rebuild()
 
-    async def _sample_usage(self) -> None:
-        """Decay the usage of LocalQueues whenever the engine schedules it (`docs/spec/engine.md §1.10`)."""
-        while True:
-            self._queues_changed = anyio.Event()
-            now = self._clock.now()
-            due, sampled = self.engine.sample_usage(now)
-            for key in sampled:
-                self._touched(LOCAL_QUEUES, key)
-            if sampled:
-                self._wake.set()
-            pause = None if due is None else max(_MIN_SAMPLING_SECONDS, (due - now).total_seconds())
-            with anyio.move_on_after(pause):
-                await self._queues_changed.wait()
+    def _usage_sampled(self, local_queues: tuple[Key, ...]) -> None:
+        for key in local_queues:
+            self._touched(LOCAL_QUEUES, key)
+        self._wake.set()
 
     async def _decide(self) -> None:
         unsuccessful = 0
@@ -212,6 +206,7 @@ class Scheduler:
             if repeat:
                 self._repeat_at = started + _REPEAT_SECONDS
             settled = True
+            self._end_delays()
             while self.engine.has_heads(now := self._clock.now(), repeat=repeat):
                 cycle = self._cycle(now, repeat=repeat)
                 repeat, settled = False, False
@@ -233,13 +228,19 @@ class Scheduler:
         """Wait for an event, or for the time at which the engine has something to do."""
         now = self._clock.now()
         due = self.engine.next_wake(now)
-        seconds = max(0.0, self._repeat_at - self._clock.monotonic())
+        until = self._repeat_at if self._delayed.next_end is None else min(self._repeat_at, self._delayed.next_end)
+        seconds = max(0.0, until - self._clock.monotonic())
         if due is not None:
             seconds = min(seconds, max(_PACES[-1], (due - now).total_seconds()))
         if not self._wake.is_set():
             with anyio.move_on_after(seconds):
                 await self._wake.wait()
         self._wake = anyio.Event()
+
+    def _end_delays(self) -> None:
+        """Have the next cycle choose victims again for the preemptors whose delay has ended."""
+        for victim in self._delayed.end(self._clock.monotonic(), is_pending=self.engine.is_pending):
+            self.engine.eviction_failed(victim, self._clock.now())
 
     def _cycle(self, now: datetime, *, repeat: bool) -> Cycle | None:
         """One cycle and its consequences; None when the engine failed at a Workload."""
@@ -271,13 +272,23 @@ class Scheduler:
             self._pending_writes.drop(decision.workload, slot=_REASON)
             self._write_queue.put(decision.workload, lambda: self._reserve(decision, now), slot="reserve", replace=True)
             return
-        delay = self._concurrency.delay(self._preemption_delay, now=self._clock.monotonic())
-        for victim in decision.victims:
-            if not victim.evicted and not self._write_queue.holds(victim.workload, "preempt"):
-                evict = partial(self._preempt, decision, victim, now)
-                self._write_queue.postpone(victim.workload, evict, slot="preempt", seconds=delay)
+        self._evict(decision, now)
         if decision.reason is not None:
             self._put_pend(decision, now)
+
+    def _evict(self, decision: Decision, now: datetime) -> None:
+        """Evict victims that are not being evicted: after the delay, or at once if it has passed for this preemptor."""
+        held = self._write_queue.holds
+        victims = [each for each in decision.victims if not (each.evicted or held(each.workload, "preempt"))]
+        if not victims:
+            return
+        started = self._clock.monotonic()
+        delay = self._concurrency.delay(self._preemption_delay, now=started)
+        if delay > 0 and not self._delayed.take_due(decision.workload):
+            self._delayed.delay(decision.workload, (each.workload for each in victims), until=started + delay)
+            return
+        for victim in victims:
+            self._write_queue.put(victim.workload, partial(self._preempt, decision, victim, now), slot="preempt")
 
     def _put_bypass(self, bypassed: Bypassed, now: datetime) -> None:
         self._put_reason(

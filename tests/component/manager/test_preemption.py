@@ -39,9 +39,9 @@ async def make_class(client: KubeClient, name: str, value: int) -> None:
     )
 
 
-async def started(client: KubeClient, name: str) -> None:
+async def started(client: KubeClient, name: str, *, namespace: str = NAMESPACE) -> None:
     await eventually(
-        lambda: get(client, JOBS, name, namespace=NAMESPACE),
+        lambda: get(client, JOBS, name, namespace=namespace),
         what=f"job {name} runs a pod",
         until=lambda job: job is not None and job["spec"]["suspend"] is False and bool(job["status"].get("active")),
     )
@@ -97,11 +97,7 @@ async def test_a_job_that_ends_within_the_delay_of_preemption_is_not_evicted(hub
         )
         label = "kueue.x-k8s.io/priority-class"
         await make_job(client, "ending", namespace=namespace, queue="patient", cpu="2", labels={label: "low"})
-        await eventually(
-            lambda: get(client, JOBS, "ending", namespace=namespace),
-            what="the job runs",
-            until=lambda job: job is not None and bool(job["status"].get("active")),
-        )
+        await started(client, "ending", namespace=namespace)
         await make_job(client, "next", namespace=namespace, queue="patient", cpu="2", labels={label: "high"})
         waiting = await wait_condition(client, "next", "QuotaReserved", namespace=namespace, status="False")
         assert "Pending the preemption of 1 workload(s)" in condition(waiting, "QuotaReserved")["message"]
@@ -109,6 +105,34 @@ async def test_a_job_that_ends_within_the_delay_of_preemption_is_not_evicted(hub
         await wait_condition(client, "next", "Admitted", namespace=namespace)
         ended = await wait_condition(client, "ending", "Finished", namespace=namespace)
         assert not condition(ended, "Evicted")
+
+
+async def test_of_several_victims_only_those_are_evicted_that_are_needed_after_the_delay(
+    hub: Cluster, client: KubeClient
+) -> None:
+    namespace = "team-spare"
+    async with running_manager(hub, settings="preemptionDelay: 8s"):
+        await make_class(client, "low", 1)
+        await make_class(client, "lower", 0)
+        await make_class(client, "high", 1000)
+        await make_queue(
+            client, "spare", namespace=namespace, cpu="3", preemption={"withinClusterQueue": "LowerPriority"}
+        )
+        label = "kueue.x-k8s.io/priority-class"
+        # Victims are those of the lowest priority first: "first", then "second".
+        for name, value in (("ending", "low"), ("second", "low"), ("first", "lower")):
+            await make_job(client, name, namespace=namespace, queue="spare", cpu="1", labels={label: value})
+            await started(client, name, namespace=namespace)
+        await make_job(client, "next", namespace=namespace, queue="spare", cpu="2", labels={label: "high"})
+        waiting = await wait_condition(client, "next", "QuotaReserved", namespace=namespace, status="False")
+        assert "Pending the preemption of 2 workload(s)" in condition(waiting, "QuotaReserved")["message"]
+        await eventually(lambda: finish_pods(client, "ending", namespace=namespace), what="the pod of ending to end")
+        await wait_condition(client, "next", "Admitted", namespace=namespace)
+        await wait_condition(client, "first", "Requeued", namespace=namespace)
+        spared = await workload_of(client, "second", namespace=namespace)
+        assert spared is not None
+        assert not condition(spared, "Evicted")
+        assert condition(spared, "Admitted")["status"] == "True"
 
 
 async def test_a_new_value_of_a_priority_class_reaches_the_workloads_that_name_it(

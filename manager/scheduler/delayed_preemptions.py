@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Preemptions that were decided, and whose evictions wait for `preemptionDelay`.
+
+Pure: times are passed in, in seconds. Quota that is released meanwhile may be enough for the preemptor, or for a part
+of what it needs. So no eviction of the first decision is written: when the delay ends, the preemptor is decided again,
+and the victims of that decision are evicted at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from multikueue.core.keys import Key
+
+
+@dataclass(slots=True)
+class _Delayed:
+    until: float
+    victims: dict[Key, None] = field(default_factory=dict)
+
+
+class DelayedPreemptions:
+    """The preemptors whose delay runs with the victims chosen for them, and those whose delay has ended."""
+
+    def __init__(self) -> None:
+        self._delayed: dict[Key, _Delayed] = {}
+        self._due: set[Key] = set()
+
+    @property
+    def next_end(self) -> float | None:
+        """When the next delay ends; None if none runs."""
+        return min((delayed.until for delayed in self._delayed.values()), default=None)
+
+    def delay(self, preemptor: Key, victims: Iterable[Key], *, until: float) -> None:
+        """Keep victims of a decision; a delay of the same preemptor that runs already ends when it would have."""
+        delayed = self._delayed.setdefault(preemptor, _Delayed(until))
+        delayed.victims.update(dict.fromkeys(victims))
+
+    def take_due(self, preemptor: Key) -> bool:
+        """Whether its delay has ended, so that the victims of this decision are evicted now; once for each delay."""
+        if preemptor not in self._due:
+            return False
+        self._due.discard(preemptor)
+        return True
+
+    def end(self, now: float, *, is_pending: Callable[[Key], bool]) -> list[Key]:
+        """The victims of the delays that end: at their time, or because the preemptor is no longer pending."""
+        self._due = {preemptor for preemptor in self._due if is_pending(preemptor)}
+        ended = [
+            preemptor
+            for preemptor, delayed in self._delayed.items()
+            if delayed.until <= now or not is_pending(preemptor)
+        ]
+        victims: list[Key] = []
+        for preemptor in ended:
+            victims.extend(self._delayed.pop(preemptor).victims)
+            if is_pending(preemptor):
+                self._due.add(preemptor)
+        return victims
+
+    def clear(self) -> None:
+        """Forget all, as the engine that decided them is gone."""
+        self._delayed.clear()
+        self._due.clear()

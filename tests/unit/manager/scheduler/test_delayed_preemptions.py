@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Preemptions that wait for their delay: how long, and what becomes of their victims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from manager.scheduler.delayed_preemptions import DelayedPreemptions
+from multikueue.core.keys import Key
+
+URGENT, OTHER = Key("team", "urgent"), Key("team", "other")
+A, B, C = (Key("team", name) for name in "abc")
+
+
+def pending(*keys: Key) -> Callable[[Key], bool]:
+    return lambda key: key in keys
+
+
+def test_victims_are_chosen_again_when_the_delay_ends_and_evicted_then() -> None:
+    delayed = DelayedPreemptions()
+    delayed.delay(URGENT, [A, B], until=10.0)
+    assert not delayed.take_due(URGENT)
+    assert delayed.end(9.9, is_pending=pending(URGENT)) == []
+    assert delayed.end(10.0, is_pending=pending(URGENT)) == [A, B]
+    assert delayed.take_due(URGENT)
+
+
+def test_a_delay_that_has_ended_counts_for_one_decision() -> None:
+    delayed = DelayedPreemptions()
+    delayed.delay(URGENT, [A], until=10.0)
+    delayed.end(10.0, is_pending=pending(URGENT))
+    assert delayed.take_due(URGENT)
+    assert not delayed.take_due(URGENT)
+
+
+def test_more_victims_of_the_same_preemptor_do_not_make_its_delay_longer() -> None:
+    delayed = DelayedPreemptions()
+    delayed.delay(URGENT, [A], until=10.0)
+    delayed.delay(URGENT, [B], until=15.0)
+    assert delayed.next_end == 10.0
+    assert delayed.end(10.0, is_pending=pending(URGENT)) == [A, B]
+    assert delayed.next_end is None
+
+
+def test_the_victims_of_a_preemptor_that_is_no_longer_pending_are_released_at_once() -> None:
+    delayed = DelayedPreemptions()
+    delayed.delay(URGENT, [A], until=10.0)
+    delayed.delay(OTHER, [B, C], until=12.0)
+    assert delayed.end(1.0, is_pending=pending(OTHER)) == [A]
+    assert not delayed.take_due(URGENT)
+    assert delayed.next_end == 12.0
+
+
+def test_a_preemptor_that_leaves_after_its_delay_has_a_new_delay_when_it_comes_back() -> None:
+    delayed = DelayedPreemptions()
+    delayed.delay(URGENT, [A], until=10.0)
+    delayed.end(10.0, is_pending=pending(URGENT))
+    delayed.end(11.0, is_pending=pending())
+    assert not delayed.take_due(URGENT)
+
+
+def test_nothing_is_left_of_an_engine_that_is_gone() -> None:
+    delayed = DelayedPreemptions()
+    delayed.delay(URGENT, [A], until=10.0)
+    delayed.delay(OTHER, [B], until=1.0)
+    delayed.end(1.0, is_pending=pending(URGENT, OTHER))
+    delayed.clear()
+    assert delayed.next_end is None
+    assert delayed.end(20.0, is_pending=pending(URGENT, OTHER)) == []
+    assert not delayed.take_due(OTHER)
