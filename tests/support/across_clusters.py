@@ -16,7 +16,7 @@ from devcluster.cluster import Cluster
 from manager.dispatch.controller import DispatchController
 from manager.dispatch.transport.push_hosts import PushSettings
 from multikueue.api.constants import MULTIKUEUE_MANAGED_BY
-from multikueue.api.resource import CLUSTER_QUEUES, JOBS, WORKLOADS
+from multikueue.api.resource import CLUSTER_QUEUES, JOBS, REMOTE_ASSIGNMENTS, WORKLOADS
 from multikueue.core.backoff import Backoff
 from multikueue.kube.errors import NotFound
 from multikueue.kube.rest.client import KubeClient
@@ -122,9 +122,23 @@ class AcrossClusters:
                     return each
             return None
 
-        found = await eventually(probe, what="a cluster is asked to provision")
+        try:
+            found = await eventually(probe, what="a cluster is asked to provision")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {await self._state()}") from error
         assert found is not None
         return found
+
+    async def _state(self) -> str:
+        """The statuses of the Workload, of its assignments and of all requests, for the message of a failure."""
+        found = [("workload", (await self.workload()).get("status"))]
+        for raw in (await self.client.list_all(REMOTE_ASSIGNMENTS)).items:
+            assignment = orjson.loads(raw)
+            found.append((assignment["metadata"]["namespace"], [assignment["spec"], assignment.get("status")]))
+        for each in (self.w1, self.w2):
+            requests = await each.autoscaler.requests()
+            found.append((each.name, [(request["metadata"]["name"], request.get("status")) for request in requests]))
+        return orjson.dumps(dict(found), option=orjson.OPT_INDENT_2).decode()
 
     def other(self, site: ProvisioningSite) -> ProvisioningSite:
         """The one that is not `site`."""
