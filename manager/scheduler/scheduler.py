@@ -22,7 +22,7 @@ import anyio.lowlevel
 from manager.context import ManagerContext
 from manager.scheduler import admission_writes
 from manager.scheduler.affected_queues import AffectedQueues
-from manager.scheduler.delayed_preemptions import DelayedPreemptions
+from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_runs
 from manager.scheduler.engine_feed import READER, EngineFeed
 from manager.scheduler.pending_writes import News, PendingWrite, PendingWrites
 from manager.scheduler.usage_sampling import UsageSampler
@@ -84,9 +84,8 @@ class Scheduler:
     ) -> None:
         """`touched` is called with each object whose figures may have changed.
 
-        `preemption_delay` is in seconds. Often another workload ends a moment later, or its end has not been read yet.
-        So victims are chosen once more after it, if the preemptor is still pending, and evicted then; later while the
-        API server is slow, since ends are then written later too.
+        `preemption_delay` is in seconds: victims are chosen once more after it, if the preemptor is still pending, and
+        evicted then. It is longer while the API server is slow, since ends of workloads are then written later too.
         """
         self._context = context
         self._clock = context.clock
@@ -284,8 +283,10 @@ class Scheduler:
             return
         started = self._clock.monotonic()
         delay = self._concurrency.delay(self._preemption_delay, now=started)
-        if delay > 0 and not self._delayed.take_due(decision.workload):
-            self._delayed.delay(decision.workload, (each.workload for each in victims), until=started + delay)
+        runs = (self.engine.mean_run(each.cluster_queue) for each in victims)
+        until = started + max(delay, delay_for_runs(runs, self._preemption_delay))
+        if until > started and not self._delayed.take_due(decision.workload):
+            self._delayed.delay(decision.workload, (each.workload for each in victims), until=until)
             return
         for victim in victims:
             self._write_queue.put(victim.workload, partial(self._preempt, decision, victim, now), slot="preempt")

@@ -186,6 +186,11 @@ class Engine(Cache):
         """The workload as of its last event; None if it is unknown or has finished."""
         return self.workloads.get(key)
 
+    def mean_run(self, cluster_queue: str) -> float | None:
+        """How long workloads of a queue that ended lately held quota, in seconds; None if none has ended."""
+        cached = self.cluster_queues.get(cluster_queue)
+        return cached.mean_run if cached is not None else None
+
     def cluster_queue_state(self, name: str) -> ClusterQueueState:
         """The figures of a ClusterQueue."""
         cluster_queue = self.cluster_queues.get(name) or CachedClusterQueue(name, QuotaNode(name, is_cohort=False))

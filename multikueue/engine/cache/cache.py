@@ -286,6 +286,9 @@ class Cache:
 
     def finish_workload(self, key: Key, now: datetime) -> None:
         """A Workload has finished; the rest of it is not needed."""
+        record = self.reservations.records.get(key)
+        if record is not None and not record.workload.evicted:
+            self.cluster_queues[record.node.name].note_end((now - record.reserved_at).total_seconds())
         self.delete_workload(key, now)
         self.finished.add(key)
 

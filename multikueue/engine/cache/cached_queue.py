@@ -7,13 +7,15 @@ resource groups resolved to the tree's cells. Exists from the first reference to
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from multikueue.engine.cache.reserved_workloads import ReservedWorkloads
 from multikueue.engine.cache.tree import Cell, QuotaNode
 from multikueue.engine.queue.queue import Queue
 from multikueue.engine.resources import PODS, FlavorResource
 from multikueue.engine.values import ClusterQueue
+
+_WEIGHT: Final = 0.1  # of one workload in the average
 
 
 class Option(NamedTuple):
@@ -33,7 +35,18 @@ class Group(NamedTuple):
 class CachedClusterQueue:
     """A ClusterQueue with its state; `value` is None without an object."""
 
-    __slots__ = ("covers_pods", "flavors", "group_of", "groups", "name", "node", "queue", "reserved", "value")
+    __slots__ = (
+        "covers_pods",
+        "flavors",
+        "group_of",
+        "groups",
+        "mean_run",
+        "name",
+        "node",
+        "queue",
+        "reserved",
+        "value",
+    )
 
     def __init__(self, name: str, node: QuotaNode) -> None:
         self.name = name
@@ -45,6 +58,12 @@ class CachedClusterQueue:
         self.group_of: dict[str, Group] = {}
         self.covers_pods = False
         self.flavors: tuple[str, ...] = ()
+        self.mean_run: float | None = None
+        """How long workloads that ended held quota, in seconds: an average in which later ones count for more."""
+
+    def note_end(self, seconds: float) -> None:
+        """A workload ended that held quota for so long."""
+        self.mean_run = seconds if self.mean_run is None else self.mean_run + _WEIGHT * (seconds - self.mean_run)
 
     def resolve(self, value: ClusterQueue | None) -> None:
         """Adopt a new value, whose quotas the tree already has."""

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER, StopPolicy
+from multikueue.engine import lifecycle
 from multikueue.engine.flavorassigner.topology import TopologyLevels
 from multikueue.engine.values import AdmissionCheck, CheckRule, ClusterQueue, Flavor, LocalQueue
-from tests.support.engine_builders import HOLD, Bench, checks, group, holding, key, pods, queue, workload
+from tests.support.engine_builders import HOLD, START, Bench, checks, group, holding, key, pods, queue, workload
 
 BASE = queue("q", group(default="9"))
 
@@ -232,3 +233,26 @@ def test_other_levels_of_a_topology_bring_inadmissible_workloads_of_its_flavors_
     bench.engine.upsert_topology(TopologyLevels("racks", ("block", "rack")), bench.now)
     bench.engine.flush(bench.now)
     assert states() == ("Pending", "Inadmissible")
+
+
+def test_the_mean_run_of_a_queue_is_that_of_workloads_that_ended_lately() -> None:
+    bench = Bench(BASE)
+    assert bench.engine.mean_run("q") is None
+    for name in ("first", "second"):
+        value = holding(workload(name, "q", pods(cpu="1")), "q", since=(bench.now - START).total_seconds())
+        bench.add(value)
+        bench.pass_time(4.0 if name == "first" else 14.0)
+        bench.add(lifecycle.finished(value, "Succeeded", "", bench.now))
+    assert bench.engine.mean_run("q") == pytest.approx(4.0 + 0.1 * 10.0)
+    assert bench.engine.mean_run("another") is None
+
+
+def test_neither_an_evicted_workload_nor_one_that_is_deleted_counts_as_a_run() -> None:
+    bench = Bench(BASE)
+    evicted = holding(workload("evicted", "q", pods(cpu="1")), "q")
+    bench.add(evicted, holding(workload("deleted", "q", pods(cpu="1")), "q"))
+    bench.pass_time(1.0)
+    evicted = lifecycle.evicted(evicted, "Preempted", "", bench.now)
+    bench.add(evicted, lifecycle.finished(evicted, "Failed", "", bench.now))
+    bench.engine.delete_workload(key("deleted"), bench.now)
+    assert bench.engine.mean_run("q") is None

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from manager.scheduler.delayed_preemptions import DelayedPreemptions
+import pytest
+
+from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_runs
 from multikueue.core.keys import Key
 
 URGENT, OTHER = Key("team", "urgent"), Key("team", "other")
@@ -68,3 +70,22 @@ def test_nothing_is_left_of_an_engine_that_is_gone() -> None:
     assert delayed.next_end is None
     assert delayed.end(20.0, is_pending=pending(URGENT, OTHER)) == []
     assert not delayed.take_due(OTHER)
+
+
+@pytest.mark.parametrize(
+    ("runs", "delay"),
+    [
+        pytest.param([0.3, 0.8], 0.8, id="all end soon"),
+        pytest.param([0.3, 10.0], 2.0, id="all end within ten seconds"),
+        pytest.param([0.02, 0.03], 0.1, id="all end sooner than the shortest delay"),
+        pytest.param([0.3, 10.1], 0.1, id="one is of a queue of longer ones"),
+        pytest.param([0.3, None], 0.1, id="none of a queue has ended yet"),
+        pytest.param([], 0.1, id="no victims"),
+    ],
+)
+def test_the_delay_is_as_long_as_a_run_where_workloads_end_soon(runs: list[float | None], delay: float) -> None:
+    assert delay_for_runs(runs, 0.1) == pytest.approx(delay)
+
+
+def test_no_delay_stays_none_however_soon_workloads_end() -> None:
+    assert delay_for_runs([0.0], 0.0) == 0.0
