@@ -15,20 +15,21 @@ from typing import Final
 from multikueue.core.keys import Key
 
 _SHORT_RUN: Final = 100.0  # times the shortest delay
-_LONGEST: Final = 20.0  # times the shortest delay
+_LONGEST: Final = 40.0  # times the shortest delay
 
 
 def delay_for_runs(runs: Iterable[float | None], shortest: float) -> float:
     """The delay for victims whose queues' workloads ran for so many seconds on the mean; None is not known.
 
-    If all these runs are short, up to ten seconds with the default, it is as long as the longest of them, but two
-    seconds at most: ends release quota as soon as evictions would, and each eviction costs the victim its run.
+    If all these runs are short, up to ten seconds with the default, it is twice the longest of them, but four seconds
+    at most: by then most of them have ended, and each eviction costs writes and the victim its run. Measured with
+    `tests/bench/queueing/model.py`.
     """
     known = list(runs)
     short = [run for run in known if run is not None and run <= _SHORT_RUN * shortest]
     if not short or len(short) < len(known):
         return shortest
-    return max(shortest, min(max(short), _LONGEST * shortest))
+    return max(shortest, min(2.0 * max(short), _LONGEST * shortest))
 
 
 @dataclass(slots=True)
