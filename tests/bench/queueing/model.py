@@ -18,7 +18,7 @@ from functools import partial
 from heapq import heappop, heappush
 from random import Random
 from statistics import mean
-from typing import Final
+from typing import Any, Final
 
 from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_runs
 from multikueue.core.keys import Key
@@ -27,6 +27,7 @@ from multikueue.engine.decisions import Decision, Victim
 from multikueue.engine.values import Flavor, LocalQueue, Namespace
 from multikueue.engine.workloads import PodSet, Workload
 from tests.bench.engine.mix import BASELINE, START, Class, Mix, cluster_queue, shape
+from tests.bench.figure import FigureShape
 
 _ADMISSION_SECONDS: Final = 0.02
 _WATCH_SECONDS: Final = 0.005
@@ -226,28 +227,50 @@ class Model:
         return lifecycle.released(self._values[key], self._time)
 
 
-def main() -> None:
-    """Print what each rule comes to."""
-    flags = argparse.ArgumentParser(prog="python -m tests.bench.queueing.model", description=__doc__.partition("\n")[0])
-    flags.add_argument("--seeds", type=int, default=4, help="runs with each rule and delay (4)")
-    flags.add_argument("--call-ms", type=float, default=12.0, help="how long a call of the worker takes (12)")
-    flags.add_argument("--delay", type=float, action="append", help="seconds, may be repeated (0.1)")
-    options = flags.parse_args()
-    # One cohort of five, and a worker that is five times as slow.
-    mix, call = replace(BASELINE, cohorts=1), options.call_ms * BASELINE.cohorts / 1000
-    for delay in options.delay or [0.1]:
-        for rule in Rule:
-            runs = [
-                Model(mix, rule=rule, delay=delay, call=call, seed=seed).run() for seed in range(1, options.seeds + 1)
-            ]
-            waits = ", ".join(f"{each.name} {mean(run.waits[each.name] for run in runs):.0f} s" for each in mix.classes)
-            evictions = ", ".join(str(count) for count in sorted(run.evictions for run in runs))
-            print(
-                f"{rule:6} {delay:4} s: wall {mean(run.wall for run in runs):.0f} s, evictions"
-                f" {mean(run.evictions for run in runs):.0f} ({evictions}), mean waits {waits}",
-                flush=True,
-            )
+FIGURES = (
+    FigureShape("*.wall_seconds", "s"),
+    FigureShape("*.evictions", ""),
+    FigureShape("*.mean_wait_seconds.*", "s"),
+)
+
+
+def main() -> dict[str, Any]:
+    """Means of four seeds with each rule."""
+    figures = {}
+    for rule in Rule:
+        runs = played(rule, seeds=4)
+        waits = {each.name: round(mean(run.waits[each.name] for run in runs), 1) for each in BASELINE.classes}
+        figures[rule.value] = {
+            "wall_seconds": round(mean(run.wall for run in runs), 1),
+            "evictions": mean(run.evictions for run in runs),
+            "mean_wait_seconds": waits,
+        }
+    return figures
+
+
+def played(rule: Rule, *, seeds: int, delay: float = 0.1, call: float = 0.012) -> list[ModelRun]:
+    """Runs of one cohort of five, with a worker that is five times as slow."""
+    mix = replace(BASELINE, cohorts=1)
+    return [
+        Model(mix, rule=rule, delay=delay, call=call * BASELINE.cohorts, seed=seed).run()
+        for seed in range(1, seeds + 1)
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    flags = argparse.ArgumentParser(prog="python -m tests.bench.queueing.model", description=__doc__.partition("\n")[0])
+    flags.add_argument("--seeds", type=int, default=4, help="runs with each rule and delay (4)")
+    flags.add_argument("--call-ms", type=float, default=12.0, help="how long a call of the worker takes (12)")
+    flags.add_argument("--delay", type=float, default=0.1, help="the shortest delay in seconds (0.1)")
+    options = flags.parse_args()
+    for rule in Rule:
+        runs = played(rule, seeds=options.seeds, delay=options.delay, call=options.call_ms / 1000)
+        waits = ", ".join(
+            f"{each.name} {mean(run.waits[each.name] for run in runs):.0f} s" for each in BASELINE.classes
+        )
+        counts = sorted(run.evictions for run in runs)
+        print(
+            f"{rule:5} wall {mean(run.wall for run in runs):.0f} s, evictions {mean(counts):.0f}"
+            f" ({', '.join(map(str, counts))}), mean waits {waits}",
+            flush=True,
+        )
