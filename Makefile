@@ -24,7 +24,7 @@ help: ## list the targets
 demo: $(RUNS) ## bring a federation up, run 20 Jobs through it, show them, take it down
 	@$(BIN)/mkctl demo
 
-# Real API servers that collect garbage less often take a quarter less CPU time to start, and half more memory.
+# Real API servers that collect garbage less often take a quarter less CPU time to start, and two thirds more memory.
 test attacks conformance: export GOGC ?= 400
 
 # Neighbours share the servers of their module: `worksteal` keeps them together. Groups of xdist do nothing with pytest 9.2
