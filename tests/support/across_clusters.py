@@ -138,7 +138,7 @@ class AcrossClusters:
         for each in (self.w1, self.w2):
             requests = await each.autoscaler.requests()
             found.append((each.name, [(request["metadata"]["name"], request.get("status")) for request in requests]))
-        return orjson.dumps(dict(found), option=orjson.OPT_INDENT_2).decode()
+        return orjson.dumps(found, option=orjson.OPT_INDENT_2).decode()
 
     def other(self, site: ProvisioningSite) -> ProvisioningSite:
         """The one that is not `site`."""
