@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-import re
-
 from tests.simulation.write_failures import DOCUMENT, listed_writes, unplayed_section
 from tests.simulation.write_sites import SENT_BY, UNPLAYED, write_sites
 
 
 def test_every_function_that_writes_is_played_or_known_not_to_be() -> None:
-    played = {re.search(r"\(([^:)]+)", write)[1] for write in listed_writes()}  # type: ignore[index]
+    # "manager -> hub: create secrets (manager.seals.load)", with ": a purpose" where a function writes several.
+    played = {write.partition("(")[2].rstrip(")").partition(":")[0] for write in listed_writes()}
+    assert "" not in played
     sites = {SENT_BY.get(site, site) for site in write_sites()}
     assert sorted(sites - played - set(UNPLAYED)) == [], "functions that write, and that no course plays"
     assert sorted(set(UNPLAYED) - sites) == [], "functions that write nothing, or are gone"
