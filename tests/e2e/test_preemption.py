@@ -150,8 +150,8 @@ def test_running_jobs_give_way_and_come_back(team: Team) -> None:
     assert not team.suspended(other)
     assert team.preempted_for(victim) == "InCohortReclamation"
 
-    # Within red, what is urgent evicts what is not.
-    team.submit("incident", queue="red", pods=2, seconds=3, labels="kueue.x-k8s.io/priority-class: urgent")
+    # Within red, what is urgent evicts what is not. It runs long enough to be seen by who asks now and then.
+    team.submit("incident", queue="red", pods=2, seconds=15, labels="kueue.x-k8s.io/priority-class: urgent")
     _until(lambda: team.active("incident") == "2")
 
     # Everybody finishes in the end, those that had to go after they came back.
