@@ -16,6 +16,9 @@ WAITING_JOBS ?= 3
 # A test that fails is run once more, at most three in a run, and its first traceback is printed: see CONTRIBUTING.md.
 AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 
+# Without bytecode each process compiles the libraries anew: two seconds in each of a thousand processes of the tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test attacks conformance faults fuzz lint type bench simulate lifecycle arrivals writes verify fmt clean
 
 help: ## list the targets
