@@ -71,7 +71,7 @@ from worker_agent.kinds import served_integrations
 FRAMEWORKS: Final = ("batch/job", "jobset.x-k8s.io/jobset")
 LABELS: Final = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
 """The node labels of the flavor, which every virtual node has."""
-QUICKLY: Final = replace(INTERVALS, kind_seconds=0.2)
+QUICKLY: Final = replace(INTERVALS, kind_seconds=0.5)  # each time asks for some thirty rights
 RIGHTS_TO_JOBS: Final = rules_of(ALL)
 RIGHTS_TO_JOB_SETS: Final[tuple[Object, ...]] = tuple(agent_roles(JOB_SETS)[0]["rules"])
 QUICK: Final = "200ms"

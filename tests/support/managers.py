@@ -64,20 +64,25 @@ async def running_manager(
     dispatch: Dispatch | None = None,
     user: str | None = None,
 ) -> AsyncIterator[Manager]:
-    """A manager of `cluster` that leads, as long as the context lasts; as `user`, or as the administrator."""
-    options = ManagerOptions(
-        webhook_url=f"https://127.0.0.1:{free_port()}" if webhooks else None,
-        webhooks=webhooks,
-        leader_election=leader_election,
-        job_integrations=job_integrations,
-        metrics_bind="127.0.0.1:0",
-        health_bind="127.0.0.1:0",
-        identity=identity,
-    )
+    """A manager of `cluster` that leads, as long as the context lasts; as `user`, or as the administrator.
+
+    Managers that follow each other have one port for their webhooks. With another one each would change the conversion
+    of the definitions, which costs a real API server more than the rest of a short test.
+    """
     own = cluster.client()
     if user is not None:
         own = KubeClient(credentials.from_dict(cluster.issue_client_certificate(user)))
-    async with cluster.client() as client, own, anyio.create_task_group() as tasks:
+    with PortRegistry() as ports:
+        port = ports.take(kept_in=cluster.folder / "webhooks-port")
+        options = ManagerOptions(
+            webhook_url=f"https://127.0.0.1:{port}" if webhooks else None,
+            webhooks=webhooks,
+            leader_election=leader_election,
+            job_integrations=job_integrations,
+            metrics_bind="127.0.0.1:0",
+            health_bind="127.0.0.1:0",
+            identity=identity,
+        )
         manager = Manager(
             configuration_file.load(settings),
             own,
@@ -86,18 +91,19 @@ async def running_manager(
             random=Random(1),
             dispatch=dispatch,
         )
-        tasks.start_soon(manager.run)
-        try:
-            if not leader_election:
-                await eventually(lambda: _value(manager.leading), what="the manager leads")
-                if webhooks and job_integrations:
-                    await webhooks_answer(client)
-            yield manager
-        finally:
-            tasks.cancel_scope.cancel()
-            if webhooks:
-                with anyio.CancelScope(shield=True):
-                    await _uninstall_webhooks(client)
+        async with cluster.client() as client, own, anyio.create_task_group() as tasks:
+            tasks.start_soon(manager.run)
+            try:
+                if not leader_election:
+                    await eventually(lambda: _value(manager.leading), what="the manager leads")
+                    if webhooks and job_integrations:
+                        await webhooks_answer(client)
+                yield manager
+            finally:
+                tasks.cancel_scope.cancel()
+                if webhooks:
+                    with anyio.CancelScope(shield=True):
+                        await _uninstall_webhooks(client)
 
 
 async def _uninstall_webhooks(client: KubeClient) -> None:
@@ -158,17 +164,23 @@ async def _value(value: T) -> T:
     return value
 
 
+def _pause(waited: float) -> float:
+    """Until the next probe, in seconds: a tenth of the time waited, since the machine works for what is waited for."""
+    return min(0.2, max(0.02, waited / 10))
+
+
 async def eventually(
     probe: Callable[[], Awaitable[T]], *, what: str, deadline: float = _DEADLINE, until: Callable[[T], bool] = bool
 ) -> T:
     """What `probe` gives once `until` holds of it; fails with the last answer when it never does."""
     last: T | None = None
+    began = anyio.current_time()
     with anyio.move_on_after(deadline):
         while True:
             last = await probe()
             if until(last):
                 return last
-            await anyio.sleep(0.02)
+            await anyio.sleep(_pause(anyio.current_time() - began))
     raise AssertionError(f"not within {deadline:.0f} s: {what}; last seen: {last!r}")
 
 
