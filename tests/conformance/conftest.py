@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 Judge: TypeAlias = Callable[[Case], Awaitable[None]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def both(binaries_provider: BinariesProvider, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Both]:
     """The embedded server and a real one; skips where there are no binaries."""
     async with servers(binaries_provider, folder=tmp_path_factory.mktemp("conformance")) as found:

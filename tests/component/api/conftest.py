@@ -48,7 +48,7 @@ class _Convert(BaseHTTPRequestHandler):
         """Say nothing; pytest shows what failed."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def conversion_webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConversionWebhook]:
     """A conversion webhook by URL."""
     authority = trustme.CA()
@@ -65,7 +65,7 @@ def conversion_webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Con
     thread.join()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def api_cluster(
     binaries_provider: BinariesProvider,
     conversion_webhook: ConversionWebhook,

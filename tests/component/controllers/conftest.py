@@ -20,7 +20,7 @@ __all__ = ["binaries_provider", "kube_binaries"]
 _BACKOFF = Backoff(base=0.3, factor=2.0, cap=60.0)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def embedded_outcomes(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     """On the embedded server with controllers of ours."""
     folder = tmp_path_factory.mktemp("embedded")
@@ -35,7 +35,7 @@ async def embedded_outcomes(anyio_backend: str, tmp_path_factory: pytest.TempPat
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def real_outcomes(binaries_provider: BinariesProvider, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     """On a real cluster with the real controllers."""
     cluster = await binaries_provider.create(

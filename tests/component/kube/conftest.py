@@ -15,7 +15,7 @@ from devcluster.providers.provider import ClusterSpec
 from tests.support.embedded_process import embedded_cluster
 
 
-@pytest.fixture(scope="session", params=["embedded", pytest.param("binaries", marks=pytest.mark.binaries)])
+@pytest.fixture(scope="package", params=["embedded", pytest.param("binaries", marks=pytest.mark.binaries)])
 async def api_server(
     anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:

@@ -36,7 +36,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that has the mark `also_on_binaries` runs on both."""
     if "cluster" in metafunc.fixturenames:
         marked = metafunc.definition.get_closest_marker("also_on_binaries") is not None
-        metafunc.parametrize("cluster", list(_servers(marked)), indirect=True, scope="session")
+        metafunc.parametrize("cluster", list(_servers(marked)), indirect=True, scope="package")
 
 
 def _servers(on_binaries: bool) -> Iterator[object]:
@@ -45,7 +45,7 @@ def _servers(on_binaries: bool) -> Iterator[object]:
         yield pytest.param("binaries", marks=[pytest.mark.binaries, pytest.mark.conformance])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def servers(
     anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Servers]:
@@ -72,7 +72,7 @@ def where(servers: Servers, transport: str) -> Where:
     return Where(transport, servers)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def cluster(
     anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:

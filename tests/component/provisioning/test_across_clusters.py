@@ -42,7 +42,7 @@ def _where(*names: str, quick: str = "") -> pytest.MarkDecorator:
         marks = [] if name == quick else [pytest.mark.conformance, *[pytest.mark.binaries] * bool(servers)]
         params.append(pytest.param(servers or "embedded", transport, marks=marks, id=name))
     # Without the scope, that of `transport` would be taken, and each test would start servers of its own.
-    return pytest.mark.parametrize(("servers", "transport"), params, indirect=["servers"], scope="session")
+    return pytest.mark.parametrize(("servers", "transport"), params, indirect=["servers"], scope="package")
 
 
 QUICK = _where("pull", "push", "binaries-pull", "binaries-push", quick="pull")

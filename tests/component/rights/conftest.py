@@ -17,10 +17,7 @@ from tests.support.limited_workers import Pair
 __all__ = ["kube_binaries"]
 
 
-@pytest.fixture(
-    scope="session",
-    params=BOTH_PROVIDERS,
-)
+@pytest.fixture(scope="package", params=BOTH_PROVIDERS)
 async def pair(
     anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Pair]:

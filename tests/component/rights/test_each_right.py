@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.conformance,
     pytest.mark.timeout(600),
     pytest.mark.parametrize(
-        "pair", [pytest.param("binaries", marks=pytest.mark.binaries)], indirect=True, scope="session"
+        "pair", [pytest.param("binaries", marks=pytest.mark.binaries)], indirect=True, scope="package"
     ),
 ]
 

@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         transports = tuple(Transport) if only is None else tuple(map(Transport, only.args))
         marked = metafunc.definition.get_closest_marker("also_on_binaries") is not None
         on_binaries = marked or _ALSO_ON_BINARIES.match(metafunc.function.__name__) is not None
-        metafunc.parametrize("stage", list(_stages(transports, on_binaries)), indirect=True, scope="session")
+        metafunc.parametrize("stage", list(_stages(transports, on_binaries)), indirect=True, scope="package")
 
 
 def _stages(transports: tuple[Transport, ...], on_binaries: bool) -> Iterator[object]:
@@ -41,7 +41,7 @@ def _stages(transports: tuple[Transport, ...], on_binaries: bool) -> Iterator[ob
             yield pytest.param(("binaries", transport), id=f"{transport}-binaries", marks=marks)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def stage(
     anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Stage]:

@@ -18,7 +18,7 @@ from tests.support.managers import connections_closed
 __all__ = ["binaries_provider", "kube_binaries"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def cluster(
     binaries_provider: BinariesProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:

@@ -59,7 +59,7 @@ def _contexts(authority: Authority, folder: Path) -> dict[str, ssl.SSLContext]:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def gates(both: Both, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Both]:
     """The embedded server with certificates, and the real one."""
     folder = tmp_path_factory.mktemp("gates")

@@ -16,14 +16,14 @@ from tests.conformance.harness import Both, Exchange
 _SETTINGS = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def backend(both: Both, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Backend]:
     """A running backend of both servers."""
     async with _running(Backend(modern=True), both, tmp_path_factory.mktemp("aggregated")) as found:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def old_backend(both: Both, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Backend]:
     """A backend without aggregated discovery."""
     async with _running(Backend(modern=False), both, tmp_path_factory.mktemp("aggregated")) as found:

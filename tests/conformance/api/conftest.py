@@ -9,7 +9,7 @@ from tests.conformance.api import widgets as kinds
 from tests.conformance.harness import Both
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 async def widgets(both: Both) -> None:
     """Widgets and gadgets are served by both servers."""
     await kinds.install(both)

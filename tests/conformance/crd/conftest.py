@@ -11,7 +11,7 @@ from tests.conformance.crd.things import DEFINITION
 from tests.conformance.harness import Both
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def our_definitions(both: Both) -> None:
     """Everything in `crds/`, without the conversion that needs a manager, and what has two versions once more."""
     definitions = crds.manifests()
@@ -19,7 +19,7 @@ async def our_definitions(both: Both) -> None:
     await install(both, *map(without_conversion, definitions), *two)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def things(both: Both) -> None:
     """The kind with one field for everything."""
     await install(both, DEFINITION)

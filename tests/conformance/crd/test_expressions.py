@@ -266,7 +266,7 @@ for _name, _steps in _STEPS.items():
     CASES.add(f"changes of {_name}", _changing)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def ruleds(both: Both) -> None:
     """The kind with all the rules."""
     await install(both, DEFINITION)

@@ -183,7 +183,7 @@ async def _(side: Side) -> None:
     side.note("causes", {cause["field"]: [cause["reason"], cause["message"]] for cause in found["details"]["causes"]})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def askeds(both: Both) -> None:
     """The kind whose fields are held to the functions."""
     await install(both, DEFINITION)

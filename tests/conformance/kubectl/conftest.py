@@ -10,7 +10,7 @@ from tests.conformance.crd.installed import install, without_conversion
 from tests.conformance.harness import Both
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 async def our_kinds(both: Both) -> None:
     """Everything in `crds/`, without the conversion that needs a manager."""
     await install(both, *map(without_conversion, crds.manifests()))

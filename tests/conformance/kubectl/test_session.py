@@ -21,7 +21,7 @@ _SESSION: Final = Path(__file__).with_name("session")
 CHAPTERS: Final = [chapter for path in sorted(_SESSION.glob("*.txt")) for chapter in read(path)]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where kubectl keeps what it has learnt of each server."""
     return tmp_path_factory.mktemp("kubectl")

@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.webhooks.hookserver import HookServer, serving
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def hooks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HookServer]:
     """A running webhook."""
     with serving(tmp_path_factory.mktemp("webhooks")) as server:
