@@ -13,13 +13,18 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 # Most component tests and federations wait for servers most of the time, so that two cores serve three of them.
 WAITING_JOBS ?= 3
+# Tests on real API servers wait even more: a webhook is asked a second after it is installed, garbage of a new kind is
+# collected after half a minute.
+SERVING_JOBS ?= 4
+# What has tests on real API servers or in whole federations: the thousands of unit tests need not be collected for them.
+ON_SERVERS := tests/component tests/conformance tests/e2e tests/security
 # A test that fails is run once more, at most three in a run, and its first traceback is printed: see CONTRIBUTING.md.
 AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 
 # Without bytecode each process compiles the libraries anew: two seconds in each of a thousand processes of the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test attacks conformance faults fuzz lint type bench simulate lifecycle arrivals writes verify fmt clean
+.PHONY: help demo test attacks conformance fourths faults fuzz lint type bench simulate lifecycle arrivals writes verify fmt clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,7 +33,7 @@ demo: $(RUNS) ## bring a federation up, run 20 Jobs through it, show them, take 
 	@$(BIN)/mkctl demo
 
 # Real API servers that collect garbage less often take a quarter less CPU time to start, and two thirds more memory.
-test attacks conformance: export GOGC ?= 400
+test attacks conformance fourths: export GOGC ?= 400
 
 # Neighbours share the servers of their module: `worksteal` keeps them together. Groups of xdist do nothing with pytest 9.2
 # (https://github.com/pytest-dev/pytest-xdist/issues/1386). A whole federation takes a minute, so those are dealt out singly.
@@ -39,12 +44,15 @@ test: $(STAMP) ## unit and component tests, then whole federations; attacks and 
 
 attacks: $(STAMP) ## kill all processes, a short fuzz, poison objects, a flood, failing writes; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist worksteal -m attacks tests
+	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist worksteal -m attacks $(ON_SERVERS) tests/simulation
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --dist worksteal -m "conformance and not alone" tests
-	@$(PYTEST) $(AGAIN) -m "conformance and alone" tests/component
+	@$(PYTEST) $(AGAIN) -n $(SERVING_JOBS) --dist worksteal -m "conformance and not alone and not fourth" $(ON_SERVERS)
+	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist loadfile -m "conformance and alone and not fourth" tests/component
+
+fourths: $(STAMP) ## by push on the embedded API server, what has passed by pull there and by both on real ones; ten minutes
+	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --dist loadfile -m fourth $(ON_SERVERS)
 
 faults: $(STAMP) ## 300 Jobs in flight while each process is killed, frozen or cut off; twenty minutes, MK_FAULTS_JOBS=40 for fewer
 	@$(BIN)/mkctl binaries --optional

@@ -29,6 +29,7 @@ import pytest
 
 from multikueue.core.errors import MultikueueError
 from tests.conformance.summary import pytest_terminal_summary as pytest_terminal_summary
+from tests.support.combinations import mark_fourths
 
 # A busy machine takes long for one example now and then; speed is measured by tests/bench.
 hypothesis.settings.register_profile("multikueue", deadline=None)
@@ -37,6 +38,12 @@ hypothesis.settings.load_profile("multikueue")
 _SELF = Path("/proc/self")
 _TEAR_DOWN_SECONDS = 10.0
 _SETTLE_SECONDS = 2.0  # a closed transport gives its socket back one turn of the loop later, a child when it is reaped
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what CI leaves out, before any of it is deselected."""
+    mark_fourths(items)
 
 
 @pytest.fixture(scope="session")

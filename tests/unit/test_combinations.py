@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tests CI leaves out: by push on the embedded server, where the three other combinations are tested."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from tests.support.combinations import combination, has_all
+from tests.support.sites import Transport
+
+ALL = [frozenset(each) for each in product(("embedded", "binaries"), ("pull", "push"))]
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"stage": ("binaries", Transport.PUSH)}, {"pair": "binaries", "transport": "push"}], ids=str
+)
+def test_the_server_and_the_transport_are_parameters_of_their_own_or_one(parameters: dict[str, object]) -> None:
+    positions = dict.fromkeys(parameters, 0)
+    assert combination(parameters, positions) == (frozenset({"binaries", "push"}), frozenset())
+
+
+def test_other_parameters_tell_tests_apart() -> None:
+    found = combination({"pair": "embedded", "size": 2, "verb": ("get", 1)}, {"pair": 0, "size": 1, "verb": 4})
+    assert found == (frozenset({"embedded"}), frozenset({("size", 1), ("verb", 4)}))
+
+
+def test_a_test_that_lacks_one_combination_keeps_the_others() -> None:
+    assert has_all(ALL)
+    for lacking in ALL:
+        assert not has_all(set(ALL) - {lacking})
