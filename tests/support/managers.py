@@ -72,8 +72,9 @@ async def running_manager(
     own = cluster.client()
     if user is not None:
         own = KubeClient(credentials.from_dict(cluster.issue_client_certificate(user)))
+    folder = getattr(cluster, "folder", None)  # what stands in for a cluster may be asked only for clients
     with PortRegistry() as ports:
-        port = ports.take(kept_in=cluster.folder / "webhooks-port")
+        port = ports.take(kept_in=folder and folder / "webhooks-port")
         options = ManagerOptions(
             webhook_url=f"https://127.0.0.1:{port}" if webhooks else None,
             webhooks=webhooks,
