@@ -11,10 +11,10 @@ STAMP := $(VENV)/.ready
 RUNS := $(VENV)/.runs
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
-# Most component tests and federations wait for servers most of the time, so that two cores serve three of them.
+# Whole federations wait for servers a part of the time, so that two cores serve three of them.
 WAITING_JOBS ?= 3
-# Tests on real API servers wait even more: a webhook is asked a second after it is installed, garbage of a new kind is
-# collected after half a minute.
+# Component tests wait most of the time: a webhook is asked a second after it is installed, garbage of a new kind is
+# collected after half a minute. With three at a time, two cores were idle for a third of it.
 SERVING_JOBS ?= 4
 # What has tests on real API servers or in whole federations: the thousands of unit tests need not be collected for them.
 ON_SERVERS := tests/component tests/conformance tests/e2e tests/security
@@ -39,7 +39,9 @@ test attacks conformance fourths: export GOGC ?= 400
 # (https://github.com/pytest-dev/pytest-xdist/issues/1386). A whole federation takes a minute, so those are dealt out singly.
 test: $(STAMP) ## unit and component tests, then whole federations; attacks and conformance have the longer ones
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --dist worksteal -m "not e2e and not bench and not conformance and not faults and not attacks" tests
+	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist worksteal -m "not conformance" tests/unit
+	@$(PYTEST) $(AGAIN) -n $(SERVING_JOBS) --dist worksteal -m "not e2e and not bench and not conformance and not faults and not attacks" \
+		$(ON_SERVERS) tests/simulation
 	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --maxschedchunk 1 -m "e2e and not attacks" tests/e2e
 
 attacks: $(STAMP) ## kill all processes, a short fuzz, poison objects, a flood, failing writes; CI runs it after the tests
