@@ -18,8 +18,8 @@ WAITING_JOBS ?= 3
 SERVING_JOBS ?= 4
 # What has tests on real API servers or in whole federations: the thousands of unit tests need not be collected for them.
 ON_SERVERS := tests/component tests/conformance tests/e2e tests/security
-# A test that fails is run once more, at most three in a run, and its first traceback is printed: see CONTRIBUTING.md.
-AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
+# A test that fails is run once more, at most five in a run, and its first traceback is printed: see CONTRIBUTING.md.
+AGAIN := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
 # Without bytecode each process compiles the libraries anew: two seconds in each of a thousand processes of the tests.
 unexport PYTHONDONTWRITEBYTECODE
