@@ -30,7 +30,7 @@ class Clusters:
     is_embedded: bool = True
 
 
-@pytest.fixture(scope="package", params=BOTH_PROVIDERS)
+@pytest.fixture(scope="module", params=BOTH_PROVIDERS)
 async def clusters(
     anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Clusters]:
