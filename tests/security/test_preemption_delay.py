@@ -28,6 +28,8 @@ EVICTION_SECONDS = 0.5
 """Until a victim that was told to stop has released its quota."""
 CYCLE_SECONDS = 0.01
 OWNED, BORROWED = 20, 20
+LONG = 35
+"""The Workloads that never end, which the short ones are to keep from being preempted."""
 
 
 class Cohort:
@@ -49,7 +51,8 @@ class Cohort:
             self.engine.upsert_cluster_queue(cluster_queue(name, "cohort"), START)
             self.engine.upsert_namespace(Namespace(name), START)
             self.engine.upsert_local_queue(LocalQueue(key=Key(name, name), cluster_queue=name), START)
-        for _ in range(OWNED + BORROWED + 10):  # some always wait, to take whatever is released
+        self._long = {self.submit("hostile", cpu=1, priority=1_000_000) for _ in range(LONG)}
+        for _ in range(OWNED + BORROWED - LONG + 10):  # some always wait, to take whatever is released
             self.submit("hostile", cpu=1, priority=1_000_000)
 
     def submit(self, queue: str, *, cpu: int, priority: int) -> str:
@@ -115,7 +118,7 @@ class Cohort:
         self._put(lifecycle.reserved(self._workloads[key], decision, self._time))
         self.engine.admission_written(key, self._time)
         self.admitted[key.name] = self._now
-        if key.namespace == "hostile":
+        if key.namespace == "hostile" and key.name not in self._long:
             self._after(self._run * self._random.uniform(0.5, 1.5), partial(self._end, key))
 
     def _end(self, key: Key) -> None:
