@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from tests.conformance.crd.installed import PATIENCE, create
 from tests.conformance.definitions import definition
 from tests.conformance.harness import Both, Exchange, Server
 
@@ -113,7 +114,6 @@ DEFINITIONS: Final = (
     ),
     definition("Gadget", _SCHEMA, group=GROUP, scope="Cluster"),
 )
-_DEADLINE: Final = 30.0
 
 
 def widget(name: str = "w", spec: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -135,12 +135,9 @@ async def install(both: Both) -> None:
 
 
 async def _install(server: Server) -> None:
-    for each in DEFINITIONS:
-        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        answer = await server.send(Exchange("POST", path, each))
-        if answer.status != 201:
-            raise AssertionError(f"{server.name} refused {each['metadata']['name']}: {answer.body}")
-    async with asyncio.timeout(_DEADLINE):
+    async with asyncio.timeout(PATIENCE):
+        for definition in DEFINITIONS:
+            await create(server, definition)
         for definition in DEFINITIONS:
             names = definition["spec"]["names"]
             # A real server serves a new kind a moment after it is established, and fields by ownership a moment later.
@@ -148,5 +145,5 @@ async def _install(server: Server) -> None:
             where = f"/apis/{GROUP}/v1/" + ("namespaces/default/" if definition["spec"]["scope"] != "Cluster" else "")
             path = f"{where}{names['plural']}/ready?fieldManager=ready&dryRun=All"
             ready = Exchange("PATCH", path, body, content_type="application/apply-patch+yaml")
-            while (await server.send(ready)).status >= 400:
+            while (await server.send(ready)).status not in (200, 201):
                 await asyncio.sleep(0.05)
