@@ -135,7 +135,8 @@ def _integration(named: str) -> DeclaredIntegration:
     from multikueue.api.configuration_rules import external_problems
     from multikueue.jobs.declared.external import external_integration
     from multikueue.jobs.declared.integration import DeclaredIntegration
-    from multikueue.jobs.declared.reading import DeclarationMistakes, read_declaration
+    from multikueue.jobs.declared.mistakes import DeclarationMistakes
+    from multikueue.jobs.declared.reading import read_declaration
     from multikueue.jobs.declared.shipped import declared_integrations
 
     shipped = declared_integrations()

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from multikueue.api.codec import problem_lines
 from multikueue.api.objects import JsonObject
-from multikueue.core.errors import BadInput
 from multikueue.core.printable import excerpt
 from multikueue.jobs.declared.declaration import API_VERSION, JOB_KIND, JobKindDeclaration
+from multikueue.jobs.declared.mistakes import DeclarationMistakes
 
 MAX_DECLARATION: Final = 64 * 1024
 """In bytes of YAML."""
@@ -22,14 +22,6 @@ _MESSAGES: Final = {
     "Input should be": "expected",
     "Field required": "missing",
 }
-
-
-class DeclarationMistakes(BadInput):
-    """A declaration with mistakes; `problems` has each with its path."""
-
-    def __init__(self, origin: str, problems: tuple[str, ...]) -> None:
-        super().__init__("; ".join(f"{origin}: {problem}" for problem in problems))
-        self.problems = problems
 
 
 def read_declaration(text: bytes | str, *, origin: str) -> JobKindDeclaration:

@@ -13,7 +13,8 @@ from multikueue.api.constants import LEADER_WORKER_SET_FRAMEWORK
 from multikueue.api.objects import JsonObject
 from multikueue.jobs.declared.declaration import JobKindDeclaration
 from multikueue.jobs.declared.integration import DeclaredIntegration
-from multikueue.jobs.declared.reading import DeclarationMistakes, declaration_of, read_declaration
+from multikueue.jobs.declared.mistakes import DeclarationMistakes
+from multikueue.jobs.declared.reading import declaration_of, read_declaration
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.kinds.app_wrapper import AppWrapperIntegration
 from multikueue.jobs.kinds.ray import RayIntegration

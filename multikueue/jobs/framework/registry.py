@@ -12,7 +12,7 @@ from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
 from multikueue.core.errors import BadInput
 from multikueue.core.printable import excerpt
-from multikueue.jobs.declared.reading import DeclarationMistakes
+from multikueue.jobs.declared.mistakes import DeclarationMistakes
 from multikueue.jobs.framework.capabilities import ForwardingKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.traits import Hold

@@ -12,7 +12,8 @@ import yaml
 from multikueue.api.configuration_file import load
 from multikueue.core.errors import BadInput
 from multikueue.jobs.declared.integration import DeclaredIntegration
-from multikueue.jobs.declared.reading import DeclarationMistakes, read_declaration
+from multikueue.jobs.declared.mistakes import DeclarationMistakes
+from multikueue.jobs.declared.reading import read_declaration
 from multikueue.jobs.declared.shipped import configured_integrations, declared_integrations
 from multikueue.jobs.framework.protocol import InjectionConflict, JobIntegration, PodSetInfo, PriorityHint
 from multikueue.jobs.framework.traits import Hold

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from multikueue.jobs.declared.reading import DeclarationMistakes, read_declaration
+from multikueue.jobs.declared.mistakes import DeclarationMistakes
+from multikueue.jobs.declared.reading import read_declaration
 from tests.unit.jobs.declared.builders import WIDGET
 
 
