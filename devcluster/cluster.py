@@ -9,6 +9,7 @@ Data survives `down` until the folder is removed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 import anyio
 
 from devcluster import kubeconfigs
-from devcluster.manifests import create_all
+from devcluster.manifests import create_all, split_definitions
 from devcluster.pki import Authority
 from multikueue.api.meta import JsonObject
 from multikueue.core.errors import BadInput
@@ -68,6 +69,13 @@ class Component(Protocol):
         """Continue after `pause`."""
 
 
+class Template(Protocol):
+    """The storage of an earlier cluster with the same definitions, which a new one begins with."""
+
+    def filled(self) -> AbstractAsyncContextManager[bool]:
+        """In its body the API server starts; False if the body must create the definitions as well."""
+
+
 class Cluster:
     """One local cluster. An async context manager: `up` on entry, `down` and `close` on exit."""
 
@@ -82,6 +90,7 @@ class Cluster:
         manifests: Sequence[JsonObject] = (),
         closed: Callable[[], None] | None = None,
         context: str = "",
+        template: Template | None = None,
     ) -> None:
         """`context` is the name of the cluster in its kubeconfigs; the default is `name`."""
         self.name = name
@@ -92,6 +101,7 @@ class Cluster:
         self._components = {component.name: component for component in components}
         self._manifests = manifests
         self._closed = closed
+        self._template = template
 
     @property
     def ca(self) -> bytes:
@@ -122,10 +132,21 @@ class Cluster:
         """
         self.write_kubeconfig()
         for component in self._components.values():
+            if component.name == API_SERVER:
+                await self._start_api_server(component)
+            else:
+                await component.start()
+
+    async def _start_api_server(self, component: Component) -> None:
+        definitions, others = split_definitions(self._manifests)
+        async with self._template.filled() if self._template is not None else nullcontext(False) as filled:
             await component.start()
-            if component.name == API_SERVER and self._manifests:
+            if definitions and not filled:
                 async with self.client() as client:
-                    await create_all(client, self._manifests)
+                    await create_all(client, definitions)
+        if others:
+            async with self.client() as client:
+                await create_all(client, others, defined=bool(definitions))
 
     async def down(self, *, grace: float = 10.0) -> None:
         """Stop every component in reverse start order."""

@@ -51,8 +51,20 @@ def in_order(objects: Iterable[JsonObject]) -> list[JsonObject]:
     return sorted(objects, key=lambda manifest: manifest["kind"] not in _FIRST)
 
 
-async def create_all(client: KubeClient, objects: Sequence[JsonObject]) -> None:
-    """Create each object; existing objects are not changed. Returns when all definitions are served."""
+def split_definitions(objects: Iterable[JsonObject]) -> tuple[list[JsonObject], list[JsonObject]]:
+    """The CustomResourceDefinitions, and the other objects."""
+    definitions: list[JsonObject] = []
+    others: list[JsonObject] = []
+    for manifest in objects:
+        (definitions if manifest["kind"] == "CustomResourceDefinition" else others).append(manifest)
+    return definitions, others
+
+
+async def create_all(client: KubeClient, objects: Sequence[JsonObject], *, defined: bool = False) -> None:
+    """Create each object; existing objects are not changed. Returns when all definitions are served.
+
+    `defined` are definitions of these objects created a moment ago, so that their kinds may not be served yet.
+    """
     from multikueue.kube.errors import AlreadyExists
 
     async def create(resource: Resource, manifest: JsonObject) -> None:
@@ -61,7 +73,7 @@ async def create_all(client: KubeClient, objects: Sequence[JsonObject]) -> None:
         except AlreadyExists:
             return
 
-    await _each(client, objects, create)
+    await _each(client, objects, create, defined=defined)
 
 
 async def apply_all(client: KubeClient, objects: Sequence[JsonObject]) -> None:
@@ -75,7 +87,11 @@ async def apply_all(client: KubeClient, objects: Sequence[JsonObject]) -> None:
 
 
 async def _each(
-    client: KubeClient, objects: Sequence[JsonObject], write: Callable[[Resource, JsonObject], Awaitable[None]]
+    client: KubeClient,
+    objects: Sequence[JsonObject],
+    write: Callable[[Resource, JsonObject], Awaitable[None]],
+    *,
+    defined: bool = False,
 ) -> None:
     from multikueue.kube.errors import NotFound
 
@@ -92,7 +108,7 @@ async def _each(
                 await write_one(manifest)
             except NotFound:
                 # A definition is established a moment before its path is served.
-                if not first or anyio.current_time() > deadline:
+                if not (first or defined) or anyio.current_time() > deadline:
                     raise
                 await anyio.sleep(_POLL_SECONDS)
             else:

@@ -17,7 +17,8 @@ from devcluster.providers.binaries.release import Binaries
 
 SERVERS: Final = "unix://client.sock:1"
 """`--etcd-servers` of an API server whose working directory is etcd's folder."""
-_SOCKET: Final = "client.sock:1"
+SOCKET: Final = "client.sock:1"
+"""Its file in etcd's folder."""
 _PEER: Final = "unix://peer.sock:1"
 _QUOTA_BYTES: Final = 8 << 30  # a benchmark writes more than the default of 2 GiB between two compactions
 
@@ -26,7 +27,7 @@ def spec(binaries: Binaries, *, folder: Path, log: Path) -> ProcessSpec:
     """etcd with its data and sockets in the existing `folder`."""
 
     async def ready() -> bool:
-        return probes.accepts(folder / _SOCKET)
+        return probes.accepts(folder / SOCKET)
 
     return ProcessSpec(
         name=release.ETCD,

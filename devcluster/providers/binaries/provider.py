@@ -17,12 +17,15 @@ from anyio import to_thread
 
 from devcluster.cluster import Cluster
 from devcluster.errors import DevclusterError
+from devcluster.manifests import split_definitions
 from devcluster.pki import Authority
 from devcluster.ports import LOOPBACK, PortRegistry
 from devcluster.processes.process import Process
 from devcluster.progress import Progress, Step, ignore_progress
 from devcluster.providers.binaries import acquire, control_plane, etcd
 from devcluster.providers.binaries.release import Binaries
+from devcluster.providers.binaries.storage import ClusterStorage
+from devcluster.providers.binaries.template import Templates
 from devcluster.providers.provider import ClusterSpec
 
 NAME: Final = "binaries"
@@ -36,6 +39,7 @@ class BinariesProvider:
         self._progress = progress
         self._binaries = binaries
         self._ports = PortRegistry()
+        self._templates = Templates()
         self._etcd: Process | None = None
 
     @property
@@ -89,6 +93,8 @@ class BinariesProvider:
             specs.append(control_plane.controller_manager(self._binaries, layout))
         if spec.scheduler:
             specs.append(control_plane.scheduler(self._binaries, layout))
+        definitions, _ = split_definitions(spec.manifests)
+        storage = ClusterStorage(etcd_folder=layout.etcd_folder, prefix=layout.etcd_prefix)
         return Cluster(
             name=name,
             folder=layout.folder,
@@ -98,6 +104,7 @@ class BinariesProvider:
             manifests=spec.manifests,
             closed=lambda: self._ports.release(port),
             context=spec.context,
+            template=self._templates.of(definitions, storage, binaries=self._binaries.folder),
         )
 
     def _acquire(self) -> Binaries:

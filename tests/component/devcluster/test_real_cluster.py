@@ -10,8 +10,10 @@ import pytest
 
 from devcluster.cluster import Cluster
 from devcluster.providers.binaries.provider import BinariesProvider
+from devcluster.providers.binaries.storage import ClusterStorage
 from devcluster.providers.provider import ClusterSpec
-from multikueue.api.resource import CONFIG_MAPS, NAMESPACES
+from multikueue.api.crds import manifests
+from multikueue.api.resource import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, RESOURCE_FLAVORS
 from multikueue.kube.errors import Forbidden, NotFound
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
@@ -48,6 +50,39 @@ async def test_the_data_of_a_cluster_belong_to_its_folder_and_not_to_its_name(
     again = await binaries_provider.create("namesake", folder=tmp_path / "first", spec=spec)
     async with again, again.client() as client:
         assert (await client.get_object(CONFIG_MAPS, "kept", namespace="default"))["data"] == {"a": "1"}
+
+
+async def test_a_later_cluster_begins_with_the_definitions_of_an_earlier_one_and_shares_nothing_else(
+    binaries_provider: BinariesProvider, tmp_path: Path
+) -> None:
+    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "f"}, "spec": {}}
+    spec = ClusterSpec(controllers=False, scheduler=False, manifests=[*manifests(), flavor])
+    namespaces, definitions = set(), set()
+    for name in ("earlier", "later"):
+        cluster = await binaries_provider.create(name, folder=tmp_path / name, spec=spec)
+        async with cluster, cluster.client() as client:
+            namespaces.add((await client.get_object(NAMESPACES, "kube-system"))["metadata"]["uid"])
+            definition = await client.get_object(CUSTOM_RESOURCE_DEFINITIONS, "workloads.kueue.x-k8s.io")
+            definitions.add(definition["metadata"]["uid"])
+            assert (await client.get_object(RESOURCE_FLAVORS, "f"))["kind"] == "ResourceFlavor"
+            trusted = await client.get_object(
+                CONFIG_MAPS, "extension-apiserver-authentication", namespace="kube-system"
+            )
+            assert trusted["data"]["client-ca-file"] == cluster.ca.decode()
+            await client.create(CONFIG_MAPS, KEPT, namespace="default")
+    assert len(namespaces) == len(definitions) == 2
+
+
+async def test_the_storage_of_a_cluster_is_read_and_written_whole(
+    binaries_provider: BinariesProvider, tmp_path: Path
+) -> None:
+    etcd = Path(binaries_provider.shared[0].log).parents[1] / "etcd"
+    entries = {f"key-{number}".encode(): bytes([number % 256]) * 4_000 for number in range(1_000)}
+    storage = ClusterStorage(etcd_folder=etcd, prefix=f"/{tmp_path.name}")
+    assert await storage.is_empty()
+    await storage.write(entries)
+    assert await storage.read() == entries
+    assert await ClusterStorage(etcd_folder=etcd, prefix=f"/{tmp_path.name}-other").is_empty()
 
 
 async def test_the_namespace_controller_runs(binaries_cluster: Cluster) -> None:
