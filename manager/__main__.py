@@ -21,6 +21,7 @@ import anyio
 
 from manager import logs, options
 from manager.app import Manager
+from manager.collector import TermCollector
 from manager.dispatch.controller import DispatchController
 from manager.options import ManagerOptions
 from multikueue.api import configuration_file
@@ -85,7 +86,15 @@ async def _run(given: ManagerOptions) -> int:
     )
     async with anyio.create_task_group() as tasks, client:
         tasks.start_soon(_until_signalled, tasks.cancel_scope)
-        manager = Manager(settings, client, options=given, clock=clock, random=Random(), dispatch=DispatchController)
+        manager = Manager(
+            settings,
+            client,
+            options=given,
+            clock=clock,
+            random=Random(),
+            dispatch=DispatchController,
+            collector=TermCollector(),
+        )
         await manager.run()
     return 0
 

@@ -10,7 +10,6 @@ fails as a whole, it starts again after a pause. Decides nothing about workloads
 
 from __future__ import annotations
 
-import gc
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
@@ -26,6 +25,7 @@ from aiohttp import web
 from manager.cache.caches import Caches, followed
 from manager.cache.followed_kind import FollowedKind
 from manager.cache.quarantine_events import QuarantineEvents
+from manager.collector import TermCollector
 from manager.context import ManagerContext
 from manager.controllers.elastic_pods import ElasticPods
 from manager.controllers.jobs import JobReconciler
@@ -133,8 +133,11 @@ class Manager:
         clock: Clock,
         random: Random,
         dispatch: Dispatch | None = None,
+        collector: TermCollector | None = None,
     ) -> None:
         """`dispatch` creates the part that sends admitted workloads to worker clusters; without it they run here.
+
+        `collector` is for a process of its own; one that has other work keeps its garbage collector as it is.
 
         Raises `BadInput` for an invalid setting.
         """
@@ -144,6 +147,7 @@ class Manager:
         self._clock = clock
         self._random = random
         self._dispatch = dispatch
+        self._collector = collector
         self._namespace = options.namespace or configuration.namespace
         self._metrics_serving = MetricsServing.of(options, configuration)
         elected = options.leader_election
@@ -241,9 +245,8 @@ class Manager:
 
     async def _lead(self, context: ManagerContext, webhooks: _Serving | None) -> None:
         """Run everything that only one manager may do, until cancelled; no subscription is left behind."""
-        # The engine and the controllers of a former term are garbage now, and were frozen.
-        gc.unfreeze()
-        gc.collect()
+        if self._collector is not None:
+            self._collector.term_begins()
         if self._elects:
             self.metrics.role = LEADER
         report = QuarantineEvents(self.caches, self.recorder).report
@@ -260,15 +263,16 @@ class Manager:
                     tasks.start_soon(keep, "webhook-installer", installer.run, name="webhook-installer")
                     await installer.installed.wait()
                 await self.caches.synced()
-                gc.freeze()  # the collector need not traverse long-lived objects again
+                if self._collector is not None:
+                    self._collector.caches_filled()
                 for name, part in await self._parts(context):
                     tasks.start_soon(part, name=name)
                 if self._dispatch is not None:
                     dispatcher = self._dispatch(context)
                     self.statuses.use_hook(dispatcher)
                     tasks.start_soon(dispatcher.run, name="dispatch")
-                gc.collect()
-                gc.freeze()
+                if self._collector is not None:
+                    self._collector.parts_started()
                 self.leading = True
                 _log.info("leading identity=%s cluster=%s", self.identity, self._client.config.name)
         finally:

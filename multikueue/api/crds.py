@@ -10,7 +10,10 @@ without an error.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
+
+import orjson
 
 from multikueue.api.codec import model_of
 from multikueue.api.constants import DEFAULT_NAMESPACE
@@ -50,8 +53,15 @@ class ConversionWebhook:
 
 
 def manifests(*, webhook: ConversionWebhook | None = None) -> list[JsonObject]:
-    """All definitions, Kueue's kinds first; `webhook` is the conversion webhook."""
-    return [definition(resource, webhook=webhook) for resource in (*KUEUE_RESOURCES, *OWN_RESOURCES)]
+    """All definitions, Kueue's kinds first; `webhook` is the conversion webhook. The caller may change them."""
+    found: list[JsonObject] = orjson.loads(_encoded(webhook))
+    return found
+
+
+@cache
+def _encoded(webhook: ConversionWebhook | None) -> bytes:
+    """Schemas take a tenth of a second to make, and a federation asks for them once for each cluster."""
+    return orjson.dumps([definition(resource, webhook=webhook) for resource in (*KUEUE_RESOURCES, *OWN_RESOURCES)])
 
 
 def definition(resource: Resource, *, webhook: ConversionWebhook | None = None) -> JsonObject:

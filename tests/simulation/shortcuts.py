@@ -21,8 +21,6 @@ _PARSED: Final[dict[bytes, dict[str, Any]]] = {}
 def take() -> None:
     """Take them in this process, which the caller ends soon."""
     gc.disable()
-    for name in ("collect", "freeze"):
-        setattr(gc, name, lambda: 0)
     setattr(caches, "packed", bytes)  # noqa: B010 (mypy would have it that modules are final)
     setattr(Row, "object", _shared)  # noqa: B010
     forget()

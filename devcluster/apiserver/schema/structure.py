@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Final
+
+import orjson
 
 from devcluster.apiserver import field_errors
 from devcluster.apiserver.cel.syntax import CelError
@@ -39,8 +42,23 @@ _MAP_TYPE: Final = "x-kubernetes-map-type"
 _EITHER: Final = "x-kubernetes-int-or-string"
 
 
+_KNOWN_AT_MOST: Final = 500
+_known: Final[dict[tuple[bytes, str], tuple[StatusCause, ...]]] = {}
+"""By the digest of a schema, and its path: the same few definitions are written again and again."""
+
+
 def problems(schema: JsonObject, path: str) -> list[StatusCause]:
     """The problems of the schema of a whole object."""
+    key = (blake2b(orjson.dumps(schema), digest_size=16).digest(), path)
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= _KNOWN_AT_MOST:
+            _known.clear()
+        found = _known[key] = tuple(_problems(schema, path))
+    return list(found)
+
+
+def _problems(schema: JsonObject, path: str) -> list[StatusCause]:
     type = schema.get("type")
     if not type:
         return [field_errors.required(f"{path}.type", "must not be empty at the root")]
