@@ -46,6 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_fourths(items)
 
 
+def pytest_collection_finish() -> None:
+    """Thousands of tests and modules live until the end: no collection of garbage need walk them."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
