@@ -17,10 +17,11 @@ import orjson
 from devcluster.apiserver import field_errors
 from devcluster.apiserver.cel.syntax import CelError
 from devcluster.apiserver.codec.documents import JsonObject, copy
+from devcluster.apiserver.codec.patterns import pattern_of
 from devcluster.apiserver.errors import StatusCause
 from devcluster.apiserver.schema import structural
 from devcluster.apiserver.schema.expressions import rule_problems
-from devcluster.apiserver.schema.validate import pattern_of, validate_value
+from devcluster.apiserver.schema.validate import validate_value
 
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 _LISTS: Final = ("atomic", "set", "map")

@@ -7,14 +7,13 @@ schema accepted can still be updated, and a status patch costs only what it chan
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Final
 
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
+from devcluster.apiserver.codec.patterns import pattern_of
 from devcluster.apiserver.errors import StatusCause
 from devcluster.apiserver.schema.formats import has_format
 from devcluster.apiserver.schema.node import ABSENT, TypeNode, item_key
@@ -245,15 +244,6 @@ def _check_unique(
 def _identity(item: JsonValue, kind: TypeNode, key: tuple[JsonValue, ...] | None) -> JsonValue:
     """The part of a list's item that identifies it."""
     return item if kind.list_type == "set" else dict(zip(kind.keys, key or (), strict=False))
-
-
-@cache
-def pattern_of(text: str) -> re.Pattern[str]:
-    """A compiled pattern of Go's syntax. Raises `re.error`."""
-    # Go's `\z` is Python's `\Z`, and its `$` does not match before a final newline. Go accepts flags anywhere, Python
-    # only at the start; they apply to the rest of the expression.
-    ours = re.sub(r"(?<!\\)\$$", r"\\Z", text.replace(r"\z", r"\Z"))
-    return re.compile(re.sub(r"^(\^?)(\(\?[ims]+\))(.*)$", r"\2\1\3", ours), re.ASCII)
 
 
 def _check_string(value: str, source: JsonObject, path: str, causes: list[StatusCause]) -> None:

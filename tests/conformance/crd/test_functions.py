@@ -69,6 +69,13 @@ ip('fe80::1').isLinkLocalUnicast() && ip('ff02::1').isLinkLocalMulticast()
 optional.unwrap([optional.of(1), optional.none()]) == [1]
 [optional.of(1), optional.none()].unwrapOpt() == [1]
 matches('abc', '^a')
+'a\n'.matches('^a$')
+'a\n'.matches('^a$|^b$')
+'a\nb'.matches('(?m)^a$')
+'a$'.matches('^a[$]$')
+'a\n'.matches('^a\\z')
+'٣'.matches('^\\d$')
+'é'.matches('^\\w$')
 bytes('abc') == b'abc'
 string(b'abc') == 'abc'
 [1,2].all(i, v, v == i + 1)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from itertools import pairwise
 from string import ascii_lowercase, ascii_uppercase
 from typing import Final, TypeAlias
@@ -24,6 +23,7 @@ from devcluster.apiserver.cel.library.timestamps import TIME_METHODS
 from devcluster.apiserver.cel.syntax import CelError
 from devcluster.apiserver.cel.values import Optional, Url
 from devcluster.apiserver.codec.documents import JsonValue
+from devcluster.apiserver.codec.patterns import pattern_of
 from devcluster.apiserver.codec.times import read_time
 from multikueue.core.duration import parse_duration
 from multikueue.core.errors import BadInput
@@ -32,11 +32,10 @@ from multikueue.core.quantity import Quantity, QuantityError
 Function: TypeAlias = Callable[..., JsonValue]
 
 
-@cache
 def compiled(text: str) -> re.Pattern[str]:
     """A regular expression."""
     try:
-        return re.compile(text)
+        return pattern_of(text)
     except re.error as error:
         raise CelError(f"error parsing regexp: {error}") from error
 
