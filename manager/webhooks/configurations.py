@@ -43,6 +43,8 @@ from multikueue.jobs.framework.traits import Hold
 MUTATING_NAME: Final = "kueue-mutating-webhook-configuration"
 VALIDATING_NAME: Final = "kueue-validating-webhook-configuration"
 TIMEOUT_SECONDS: Final = 10
+_USUAL_AMOUNT: Final = "^[0-9]{1,12}([.][0-9]{1,3})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
+_AMOUNTS: Final = ("c.resources.requests", "c.resources.limits")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +188,19 @@ def _reserves(side: str) -> str:
     return f"({_has_status('conditions', side)} && {condition})"
 
 
+def _has_rules_for(containers: str) -> str:
+    """CEL: a container with other amounts than those that are valid at first sight; the name `pods` is reserved."""
+
+    def unusual(amounts: str) -> str:
+        amount = f"{amounts}[name]"
+        usual = (
+            f"type({amount}) == int ? {amount} >= 0 : type({amount}) == string && {amount}.matches('{_USUAL_AMOUNT}')"
+        )
+        return f"has({amounts}) && !{amounts}.all(name, name != 'pods' && ({usual}))"
+
+    return f"{containers}.exists(c, has(c.resources) && ({' || '.join(map(unusual, _AMOUNTS))}))"
+
+
 def _changed(annotation: str) -> str:
     """CEL: an update that adds, changes or removes that annotation; the object has others or this one."""
     values = (
@@ -207,6 +222,20 @@ _CHANGES_REVIEWED_STATUS: Final = (
     "status-that-has-rules-changed",
     "request.operation != 'UPDATE' || !has(request.subResource) || request.subResource != 'status' || "
     + _status_differs("admission", "admissionChecks", "reclaimablePods", "clusterName"),
+)
+_NEW_WITH_RULES: Final = (
+    # Most new Workloads have nothing that a rule is about. Of an annotation of Kueue, a topology, a part that may run,
+    # metadata of pods and unusual amounts the schema of the definition knows too little.
+    "new-with-something-that-has-rules",
+    "request.operation != 'CREATE' || has(object.status) || !has(object.spec) || !has(object.spec.podSets)"
+    " || has(object.metadata.annotations) && object.metadata.annotations.exists(k, k.contains('kueue.x-k8s.io/'))"
+    " || object.spec.podSets.exists(s, has(s.minCount) || has(s.topologyRequest)"
+    " || !has(s.template) || !has(s.template.spec) || !has(s.template.spec.containers)"
+    " || has(s.template.metadata) && (has(s.template.metadata.labels) || has(s.template.metadata.annotations))"
+    " || has(s.template.spec.resources)"
+    f" || {_has_rules_for('s.template.spec.containers')}"
+    " || has(s.template.spec.initContainers)"
+    f" && {_has_rules_for('s.template.spec.initContainers')})",
 )
 _ASKS_FOR_ADOPTION: Final = (
     "asks-for-adoption",
@@ -248,7 +277,7 @@ KUEUE_HOOKS: Final = (
         mutates=False,
         operations=("CREATE", "UPDATE"),
         subresources=("status",),
-        conditions=(_CHANGES_SPEC_OR_METADATA, _CHANGES_REVIEWED_STATUS),
+        conditions=(_CHANGES_SPEC_OR_METADATA, _CHANGES_REVIEWED_STATUS, _NEW_WITH_RULES),
         not_by_us=True,
     ),
     Hook(resource=CLUSTER_QUEUES, mutates=False, operations=("CREATE", "UPDATE")),

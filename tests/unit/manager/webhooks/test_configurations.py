@@ -240,6 +240,73 @@ def test_no_status_that_a_rule_refuses_is_left_out() -> None:
     assert refused
 
 
+CREATE = {"operation": "CREATE", "options": {}, "userInfo": {"username": "tenant"}}
+AMOUNTS = (
+    *("1", "250m", "1.5", "4Gi", "0", "-1", "-1m", "+1", "1e3", "1E", ".5", "", "1 ", "1\n", "9" * 13),
+    *(2, -2, 1.5, None),
+)
+
+
+def pod_set(*, amounts: dict[str, Any] | None = None, template: dict[str, Any] | None = None, **more: Any) -> Any:
+    """A podSet of one container that requests these amounts."""
+    resources = {"resources": {"requests": amounts}} if amounts is not None else {}
+    spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i", **resources}]}
+    return {"name": "main", "count": 1, "template": {"spec": spec, **(template or {})}, **more}
+
+
+def new_workload(*pod_sets: Any, annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    """What a tenant creates."""
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "w", "namespace": "team", **({"annotations": annotations} if annotations else {})},
+        "spec": {"queueName": "lq", "podSets": list(pod_sets)},
+    }
+
+
+def test_an_ordinary_new_workload_is_not_asked_about() -> None:
+    hook = entries(BY_URL, "validating")["vworkload.kb.io"]
+    ordinary = pod_set(amounts={"cpu": "1", "memory": "4Gi", "example.com/gpu": 2})
+    for each in (ordinary, pod_set()):
+        assert not asked(hook, CREATE, new_workload(each, annotations={"team.example.com/a": "b"}))
+
+
+def test_nothing_new_that_a_rule_refuses_is_left_out() -> None:
+    hook = entries(BY_URL, "validating")["vworkload.kb.io"]
+    of_limits = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "-1"}}}]}
+    init = [{"name": "i", "image": "i", "resources": {"requests": {"pods": "1"}}}]
+    pod_sets = [
+        *(pod_set(amounts={"cpu": amount}) for amount in AMOUNTS),
+        pod_set(amounts={"pods": "1"}),
+        pod_set(template={"spec": of_limits}),
+        pod_set(template={"spec": {**of_limits, "containers": [], "initContainers": init}}),
+        pod_set(template={"spec": {"containers": [], "resources": {"requests": {"cpu": "-1"}}}}),
+        pod_set(template={"metadata": {"labels": {"not a key": "b"}}}),
+        pod_set(template={"metadata": {"annotations": {"not a key": "b"}}}),
+        pod_set(minCount=1),
+        pod_set(topologyRequest={"podSetSliceRequiredTopology": "rack"}),
+        {"name": "main", "count": 1, "template": {}},
+        {"name": "main", "count": 1},
+    ]
+    annotations = [
+        None,
+        {"kueue.x-k8s.io/priority-boost": "much"},
+        {"kueue.x-k8s.io/elastic-job": "true"},
+        {"kueue.x-k8s.io/workload-slice-replacement-for": "other/w"},
+        {"kueue.x-k8s.io/admission-gated-by": "not a key"},
+    ]
+    left_out, refused = 0, 0
+    for each, written in product(pod_sets, annotations):
+        workload = new_workload(pod_set(amounts={"cpu": "1"}), each, annotations=written)
+        if asked(hook, CREATE, workload):
+            refused += bool(refusals(WORKLOADS, workload, gate=default_gate))
+        else:
+            left_out += 1
+            assert refusals(WORKLOADS, workload, gate=default_gate) == (), workload
+    assert left_out == sum((type(amount) is int and amount >= 0) or amount in AMOUNTS[:5] for amount in AMOUNTS)
+    assert refused
+
+
 ADOPTING = {"metadata": {"annotations": {"multikueue.io/adopts": "one m u 1", "multikueue.io/adopts-seal": "s"}}}
 PLAIN = {"metadata": {"annotations": {"a": "b"}}}
 
@@ -277,6 +344,7 @@ def test_without_a_known_user_the_writes_of_the_manager_are_reviewed() -> None:
     assert [condition["name"] for condition in hook["matchConditions"]] == [
         "spec-or-metadata-changed",
         "status-that-has-rules-changed",
+        "new-with-something-that-has-rules",
     ]
 
 
