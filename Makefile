@@ -24,7 +24,7 @@ AGAIN := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 # Without bytecode each process compiles the libraries anew: two seconds in each of a thousand processes of the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test attacks conformance fourths faults fuzz lint type bench simulate lifecycle arrivals writes verify fmt clean
+.PHONY: help demo test attacks conformance combinations faults fuzz lint type bench simulate lifecycle arrivals writes verify fmt clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ demo: $(RUNS) ## bring a federation up, run 20 Jobs through it, show them, take 
 	@$(BIN)/mkctl demo
 
 # Real API servers that collect garbage less often take a quarter less CPU time to start, and two thirds more memory.
-test attacks conformance fourths: export GOGC ?= 400
+test attacks conformance combinations: export GOGC ?= 400
 
 # Neighbours share the servers of their module: `worksteal` keeps them together. Groups of xdist do nothing with pytest 9.2
 # (https://github.com/pytest-dev/pytest-xdist/issues/1386). A whole federation takes a minute, so those are dealt out singly.
@@ -50,11 +50,11 @@ attacks: $(STAMP) ## kill all processes, a short fuzz, poison objects, a flood, 
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) $(AGAIN) -n $(SERVING_JOBS) --dist worksteal -m "conformance and not alone and not fourth" $(ON_SERVERS)
-	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist loadfile -m "conformance and alone and not fourth" tests/component
+	@$(PYTEST) $(AGAIN) -n $(SERVING_JOBS) --dist worksteal -m "conformance and not alone and not left_out" $(ON_SERVERS)
+	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist loadfile -m "conformance and alone and not left_out" tests/component
 
-fourths: $(STAMP) ## by push on the embedded API server, what has passed by pull there and by both on real ones; ten minutes
-	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --dist loadfile -m fourth $(ON_SERVERS)
+combinations: $(STAMP) ## the combinations of API server and transport that CI leaves out; twenty minutes
+	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --dist loadfile -m left_out $(ON_SERVERS)
 
 faults: $(STAMP) ## 300 Jobs in flight while each process is killed, frozen or cut off; twenty minutes, MK_FAULTS_JOBS=40 for fewer
 	@$(BIN)/mkctl binaries --optional

@@ -29,7 +29,7 @@ import pytest
 
 from multikueue.core.errors import MultikueueError
 from tests.conformance.summary import pytest_terminal_summary as pytest_terminal_summary
-from tests.support.combinations import mark_fourths
+from tests.support.combinations import mark_left_out
 
 # A busy machine takes long for one example now and then; speed is measured by tests/bench.
 hypothesis.settings.register_profile("multikueue", deadline=None)
@@ -43,7 +43,7 @@ _SETTLE_SECONDS = 2.0  # a closed transport gives its socket back one turn of th
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what CI leaves out, before any of it is deselected."""
-    mark_fourths(items)
+    mark_left_out(items)
 
 
 def pytest_collection_finish() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests CI leaves out: by push on the embedded server, where the three other combinations are tested."""
+"""Which combinations of API server and transport CI leaves out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from tests.support.combinations import combination, has_all
+from tests.support.combinations import combination, has_all, left_out
 from tests.support.sites import Transport
 
 ALL = [frozenset(each) for each in product(("embedded", "binaries"), ("pull", "push"))]
@@ -30,3 +30,17 @@ def test_a_test_that_lacks_one_combination_keeps_the_others() -> None:
     assert has_all(ALL)
     for lacking in ALL:
         assert not has_all(set(ALL) - {lacking})
+
+
+def test_a_module_keeps_one_transport_on_real_servers_and_both_are_kept_somewhere() -> None:
+    real = {frozenset({"binaries", transport}) for transport in Transport}
+    kept = set()
+    for module in ("tests/component/kinds/test_job_sets.py", "tests/component/kinds/test_queued_pods.py"):
+        assert frozenset({"embedded", Transport.PUSH}) in left_out(module)
+        assert frozenset({"embedded", Transport.PULL}) not in left_out(module)
+        kept |= real - set(left_out(module))
+    assert kept == real
+
+
+def test_attacks_keep_both_transports_on_real_servers() -> None:
+    assert left_out("tests/security/test_hostile_hub.py") == (frozenset({"embedded", Transport.PUSH}),)
