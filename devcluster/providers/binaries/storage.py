@@ -17,6 +17,7 @@ from devcluster.errors import DevclusterError
 from devcluster.providers.binaries.etcd import SOCKET
 
 _PAGE: Final = 200
+_PATIENCE: Final = aiohttp.ClientTimeout(total=60.0)
 _BYTES_AT_ONCE: Final = 1 << 20
 """Of keys and values in a transaction: etcd refuses requests of more than 1.5 MiB."""
 _PUTS_AT_ONCE: Final = 100
@@ -79,7 +80,7 @@ class ClusterStorage:
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             connector = aiohttp.UnixConnector(path=f"/proc/self/fd/{folder}/{SOCKET}")
-            async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=10.0)) as session:
+            async with aiohttp.ClientSession(connector=connector, timeout=_PATIENCE) as session:
                 yield session
         finally:
             os.close(folder)
