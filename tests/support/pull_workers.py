@@ -42,12 +42,13 @@ class PullWorker:
     to_hub: KubeClient
     to_worker: KubeClient
     listener: Listener
+    intervals: AgentIntervals = INTERVALS
     run_for: float = 3 * INTERVALS.status_window_seconds
     ran: list[str] = field(default_factory=list)
 
     def agent(self) -> Agent:
         """Its agent, to be run."""
-        return Agent(self.to_hub, self.to_worker, cluster=self.name, intervals=INTERVALS, random=Random(1))
+        return Agent(self.to_hub, self.to_worker, cluster=self.name, intervals=self.intervals, random=Random(1))
 
     async def empty(self) -> bool:
         """Whether no remote job is left."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 
 import anyio
@@ -20,6 +21,7 @@ from multikueue.api.constants import MAILBOX_OBJECT_NAME
 from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import CLUSTER_QUEUES, CLUSTER_REPORTS
 from multikueue.kube.rest.client import KubeClient
+from tests.support import pull_workers
 from tests.support.managers import (
     condition,
     eventually,
@@ -29,14 +31,15 @@ from tests.support.managers import (
     running_manager,
     wait_condition,
 )
+from tests.support.names import unique_name
 from tests.support.pull_workers import pull_worker
 from tests.support.workers import SCALED_DOWN, make_check
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
 JOB_COUNT = 8
-NAMESPACE = "writes"
-CLUSTERS = ("writes-1", "writes-2", "writes-3")
+# A slow machine takes longer than the usual windows of tests from "it runs" to "it is ready", which are one report.
+INTERVALS = replace(pull_workers.INTERVALS, status_window_seconds=1.0)
 WRITES = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
 # What is written for all Jobs together, once a while.
 SHARED = frozenset({"leases", "clusterreports/status", "clusterqueues/status", "localqueues/status", "events"})
@@ -69,44 +72,47 @@ async def reported(client: KubeClient, cluster: str) -> bool:
     return bool((report or {}).get("status"))
 
 
-async def live(client: KubeClient, *names: str) -> None:
+async def live(client: KubeClient, namespace: str, *names: str) -> None:
     """Jobs from their creation to their success."""
     for name in names:
-        await make_job(client, name, namespace=NAMESPACE, queue=NAMESPACE)
+        await make_job(client, name, namespace=namespace, queue=namespace)
     for name in names:
-        await wait_condition(client, name, "Finished", namespace=NAMESPACE, reason="Succeeded")
+        await wait_condition(client, name, "Finished", namespace=namespace, reason="Succeeded")
 
 
 async def test_a_job_costs_no_more_writes_than_the_table_says(hub: Cluster, client: KubeClient) -> None:
-    await make_check(client, NAMESPACE, CLUSTERS)
-    await make_queue(client, NAMESPACE, namespace=NAMESPACE, cpu="100", checks=(NAMESPACE,))
+    namespace = unique_name("writes")
+    clusters = [f"{namespace}-{number}" for number in (1, 2, 3)]
+    await make_check(client, namespace, clusters)
+    await make_queue(client, namespace, namespace=namespace, cpu="100", checks=(namespace,))
     async with AsyncExitStack() as stack:
         workers = [
-            await stack.enter_async_context(pull_worker(hub, client, name, namespace=NAMESPACE)) for name in CLUSTERS
+            await stack.enter_async_context(pull_worker(hub, client, name, namespace=namespace)) for name in clusters
         ]
         manager = await stack.enter_async_context(
             running_manager(hub, settings=SCALED_DOWN, dispatch=DispatchController)
         )
         tasks = await stack.enter_async_context(anyio.create_task_group())
         for each in workers:
+            each.intervals, each.run_for = INTERVALS, 3 * INTERVALS.status_window_seconds
             tasks.start_soon(each.agent().run)
             tasks.start_soon(each.let_run)
         await eventually(
-            lambda: get(client, CLUSTER_QUEUES, NAMESPACE),
+            lambda: get(client, CLUSTER_QUEUES, namespace),
             what="the queue is active",
             until=lambda seen: condition(seen, "Active").get("status") == "True",
         )
-        for name in CLUSTERS:
+        for name in clusters:
             await eventually(partial(reported, client, name), what=f"{name} says what room it has")
         # By the end of its life the hub has read all that came before it.
-        await live(client, "first")
+        await live(client, namespace, "first")
         for each in workers:
             await eventually(each.empty, what=f"nothing is left on {each.name}")
         by_manager = Meter(manager.statuses.requests_sent)
         by_agents = Meter(*(each.to_hub.requests_sent for each in workers))
         on_workers = Meter(*(each.to_worker.requests_sent for each in workers))
 
-        await live(client, *(f"j{number}" for number in range(JOB_COUNT)))
+        await live(client, namespace, *(f"j{number}" for number in range(JOB_COUNT)))
         for each in workers:
             await eventually(each.empty, what=f"nothing is left on {each.name}")
         tasks.cancel_scope.cancel()

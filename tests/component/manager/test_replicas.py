@@ -12,6 +12,7 @@ import pytest
 
 from devcluster.cluster import Cluster
 from manager import app
+from manager.collector import TermCollector
 from manager.scheduler.scheduler import Scheduler
 from multikueue.api.resource import LEASES
 from multikueue.kube.rest.client import KubeClient
@@ -68,7 +69,9 @@ async def test_what_a_manager_has_built_while_it_led_is_freed_when_it_leads_agai
         return [*terms, *(["leads"] if manager.leading else [])]
 
     monkeypatch.setattr(app, "Scheduler", Noted)
-    async with running_manager(hub, leader_election=True, identity="again", webhooks=False) as manager:
+    async with running_manager(
+        hub, leader_election=True, identity="again", webhooks=False, collector=TermCollector()
+    ) as manager:
         await eventually(begun, what="it leads", until=lambda seen: seen == ["begins", "leads"])
         other = {"holderIdentity": "other", "leaseDurationSeconds": 1, "renewTime": f"{datetime.now(UTC):%FT%T.%fZ}"}
         await client.patch(LEASES, "c1f6bfd2.kueue.x-k8s.io", {"spec": other}, namespace="kueue-system")
