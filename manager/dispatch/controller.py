@@ -245,7 +245,7 @@ class DispatchController:
         )
         if decision.rule is Rule.DELIVER:
             # Planned when the grant was written; the reasons for each cluster are sent with the assignment now.
-            decision = replace(decision, verdicts=self._verdicts.pop(key, ()))
+            decision = replace(decision, verdicts=self._verdicts.get(key, ()))
         pause = self._pause(key, gathered, decision, now)
         if pause > 0:
             return Result(after=pause)
@@ -259,6 +259,8 @@ class DispatchController:
             self._granting.discard(key)
         if outcome.outdated:
             return Result(after=0.0)
+        if decision.rule is Rule.DELIVER:
+            self._verdicts.pop(key, None)  # kept until the assignment is written, which may take several attempts
         # A deferred status waits for the local job to be started; and users change the preferences of a workload
         # without a cluster in its job. Of a job that holds pods these are sent as they come.
         watched = outcome.deferred is not None or decision.rule in (Rule.NOMINATE, Rule.PROVISION)
