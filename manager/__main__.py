@@ -21,7 +21,6 @@ import anyio
 
 from manager import logs, options
 from manager.app import Manager
-from manager.collector import TermCollector
 from manager.dispatch.controller import DispatchController
 from manager.options import ManagerOptions
 from multikueue.api import configuration_file
@@ -93,7 +92,7 @@ async def _run(given: ManagerOptions) -> int:
             clock=clock,
             random=Random(),
             dispatch=DispatchController,
-            collector=TermCollector(),
+            own_process=True,
         )
         await manager.run()
     return 0

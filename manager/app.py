@@ -133,12 +133,11 @@ class Manager:
         clock: Clock,
         random: Random,
         dispatch: Dispatch | None = None,
-        collector: TermCollector | None = None,
+        own_process: bool = False,
     ) -> None:
         """`dispatch` creates the part that sends admitted workloads to worker clusters; without it they run here.
 
-        `collector` is for a process of its own; one that has other work keeps its garbage collector as it is.
-
+        `own_process` is for a process without other work, whose garbage collector is set for the manager.
         Raises `BadInput` for an invalid setting.
         """
         self._configuration = configuration
@@ -147,7 +146,7 @@ class Manager:
         self._clock = clock
         self._random = random
         self._dispatch = dispatch
-        self._collector = collector
+        self._collector = TermCollector(own_process=own_process)
         self._namespace = options.namespace or configuration.namespace
         self._metrics_serving = MetricsServing.of(options, configuration)
         elected = options.leader_election
@@ -245,8 +244,7 @@ class Manager:
 
     async def _lead(self, context: ManagerContext, webhooks: _Serving | None) -> None:
         """Run everything that only one manager may do, until cancelled; no subscription is left behind."""
-        if self._collector is not None:
-            self._collector.term_begins()
+        self._collector.term_begins()
         if self._elects:
             self.metrics.role = LEADER
         report = QuarantineEvents(self.caches, self.recorder).report
@@ -263,16 +261,14 @@ class Manager:
                     tasks.start_soon(keep, "webhook-installer", installer.run, name="webhook-installer")
                     await installer.installed.wait()
                 await self.caches.synced()
-                if self._collector is not None:
-                    self._collector.caches_filled()
+                self._collector.caches_filled()
                 for name, part in await self._parts(context):
                     tasks.start_soon(part, name=name)
                 if self._dispatch is not None:
                     dispatcher = self._dispatch(context)
                     self.statuses.use_hook(dispatcher)
                     tasks.start_soon(dispatcher.run, name="dispatch")
-                if self._collector is not None:
-                    self._collector.parts_started()
+                self._collector.parts_started()
                 self.leading = True
                 _log.info("leading identity=%s cluster=%s", self.identity, self._client.config.name)
         finally:

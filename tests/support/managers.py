@@ -20,7 +20,6 @@ import orjson
 from devcluster.cluster import Cluster
 from devcluster.ports import PortRegistry
 from manager.app import Dispatch, Manager
-from manager.collector import TermCollector
 from manager.options import ManagerOptions
 from manager.webhooks.configurations import MUTATING_NAME, VALIDATING_NAME
 from multikueue.api import configuration_file
@@ -64,7 +63,7 @@ async def running_manager(
     identity: str | None = None,
     dispatch: Dispatch | None = None,
     user: str | None = None,
-    collector: TermCollector | None = None,
+    own_process: bool = False,
 ) -> AsyncIterator[Manager]:
     """A manager of `cluster` that leads, as long as the context lasts; as `user`, or as the administrator.
 
@@ -93,7 +92,7 @@ async def running_manager(
             clock=SystemClock(),
             random=Random(1),
             dispatch=dispatch,
-            collector=collector,
+            own_process=own_process,
         )
         async with cluster.client() as client, own, anyio.create_task_group() as tasks:
             tasks.start_soon(manager.run)

@@ -12,7 +12,6 @@ import pytest
 
 from devcluster.cluster import Cluster
 from manager import app
-from manager.collector import TermCollector
 from manager.scheduler.scheduler import Scheduler
 from multikueue.api.resource import LEASES
 from multikueue.kube.rest.client import KubeClient
@@ -70,7 +69,7 @@ async def test_what_a_manager_has_built_while_it_led_is_freed_when_it_leads_agai
 
     monkeypatch.setattr(app, "Scheduler", Noted)
     async with running_manager(
-        hub, leader_election=True, identity="again", webhooks=False, collector=TermCollector()
+        hub, leader_election=True, identity="again", webhooks=False, own_process=True
     ) as manager:
         await eventually(begun, what="it leads", until=lambda seen: seen == ["begins", "leads"])
         other = {"holderIdentity": "other", "leaseDurationSeconds": 1, "renewTime": f"{datetime.now(UTC):%FT%T.%fZ}"}
