@@ -41,8 +41,6 @@ _LIST_TYPE: Final = "x-kubernetes-list-type"
 _LIST_KEYS: Final = "x-kubernetes-list-map-keys"
 _MAP_TYPE: Final = "x-kubernetes-map-type"
 _EITHER: Final = "x-kubernetes-int-or-string"
-
-
 _KNOWN_AT_MOST: Final = 500
 _known: Final[dict[tuple[bytes, str], tuple[StatusCause, ...]]] = {}
 """By the digest of a schema, and its path: the same few definitions are written again and again."""

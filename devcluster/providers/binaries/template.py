@@ -101,9 +101,9 @@ class ClusterTemplate:
 def with_new_uids(
     entries: Mapping[bytes, bytes], *, keep: bytes, make: Callable[[], bytes] = lambda: str(uuid4()).encode()
 ) -> Mapping[bytes, bytes]:
-    """The entries with another uid for each, the same in all entries; those in the text `keep` are somebody's own.
+    """The entries with new uids: each uid is replaced by the same new one everywhere. Uids in the text `keep` stay.
 
-    A uid has the same length as another, so that protocol buffers stay valid.
+    All uids have the same length, so that protocol buffers stay valid.
     """
     own = set(_UID.findall(keep))
     new: dict[bytes, bytes] = {}
