@@ -31,7 +31,10 @@ async def _install(server: Server, definitions: tuple[dict[str, Any], ...]) -> N
 
 
 async def create(server: Server, definition: dict[str, Any]) -> None:
-    """Create a definition that may be there already: a folder's fixtures run anew whenever xdist comes back to it."""
+    """Create a definition that may be there already: a folder's fixtures run anew whenever xdist comes back to it.
+
+    A request without an answer is repeated until the caller's timeout.
+    """
     exchange = Exchange("POST", DEFINITIONS, definition)
     while not (found := await server.send(exchange)).status:
         await asyncio.sleep(0.05)
