@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rights of the agent on its cluster, and informers that run only while it has them.
 
-Owns the state of each right in `dispatch.protocol.worker_rights`: the answers of SelfSubjectAccessReviews, requested at
-the start, every few minutes and after a request was refused, and the refused requests. A right without an answer counts
-as granted. Promises that a refused request counts for a while whatever the review answers, and that a failed review
-removes no right.
+Owns the state of each right in `dispatch.protocol.worker_rights`: the answers of reviews, requested at the start, every
+few minutes and after a request was refused, and the refused requests. A review is one request for the rules of the
+agent, and a SelfSubjectAccessReview for each right that they do not grant. A right without an answer counts as granted.
+Promises that a refused request counts for a while whatever the review answers, and that a failed review removes no
+right.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import anyio
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import PROVISIONING_REQUESTS, WORKLOADS, Resource
 from multikueue.core.clock import Clock
+from multikueue.dispatch.protocol.granted_rules import RULES_REVIEW, GrantedRules
 from multikueue.dispatch.protocol.worker_rights import (
     PROVISIONING_USE,
     QUEUE_USE,
@@ -37,6 +39,7 @@ from worker_agent.reconnect import RECONNECT
 
 _log = logging.getLogger(__name__)
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_RULES: Final = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 _ANSWER_SECONDS: Final = 30.0
 _GAP_SECONDS: Final = 5.0  # the least time between two reviews that refused requests trigger
 _URGENT_SECONDS: Final = 15.0  # between two reviews while no Job can be dispatched to the cluster
@@ -167,9 +170,13 @@ class Rights:
         """Review all rights once. Raises `KubeError` if the server does not answer."""
         self._queueing = await self._is_served(WORKLOADS)
         self._provisioning = await self._is_served(PROVISIONING_REQUESTS)
+        rules = await self._granted_rules()
         found: dict[str, bool] = {}
         for right in self._reviewed:
             if not self._is_used(right):
+                continue
+            if rules.grant(right):
+                found[right.name] = True
                 continue
             try:
                 found[right.name] = await self._ask(right)
@@ -191,6 +198,15 @@ class Rights:
         except Forbidden:
             return True
         return True
+
+    async def _granted_rules(self) -> GrantedRules:
+        """The agent's rules; none if they cannot be had, and then each right is reviewed."""
+        try:
+            response = await self._client.request("POST", _RULES, body=RULES_REVIEW)
+            return GrantedRules.of(response.json())
+        except (KubeError, ValueError) as error:
+            _log.debug("rules not listed error=%s", error)
+            return GrantedRules()
 
     async def _ask(self, right: WorkerRight) -> bool:
         body = {

@@ -215,7 +215,9 @@ roles = pytest.mark.parametrize("role", list(USERS))
 
 def _of_everybody(verb: Verb) -> bool:
     """Whether every authenticated user may: reviews of one's own identity and rights."""
-    return verb[0] == "create" and verb[1].startswith(("selfsubjectreviews.", "selfsubjectaccessreviews."))
+    return verb[0] == "create" and verb[1].startswith(
+        ("selfsubjectreviews.", "selfsubjectaccessreviews.", "selfsubjectrulesreviews.")
+    )
 
 
 @roles

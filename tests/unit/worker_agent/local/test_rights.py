@@ -13,7 +13,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from multikueue.api.resource import JOBS, NODES, WORKLOADS, Resource
+from multikueue.api.resource import JOBS, NODES, SECRETS, WORKLOADS, Resource
 from multikueue.core.clock import SystemClock
 from multikueue.dispatch.protocol.worker_rights import describe_missing, missing_of
 from multikueue.kube.errors import Forbidden
@@ -40,10 +40,14 @@ class Server:
         self.message = 'nodes is forbidden: User "u" cannot list resource "nodes" in API group ""'
         self.kueue = True
         self.rounds = 0
+        self.rules: Any = {}
+        self.asked: set[str] = set()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.path.endswith("/selfsubjectaccessreviews"):
             return await self._review(orjson.loads(await request.read())["spec"])
+        if request.path.endswith("/selfsubjectrulesreviews"):
+            return status_answer(403, "Forbidden", "no rules") if self.rules is None else json_answer(self.rules)
         if request.path == WORKLOADS.base_path:
             self.rounds += 1
             return json_answer({}) if self.kueue else status_answer(404, "NotFound", "no such group")
@@ -61,6 +65,7 @@ class Server:
         name = f"{asked['verb']} {'.'.join(filter(None, names))}"
         if asked.get("subresource"):
             name += f"/{asked['subresource']}"
+        self.asked.add(name)
         if self.review is not None:
             return json_answer(self.review(name))
         return json_answer({"status": {"allowed": name not in self.denied}})
@@ -234,3 +239,58 @@ async def test_a_right_to_one_kind_is_required_only_while_no_kind_can_run() -> N
         server.denied |= {"list jobs.batch"}
         await missing(rights, "list jobs.batch", "create jobsets.jobset.x-k8s.io")
         assert [right.name for right in rights.missing_required()] == names(rights)
+
+
+def rules(*granted: dict[str, Any], paths: Sequence[str] = (), incomplete: bool = False) -> dict[str, Any]:
+    """The answer of a server to a review of all rules."""
+    return {
+        "status": {
+            "resourceRules": list(granted),
+            "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": list(paths)}],
+            "incomplete": incomplete,
+        }
+    }
+
+
+EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+
+
+async def test_what_the_rules_grant_is_not_reviewed_one_by_one() -> None:
+    server = Server()
+    server.rules = rules(EVERYTHING, paths=["*"])
+    async with rights_at(server) as (rights, _, _):
+        await reviewed(server)
+        assert rights.may_send(SECRETS)
+        assert (names(rights), server.asked) == ([], set())
+        server.rules = rules({"verbs": ["list", "watch"], "apiGroups": [""], "resources": ["nodes", "pods"]})
+        server.denied = {"patch jobs.batch"}
+        await missing(rights, "patch jobs.batch")
+        assert not {"list nodes", "watch pods"} & server.asked
+        assert {"list namespaces", "get pods/log", "get /readyz"} <= server.asked
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        rules(EVERYTHING, paths=["*"], incomplete=True),
+        {},
+        [],
+        {"status": None},
+        {"status": {"resourceRules": [EVERYTHING]}},
+    ],
+    ids=str,
+)
+async def test_each_right_is_reviewed_where_the_rules_are_not_all(answer: Any) -> None:
+    server = Server()
+    server.rules = answer
+    server.denied = {"list nodes"}
+    async with rights_at(server) as (rights, _, _):
+        await missing(rights, "list nodes")
+
+
+async def test_each_right_is_reviewed_where_rules_are_refused() -> None:
+    server = Server()
+    server.rules = None
+    server.denied = {"list nodes"}
+    async with rights_at(server) as (rights, _, _):
+        await missing(rights, "list nodes")
