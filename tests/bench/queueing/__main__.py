@@ -79,6 +79,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--configuration", type=json.loads, default={}, metavar="JSON", help="sections of the manager's Configuration"
     )
+    parser.add_argument("--kueue", type=Path, metavar="BINARY", help="Kueue's own manager instead of this project's")
     parser.add_argument("--deadline", type=float, default=900.0, help="seconds until it is given up (%(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--pids", type=Path, metavar="FILE", help="write the process ids there, for a profiler")
@@ -89,7 +90,9 @@ async def _measure(options: argparse.Namespace) -> dict[str, object]:
     mix = workloads.sized(workloads.MIXES[options.mix], queues=options.queues or None, scale=options.scale)
     with tempfile.TemporaryDirectory(prefix="mk-queueing-") as folder:
         async with (
-            running_bench_hub(Path(folder), binaries=options.binaries, configuration=options.configuration) as hub,
+            running_bench_hub(
+                Path(folder), binaries=options.binaries, configuration=options.configuration, kueue=options.kueue
+            ) as hub,
             KubeClient(credentials.load(hub.cluster.kubeconfig), user_agent="bench") as client,
             KubeClient(credentials.load(hub.cluster.kubeconfig), user_agent="neighbour") as other,
         ):
@@ -109,6 +112,7 @@ async def _measure(options: argparse.Namespace) -> dict[str, object]:
                 total = sum(entry.count for entry in mix.classes) * len(workloads.names(mix))
                 return {
                     "hub": "real" if options.binaries else "embedded",
+                    "manager": "Kueue" if options.kueue else "multikueue",
                     "workloads": total,
                     "finished": seen.finished,
                     "queues": len(workloads.names(mix)),

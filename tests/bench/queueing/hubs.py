@@ -25,6 +25,7 @@ from devcluster.providers.provider import ClusterSpec
 from multikueue.api import crds
 from multikueue.kube.rest.client import KubeClient
 from tests.bench.dispatch import requests_of
+from tests.bench.queueing.kueue import start_kueue
 from tests.support.embedded_process import embedded_cluster
 
 
@@ -51,15 +52,20 @@ class BenchHub:
 
 @asynccontextmanager
 async def running_bench_hub(
-    folder: Path, *, binaries: bool, configuration: Mapping[str, object]
+    folder: Path, *, binaries: bool, configuration: Mapping[str, object], kueue: Path | None = None
 ) -> AsyncIterator[BenchHub]:
-    """A hub whose manager is ready."""
+    """A hub whose manager is ready: ours, or with `kueue` that binary of Kueue's."""
     async with AsyncExitStack() as stack:
         audit = None if binaries else folder / "audit.jsonl"
         cluster, shared = await (_real(stack, folder) if binaries else _embedded(stack, folder, folder / "audit.jsonl"))
         async with cluster.client() as client:
             await create_all(client, [*crds.manifests(), enrolment.system_namespace()])
-        manager = await _manager(stack, cluster, folder, configuration)
+        ports = stack.enter_context(PortRegistry())
+        if kueue is None:
+            manager = await _manager(cluster, folder, configuration, ports=ports)
+        else:
+            manager = await start_kueue(cluster, kueue, folder=folder, ports=ports)
+        stack.push_async_callback(manager.stop)
         parts = [*cluster.components.values(), *shared, manager]
         yield BenchHub(cluster, {part.name: part.pid for part in parts if part.pid is not None}, audit)
 
@@ -77,9 +83,8 @@ async def _embedded(stack: AsyncExitStack, folder: Path, audit: Path) -> tuple[C
 
 
 async def _manager(
-    stack: AsyncExitStack, cluster: Cluster, folder: Path, configuration: Mapping[str, object]
+    cluster: Cluster, folder: Path, configuration: Mapping[str, object], *, ports: PortRegistry
 ) -> Process:
-    ports = stack.enter_context(PortRegistry())
     file = folder / "manager.yaml"
     file.write_bytes(orjson.dumps(roles.manager_configuration(configuration)))
     webhooks, metrics, health = (ports.take() for _ in range(3))
@@ -91,7 +96,6 @@ async def _manager(
         extra=("--no-job-integrations",),
     )
     manager = Process(replace(spec, folder=Path(__file__).parents[3]))
-    stack.push_async_callback(manager.stop)
     await manager.start()
     return manager
 

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kueue's own manager on the hub of a run, for the same figures on the same machine.
+
+Its binary is given, and nothing of it is part of this repository. It has the webhooks and the conversion that Kueue
+installs (`docs/spec/kueue-api.md §3`), limits of its client that are never reached, and no job integrations.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from devcluster import probes
+from devcluster.cluster import Cluster
+from devcluster.pki import Authority
+from devcluster.ports import LOOPBACK, PortRegistry
+from devcluster.processes.process import Process, ProcessSpec
+from manager.webhooks.configurations import KUEUE_HOOKS, WebhookClientConfig, configurations, conversion_patch
+from multikueue.api.crds import CONVERTED_KINDS
+from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, KUEUE_RESOURCES
+from multikueue.kube.rest.client import KubeClient
+
+_NO_LIMIT: Final = 10_000
+_FIELD_MANAGER: Final = "bench"
+
+
+async def start_kueue(cluster: Cluster, binary: Path, *, folder: Path, ports: PortRegistry) -> Process:
+    """Start the manager, and install its webhooks on the cluster; the caller stops it."""
+    webhooks, metrics, health = (ports.take() for _ in range(3))
+    certificates = folder / "certificates"
+    certificates.mkdir()
+    authority = Authority.create("kueue")
+    authority.serving("kueue", hosts=[LOOPBACK]).write(certificates, name="tls")
+    configuration = folder / "kueue.json"
+    configuration.write_bytes(
+        orjson.dumps(
+            {
+                "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+                "kind": "Configuration",
+                "namespace": "kueue-system",
+                "health": {"healthProbeBindAddress": f"{LOOPBACK}:{health}"},
+                "metrics": {"bindAddress": f"{LOOPBACK}:{metrics}"},
+                "webhook": {"host": LOOPBACK, "port": webhooks, "certDir": str(certificates)},
+                "leaderElection": {"leaderElect": False},
+                "internalCertManagement": {"enable": False},
+                "clientConnection": {"qps": _NO_LIMIT, "burst": _NO_LIMIT},
+                "integrations": {"frameworks": []},
+            }
+        )
+    )
+    ready = f"http://{LOOPBACK}:{health}/readyz"
+
+    async def is_ready() -> bool:
+        return await probes.answers_ok(ready)
+
+    process = Process(
+        ProcessSpec(
+            name="manager",
+            arguments=[str(binary), f"--config={configuration}", "--feature-gates=VisibilityOnDemand=false"],
+            folder=folder,
+            log=folder / "kueue.log",
+            environment={"KUBECONFIG": str(cluster.kubeconfig)},
+            ready=is_ready,
+        )
+    )
+    await process.start()
+    url, authorities = f"https://{LOOPBACK}:{webhooks}", b64encode(authority.certificate).decode()
+    async with cluster.client() as client:
+        await _install(client, WebhookClientConfig(url=url, ca_bundle=authorities))
+    return process
+
+
+async def _install(client: KubeClient, target: WebhookClientConfig) -> None:
+    converted = [each.qualified for each in KUEUE_RESOURCES if each.kind in CONVERTED_KINDS]
+    for name in converted:
+        await client.patch(CUSTOM_RESOURCE_DEFINITIONS, name, conversion_patch(target), manager=_FIELD_MANAGER)
+    # Kueue asks for every write of its kinds.
+    hooks = [replace(hook, conditions=(), not_by_us=False) for hook in KUEUE_HOOKS]
+    for resource, configuration in configurations(hooks, target, excluded=()):
+        await client.create(resource, configuration)
