@@ -14,15 +14,15 @@ from typing import Final
 
 from multikueue.core.keys import Key
 
-_SHORT_RUN: Final = 100.0  # times the shortest delay
+_SHORT_RUN: Final = 300.0  # times the shortest delay
 _LONGEST: Final = 40.0  # times the shortest delay
 
 
 def delay_for_runs(runs: Iterable[float | None], shortest: float) -> float:
     """The delay for victims whose queues' workloads ran for so many seconds on the mean; None is not known.
 
-    If all these runs are short, up to ten seconds with the default, it is twice the longest of them, but four seconds
-    at most: by then most of them have ended, and each eviction costs writes and the victim its run. Measured with
+    If all these runs are short, up to half a minute with the default, it is twice the longest of them, but four seconds
+    at most: by then many of them have ended, and each eviction costs writes and the victim its run. Measured with
     `tests/bench/queueing/model.py`.
     """
     known = list(runs)
