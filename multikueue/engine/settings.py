@@ -106,4 +106,7 @@ class Settings:
     transformations: tuple[Transformation, ...] = ()
     flush_window_seconds: float = 1.0
     flush_gather_seconds: float = 0.02
+    flush_early_seconds: float = 0.1
+    flush_allowance: float = 0.0
+    """Queues a second whose trees are flushed sooner than a window after the last time; 0 as in Kueue."""
     gates: Gates = Gates()

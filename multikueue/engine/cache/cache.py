@@ -20,9 +20,10 @@ from multikueue.engine.cache.reservations import Reservations
 from multikueue.engine.cache.reserved_workloads import Reserved
 from multikueue.engine.cache.tree import Forest
 from multikueue.engine.flavorassigner.topology import TopologyLevels
+from multikueue.engine.queue.flushes import FlushRequests
 from multikueue.engine.queue.second_pass import SecondPassQueue
 from multikueue.engine.queue.usage_order import UsageOrder
-from multikueue.engine.queue.waiting import FlushRequests, WaitingWorkloads
+from multikueue.engine.queue.waiting import WaitingWorkloads
 from multikueue.engine.requests import RequestCounter
 from multikueue.engine.settings import Settings
 from multikueue.engine.values import (
@@ -52,7 +53,10 @@ class Cache:
             settings=settings, referenced=self.referenced, counter=self.counter, cluster_queue=self.cluster_queue
         )
         self.flushes = FlushRequests(
-            window_seconds=settings.flush_window_seconds, gather_seconds=settings.flush_gather_seconds
+            window_seconds=settings.flush_window_seconds,
+            gather_seconds=settings.flush_gather_seconds,
+            early_seconds=settings.flush_early_seconds,
+            allowance=settings.flush_allowance,
         )
         self.second_pass = SecondPassQueue()
         self.active: dict[str, bool] = {}

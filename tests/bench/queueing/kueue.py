@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kueue's own manager on the hub of a run, for the same figures on the same machine.
 
-Its binary is given, and nothing of it is part of this repository. It has the webhooks and the conversion that Kueue
-installs (`docs/spec/kueue-api.md §3`), limits of its client that are never reached, and no job integrations.
+Its binary is given (`go install sigs.k8s.io/kueue/cmd/kueue@v0.17.0`), and nothing of it is part of this repository. It
+has the webhooks and the conversion that Kueue installs (`docs/spec/kueue-api.md §3`), a client without limits, and
+no jobs. It does not start without a certificate for its metrics in `/etc/kueue/metrics/certs`.
 """
 
 from __future__ import annotations

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
-from multikueue.engine.cache.tree import QuotaNode
-from multikueue.engine.queue.waiting import FlushRequests
+from multikueue.engine.cache.tree import Forest, QuotaNode
+from multikueue.engine.queue.flushes import FlushRequests
+from multikueue.engine.values import ClusterQueue
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _QUEUE = QuotaNode("q", is_cohort=False)
@@ -45,3 +47,64 @@ def test_a_flush_on_demand_counts_as_one() -> None:
     assert made.take(None, _at(0)) == [(False, "q")]
     made.request(_QUEUE, _at(0.5))
     assert made.next() == _at(1)
+
+
+def _tree(cohort: str, *queues: str) -> QuotaNode:
+    forest = Forest.of([ClusterQueue(name=name, cohort=cohort) for name in queues], [])
+    return forest.queues[queues[0]]
+
+
+def _with_allowance(queues: float) -> FlushRequests:
+    return FlushRequests(window_seconds=1.0, gather_seconds=0.02, early_seconds=0.1, allowance=queues)
+
+
+def _flushed(made: FlushRequests, *nodes: QuotaNode, seconds: int, start: int = 0) -> list[tuple[float, str]]:
+    """When which tree is flushed while something is freed in each all the time."""
+    found = []
+    for step in range(start * 100, (start + seconds) * 100):
+        now = _at(step / 100)
+        for node in nodes:
+            made.request(node, now)
+        found += [(step / 100, name) for _, name in made.take(now, now)]
+    return found
+
+
+def test_while_the_allowance_lasts_what_is_freed_is_offered_a_tenth_of_a_second_later() -> None:
+    assert [when for when, _ in _flushed(_with_allowance(100), _QUEUE, seconds=1)] == [
+        0.02,
+        *(round(0.12 + 0.1 * step, 2) for step in range(9)),
+    ]
+
+
+def test_a_flush_costs_as_much_of_the_allowance_as_its_tree_has_queues() -> None:
+    small, large = _tree("small", "a", "b"), _tree("large", *(f"q{number}" for number in range(11)))
+    flushed = _flushed(_with_allowance(10), small, large, seconds=3)
+    assert [when for when, name in flushed if name == "large"] == [0.02, 1.02, 2.02]
+    # Ten queues at once, and ten more in each second.
+    assert 15 <= len([when for when, name in flushed if name == "small"]) <= 23
+
+
+def test_a_tree_without_a_share_of_the_allowance_is_flushed_once_a_second() -> None:
+    greedy, other = _QUEUE, QuotaNode("other", is_cohort=False)
+    flushed = _flushed(_with_allowance(5), greedy, other, seconds=4)
+    for name in ("q", "other"):
+        times = [when for when, each in flushed if each == name]
+        assert all(later - sooner <= 1.01 for sooner, later in pairwise(times))
+        assert times[0] == 0.02
+
+
+def test_what_is_not_used_of_the_allowance_is_lost_after_a_second() -> None:
+    made = _with_allowance(4)
+    _flushed(made, _QUEUE, seconds=2)
+    later = _flushed(made, _QUEUE, seconds=1, start=600)
+    assert len(later) <= 1 + 4 + 4
+
+
+def test_a_clock_that_goes_back_gives_no_allowance() -> None:
+    made = _with_allowance(1)
+    made.request(_QUEUE, _at(100))
+    assert made.take(None, _at(100))
+    made.request(_QUEUE, _at(100.05))
+    assert made.take(None, _at(100.05)), "that is paid for"
+    made.request(_QUEUE, _at(50))
+    assert made.next() == _at(101.05)
