@@ -19,6 +19,7 @@ import anyio.lowlevel
 
 from manager.cache.ended_workloads import has_finished
 from manager.context import ManagerContext
+from manager.scheduler.cycle_cost import CycleCost
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
@@ -37,6 +38,7 @@ from multikueue.core.backoff import Backoff
 from multikueue.core.errors import MultikueueError
 from multikueue.core.keys import Key
 from multikueue.engine import decode
+from multikueue.engine.decisions import Cycle
 from multikueue.engine.engine import Engine
 from multikueue.engine.settings import Settings
 from multikueue.kube.cache.subscribers import Change
@@ -96,9 +98,18 @@ class EngineFeed:
         self._held: dict[tuple[Resource, Key], _Held] = {}
         self._kinds = self._make_kinds()
         self._workloads = self._kinds[-1]
+        self._cost = CycleCost()
         self.engine = Engine(settings)
         self.broken = False
         """Whether the engine failed in the middle of a change: `rebuild` must run before the next cycle."""
+
+    def cycle(self, now: datetime, *, repeat: bool) -> Cycle:
+        """One cycle of the engine; what it costs decides how soon freed quota is offered again."""
+        began = self._clock.monotonic()
+        cycle = self.engine.cycle(now, repeat=repeat)
+        self._cost.add(seconds=self._clock.monotonic() - began, heads=len(cycle.decisions))
+        self.engine.allow_early_flushes(self._cost.heads_per_second)
+        return cycle
 
     async def attach(self) -> None:
         """Feed the engine from the caches and subscribe to changes; Workloads come last.

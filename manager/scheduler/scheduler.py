@@ -245,7 +245,7 @@ class Scheduler:
         """One cycle and its consequences; None when the engine failed at a Workload."""
         started = self._clock.monotonic()
         try:
-            cycle = self.engine.cycle(now, repeat=repeat)
+            cycle = self._feed.cycle(now, repeat=repeat)
         except Exception as error:
             deciding = self.engine.deciding
             self._feed.broken = True

@@ -125,6 +125,10 @@ class Engine(Cache):
         moments = [self.flushes.next(), self.waiting.next_wake(), self.next_exemption_end]
         return min((moment for moment in moments if moment is not None), default=None)
 
+    def allow_early_flushes(self, heads: float) -> None:
+        """Evaluate so many heads a second sooner than a window after the last flush of their tree."""
+        self.flushes.allowance = heads
+
     def flush(self, now: datetime) -> None:
         """Carry out requested flushes now instead of at the end of their window."""
         self._flush(None, now)

@@ -108,5 +108,5 @@ class Settings:
     flush_gather_seconds: float = 0.02
     flush_early_seconds: float = 0.1
     flush_allowance: float = 0.0
-    """Queues a second whose trees are flushed sooner than a window after the last time; 0 as in Kueue."""
+    """Heads a second that are evaluated sooner than a window after the last flush of their tree; 0 as in Kueue."""
     gates: Gates = Gates()

@@ -18,7 +18,7 @@ from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cache.referenced_objects import ReferencedObjects
 from multikueue.engine.cache.reservations import Reservations
 from multikueue.engine.cache.reserved_workloads import Reserved
-from multikueue.engine.cache.tree import Forest
+from multikueue.engine.cache.tree import Forest, QuotaNode
 from multikueue.engine.flavorassigner.topology import TopologyLevels
 from multikueue.engine.queue.flushes import FlushRequests
 from multikueue.engine.queue.second_pass import SecondPassQueue
@@ -57,6 +57,7 @@ class Cache:
             gather_seconds=settings.flush_gather_seconds,
             early_seconds=settings.flush_early_seconds,
             allowance=settings.flush_allowance,
+            heads_of=self._heads_after_flush,
         )
         self.second_pass = SecondPassQueue()
         self.active: dict[str, bool] = {}
@@ -336,6 +337,11 @@ class Cache:
                 cluster_queue = self.cluster_queues[record.node.name]
                 self.reservations.exempt(cluster_queue, record, exempt=False)
                 self.flushes.request(cluster_queue.node, now)
+
+    def _heads_after_flush(self, root: QuotaNode) -> int:
+        """At least one for each queue: of equal workloads one is evaluated, and kept apart from the others."""
+        queues = (self.cluster_queues[node.name].queue for node in root.all_queues())
+        return sum(max(1, len(queue.inadmissible)) for queue in queues)
 
     def _hold(self, cluster_queue: CachedClusterQueue, record: Reserved | None, value: Workload, now: datetime) -> None:
         if record is not None and record.node is not cluster_queue.node:

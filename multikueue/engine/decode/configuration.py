@@ -45,7 +45,7 @@ _GATES: Final = {
 _USERS_OF_PREEMPTION_GATES: Final = ("ConcurrentAdmission", "MultiKueueOrchestratedPreemption")
 _SAMPLING_SECONDS: Final = 300.0
 _PODS_READY_SECONDS: Final = 1800.0
-_FLUSH_ALLOWANCE: Final = 200.0
+_FLUSH_ALLOWANCE: Final = 500.0
 
 
 def settings(source: Source) -> Settings:

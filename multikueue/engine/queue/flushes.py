@@ -3,12 +3,12 @@
 
 A tree that was quiet for a window is flushed almost at once, so that freed quota is not left idle. After that it is
 flushed once per window, however much is freed; and sooner while an allowance lasts that all trees share. A flush is
-paid for by the number of queues in its tree, as that is how many heads are evaluated after it
-(`docs/spec/engine.md §1.7`).
+paid for by the number of heads that are evaluated after it (`docs/spec/engine.md §1.7`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from multikueue.engine.cache.tree import QuotaNode
@@ -18,13 +18,24 @@ class FlushRequests:
     """Trees to flush, and when."""
 
     def __init__(
-        self, *, window_seconds: float, gather_seconds: float, early_seconds: float = 0.0, allowance: float = 0.0
+        self,
+        *,
+        window_seconds: float,
+        gather_seconds: float,
+        early_seconds: float,
+        allowance: float,
+        heads_of: Callable[[QuotaNode], int],
     ) -> None:
-        """Flushes sooner than a window after the last one are `early_seconds` apart; `allowance` is queues a second."""
+        """Flushes sooner than a window after the last one are `early_seconds` apart.
+
+        `heads_of` is how many heads are evaluated after a flush of the tree of this root.
+        """
         self._window = timedelta(seconds=window_seconds)
         self._gather = timedelta(seconds=min(gather_seconds, window_seconds))
         self._early = timedelta(seconds=min(early_seconds, window_seconds))
-        self._allowance = allowance
+        self._heads_of = heads_of
+        self.allowance = allowance
+        """How many heads a second may be evaluated for early flushes."""
         self._left = allowance
         self._counted: datetime | None = None
         self._due: dict[tuple[bool, str], datetime] = {}
@@ -63,14 +74,14 @@ class FlushRequests:
 
     def _take_allowance(self, root: QuotaNode, now: datetime) -> bool:
         """Pay for an early flush; what is not used within a second is lost."""
-        if not self._allowance:
+        if not self.allowance:
             return False
         if self._counted is not None:
             passed = max(0.0, (now - self._counted).total_seconds())
-            self._left = min(self._allowance, self._left + passed * self._allowance)
+            self._left = min(self.allowance, self._left + passed * self.allowance)
         self._counted = now
-        queues = sum(1 for _ in root.all_queues()) if root.is_cohort else 1
-        if queues > self._left:
+        heads = self._heads_of(root)
+        if heads > self._left:
             return False
-        self._left -= queues
+        self._left -= heads
         return True

@@ -19,7 +19,7 @@ def _at(seconds: float) -> datetime:
 
 
 def _requests() -> FlushRequests:
-    return FlushRequests(window_seconds=1.0, gather_seconds=0.02)
+    return _with_allowance(0)
 
 
 def test_quota_freed_in_a_quiet_tree_is_offered_at_once() -> None:
@@ -54,8 +54,14 @@ def _tree(cohort: str, *queues: str) -> QuotaNode:
     return forest.queues[queues[0]]
 
 
-def _with_allowance(queues: float) -> FlushRequests:
-    return FlushRequests(window_seconds=1.0, gather_seconds=0.02, early_seconds=0.1, allowance=queues)
+def _with_allowance(heads: float) -> FlushRequests:
+    return FlushRequests(
+        window_seconds=1.0,
+        gather_seconds=0.02,
+        early_seconds=0.1,
+        allowance=heads,
+        heads_of=lambda root: len(list(root.all_queues())),
+    )
 
 
 def _flushed(made: FlushRequests, *nodes: QuotaNode, seconds: int, start: int = 0) -> list[tuple[float, str]]:
@@ -76,11 +82,11 @@ def test_while_the_allowance_lasts_what_is_freed_is_offered_a_tenth_of_a_second_
     ]
 
 
-def test_a_flush_costs_as_much_of_the_allowance_as_its_tree_has_queues() -> None:
+def test_a_flush_costs_as_much_of_the_allowance_as_its_tree_has_heads() -> None:
     small, large = _tree("small", "a", "b"), _tree("large", *(f"q{number}" for number in range(11)))
     flushed = _flushed(_with_allowance(10), small, large, seconds=3)
     assert [when for when, name in flushed if name == "large"] == [0.02, 1.02, 2.02]
-    # Ten queues at once, and ten more in each second.
+    # Ten heads at once, and ten more in each second.
     assert 15 <= len([when for when, name in flushed if name == "small"]) <= 23
 
 
