@@ -99,9 +99,14 @@ class EngineFeed:
         self._kinds = self._make_kinds()
         self._workloads = self._kinds[-1]
         self._cost = CycleCost()
-        self.engine = Engine(settings)
+        self.engine = self._new_engine()
         self.broken = False
         """Whether the engine failed in the middle of a change: `rebuild` must run before the next cycle."""
+
+    def _new_engine(self) -> Engine:
+        engine = Engine(self._settings)
+        engine.allow_early_flushes(self._cost.heads_per_second)
+        return engine
 
     def cycle(self, now: datetime, *, repeat: bool) -> Cycle:
         """One cycle of the engine; what it costs decides how soon freed quota is offered again."""
@@ -121,7 +126,7 @@ class EngineFeed:
 
     async def rebuild(self) -> None:
         """Replace the engine by one that is fed from the caches; no write of a decision may be in flight."""
-        self.engine = Engine(self._settings)
+        self.engine = self._new_engine()
         self.broken = False
         for kind in self._kinds:
             view = self._context.caches.view(kind.resource)

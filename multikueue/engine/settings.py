@@ -107,6 +107,4 @@ class Settings:
     flush_window_seconds: float = 1.0
     flush_gather_seconds: float = 0.02
     flush_early_seconds: float = 0.1
-    flush_allowance: float = 0.0
-    """Heads a second that are evaluated sooner than a window after the last flush of their tree; 0 as in Kueue."""
     gates: Gates = Gates()

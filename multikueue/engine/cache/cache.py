@@ -56,7 +56,6 @@ class Cache:
             window_seconds=settings.flush_window_seconds,
             gather_seconds=settings.flush_gather_seconds,
             early_seconds=settings.flush_early_seconds,
-            allowance=settings.flush_allowance,
             heads_of=self._heads_after_flush,
         )
         self.second_pass = SecondPassQueue()

@@ -45,7 +45,6 @@ _GATES: Final = {
 _USERS_OF_PREEMPTION_GATES: Final = ("ConcurrentAdmission", "MultiKueueOrchestratedPreemption")
 _SAMPLING_SECONDS: Final = 300.0
 _PODS_READY_SECONDS: Final = 1800.0
-_FLUSH_ALLOWANCE: Final = 500.0
 
 
 def settings(source: Source) -> Settings:
@@ -63,7 +62,6 @@ def settings(source: Source) -> Settings:
         quota_check=QuotaCheck(fields.text(wanted, "quotaCheckStrategy") or QuotaCheck.BLOCK_UNDECLARED),
         exclude_resource_prefixes=fields.strings(wanted, "excludeResourcePrefixes"),
         transformations=tuple(_transformation(item) for item in fields.items(wanted, "transformations")),
-        flush_allowance=_FLUSH_ALLOWANCE,
         gates=Gates(
             **{_GATES[name]: value is True for name, value in switches.items() if name in _GATES},
             preemption_gates=any(switches.get(name) is True for name in _USERS_OF_PREEMPTION_GATES),

@@ -23,7 +23,6 @@ class FlushRequests:
         window_seconds: float,
         gather_seconds: float,
         early_seconds: float,
-        allowance: float,
         heads_of: Callable[[QuotaNode], int],
     ) -> None:
         """Flushes sooner than a window after the last one are `early_seconds` apart.
@@ -34,9 +33,9 @@ class FlushRequests:
         self._gather = timedelta(seconds=min(gather_seconds, window_seconds))
         self._early = timedelta(seconds=min(early_seconds, window_seconds))
         self._heads_of = heads_of
-        self.allowance = allowance
-        """How many heads a second may be evaluated for early flushes."""
-        self._left = allowance
+        self.allowance = 0.0
+        """How many heads a second may be evaluated for early flushes; none as in Kueue."""
+        self._left = 0.0
         self._counted: datetime | None = None
         self._due: dict[tuple[bool, str], datetime] = {}
         self._done: dict[tuple[bool, str], datetime] = {}
@@ -76,9 +75,8 @@ class FlushRequests:
         """Pay for an early flush; what is not used within a second is lost."""
         if not self.allowance:
             return False
-        if self._counted is not None:
-            passed = max(0.0, (now - self._counted).total_seconds())
-            self._left = min(self.allowance, self._left + passed * self.allowance)
+        passed = 1.0 if self._counted is None else max(0.0, (now - self._counted).total_seconds())
+        self._left = min(self.allowance, self._left + passed * self.allowance)
         self._counted = now
         heads = self._heads_of(root)
         if heads > self._left:

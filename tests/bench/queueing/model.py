@@ -22,14 +22,14 @@ from typing import Any, Final
 
 from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_runs
 from multikueue.core.keys import Key
-from multikueue.engine import Engine, Outcome, lifecycle
+from multikueue.engine import Engine, Outcome, Settings, lifecycle
 from multikueue.engine.decisions import Decision, Victim
-from multikueue.engine.decode import configuration
 from multikueue.engine.values import Flavor, LocalQueue, Namespace
 from multikueue.engine.workloads import PodSet, Workload
 from tests.bench.engine.mix import BASELINE, START, Class, Mix, cluster_queue, shape
 from tests.bench.figure import FigureShape
 
+_EARLY_HEADS: Final = 1000.0
 _ADMISSION_SECONDS: Final = 0.02
 _WATCH_SECONDS: Final = 0.005
 _BUSY: Final = 1.7  # how much longer a call takes while Workloads are created
@@ -62,9 +62,8 @@ class Model:
     def __init__(self, mix: Mix, *, rule: Rule, delay: float, call: float, seed: int) -> None:
         self._mix, self._rule, self._delay, self._call = mix, rule, delay, call
         self._random = Random(seed)
-        settings = configuration.settings({})
-        allowance = settings.flush_allowance * mix.cohorts / BASELINE.cohorts
-        self._engine = Engine(replace(settings, pods_ready=None, flush_allowance=allowance))
+        self._engine = Engine(Settings(pods_ready=None))
+        self._engine.allow_early_flushes(_EARLY_HEADS * mix.cohorts / BASELINE.cohorts)
         self._delayed = DelayedPreemptions()
         self._now = 0.0
         self._number = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When inadmissible workloads are flushed."""
+"""When inadmissible workloads are flushed, and what is admitted then (`docs/spec/engine.md §1.7`, ADR 0027)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import pairwise
 from multikueue.engine.cache.tree import Forest, QuotaNode
 from multikueue.engine.queue.flushes import FlushRequests
 from multikueue.engine.values import ClusterQueue
+from tests.support.engine_builders import Bench, group, pods, queue, workload
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _QUEUE = QuotaNode("q", is_cohort=False)
@@ -55,13 +56,14 @@ def _tree(cohort: str, *queues: str) -> QuotaNode:
 
 
 def _with_allowance(heads: float) -> FlushRequests:
-    return FlushRequests(
+    made = FlushRequests(
         window_seconds=1.0,
         gather_seconds=0.02,
         early_seconds=0.1,
-        allowance=heads,
         heads_of=lambda root: len(list(root.all_queues())),
     )
+    made.allowance = heads
+    return made
 
 
 def _flushed(made: FlushRequests, *nodes: QuotaNode, seconds: int, start: int = 0) -> list[tuple[float, str]]:
@@ -114,3 +116,53 @@ def test_a_clock_that_goes_back_gives_no_allowance() -> None:
     assert made.take(None, _at(100.05)), "that is paid for"
     made.request(_QUEUE, _at(50))
     assert made.next() == _at(101.05)
+
+
+FULL = 6
+
+
+def full(*, allowance: float, shapes: int = 1) -> Bench:
+    """A queue of six cpu of which each has a workload, and as many wait in a number of shapes; nothing was flushed."""
+    bench = Bench(queue("q", group(default=str(FULL)), cohort="c"))
+    bench.engine.allow_early_flushes(allowance)
+    bench.add(*(workload(f"first-{number}", "q", pods(cpu="1")) for number in range(FULL)))
+    bench.pass_time(5)
+    settle(bench)
+    bench.add(*(workload(f"more-{n}", "q", pods(cpu=f"{1000 - n % shapes}m")) for n in range(FULL)))
+    settle(bench)
+    return bench
+
+
+def settle(bench: Bench) -> None:
+    while bench.engine.has_heads(bench.now, repeat=False):
+        bench.engine.cycle(bench.now, repeat=False)
+
+
+def admitted(bench: Bench) -> int:
+    return FULL - len(bench.engine.pending("q"))
+
+
+def after_all_end(bench: Bench, *, seconds: int) -> list[int]:
+    """One ends each hundredth of a second: how many of the others are admitted, tenth by tenth."""
+    found = []
+    for step in range(seconds * 100):
+        if step < FULL:
+            bench.finish(f"first-{step}")
+        settle(bench)
+        if step % 10 == 9:
+            found.append(admitted(bench))
+        bench.pass_time(0.01)
+    return found
+
+
+def test_without_an_allowance_what_ends_together_is_replaced_a_second_later() -> None:
+    assert after_all_end(full(allowance=0), seconds=2)[:11] == [3] * 10 + [FULL]
+
+
+def test_with_it_all_is_replaced_a_tenth_of_a_second_later() -> None:
+    assert after_all_end(full(allowance=100), seconds=1)[:2] == [3, FULL]
+
+
+def test_many_shapes_in_a_queue_are_as_many_heads_and_use_the_allowance_up() -> None:
+    assert after_all_end(full(allowance=2, shapes=6), seconds=2)[:11] == [3] * 10 + [FULL]
+    assert after_all_end(full(allowance=6, shapes=6), seconds=1)[:2] == [3, FULL]
