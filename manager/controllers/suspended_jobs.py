@@ -6,13 +6,12 @@ Only readers need it, so it is written within the budget of `pendingReasons`, li
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import orjson
 
 from manager.context import ManagerContext
-from manager.scheduler.pending_writes import News, PendingWrite, PendingWrites
+from manager.scheduler.pending_writes import News, PendingSender, PendingWrites
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import JobEvent
 from multikueue.core.keys import Key
@@ -35,6 +34,7 @@ class SuspendedJobs:
         self._pending_writes = pending_writes
         self._jobs = context.caches.view(integration.resource)
         self._slot = f"suspended {integration.framework}"
+        self._sender = PendingSender(self._news, self._send, integration.resource)
 
     def check(self, key: Key) -> Result | None:
         """Queue the write within the budget, or request another call once the job is old enough."""
@@ -44,10 +44,7 @@ class SuspendedJobs:
         age = (self._context.clock.now() - parse_time(job["metadata"]["creationTimestamp"])).total_seconds()
         if age < _AGE_SECONDS:
             return Result(after=_AGE_SECONDS - max(0.0, age))
-        uid = job["metadata"]["uid"]
-        # Thousands wait here: no functions of their own, which are ten times as large as their arguments.
-        write = PendingWrite(partial(self._news, key, uid), partial(self._send, key, uid), self._integration.resource)
-        self._pending_writes.put(key, write, slot=self._slot)
+        self._pending_writes.put(key, self._sender.about((key, job["metadata"]["uid"])), slot=self._slot)
         return None
 
     def _wanted(self, key: Key, uid: str) -> tuple[JsonObject, JobWrite] | None:
@@ -55,16 +52,16 @@ class SuspendedJobs:
         write = self._write(job) if job is not None and job["metadata"]["uid"] == uid else None
         return None if job is None or write is None else (job, write)
 
-    def _news(self, key: Key, uid: str) -> News:
-        return News.NOTHING if self._wanted(key, uid) is None else News.REASON
+    def _news(self, about: tuple[Key, str]) -> News:
+        return News.NOTHING if self._wanted(*about) is None else News.REASON
 
     def _write(self, job: JsonObject) -> JobWrite | None:
         if "deletionTimestamp" in job["metadata"]:
             return None
         return self._integration.suspended_status(job, now=self._context.clock.now())
 
-    async def _send(self, key: Key, uid: str) -> None:
-        found = self._wanted(key, uid)
+    async def _send(self, about: tuple[Key, str]) -> None:
+        found = self._wanted(*about)
         if found is None:
             return
         job, write = found

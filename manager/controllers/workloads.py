@@ -27,7 +27,7 @@ from manager.controllers.workload_decision import WorkloadDecision
 from manager.controllers.workload_facts import AdmissionQueueFacts, WorkloadFacts, gates_of
 from manager.controllers.workload_removal import release_workload
 from manager.scheduler import admission_writes
-from manager.scheduler.pending_writes import News, PendingWrite, PendingWrites
+from manager.scheduler.pending_writes import News, PendingSender, PendingWrites
 from manager.workload import changes
 from manager.workload.conditions import conditions_of
 from manager.workload.status import Status
@@ -74,6 +74,7 @@ class WorkloadReconciler:
         """`engine` returns the current engine: whether a ClusterQueue admits, and why a workload was bypassed."""
         self._pending_writes = pending_writes
         self._may_explain: set[Key] = set()  # why these wait is written by their next reconcile
+        self._explanations = PendingSender(self._news, self._explain)
         self._context = context
         self._registry = registry
         self._pods_ready = pods_ready
@@ -154,7 +155,7 @@ class WorkloadReconciler:
                 status, decision.status
             )
             if only_explains_waiting and key not in self._may_explain:
-                self._explain_later(key, uid)
+                self._pending_writes.put(key, self._explanations.about((key, uid)), slot="reconciler")
                 decision = replace(decision, notes=())  # the reconcile that writes the reason records them
                 return status
             return decision.status
@@ -183,24 +184,22 @@ class WorkloadReconciler:
             self._facts(workload), status, now=self._context.clock.now(), random=self._context.random
         )
 
-    def _explain_later(self, key: Key, uid: str) -> None:
-        """Have a later reconcile write why a workload waits, within the budget."""
+    def _news(self, about: tuple[Key, str]) -> News:
+        key, uid = about
+        workload = self._context.statuses.current(key)
+        if workload is None or workload["metadata"].get("uid") != uid:
+            return News.NOTHING
+        status = Status.of(workload)
+        decided = self._decide(workload, status).status
+        if decided is status or not changes.only_explains_waiting(status, decided):
+            return News.NOTHING
+        return admission_writes.news(status, decided)
 
-        def news() -> News:
-            workload = self._context.statuses.current(key)
-            if workload is None or workload["metadata"].get("uid") != uid:
-                return News.NOTHING
-            status = Status.of(workload)
-            decided = self._decide(workload, status).status
-            if decided is status or not changes.only_explains_waiting(status, decided):
-                return News.NOTHING
-            return admission_writes.news(status, decided)
-
-        async def send() -> None:
-            self._may_explain.add(key)
-            self.controller.enqueue(key)
-
-        self._pending_writes.put(key, PendingWrite(news, send), slot="reconciler")
+    async def _explain(self, about: tuple[Key, str]) -> None:
+        """Have the next reconcile write why a workload waits."""
+        key, _ = about
+        self._may_explain.add(key)
+        self.controller.enqueue(key)
 
     async def _finish_replaced(self, newer: JsonObject) -> None:
         """Finish the slice whose quota a newer one of the same job has taken over (`docs/spec/engine.md §3.11`)."""

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 import anyio
 
@@ -53,15 +53,53 @@ class News(Enum):
     REASON = "reason"
 
 
-@dataclass(frozen=True, slots=True)
-class PendingWrite:
+class PendingWrite(Protocol):
     """A write that is decided when it is sent, on the object as it is then."""
 
-    news: Callable[[], News]
-    send: Callable[[], Awaitable[None]]
-    """Sends the write, and handles its failure."""
+    @property
+    def resource(self) -> Resource:
+        """The kind of object that the key names."""
+
+    def news(self) -> News:
+        """What it would change now."""
+
+    def send(self) -> Awaitable[None]:
+        """Send it, and handle its failure."""
+
+
+_Subject = TypeVar("_Subject")
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSender(Generic[_Subject]):
+    """Decides and sends one kind of pending writes, each about a small value.
+
+    Thousands of Workloads wait at once: a write of each is that value, and no functions of its own.
+    """
+
+    news: Callable[[_Subject], News]
+    send: Callable[[_Subject], Awaitable[None]]
     resource: Resource = WORKLOADS
-    """The kind of object that the key names."""
+
+    def about(self, subject: _Subject) -> PendingWrite:
+        """The write about this value."""
+        return _WriteAbout(self, subject)
+
+
+@dataclass(frozen=True, slots=True)
+class _WriteAbout(Generic[_Subject]):
+    sender: PendingSender[_Subject]
+    subject: _Subject
+
+    @property
+    def resource(self) -> Resource:
+        return self.sender.resource
+
+    def news(self) -> News:
+        return self.sender.news(self.subject)
+
+    def send(self) -> Awaitable[None]:
+        return self.sender.send(self.subject)
 
 
 class PendingWrites:

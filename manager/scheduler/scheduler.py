@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -24,12 +24,11 @@ from manager.scheduler import admission_writes
 from manager.scheduler.affected_queues import AffectedQueues
 from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_runs
 from manager.scheduler.engine_feed import READER, EngineFeed
-from manager.scheduler.pending_writes import News, PendingWrite, PendingWrites
+from manager.scheduler.pending_writes import News, PendingSender, PendingWrites
 from manager.scheduler.usage_sampling import UsageSampler
 from manager.scheduler.write_concurrency import WriteConcurrency
 from manager.scheduler.write_queue import WriteQueue
-from manager.workload.status import Change as StatusChange
-from manager.workload.status import Status, Written
+from manager.workload.status import Status
 from manager.workload.transitions import queued_at, seconds_since
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, WORKLOADS, Resource
@@ -60,14 +59,25 @@ Touched = Callable[[Resource, Key], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reason:
-    """A pending reason, as a change of the Workload's status."""
+    """Why a Workload waits, as it was decided, or why it cannot be read."""
 
-    key: Key
-    change: StatusChange
-    holds: Callable[[], bool]
-    """Whether it still applies."""
+    decided: Decision | Bypassed | Quarantined
+    now: datetime
     uid: str = ""
-    written: Written | None = None
+    attempt: int = 1
+
+    @property
+    def key(self) -> Key:
+        return self.decided.key if isinstance(self.decided, Quarantined) else self.decided.workload
+
+    def change(self, status: Status) -> Status:
+        match self.decided:
+            case Decision():
+                return admission_writes.pend(status, self.decided, now=self.now)
+            case Bypassed():
+                return admission_writes.bypass(status, self.decided, now=self.now)
+            case Quarantined():
+                return admission_writes.unusable(status, self.decided.message, now=self.now)
 
 
 class Scheduler:
@@ -92,6 +102,7 @@ class Scheduler:
         self._touched = touched
         self._feed = EngineFeed(context, settings=settings, changed=self._changed)
         self._pending_writes = pending_writes
+        self._reasons = PendingSender(self._news, self._write_reason)
         self._preemption_delay = preemption_delay
         self._delayed = DelayedPreemptions()
         self._concurrency = WriteConcurrency(most=_MOST_WRITES)
@@ -169,15 +180,7 @@ class Scheduler:
             return
         row = self._context.caches.view(WORKLOADS).get(entry.key)
         if row is not None:
-            self._put_reason(
-                _Reason(
-                    key=entry.key,
-                    change=lambda status: admission_writes.unusable(status, entry.message, now=self._clock.now()),
-                    uid=row.uid,
-                    # Not once it is deleted or readable.
-                    holds=lambda: self._context.caches.quarantine.get(READER, WORKLOADS, entry.key) is not None,
-                )
-            )
+            self._put_reason(_Reason(decided=entry, now=self._clock.now(), uid=row.uid))
 
     async def _rebuild_engine(self) -> None:
         """Rebuild a failed engine, once every write of its decisions has ended."""
@@ -262,7 +265,7 @@ class Scheduler:
         for decision in cycle.decisions:
             self._carry_out(decision, now)
         for bypassed in cycle.bypassed:
-            self._put_bypass(bypassed, now)
+            self._put_reason(_Reason(decided=bypassed, now=now))
         return cycle
 
     def _carry_out(self, decision: Decision, now: datetime) -> None:
@@ -273,7 +276,7 @@ class Scheduler:
             return
         self._evict(decision, now)
         if decision.reason is not None:
-            self._put_pend(decision, now)
+            self._put_reason(_Reason(decided=decision, now=now, uid=decision.uid))
 
     def _evict(self, decision: Decision, now: datetime) -> None:
         """Evict victims that are not being evicted: after the delay, or at once if it has passed for this preemptor."""
@@ -290,15 +293,6 @@ class Scheduler:
             return
         for victim in victims:
             self._write_queue.put(victim.workload, partial(self._preempt, decision, victim, now), slot="preempt")
-
-    def _put_bypass(self, bypassed: Bypassed, now: datetime) -> None:
-        self._put_reason(
-            _Reason(
-                key=bypassed.workload,
-                change=lambda status: admission_writes.bypass(status, bypassed, now=now),
-                holds=lambda: self.engine.is_pending(bypassed.workload),
-            )
-        )
 
     async def _reserve(self, decision: Decision, now: datetime, attempt: int = 1) -> None:
         key = decision.workload
@@ -372,45 +366,41 @@ class Scheduler:
         self._feed.refresh(key)
         self._wake.set()
 
-    def _put_pend(self, decision: Decision, now: datetime) -> None:
-        def notify(workload: JsonObject, before: Status, after: Status) -> None:
-            self._context.recorder.event(Reference.of(workload), "Warning", str(decision.reason), decision.message)
-
-        self._put_reason(
-            _Reason(
-                key=decision.workload,
-                change=lambda status: admission_writes.pend(status, decision, now=now),
-                uid=decision.uid,
-                written=notify,
-                holds=lambda: self.engine.is_pending(decision.workload),
-            )
-        )
-
     def _put_reason(self, reason: _Reason) -> None:
-        write = PendingWrite(partial(self._news, reason), partial(self._write_reason, reason, 1))
-        self._pending_writes.put(reason.key, write, slot=_REASON)
+        self._pending_writes.put(reason.key, self._reasons.about(reason), slot=_REASON)
+
+    def _still_applies(self, reason: _Reason) -> bool:
+        if isinstance(reason.decided, Quarantined):  # not once it is deleted or readable
+            return self._context.caches.quarantine.get(READER, WORKLOADS, reason.key) is not None
+        return self.engine.is_pending(reason.key)
 
     def _news(self, reason: _Reason) -> News:
-        workload = self._context.statuses.current(reason.key) if reason.holds() else None
+        workload = self._context.statuses.current(reason.key) if self._still_applies(reason) else None
         if workload is None or (reason.uid and workload["metadata"].get("uid") != reason.uid):
             return News.NOTHING
         status = Status.of(workload)
         return admission_writes.news(status, reason.change(status))
 
-    async def _write_reason(self, reason: _Reason, attempt: int) -> None:
+    async def _write_reason(self, reason: _Reason) -> None:
         """Write why a workload waits; a failed write is retried, as an inadmissible workload gets no new decision."""
-        if not reason.holds():
+        if not self._still_applies(reason):
             return
+        decided = reason.decided
+
+        def notify(workload: JsonObject, before: Status, after: Status) -> None:
+            if isinstance(decided, Decision):
+                self._context.recorder.event(Reference.of(workload), "Warning", str(decided.reason), decided.message)
+
         try:
-            await self._context.statuses.write(reason.key, reason.change, uid=reason.uid, written=reason.written)
+            await self._context.statuses.write(reason.key, reason.change, uid=reason.uid, written=notify)
         except (ApiError, Unreachable) as error:
             if effect_of(error) is Effect.REFUSED:
-                pause = _REFUSED.delay(attempt)
+                pause = _REFUSED.delay(reason.attempt)
                 _log.error("API server refused status workload=%s retry_after=%.0f error=%s", reason.key, pause, error)
             else:
-                pause = self._server_failed(reason.key, error, attempt)
-            again = PendingWrite(partial(self._news, reason), partial(self._write_reason, reason, attempt + 1))
-            self._pending_writes.retry(reason.key, again, slot=_REASON, seconds=pause)
+                pause = self._server_failed(reason.key, error, reason.attempt)
+            again = replace(reason, attempt=reason.attempt + 1)
+            self._pending_writes.retry(reason.key, self._reasons.about(again), slot=_REASON, seconds=pause)
         else:
             self._failures = 0
 

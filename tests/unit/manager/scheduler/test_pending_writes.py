@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from manager.scheduler.pending_writes import News, PendingWrite, PendingWrites
+from manager.scheduler.pending_writes import News, PendingSender, PendingWrite, PendingWrites
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.keys import Key
 from multikueue.kube.errors import Unreachable
@@ -51,14 +51,14 @@ class Stage:
         """A write that is sent under a name."""
         self.news[name] = news
 
-        async def send() -> None:
-            if name in self.failing:
-                raise Unreachable("the server is away")
-            self.sent.append((round(self.clock.monotonic(), 1), name))
-
-        write = PendingWrite(lambda: self.news[name], send)
+        write = PendingSender(self.news.__getitem__, self._send).about(name)
         self.writes.put(key, write, slot=slot)
         return write
+
+    async def _send(self, name: str) -> None:
+        if name in self.failing:
+            raise Unreachable("the server is away")
+        self.sent.append((round(self.clock.monotonic(), 1), name))
 
     async def elapse(self, seconds: float) -> None:
         """Let so much virtual time pass; the clock of the loop is set forward, and nothing waits."""
@@ -228,12 +228,15 @@ def test_trouble_that_the_sender_does_not_handle_loses_nothing() -> None:
 
 @pytest.mark.breaks_on_purpose
 def test_a_workload_that_cannot_be_understood_holds_up_no_other() -> None:
-    def broken() -> News:
-        raise TypeError("conditions is no list")
+    def broken(number: int) -> News:
+        raise TypeError(f"conditions of {number} is no list")
+
+    async def send(number: int) -> None:
+        raise AssertionError(f"{number} is sent")
 
     async def script(stage: Stage) -> None:
         for number in range(10):
-            stage.writes.put(Key("ns", str(number)), PendingWrite(broken, anyio.lowlevel.checkpoint), slot="reason")
+            stage.writes.put(Key("ns", str(number)), PendingSender(broken, send).about(number), slot="reason")
         stage.put(A, "a")
         await stage.elapse(1)
         assert stage.quarantine.get("status", WORKLOADS, Key("ns", "7")) is not None
