@@ -30,7 +30,7 @@ def hand(request: pytest.FixtureRequest, tmp_path: Path, kube_binaries: Binaries
 
 def test_a_new_user_runs_a_job_with_kubectl(hand: Hand, tmp_path: Path) -> None:
     slow_job = tmp_path / "job.yaml"  # long enough to be looked at from all sides on a busy machine
-    slow_job.write_text((EXAMPLES / "two-teams-job.yaml").read_text().replace("run-for: 5s", "run-for: 20s"))
+    slow_job.write_text((EXAMPLES / "two-teams-job.yaml").read_text().replace("run-for: 5s", "run-for: 40s"))
     for worker in ("worker-1", "worker-2"):
         hand.kubectl("apply", "-f", str(EXAMPLES / "two-teams" / "00-namespaces.yaml"), cluster=worker)
     hand.kubectl("apply", "-f", str(EXAMPLES / "two-teams"))
@@ -54,7 +54,7 @@ def test_a_new_user_runs_a_job_with_kubectl(hand: Hand, tmp_path: Path) -> None:
     assert "started on virtual node" in hand.kubectl("logs", "-n", "team-a", pod, cluster=worker)
 
     # After: complete, quota is free, the worker is empty, and no pod was ever on the hub.
-    hand.kubectl("wait", "-n", "team-a", "--for=condition=Complete", "--timeout=60s", job)
+    hand.kubectl("wait", "-n", "team-a", "--for=condition=Complete", "--timeout=90s", job)
     assert hand.kubectl("get", job, "-n", "team-a", "-o", "jsonpath={.status.succeeded}") == "2"
     reserved = "jsonpath={.items[*].status.flavorsReservation[*].resources[*].total}"
     _until(lambda: set(hand.kubectl("get", "clusterqueues", "-o", reserved).split()) <= {"0"})
