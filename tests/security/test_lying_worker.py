@@ -67,16 +67,24 @@ class Fields:
 
 @asynccontextmanager
 async def fields(
-    stage: Stage, title: str, *, rules: tuple[JsonObject, ...], reviews: Callable[[JsonObject], JsonObject]
+    stage: Stage,
+    title: str,
+    *,
+    rules: tuple[JsonObject, ...],
+    reviews: Callable[[JsonObject], JsonObject],
+    listed: JsonObject | None = None,
 ) -> AsyncIterator[Fields]:
-    """A worker that gives the hub these rights, and answers its reviews by `reviews`, which has the true answer."""
+    """A worker that gives the hub these rights, and answers its reviews by `reviews`, which has the true answer.
+
+    `listed` is what it answers to a review of all rules: by default none at all.
+    """
     name = unique_name(title)
     namespace = f"ns-{name}"
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(stage.hub.client())
         honest = await stack.enter_async_context(push_worker(client, f"{name}-honest", namespace=namespace))
         liar = await stack.enter_async_context(push_worker(client, f"{name}-liar", namespace=namespace))
-        await _limit(liar, rules, reviews)
+        await _limit(liar, rules, reviews, listed or _listed())
         await make_check(client, name, (honest.name, liar.name))
         await make_queue(client, name, namespace=namespace, checks=(name,))
         made = Fields(client, name, honest, liar)
@@ -98,8 +106,15 @@ async def fields(
                 await client.delete(CLUSTER_QUEUES, name)
 
 
+def _listed(*rules: JsonObject) -> JsonObject:
+    return {"resourceRules": list(rules), "nonResourceRules": [], "incomplete": False}
+
+
 async def _limit(
-    worker: PushWorker, rules: tuple[JsonObject, ...], reviews: Callable[[JsonObject], JsonObject]
+    worker: PushWorker,
+    rules: tuple[JsonObject, ...],
+    reviews: Callable[[JsonObject], JsonObject],
+    listed: JsonObject,
 ) -> None:
     group = "rbac.authorization.k8s.io"
     role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": "hub"}, "rules": list(rules)}
@@ -122,12 +137,21 @@ async def _limit(
         return reviews(true(user, spec)) if user == HUB else true(user, spec)
 
     api._reviews._access = answer  # type: ignore[method-assign]
+    true_rules = api._reviews._rules
+
+    def answer_rules(user: User, namespace: str) -> JsonObject:
+        return listed if user == HUB else true_rules(user, namespace)
+
+    api._reviews._rules = answer_rules  # type: ignore[method-assign]
 
 
+@pytest.mark.parametrize(
+    "listed", [_listed(), _listed({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})], ids=["review", "rules"]
+)
 async def test_a_worker_that_allows_everything_in_reviews_and_refuses_requests_is_not_active(
-    stage: Stage,
+    stage: Stage, listed: JsonObject
 ) -> None:
-    async with fields(stage, "all", rules=NO_JOBS, reviews=lambda true: {"allowed": True}) as it:
+    async with fields(stage, "all", rules=NO_JOBS, reviews=lambda true: {"allowed": True}, listed=listed) as it:
         said = await it.says(it.liar, "False", "list jobs.batch (required: ")
         assert said["reason"] == "MissingRights"
         await it.runs_a_job("j")
