@@ -301,7 +301,7 @@ counters of reports and certificates; if once and for a minute differ, both are 
 `multikueue/kube/rest/retries.py`; a reconciler that fails is retried with a back-off
 (`multikueue/kube/runtime/controller.py`). A write is named by the process, the cluster that it goes to, the verb, the
 resource, the field manager, and the function that sends it, with what it changes in the status of a Workload. A
-TokenReview, SubjectAccessReview, SelfSubjectReview or SelfSubjectRulesReview is a create, but the server stores nothing.
+TokenReview, SubjectAccessReview, SelfSubjectReview or SelfSubjectRulesReview is a create, and the server stores none.
 
 ## Courses
 """
