@@ -41,6 +41,7 @@ _log = logging.getLogger(__name__)
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _RULES: Final = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 _ANSWER_SECONDS: Final = 30.0
+_RULES_SECONDS: Final = 10.0  # so that each right can be reviewed in the rest of that time
 _GAP_SECONDS: Final = 5.0  # the least time between two reviews that refused requests trigger
 _URGENT_SECONDS: Final = 15.0  # between two reviews while no Job can be dispatched to the cluster
 _READS: Final = frozenset({"get", "list", "watch"})
@@ -202,7 +203,7 @@ class Rights:
     async def _granted_rules(self) -> GrantedRules:
         """The agent's rules; none if they cannot be had, and then each right is reviewed."""
         try:
-            response = await self._client.request("POST", _RULES, body=RULES_REVIEW)
+            response = await self._client.request("POST", _RULES, body=RULES_REVIEW, timeout=_RULES_SECONDS)
             return GrantedRules.of(response.json())
         except (KubeError, ValueError) as error:
             _log.debug("rules not listed error=%s", error)

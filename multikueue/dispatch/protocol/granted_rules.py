@@ -14,7 +14,7 @@ from typing import Final
 from multikueue.api.meta import JsonObject
 from multikueue.dispatch.protocol.worker_rights import WorkerRight
 
-_NO_NAMESPACE: Final = "multikueue-none"
+_NO_NAMESPACE: Final = "no.namespace"  # with a dot, so that nobody can create it and bind roles there
 RULES_REVIEW: Final[JsonObject] = {
     "apiVersion": "authorization.k8s.io/v1",
     "kind": "SelfSubjectRulesReview",

@@ -47,7 +47,9 @@ class Server:
         if request.path.endswith("/selfsubjectaccessreviews"):
             return await self._review(orjson.loads(await request.read())["spec"])
         if request.path.endswith("/selfsubjectrulesreviews"):
-            return status_answer(403, "Forbidden", "no rules") if self.rules is None else json_answer(self.rules)
+            if isinstance(self.rules, int):
+                return status_answer(self.rules, "Failed", "no rules")
+            return json_answer(self.rules)
         if request.path == WORKLOADS.base_path:
             self.rounds += 1
             return json_answer({}) if self.kueue else status_answer(404, "NotFound", "no such group")
@@ -288,9 +290,10 @@ async def test_each_right_is_reviewed_where_the_rules_are_not_all(answer: Any) -
         await missing(rights, "list nodes")
 
 
-async def test_each_right_is_reviewed_where_rules_are_refused() -> None:
+@pytest.mark.parametrize("status", [403, 404, 409, 500, 503])
+async def test_each_right_is_reviewed_where_the_server_fails_to_list_the_rules(status: int) -> None:
     server = Server()
-    server.rules = None
+    server.rules = status
     server.denied = {"list nodes"}
     async with rights_at(server) as (rights, _, _):
         await missing(rights, "list nodes")
