@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the evaluation of a head costs, and how many may be evaluated early for it (ADR 0027).
 
-A head costs a fraction of a millisecond in a small cohort, and milliseconds where victims are searched among thousands of
-candidates.
+A head costs a fraction of a millisecond in a small cohort, and milliseconds where victims are searched among thousands
+of candidates.
 """
 
 from __future__ import annotations
