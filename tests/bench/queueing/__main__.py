@@ -117,6 +117,7 @@ async def _measure(options: argparse.Namespace) -> dict[str, object]:
                     "finished": seen.finished,
                     "queues": len(workloads.names(mix)),
                     "wall_seconds": round(wall, 1),
+                    "creation_seconds": round(seen.creation_seconds, 1),
                     "cpu_seconds": {name: round(cpu_seconds(pid) - cpu[name], 1) for name, pid in pids.items()},
                     "peak_mib": {name: peak_mib(pid) for name, pid in pids.items()},
                     "mean_wait_seconds": {name: round(mean(found), 2) for name, found in seen.waits.items()},

@@ -25,7 +25,7 @@ from devcluster.providers.provider import ClusterSpec
 from multikueue.api import crds
 from multikueue.kube.rest.client import KubeClient
 from tests.bench.dispatch import requests_of
-from tests.bench.queueing.kueue import start_kueue
+from tests.bench.queueing.kueue import running_kueue
 from tests.support.embedded_process import embedded_cluster
 
 
@@ -63,9 +63,9 @@ async def running_bench_hub(
         ports = stack.enter_context(PortRegistry())
         if kueue is None:
             manager = await _manager(cluster, folder, configuration, ports=ports)
+            stack.push_async_callback(manager.stop)
         else:
-            manager = await start_kueue(cluster, kueue, folder=folder, ports=ports)
-        stack.push_async_callback(manager.stop)
+            manager = await stack.enter_async_context(running_kueue(cluster, kueue, folder=folder, ports=ports))
         parts = [*cluster.components.values(), *shared, manager]
         yield BenchHub(cluster, {part.name: part.pid for part in parts if part.pid is not None}, audit)
 

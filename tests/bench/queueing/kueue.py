@@ -9,6 +9,8 @@ no jobs. It does not start without a certificate for its metrics in `/etc/kueue/
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -23,14 +25,14 @@ from devcluster.processes.process import Process, ProcessSpec
 from manager.webhooks.configurations import KUEUE_HOOKS, WebhookClientConfig, configurations, conversion_patch
 from multikueue.api.crds import CONVERTED_KINDS
 from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, KUEUE_RESOURCES
-from multikueue.kube.rest.client import KubeClient
 
 _NO_LIMIT: Final = 10_000
 _FIELD_MANAGER: Final = "bench"
 
 
-async def start_kueue(cluster: Cluster, binary: Path, *, folder: Path, ports: PortRegistry) -> Process:
-    """Start the manager, and install its webhooks on the cluster; the caller stops it."""
+@asynccontextmanager
+async def running_kueue(cluster: Cluster, binary: Path, *, folder: Path, ports: PortRegistry) -> AsyncIterator[Process]:
+    """The manager, with its webhooks installed on the cluster."""
     webhooks, metrics, health = (ports.take() for _ in range(3))
     certificates = folder / "certificates"
     certificates.mkdir()
@@ -69,17 +71,20 @@ async def start_kueue(cluster: Cluster, binary: Path, *, folder: Path, ports: Po
         )
     )
     await process.start()
-    url, authorities = f"https://{LOOPBACK}:{webhooks}", b64encode(authority.certificate).decode()
-    async with cluster.client() as client:
-        await _install(client, WebhookClientConfig(url=url, ca_bundle=authorities))
-    return process
+    try:
+        await _install_webhooks(cluster, f"https://{LOOPBACK}:{webhooks}", authority)
+        yield process
+    finally:
+        await process.stop()
 
 
-async def _install(client: KubeClient, target: WebhookClientConfig) -> None:
+async def _install_webhooks(cluster: Cluster, url: str, authority: Authority) -> None:
+    target = WebhookClientConfig(url=url, ca_bundle=b64encode(authority.certificate).decode())
     converted = [each.qualified for each in KUEUE_RESOURCES if each.kind in CONVERTED_KINDS]
-    for name in converted:
-        await client.patch(CUSTOM_RESOURCE_DEFINITIONS, name, conversion_patch(target), manager=_FIELD_MANAGER)
     # Kueue asks for every write of its kinds.
     hooks = [replace(hook, conditions=(), not_by_us=False) for hook in KUEUE_HOOKS]
-    for resource, configuration in configurations(hooks, target, excluded=()):
-        await client.create(resource, configuration)
+    async with cluster.client() as client:
+        for name in converted:
+            await client.patch(CUSTOM_RESOURCE_DEFINITIONS, name, conversion_patch(target), manager=_FIELD_MANAGER)
+        for resource, configuration in configurations(hooks, target, excluded=()):
+            await client.create(resource, configuration)

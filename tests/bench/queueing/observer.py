@@ -44,6 +44,11 @@ class Observer:
         """A Workload of that name is created now."""
         self._created[name] = monotonic()
 
+    @property
+    def creation_seconds(self) -> float:
+        """From the first creation to the last: waits are counted from the creation, and depend on it."""
+        return max(self._created.values()) - min(self._created.values())
+
     async def run(self) -> None:
         """Follow until cancelled."""
         version = (await self._client.list_all(WORKLOADS, namespace=NAMESPACE)).resource_version
