@@ -83,17 +83,17 @@ async def _run(given: ManagerOptions) -> int:
         burst=None if limits is None else limits.burst,
         user_agent="mk-manager",
     )
+    manager = Manager(
+        settings,
+        client,
+        options=given,
+        clock=clock,
+        random=Random(),
+        dispatch=DispatchController,
+        own_process=True,
+    )
     async with anyio.create_task_group() as tasks, client:
         tasks.start_soon(_until_signalled, tasks.cancel_scope)
-        manager = Manager(
-            settings,
-            client,
-            options=given,
-            clock=clock,
-            random=Random(),
-            dispatch=DispatchController,
-            own_process=True,
-        )
         await manager.run()
     return 0
 

@@ -14,10 +14,9 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 import anyio
 from aiohttp import web
@@ -44,14 +43,12 @@ from manager.scheduler.pending_writes import PendingWrites
 from manager.scheduler.scheduler import Scheduler
 from manager.seals import Seals
 from manager.webhooks.access import AccessReviews
-from manager.webhooks.certificates import Bundle
-from manager.webhooks.configurations import WebhookClientConfig
 from manager.webhooks.external_kinds import DiscoveredKinds
 from manager.webhooks.handlers import Handlers
-from manager.webhooks.install import Installer
 from manager.webhooks.owner_rights import OwnerRights
 from manager.webhooks.rotation import SharedBundle, ensure_namespace
 from manager.webhooks.server import LIMITS, application
+from manager.webhooks.serving import WebhookAddress, WebhookServing
 from manager.workload.foreign_checks import foreign_of
 from manager.workload.status import AdmissionHook, StatusWriter
 from manager.workload.transitions import Transitions
@@ -67,7 +64,7 @@ from multikueue.api.resource import (
 )
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock
-from multikueue.core.errors import BadInput, HubRestored
+from multikueue.core.errors import HubRestored
 from multikueue.engine import decode
 from multikueue.engine.settings import Settings
 from multikueue.jobs.framework.registry import JobRegistry
@@ -101,26 +98,6 @@ class DispatchLoop(AdmissionHook, Protocol):
 Dispatch = Callable[[ManagerContext], DispatchLoop]
 
 
-@dataclass(slots=True)
-class _Serving:
-    """The webhook side of one replica."""
-
-    shared: SharedBundle
-    certificate: ServingCertificate
-    bundle: Bundle
-    client_config: Callable[[Bundle], WebhookClientConfig]
-    handlers: Handlers
-    user: str
-    rotated: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the bundle was replaced."""
-
-    def replace(self, bundle: Bundle) -> None:
-        self.certificate.replace(bundle.certificate + bundle.key)
-        self.bundle = bundle
-        self.rotated.set()
-        self.rotated = anyio.Event()
-
-
 class Manager:
     """One manager process, or one of several in a test."""
 
@@ -149,6 +126,9 @@ class Manager:
         self._collector = TermCollector(own_process=own_process)
         self._namespace = options.namespace or configuration.namespace
         self._metrics_serving = MetricsServing.of(options, configuration)
+        self._webhook_address = (
+            WebhookAddress.of(options, configuration, namespace=self._namespace) if options.webhooks else None
+        )
         elected = options.leader_election
         self._elects = configuration.leader_election.leader_elect if elected is None else elected
         self.identity = options.identity or f"{socket.gethostname()}_{random.getrandbits(48):012x}"
@@ -175,14 +155,15 @@ class Manager:
         self.metrics_port = self.health_port = self.webhook_port = 0
 
     async def run(self) -> None:
-        """Run until cancelled. Raises `PortInUse`, `BadInput` and `HubRestored`; other failures are retried."""
+        """Run until cancelled. Raises `PortInUse` and `HubRestored`; other failures are retried."""
         servers = AsyncExitStack()
         try:
             await self._serve_probes(servers)
             await self._connected(lambda: ensure_namespace(self._client, self._namespace))
             manager_uid = await self._connected(self._manager_uid)
             seals = await self._connected(lambda: Seals.load(self._client, namespace=self._namespace))
-            webhooks = await self._serve_webhooks(servers, seals) if self._options.webhooks else None
+            address = self._webhook_address
+            webhooks = None if address is None else await self._serve_webhooks(servers, seals, address)
             context = ManagerContext(
                 configuration=self._configuration,
                 options=self._options,
@@ -207,7 +188,7 @@ class Manager:
                     tasks.start_soon(
                         self._supervisor.keep,
                         "webhook-certificate",
-                        lambda: webhooks.shared.follow(webhooks.replace, current=webhooks.bundle),
+                        webhooks.follow_certificate,
                         name="webhook-certificate",
                     )
                 await self._compete(lambda: self._supervisor.keep("leading", lambda: self._lead(context, webhooks)))
@@ -242,7 +223,7 @@ class Manager:
             )
             await elector.run(lead)
 
-    async def _lead(self, context: ManagerContext, webhooks: _Serving | None) -> None:
+    async def _lead(self, context: ManagerContext, webhooks: WebhookServing | None) -> None:
         """Run everything that only one manager may do, until cancelled; no subscription is left behind."""
         self._collector.term_begins()
         if self._elects:
@@ -257,7 +238,7 @@ class Manager:
             async with anyio.create_task_group() as tasks:
                 if webhooks is not None:
                     # Before the caches: objects stored in an older version can only be listed through the conversion.
-                    installer = self._installer(webhooks)
+                    installer = webhooks.installer(self._client, excluded=(_SYSTEM_NAMESPACE, self._namespace))
                     tasks.start_soon(keep, "webhook-installer", installer.run, name="webhook-installer")
                     await installer.installed.wait()
                 await self.caches.synced()
@@ -390,24 +371,13 @@ class Manager:
         waiting = self.caches.waiting_for
         return f"waiting for the first list of {', '.join(waiting)}" if waiting else None
 
-    async def _serve_webhooks(self, servers: AsyncExitStack, seals: Seals) -> _Serving:
-        options, management = self._options, self._configuration.internal_cert_management
-        service = options.webhook_service or management.webhook_service_name
-        url = options.webhook_url or ""
-        host = urlsplit(url).hostname
-        if url and (host is None or urlsplit(url).scheme != "https"):
-            raise BadInput(f"--webhook-url: {url!r} is not a URL such as https://127.0.0.1:9443")
-        names = [
-            f"{service}.{self._namespace}.svc",
-            f"{service}.{self._namespace}.svc.cluster.local",
-            *([host] if host else []),
-            *([f"{METRICS_SERVICE}.{self._namespace}.svc"] if self._metrics_serving.shares_certificate else []),
-        ]
+    async def _serve_webhooks(self, servers: AsyncExitStack, seals: Seals, address: WebhookAddress) -> WebhookServing:
+        of_metrics = [f"{METRICS_SERVICE}.{self._namespace}.svc"] if self._metrics_serving.shares_certificate else []
         shared = SharedBundle(
             self._client,
             namespace=self._namespace,
-            name=management.webhook_secret_name,
-            hosts=names,
+            name=self._configuration.internal_cert_management.webhook_secret_name,
+            hosts=[*address.hosts, *of_metrics],
             clock=self._clock,
         )
         bundle = await self._connected(shared.ensure)
@@ -428,37 +398,15 @@ class Manager:
         )
         app = application(handlers.by_path(), ready=self.caches.synced, is_cached=handlers.is_cached)
         self.webhook_port = await servers.enter_async_context(
-            serving(app, self._webhook_address(url), certificate=certificate, limits=LIMITS)
+            serving(app, address.bind, certificate=certificate, limits=LIMITS)
         )
-        return _Serving(
-            handlers=handlers,
-            user=await self._connected(self._own_user),
+        return WebhookServing(
+            address=address,
             shared=shared,
             certificate=certificate,
             bundle=bundle,
-            client_config=lambda current: WebhookClientConfig(
-                ca_bundle=current.ca_bundle, url=url, service=service, namespace=self._namespace
-            ),
-        )
-
-    def _webhook_address(self, url: str) -> str:
-        if self._options.webhook_bind:
-            return self._options.webhook_bind
-        if url:
-            parts = urlsplit(url)
-            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-            return f"{host}:{parts.port or 443}"
-        webhook = self._configuration.webhook
-        return f"{webhook.host}:{webhook.port}"
-
-    def _installer(self, webhooks: _Serving) -> Installer:
-        return Installer(
-            self._client,
-            hooks=webhooks.handlers.hooks,
-            client_config=lambda: webhooks.client_config(webhooks.bundle),
-            rotated=lambda: webhooks.rotated,
-            excluded=(_SYSTEM_NAMESPACE, self._namespace),
-            user=webhooks.user,
+            handlers=handlers,
+            user=await self._connected(self._own_user),
         )
 
     async def _manager_uid(self) -> str:
