@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -19,8 +20,10 @@ from manager.workload.status import Status
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import QuotaReservedReason, WorkloadCondition
 from multikueue.core.conditions import MAX_EVENT_MESSAGE, TRUE, truncate_message
+from multikueue.core.keys import Key
 from multikueue.engine.decisions import Bypassed, Decision, Victim
 from multikueue.engine.resources import texts
+from multikueue.kube.runtime.quarantine import Quarantined
 
 _AMOUNT: Final = re.compile(r"(?<![\w.\-/])\d+(?:\.\d+)?(?:[numkMGTPE]|[KMGTPE]i)?(?![\w\-/])")
 
@@ -143,3 +146,28 @@ def reserved_event(decision: Decision, *, waited: float) -> str:
 def admitted_event(cluster_queue: str, *, waited: float) -> str:
     """The message of the event Admitted (§9.4)."""
     return f"Admitted by ClusterQueue {cluster_queue}, wait time since reservation was {waited:.0f}s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingReason:
+    """Why a Workload waits, as it was decided, or why it cannot be read."""
+
+    decided: Decision | Bypassed | Quarantined
+    now: datetime
+    uid: str = ""
+    attempt: int = 1
+
+    @property
+    def key(self) -> Key:
+        """Of the Workload."""
+        return self.decided.key if isinstance(self.decided, Quarantined) else self.decided.workload
+
+    def change(self, status: Status) -> Status:
+        """The status with the reason in it."""
+        match self.decided:
+            case Decision():
+                return pend(status, self.decided, now=self.now)
+            case Bypassed():
+                return bypass(status, self.decided, now=self.now)
+            case Quarantined():
+                return unusable(status, self.decided.message, now=self.now)

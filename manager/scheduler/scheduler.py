@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler loop: feeds the engine, runs its cycles, and writes its decisions.
 
-Promises that cycles run back to back in memory while writes go out in the background, that a write that failed is
-retried or reverted in the engine (`docs/reference/write-failures.md`), and that the loop never spins: heads are decided
-again only if something has changed in their tree, and without that the loop waits for an event or for the time that the
-engine returns (`docs/spec/engine.md §1.11` uses sleeps). The engine decides; texts come from `admission_writes`.
+Promises that cycles run back to back in memory while writes go out in the background, but not while many decisions
+wait to be written; that a write that failed is retried or reverted in the engine
+(`docs/reference/write-failures.md`); and that the loop never spins: heads are decided again only if something has
+changed in their tree, and without that the loop waits for an event or for the time that the engine returns
+(`docs/spec/engine.md §1.11` uses sleeps). The engine decides; texts come from `admission_writes`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -21,6 +22,7 @@ import anyio.lowlevel
 
 from manager.context import ManagerContext
 from manager.scheduler import admission_writes
+from manager.scheduler.admission_writes import PendingReason
 from manager.scheduler.affected_queues import AffectedQueues
 from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_runs
 from manager.scheduler.engine_feed import READER, EngineFeed
@@ -35,8 +37,9 @@ from multikueue.api.resource import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, WORKL
 from multikueue.core.backoff import Backoff
 from multikueue.core.conditions import MAX_EVENT_MESSAGE, truncate_message
 from multikueue.core.keys import Key
-from multikueue.engine.decisions import Bypassed, Cycle, Decision, Outcome, Victim
+from multikueue.engine.decisions import Cycle, Decision, Outcome, Victim
 from multikueue.engine.engine import Engine
+from multikueue.engine.queue.pending import effective_priority
 from multikueue.engine.settings import Settings
 from multikueue.kube.errors import ApiError, KubeError, Unreachable
 from multikueue.kube.rest.retries import Effect, effect_of
@@ -55,29 +58,6 @@ _REASON: Final = "reason"  # the scheduler's slot among the pending writes
 _MOST_ASKED: Final = 60.0  # the longest Retry-After that is honoured
 
 Touched = Callable[[Resource, Key], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reason:
-    """Why a Workload waits, as it was decided, or why it cannot be read."""
-
-    decided: Decision | Bypassed | Quarantined
-    now: datetime
-    uid: str = ""
-    attempt: int = 1
-
-    @property
-    def key(self) -> Key:
-        return self.decided.key if isinstance(self.decided, Quarantined) else self.decided.workload
-
-    def change(self, status: Status) -> Status:
-        match self.decided:
-            case Decision():
-                return admission_writes.pend(status, self.decided, now=self.now)
-            case Bypassed():
-                return admission_writes.bypass(status, self.decided, now=self.now)
-            case Quarantined():
-                return admission_writes.unusable(status, self.decided.message, now=self.now)
 
 
 class Scheduler:
@@ -180,7 +160,7 @@ class Scheduler:
             return
         row = self._context.caches.view(WORKLOADS).get(entry.key)
         if row is not None:
-            self._put_reason(_Reason(decided=entry, now=self._clock.now(), uid=row.uid))
+            self._put_reason(PendingReason(decided=entry, now=self._clock.now(), uid=row.uid))
 
     async def _rebuild_engine(self) -> None:
         """Rebuild a failed engine, once every write of its decisions has ended."""
@@ -203,6 +183,8 @@ class Scheduler:
             if self._feed.broken:
                 await self._rebuild_engine()
                 continue
+            # What is decided now could not be written yet, and would hold quota of what comes before it by then.
+            await self._write_queue.caught_up()
             started = self._clock.monotonic()
             repeat = started >= self._repeat_at
             if repeat:
@@ -215,7 +197,7 @@ class Scheduler:
                 if cycle is None:
                     break
                 unsuccessful = 0 if cycle.success else unsuccessful + 1
-                if not cycle.success or self._clock.monotonic() - started > _SLICE_SECONDS:
+                if not cycle.success or self._write_queue.behind or self._clock.monotonic() - started > _SLICE_SECONDS:
                     break
                 settled = True
             if settled:
@@ -265,18 +247,21 @@ class Scheduler:
         for decision in cycle.decisions:
             self._carry_out(decision, now)
         for bypassed in cycle.bypassed:
-            self._put_reason(_Reason(decided=bypassed, now=now))
+            self._put_reason(PendingReason(decided=bypassed, now=now))
         return cycle
 
     def _carry_out(self, decision: Decision, now: datetime) -> None:
         self._touched(CLUSTER_QUEUES, Key("", decision.cluster_queue))
         if decision.outcome is Outcome.RESERVED:
             self._pending_writes.drop(decision.workload, slot=_REASON)
-            self._write_queue.put(decision.workload, lambda: self._reserve(decision, now), slot="reserve", replace=True)
+            key = decision.workload
+            self._write_queue.put(
+                key, lambda: self._reserve(decision, now), slot="reserve", replace=True, priority=self._priority(key)
+            )
             return
         self._evict(decision, now)
         if decision.reason is not None:
-            self._put_reason(_Reason(decided=decision, now=now, uid=decision.uid))
+            self._put_reason(PendingReason(decided=decision, now=now, uid=decision.uid))
 
     def _evict(self, decision: Decision, now: datetime) -> None:
         """Evict victims that are not being evicted: after the delay, or at once if it has passed for this preemptor."""
@@ -291,8 +276,15 @@ class Scheduler:
         if until > started and not self._delayed.take_due(decision.workload):
             self._delayed.delay(decision.workload, (each.workload for each in victims), until=until)
             return
+        priority = self._priority(decision.workload)
         for victim in victims:
-            self._write_queue.put(victim.workload, partial(self._preempt, decision, victim, now), slot="preempt")
+            evict = partial(self._preempt, decision, victim, now)
+            self._write_queue.put(victim.workload, evict, slot="preempt", priority=priority)
+
+    def _priority(self, key: Key) -> int:
+        """That of a Workload in the order of writes."""
+        workload = self.engine.workload(key)
+        return 0 if workload is None else effective_priority(workload, self.engine.settings)
 
     async def _reserve(self, decision: Decision, now: datetime, attempt: int = 1) -> None:
         key = decision.workload
@@ -366,22 +358,22 @@ class Scheduler:
         self._feed.refresh(key)
         self._wake.set()
 
-    def _put_reason(self, reason: _Reason) -> None:
+    def _put_reason(self, reason: PendingReason) -> None:
         self._pending_writes.put(reason.key, self._reasons.about(reason), slot=_REASON)
 
-    def _still_applies(self, reason: _Reason) -> bool:
+    def _still_applies(self, reason: PendingReason) -> bool:
         if isinstance(reason.decided, Quarantined):  # not once it is deleted or readable
             return self._context.caches.quarantine.get(READER, WORKLOADS, reason.key) is not None
         return self.engine.is_pending(reason.key)
 
-    def _news(self, reason: _Reason) -> News:
+    def _news(self, reason: PendingReason) -> News:
         workload = self._context.statuses.current(reason.key) if self._still_applies(reason) else None
         if workload is None or (reason.uid and workload["metadata"].get("uid") != reason.uid):
             return News.NOTHING
         status = Status.of(workload)
         return admission_writes.news(status, reason.change(status))
 
-    async def _write_reason(self, reason: _Reason) -> None:
+    async def _write_reason(self, reason: PendingReason) -> None:
         """Write why a workload waits; a failed write is retried, as an inadmissible workload gets no new decision."""
         if not self._still_applies(reason):
             return

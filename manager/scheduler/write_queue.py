@@ -2,9 +2,10 @@
 """Background writes: in order for each key, with bounded concurrency, and namespaces take turns.
 
 Jobs of one key run one after another in the order they were put; a job may replace a waiting one of the same slot (a
-newer pending reason makes the older one worthless). Jobs handle their failures: one that is to be retried is postponed,
-which blocks no runner, and is dropped when another of its key and slot is put before. A job that raises nevertheless
-quarantines the Workload for the reader `status` and ends no runner. How many run at once follows the server's latency.
+newer pending reason makes the older one worthless). Those of other keys of a namespace run by priority, then in the
+order they were put. Jobs handle their failures: one that is to be retried is postponed, which blocks no runner, and is
+dropped when another of its key and slot is put before. A job that raises nevertheless quarantines the Workload for the
+reader `status` and ends no runner. How many run at once follows the server's latency.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
 from typing import Final
 
 import anyio
@@ -28,11 +31,14 @@ from multikueue.kube.runtime.quarantine import Quarantine
 _log = logging.getLogger(__name__)
 Job = Callable[[], Awaitable[None]]
 
+_AHEAD: Final = 4  # jobs that may wait for each that may run
+
 
 @dataclass(slots=True)
 class _Entry:
     slot: str
     job: Job
+    priority: int
 
 
 class WriteQueue:
@@ -54,6 +60,7 @@ class WriteQueue:
         self._quarantine = quarantine if quarantine is not None else Quarantine()
         self._drained = anyio.Event()
         self._jobs: dict[Key, deque[_Entry]] = {}
+        self._started = anyio.Event()
         self._ready = NamespaceTurns()
         self._running: set[Key] = set()
         self._idle: deque[anyio.Event] = deque()
@@ -72,36 +79,49 @@ class WriteQueue:
         """Whether a job of that slot waits or is postponed."""
         return (key, slot) in self._postponed or any(entry.slot == slot for entry in self._jobs.get(key, ()))
 
-    def postpone(self, key: Key, job: Job, *, slot: str, seconds: float) -> None:
+    def postpone(self, key: Key, job: Job, *, slot: str, seconds: float, priority: int = 0) -> None:
         """Put `job` after so many seconds, unless another of its key and slot waits or comes before."""
         if any(entry.slot == slot for entry in self._jobs.get(key, ())):
             return
         if seconds <= 0:
-            self.put(key, job, slot=slot)
+            self.put(key, job, slot=slot, priority=priority)
             return
         assert self._tasks is not None, "jobs are only postponed while the queue runs"
-        entry = self._postponed[key, slot] = _Entry(slot, job)
+        entry = self._postponed[key, slot] = _Entry(slot, job, priority)
         self._tasks.start_soon(self._put_later, key, entry, seconds)
 
     async def _put_later(self, key: Key, entry: _Entry, seconds: float) -> None:
         await anyio.sleep(seconds)
         if self._postponed.get((key, entry.slot)) is entry:
-            self.put(key, entry.job, slot=entry.slot)
+            self.put(key, entry.job, slot=entry.slot, priority=entry.priority)
 
-    def put(self, key: Key, job: Job, *, slot: str, replace: bool = False) -> None:
-        """Run `job` after those of this key; with `replace`, in the place of a waiting one of the same slot."""
+    def put(self, key: Key, job: Job, *, slot: str, replace: bool = False, priority: int = 0) -> None:
+        """Run `job` after those of this key; with `replace`, in the place of a waiting one of the same slot.
+
+        Among the keys of a namespace, that with the highest `priority` of its next job comes first.
+        """
         self._postponed.pop((key, slot), None)
-        jobs = self._jobs.get(key)
-        if jobs is None:
-            jobs = self._jobs[key] = deque()
-            if key not in self._running:
-                self._offer(key)
-        elif replace:
+        jobs = self._jobs.setdefault(key, deque())
+        if replace:
             for entry in jobs:
                 if entry.slot == slot:
                     entry.job = job
                     return
-        jobs.append(_Entry(slot, job))
+        jobs.append(_Entry(slot, job, priority))
+        if len(jobs) == 1 and key not in self._running:
+            self._offer(key)
+
+    @property
+    def behind(self) -> bool:
+        """Whether the jobs of so many keys wait that what is put now runs much later."""
+        at_once = self._runners if self._concurrency is None else self._concurrency.limit
+        return len(self._jobs) > _AHEAD * at_once
+
+    async def caught_up(self) -> None:
+        """Wait until it is not behind."""
+        while self.behind:
+            self._started = anyio.Event()
+            await self._started.wait()
 
     async def drained(self) -> None:
         """Wait until no job waits or runs; postponed jobs are not waited for."""
@@ -129,6 +149,7 @@ class WriteQueue:
             entry = jobs.popleft()
             if not jobs:
                 del self._jobs[key]
+            self._started.set()
             self._running.add(key)
             self._wake_another()
             try:
@@ -144,7 +165,7 @@ class WriteQueue:
                     self._drained.set()
 
     def _offer(self, key: Key) -> None:
-        self._ready.append(key)
+        self._ready.append(key, priority=self._jobs[key][0].priority)
         self._wake_another()
 
     def _wake_another(self) -> None:
@@ -172,22 +193,23 @@ class WriteQueue:
 
 
 class NamespaceTurns:
-    """A queue that is first in, first out within a namespace."""
+    """A queue in which namespaces take turns, each by priority and then first in, first out."""
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[str, deque[Key]] = OrderedDict()
+        self._waiting: OrderedDict[str, list[tuple[int, int, Key]]] = OrderedDict()
+        self._numbers = count()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def append(self, key: Key) -> None:
-        """Add `key` behind those of its namespace."""
-        self._waiting.setdefault(key.namespace, deque()).append(key)
+    def append(self, key: Key, *, priority: int = 0) -> None:
+        """Add `key` behind those of its namespace that have no lower priority."""
+        heappush(self._waiting.setdefault(key.namespace, []), (-priority, next(self._numbers), key))
 
     def popleft(self) -> Key:
         """Remove and return the first key of the next namespace. Raises `KeyError` when the queue is empty."""
         namespace, keys = self._waiting.popitem(last=False)
-        key = keys.popleft()
+        _, _, key = heappop(keys)
         if keys:
             self._waiting[namespace] = keys
         return key
