@@ -194,6 +194,65 @@ async def test_jobs_wait_as_long_as_the_server_asks_and_start_then() -> None:
     assert len(writes.ended) == 10
 
 
+async def test_a_job_of_higher_priority_runs_before_those_that_wait_and_a_postponed_one_keeps_its_own() -> None:
+    write_queue, writes = WriteQueue(runners=1), Writes()
+
+    async def fails() -> None:
+        write_queue.postpone(A, writes.job("again"), slot="x", seconds=0.0, priority=5)
+
+    writes.gate.set()
+    write_queue.put(A, fails, slot="x", priority=5)
+    async with running(write_queue):
+        for name, priority in (("low", 1), ("high", 9), ("also high", 9), ("middle", 5)):
+            write_queue.put(Key("ns", name), writes.job(name), slot="x", priority=priority)
+        await empty(write_queue)
+    assert writes.ended == ["high", "also high", "middle", "again", "low"]
+
+
+async def test_it_is_behind_while_more_jobs_wait_than_will_run_soon() -> None:
+    concurrency, writes = WriteConcurrency(most=48), Writes()
+    write_queue = WriteQueue(runners=48, concurrency=concurrency)
+    at_once = concurrency.limit
+    caught_up = anyio.Event()
+
+    async def wait() -> None:
+        await write_queue.caught_up()
+        caught_up.set()
+
+    async with running(write_queue):
+        put_jobs(write_queue, writes, 5 * at_once)
+        await anyio.wait_all_tasks_blocked()
+        assert not write_queue.behind  # a fifth of them runs
+        write_queue.put(A, writes.job("one more"), slot="x")
+        assert write_queue.behind
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            assert not caught_up.is_set()
+            writes.gate.set()
+            with anyio.fail_after(30):
+                await caught_up.wait()
+        await empty(write_queue)
+
+
+async def test_what_is_postponed_does_not_count_as_behind() -> None:
+    write_queue, writes = WriteQueue(runners=1), Writes()
+    async with running(write_queue):
+        await anyio.wait_all_tasks_blocked()
+        for number in range(100):
+            write_queue.postpone(Key("ns", str(number)), writes.job("later"), slot="x", seconds=3600)
+        assert not write_queue.behind
+        await write_queue.caught_up()
+
+
+def test_keys_of_a_namespace_come_by_priority_while_namespaces_take_turns() -> None:
+    turns = NamespaceTurns()
+    for name, priority in (("low", -1), ("none", 0), ("high", 7)):
+        turns.append(Key("a", name), priority=priority)
+    turns.append(Key("b", "lowest"), priority=-100)
+    assert [str(turns.popleft()) for _ in range(4)] == ["a/high", "b/lowest", "a/none", "a/low"]
+
+
 def test_a_key_waits_for_one_of_another_namespace_however_many_there_are() -> None:
     turns = NamespaceTurns()
     for number in range(1000):
