@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from devcluster.apiserver import errors
 from devcluster.apiserver.auth.tokens import Tokens
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.discovery.discovery import Discovery
@@ -16,8 +17,10 @@ from devcluster.apiserver.registry.resources import Registry
 from devcluster.apiserver.schema import builtin
 
 _TEXT: Final = "text/plain; charset=utf-8"
-_CHECKS: Final = ("ping", "log", "storage", "poststarthook/crd-informer-synced", "poststarthook/rbac/bootstrap-roles")
+_CHECKS: Final = ("ping", "log", "etcd", "poststarthook/crd-informer-synced", "poststarthook/rbac/bootstrap-roles")
 _PATHS: Final = ("/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz")
+_WITH_SLASH: Final = ("", "api", "apis", "version")
+"""The first segments of paths that may end with a slash."""
 
 
 class NonResourcePaths:
@@ -35,11 +38,15 @@ class NonResourcePaths:
     def respond(self, request: Request, target: RequestTarget | None) -> Answer:
         """The answer; `target` holds the group and version of a path that has them. Raises `StatusError`."""
         path = request.path.rstrip("/") or "/"
+        parts = path.split("/")
         if target is not None:
             if target.group and not self._registry.has(target.group, target.version):
                 return not_found()
+            if len(parts) > (4 if target.group else 3):  # an empty segment, as in `/api/v1//pods`
+                raise errors.no_resource()
             return self._discovery.resources(target.group, target.version)
-        parts = path.split("/")
+        if path != request.path and parts[1] not in _WITH_SLASH:
+            return not_found()
         match parts[1]:
             case "api" if len(parts) == 2:
                 return self._discovery.core(request)

@@ -177,9 +177,11 @@ def parse_target(path: str) -> RequestTarget | None:
         return None
     if parts[1] == "api":
         group, version, tail = "", parts[2], parts[3:]
-    elif parts[1] == "apis" and len(parts) >= 4:
+    elif parts[1] == "apis" and len(parts) >= 4 and parts[2]:
         group, version, tail = parts[2], parts[3], parts[4:]
     else:
+        return None
+    if not version and not tail:  # `/api/` and `/apis/batch/` are `/api` and `/apis/batch`
         return None
     if "%" in path:
         tail = [unquote(part) for part in tail]

@@ -36,6 +36,10 @@ MAPS = "/api/v1/namespaces/default/configmaps"
         pytest.param("GET", "/apis", 200, None, id="the groups are listed"),
         pytest.param("GET", "/apis/batch", 200, None, id="a group is described"),
         pytest.param("GET", "/apis/batch/v1", 200, None, id="the resources of a version are listed"),
+        pytest.param("GET", "/healthz/", 404, None, id="health has no slash at its end"),
+        pytest.param("GET", "/openapi/v2/", 404, None, id="a document has no slash at its end"),
+        pytest.param("GET", "/readyz/etcd", 200, None, id="the check of the storage has its usual name"),
+        pytest.param("GET", "/api/v1//namespaces", 404, "NotFound", id="an empty segment names no resource"),
         pytest.param("GET", "/openapi/v3", 200, None, id="the documents are indexed"),
     ],
 )
@@ -46,6 +50,13 @@ async def test_a_request_is_answered_with_its_status(
     assert seen.status == status, seen.body
     if reason is not None:
         assert (seen.body["kind"], seen.body["code"], seen.body["reason"]) == ("Status", status, reason)
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis", "/api/v1", "/apis/batch", "/apis/batch/v1", "/version", MAPS])
+async def test_a_slash_at_the_end_changes_nothing(admin: Caller, path: str) -> None:
+    plain, slashed = await admin.get(path), await admin.get(f"{path}/")
+    assert (slashed.status, slashed.body) == (plain.status, plain.body)
+    assert plain.status == 200
 
 
 async def test_every_verb_on_an_object(admin: Caller) -> None:
