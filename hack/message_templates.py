@@ -54,6 +54,7 @@ MESSAGE_MODULES: Final = (
     "manager/webhooks/owner_rights.py",
     "manager/webhooks/resizes.py",
     "manager/webhooks/review.py",
+    "manager/webhooks/serving.py",
     "manager/workload/changes.py",
     "manager/workload/status.py",
     "manager/workload/transitions.py",
