@@ -23,7 +23,7 @@ CHECKS: Final = ("/healthz", "/readyz/etcd", "/livez/ping", "/readyz/nothing")
 
 
 async def _note(side: Side, path: str) -> None:
-    found = await side.server.send(Exchange("GET", side.own(path), accept="*/*"))  # type: ignore[arg-type]
+    found = await side.server.send(side.filled(Exchange("GET", path, accept="*/*")))
     kind = found.body.get("kind") if isinstance(found.body, dict) else None
     side.note(path, [found.status, kind])
 
