@@ -338,7 +338,8 @@ class Scheduler:
             case Effect.UNKNOWN:
                 # The quota stays reserved until the server has answered whether the reservation is stored: released, it
                 # would go to another workload while this one holds it too.
-                self._write_queue.postpone(key, again, slot="reserve", seconds=self._server_failed(key, error, attempt))
+                pause = self._server_failed(key, error, attempt)
+                self._write_queue.postpone(key, again, slot="reserve", seconds=pause, priority=self._priority(key))
             case Effect.NONE:
                 self._server_failed(key, error, attempt)
                 self._admission_failed(key)
@@ -414,7 +415,8 @@ class Scheduler:
                     # The same victim again, and not another one: this one may already be evicted.
                     again = partial(self._preempt, decision, victim, now, attempt + 1)
                     pause = self._server_failed(key, error, attempt)
-                    self._write_queue.postpone(key, again, slot="preempt", seconds=pause)
+                    priority = self._priority(decision.workload)
+                    self._write_queue.postpone(key, again, slot="preempt", seconds=pause, priority=priority)
                 case Effect.NONE:
                     self._server_failed(key, error, attempt)
                     self._eviction_failed(key)
