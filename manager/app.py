@@ -337,6 +337,7 @@ class Manager:
             ("scheduler", scheduler.run),
             ("pending-writes", pending_writes.run),
             ("workloads", workloads.controller.run),
+            ("queue-figures", queues.run),
             ("provisioning", provisioning.run),
             ("removed-kinds", removed_kinds.controller.run),
             *([("labelled-pods", pods.run)] if self._registry.for_kind(PODS.api_version, PODS.kind) is None else []),

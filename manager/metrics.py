@@ -68,15 +68,6 @@ class ManagerMetrics:
             buckets=_LATENCY_BUCKETS,
             registry=registry,
         )
-        self.pending = Gauge(
-            "kueue_pending_workloads", "Pending workloads.", ("cluster_queue", "status", _ROLE), registry=registry
-        )
-        self.local_pending = Gauge(
-            "kueue_local_queue_pending_workloads",
-            "Pending workloads.",
-            ("name", "namespace", "status", _ROLE),
-            registry=registry,
-        )
         self.finished = Counter("kueue_finished_workloads", "Workloads that finished.", _CLASSED, registry=registry)
         self.quota_reserved = Counter("kueue_quota_reserved_workloads", "Reservations.", _CLASSED, registry=registry)
         self.quota_reserved_wait = Histogram(
@@ -120,32 +111,8 @@ class ManagerMetrics:
             ("preempting_cluster_queue", "reason", _ROLE),
             registry=registry,
         )
-        self.reserving = Gauge(
-            "kueue_reserving_active_workloads", "Workloads that hold quota.", _QUEUE, registry=registry
-        )
-        self.admitted_active = Gauge(
-            "kueue_admitted_active_workloads", "Admitted, unfinished workloads.", _QUEUE, registry=registry
-        )
-        self.local_reserving = Gauge(
-            "kueue_local_queue_reserving_active_workloads", "Workloads that hold quota.", _LOCAL, registry=registry
-        )
-        self.local_admitted_active = Gauge(
-            "kueue_local_queue_admitted_active_workloads", "Admitted, unfinished workloads.", _LOCAL, registry=registry
-        )
         self.local_admitted = Counter(
             "kueue_local_queue_admitted_workloads", "Admissions.", _LOCAL_CLASSED, registry=registry
-        )
-        self.cluster_queue_status = Gauge(
-            "kueue_cluster_queue_status",
-            "1 for the state that the ClusterQueue is in.",
-            ("cluster_queue", "status", _ROLE),
-            registry=registry,
-        )
-        self.local_queue_status = Gauge(
-            "kueue_local_queue_status",
-            "1 for the state that the LocalQueue is in.",
-            ("name", "namespace", "active", _ROLE),
-            registry=registry,
         )
         self.uncovered_pods = Gauge(
             "multikueue_pods_outside_quota",

@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reconcilers of ClusterQueues, LocalQueues, Cohorts, ResourceFlavors and AdmissionChecks.
 
-Owns their status, from the engine's figures: written at most once a second for each object, less often while it changes
-continuously, and only when something differs; and the finalizer that keeps each object while it is in use. The content
-of the status is computed by `queue_status`.
+Owns their status, from the engine's figures: written when something differs, and in turn (`status_turns`) when only
+figures changed; the finalizer that keeps each object while it is in use; and the gauges of queues. The content of the
+status is computed by `queue_status`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
+import math
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Final
 
+import anyio
 import orjson
 
 from manager.cache.caches import CLUSTER_QUEUE_INDEX
 from manager.cache.views import View
 from manager.context import ManagerContext
 from manager.controllers import queue_status
+from manager.controllers.queue_metrics import QueueMetrics
+from manager.controllers.status_turns import COLLECT_SECONDS, StatusTurns
 from manager.scheduler.engine_feed import READER
 from multikueue.api.constants import RESOURCE_IN_USE_FINALIZER
 from multikueue.api.meta import JsonObject
@@ -32,75 +36,18 @@ from multikueue.api.resource import (
     TOPOLOGIES,
     Resource,
 )
-from multikueue.core.clock import Clock
 from multikueue.core.conditions import is_true_in
 from multikueue.core.keys import Key
 from multikueue.core.merge_patch import merge_patch
-from multikueue.engine.decisions import ClusterQueueState
+from multikueue.engine.decisions import ClusterQueueState, LocalQueueState
 from multikueue.engine.engine import Engine
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.cache.store import Row
 from multikueue.kube.errors import NotFound
 from multikueue.kube.runtime.controller import Controller, Result
+from multikueue.kube.runtime.quarantine import Quarantined
 
-K = TypeVar("K", bound=Hashable)
-
-UPDATE_SECONDS: Final = 1.0
-"""Figures change with every admission; no reader needs them more often."""
-LONGEST_SECONDS: Final = 1.5
-"""A busy queue's figures are stale as soon as they are written, and a write costs as much as one of a Job's.
-
-At rest the last change is to be shown within 2 s, and no change is known in advance to be the last.
-"""
-_WRITES_PER_SECOND: Final = 10.0
-"""Of figures of all busy queues together: a thousand of them must not take the API server from admissions."""
-_LONGEST_WHEN_MANY: Final = 30.0
-_COUNT_SECONDS: Final = 1.0  # how often the busy ones are counted
 _PACED: Final = (CLUSTER_QUEUES, LOCAL_QUEUES)
-
-
-class Pace(Generic[K]):
-    """How long to wait before figures that change continuously are written again; seconds, by key.
-
-    The pause is the shortest after a time without changes, and doubles with each write that follows another one
-    closely, up to the longest. With a rate the longest is longer while more keys are busy than it allows for.
-    """
-
-    def __init__(
-        self, *, shortest: float, longest: float, clock: Clock, rate: float | None = None, longest_at_rate: float = 0.0
-    ) -> None:
-        """`rate` is in writes of all keys a second, with pauses of at most `longest_at_rate`."""
-        self._shortest = shortest
-        self._longest = longest
-        self._rate = rate
-        self._longest_at_rate = longest_at_rate
-        self._clock = clock
-        self._wrote: dict[K, tuple[float, float]] = {}
-        self._counted = (0, -_COUNT_SECONDS)  # busy keys, and when
-
-    def pause(self, key: K) -> float:
-        """How long to collect changes of `key` before they are written."""
-        wrote, pause = self._wrote.get(key, (0.0, 0.0))
-        # Another change within the pause after a write: the figures change continuously.
-        return pause if self._clock.monotonic() - wrote < 2 * pause else self._shortest
-
-    def wrote(self, key: K) -> None:
-        """`key` has been written."""
-        now = self._clock.monotonic()
-        before, pause = self._wrote.get(key, (0.0, 0.0))
-        busy = now - before < 2 * pause
-        self._wrote[key] = (now, min(2 * pause, self._longest_now(now)) if busy else self._shortest)
-
-    def _longest_now(self, now: float) -> float:
-        if self._rate is None:
-            return self._longest
-        if now - self._counted[1] >= _COUNT_SECONDS:
-            self._counted = (sum(now - wrote < 2 * pause for wrote, pause in self._wrote.values()), now)
-        return max(self._longest, min(self._longest_at_rate, self._counted[0] / self._rate))
-
-    def forget(self, key: K) -> None:
-        """`key` is gone."""
-        self._wrote.pop(key, None)
 
 
 class QueueReconcilers:
@@ -109,17 +56,21 @@ class QueueReconcilers:
     def __init__(self, context: ManagerContext, *, engine: Callable[[], Engine]) -> None:
         self._context = context
         self._engine = engine
-        self._pace: Pace[tuple[Resource, Key]] = Pace(
-            shortest=UPDATE_SECONDS,
-            longest=LONGEST_SECONDS,
-            rate=_WRITES_PER_SECOND,
-            longest_at_rate=_LONGEST_WHEN_MANY,
-            clock=context.clock,
-        )
+        self._turns: StatusTurns[tuple[Resource, Key]] = StatusTurns()
+        self._wakes_at = math.inf
+        """When turns are given next; `_sooner` ends the wait for it."""
+        self._sooner = anyio.Event()
         self._views = {
             resource: context.caches.view(resource)
             for resource in (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS, RESOURCE_FLAVORS, ADMISSION_CHECKS)
         }
+        self._metrics = QueueMetrics(
+            self._views[CLUSTER_QUEUES],
+            self._views[LOCAL_QUEUES],
+            state=self._cluster_queue_state,
+            local_state=self._local_queue_state,
+            role=lambda: context.metrics.role,
+        )
         self._attached = False
         self._shown_inactive: dict[str, set[bool]] = {}
         """Of each ClusterQueue, whether it was inactive when the statuses of its LocalQueues were made."""
@@ -157,27 +108,33 @@ class QueueReconcilers:
         """An object was created, changed or deleted; writing a status is not followed by the next write at once."""
         old, new = change.old, change.new
         if resource in _PACED and old is not None and new is not None and _same_spec(old, new):
-            controller.queue.add_after(change.key, self._pace.pause((resource, change.key)))
+            self._figures_changed(resource, change.key)
         else:
             controller.enqueue(change.key)
 
     def touched(self, resource: Resource, key: Key) -> None:
         """The figures of that object may have changed; a flavor, topology or check affects every ClusterQueue."""
         if resource in _PACED:
-            self.controllers[resource].queue.add_after(key, self._pace.pause((resource, key)))
+            self._figures_changed(resource, key)
             if resource is CLUSTER_QUEUES and self._engine().settings.fair_sharing:
-                self._touch_all(COHORTS)
+                for row in self._views[COHORTS].rows():
+                    self._figures_changed(COHORTS, row.key)
             return
         if resource is COHORTS:
             self.controllers[COHORTS].enqueue(key)
         if resource in (RESOURCE_FLAVORS, TOPOLOGIES, ADMISSION_CHECKS, COHORTS):
-            self._touch_all(CLUSTER_QUEUES)
+            self._touch_all_cluster_queues()
 
-    def _touch_all(self, resource: Resource) -> None:
+    def _figures_changed(self, resource: Resource, key: Key) -> None:
+        now = self._context.clock.monotonic()
+        self._turns.changed((resource, key), now=now)
+        if now + self._turns.wait(now=now) < self._wakes_at:
+            self._sooner.set()
+
+    def _touch_all_cluster_queues(self) -> None:
         # More than figures may have changed, such as whether it is active.
-        for row in self._views[resource].rows():
-            pause = min(LONGEST_SECONDS, self._pace.pause((resource, row.key)))
-            self.controllers[resource].queue.add_after(row.key, pause)
+        for row in self._views[CLUSTER_QUEUES].rows():
+            self.controllers[CLUSTER_QUEUES].queue.add_after(row.key, COLLECT_SECONDS)
 
     def _cluster_queue_changed(self, change: Change) -> None:
         """A ClusterQueue that is created, deleted or changed may release what it names, and affects its LocalQueues."""
@@ -190,25 +147,56 @@ class QueueReconcilers:
         self._touch_local_queues(change.key.name)
         if self._attached and self._engine().settings.fair_sharing:
             # The shares of all queues of a tree follow from the quota of each.
-            self._touch_all(CLUSTER_QUEUES)
+            self._touch_all_cluster_queues()
 
     def _touch_local_queues(self, cluster_queue: str) -> None:
         for key in self._views[LOCAL_QUEUES].indexed(CLUSTER_QUEUE_INDEX, cluster_queue):
             self.controllers[LOCAL_QUEUES].enqueue(key)
 
+    async def run(self) -> None:
+        """Let the figures that changed be written in turn, and export the gauges of queues, until cancelled."""
+        registry = self._context.metrics.registry
+        registry.register(self._metrics)
+        try:
+            while True:
+                now = self._context.clock.monotonic()
+                for resource, key in self._turns.due(now=now):
+                    self.controllers[resource].enqueue(key)
+                wait = self._turns.wait(now=now)
+                self._wakes_at, self._sooner = now + wait, anyio.Event()
+                with anyio.move_on_after(wait):
+                    await self._sooner.wait()
+        finally:
+            registry.unregister(self._metrics)
+
+    def _cluster_queue_state(self, key: Key) -> ClusterQueueState:
+        """The engine's figures; those of a ClusterQueue that it cannot read say why that is inactive."""
+        state = self._engine().cluster_queue_state(key.name)
+        unusable = self._unusable(CLUSTER_QUEUES, key)
+        if unusable is None:
+            return state
+        message = f"Can't admit new workloads: the ClusterQueue cannot be used: {unusable.message}"
+        return replace(state, active=False, reason=ClusterQueueReason.UNKNOWN, message=message)
+
+    def _local_queue_state(self, key: Key) -> LocalQueueState | None:
+        if self._unusable(LOCAL_QUEUES, key) is not None:
+            return None
+        try:
+            return self._engine().local_queue_state(key)
+        except KeyError:
+            return None
+
+    def _unusable(self, resource: Resource, key: Key) -> Quarantined | None:
+        return self._context.caches.quarantine.get(READER, resource, key)
+
     async def reconcile_cluster_queue(self, key: Key) -> Result | None:
         """Status, metrics and finalizer of one ClusterQueue."""
         queue = self._views[CLUSTER_QUEUES].object(key)
         if queue is None:
-            self._pace.forget((CLUSTER_QUEUES, key))
+            self._turns.forget((CLUSTER_QUEUES, key))
             self._shown_inactive.pop(key.name, None)
             return None
-        state = self._engine().cluster_queue_state(key.name)
-        unusable = self._context.caches.quarantine.get(READER, CLUSTER_QUEUES, key)
-        if unusable is not None:
-            message = f"Can't admit new workloads: the ClusterQueue cannot be used: {unusable.message}"
-            state = replace(state, active=False, reason=ClusterQueueReason.UNKNOWN, message=message)
-        self._measure(queue, state)
+        state = self._cluster_queue_state(key)
         was_active = _active(queue)
         wanted = queue_status.cluster_queue_status(queue, state, now=self._context.clock.now())
         # It may have been inactive for less than the pause between two writes; a LocalQueue may still show that.
@@ -226,8 +214,8 @@ class QueueReconcilers:
     async def reconcile_local_queue(self, key: Key) -> Result | None:
         """Status of one LocalQueue."""
         queue = self._views[LOCAL_QUEUES].object(key)
-        if queue is None or self._context.caches.quarantine.get(READER, LOCAL_QUEUES, key) is not None:
-            self._pace.forget((LOCAL_QUEUES, key))
+        if queue is None or self._unusable(LOCAL_QUEUES, key) is not None:
+            self._turns.forget((LOCAL_QUEUES, key))
             return None
         state = self._engine().local_queue_state(key)
         name: str = queue["spec"].get("clusterQueue") or ""
@@ -237,21 +225,13 @@ class QueueReconcilers:
             self._shown_inactive.setdefault(name, set()).add(inactive)
         wanted = queue_status.local_queue_status(queue, cluster_queue, state, now=self._context.clock.now())
         await self._write_status(LOCAL_QUEUES, queue, wanted)
-        metrics = self._context.metrics
-        labels = (key.name, key.namespace, metrics.role)
-        metrics.local_reserving.labels(*labels).set(state.reserving)
-        metrics.local_admitted_active.labels(*labels).set(state.admitted)
-        metrics.local_pending.labels(key.name, key.namespace, "active", metrics.role).set(state.pending)
-        for value in ("True", "False"):
-            shown = state.active is (value == "True")
-            metrics.local_queue_status.labels(key.name, key.namespace, value, metrics.role).set(shown)
         return None
 
     async def reconcile_cohort(self, key: Key) -> Result | None:
         """Status of one Cohort."""
         cohort = self._views[COHORTS].object(key)
         if cohort is None:
-            self._pace.forget((COHORTS, key))
+            self._turns.forget((COHORTS, key))
             return None
         try:
             state = self._engine().cohort_state(key.name)
@@ -280,9 +260,13 @@ class QueueReconcilers:
 
     async def _write_status(self, resource: Resource, obj: JsonObject, wanted: JsonObject) -> None:
         patch = merge_patch(obj.get("status") or {}, wanted)
-        if not patch:
-            return
         metadata = obj["metadata"]
+        figures = (resource, Key(metadata.get("namespace", ""), metadata["name"]))
+        if not patch:
+            self._turns.unchanged(figures)
+            return
+        clock = self._context.clock
+        began = clock.monotonic()
         try:
             answer = await self._context.client.patch(
                 resource,
@@ -296,7 +280,8 @@ class QueueReconcilers:
         except NotFound:
             return
         self._views[resource].on_write(answer)
-        self._pace.wrote((resource, Key(metadata.get("namespace", ""), metadata["name"])))
+        now = clock.monotonic()
+        self._turns.wrote(figures, now=now, seconds=now - began)
 
     async def _hold(self, resource: Resource, key: Key, *, used: Callable[[], Awaitable[bool]]) -> None:
         """Add the finalizer if the object lacks it; remove it if the object is being deleted and not in use."""
@@ -324,18 +309,6 @@ class QueueReconcilers:
             return
         if not deleting:
             view.on_write(answer)
-
-    def _measure(self, queue: JsonObject, state: ClusterQueueState) -> None:
-        metrics = self._context.metrics
-        name = state.name
-        metrics.pending.labels(name, "active", metrics.role).set(state.pending - state.inadmissible)
-        metrics.pending.labels(name, "inadmissible", metrics.role).set(state.inadmissible)
-        metrics.reserving.labels(name, metrics.role).set(state.reserving)
-        metrics.admitted_active.labels(name, metrics.role).set(state.admitted)
-        terminating = "deletionTimestamp" in queue["metadata"]
-        shown = "terminating" if terminating else "active" if state.active else "pending"
-        for status in ("pending", "active", "terminating"):
-            metrics.cluster_queue_status.labels(name, status, metrics.role).set(status == shown)
 
 
 def _same_spec(old: Row, new: Row) -> bool:

@@ -44,6 +44,7 @@ class Hub:
     def __init__(self, loop: VirtualLoop) -> None:
         self.clock = SimClock(loop)
         self.stored: dict[tuple[Resource, Key], Object] = {}
+        self.metrics = ManagerMetrics()
         self.failures: list[type[ApiError]] = []
         self.writes = 0
         self._views: dict[Resource, View] = {}
@@ -64,7 +65,7 @@ class Hub:
             clock=self.clock,
             client=SimpleNamespace(patch=self._patch),
             configuration=Configuration(),
-            metrics=ManagerMetrics(),
+            metrics=self.metrics,
         )
         engine = SimpleNamespace(
             settings=SimpleNamespace(fair_sharing=True),
@@ -126,6 +127,11 @@ def points_to(obj: Object) -> list[str]:
     return [obj["spec"]["clusterQueue"]] if "clusterQueue" in obj["spec"] else []
 
 
+def pending_gauge(hub: Hub) -> float | None:
+    labels = {"cluster_queue": "cq", "status": "active", "replica_role": "standalone"}
+    return hub.metrics.registry.get_sample_value("kueue_pending_workloads", labels)
+
+
 def failure(kind: type[ApiError]) -> ApiError:
     return kind(request="PATCH", status=kind.code or 0, reason="", message="as chosen", details=Details())
 
@@ -147,6 +153,7 @@ def play(script: Script) -> None:
             hub = Hub(loop)
             hub.reconcilers.attach()
             async with anyio.create_task_group() as tasks:
+                tasks.start_soon(hub.reconcilers.run)
                 for controller in hub.reconcilers.controllers.values():
                     tasks.start_soon(controller.run)
                 await asyncio.sleep(10.0)
@@ -231,3 +238,23 @@ def test_figures_at_rest_are_not_written_again() -> None:
         assert hub.writes == before
 
     play(script)
+
+
+def test_gauges_are_exact_while_the_status_waits_for_its_turn() -> None:
+    async def script(hub: Hub) -> None:
+        hub.show(pending=7)
+        assert pending_gauge(hub) == 7
+        assert hub.status(CLUSTER_QUEUES, QUEUE)["pendingWorkloads"] == 0
+
+    play(script)
+
+
+def test_gauges_end_with_the_leadership() -> None:
+    seen: list[Hub] = []
+
+    async def script(hub: Hub) -> None:
+        seen.append(hub)
+        assert pending_gauge(hub) == 0
+
+    play(script)
+    assert pending_gauge(seen[0]) is None
