@@ -4,9 +4,10 @@
 Figures of queues change with every admission, and a write of them costs the API server as much as one of a Job. So each
 object is written once after many changes, and all of them together share a number of writes a second:
 
-- Figures that have not changed for a while come first, a second after the change, since more changes follow it.
-- Figures that change continuously wait in line, each for 1.5 s at least.
-- The line takes ten objects a second. A longer one is faster, so that no figures are older than half a minute; the more
+- Figures that have not changed for a while are written a second after the change, since more changes follow it.
+- Figures that change continuously wait in a line of their own, each for 1.5 s at least. Both lines take turns, so that
+  none keeps the other one waiting.
+- Ten objects a second are written. Longer lines are faster, so that no figures are older than half a minute; the more
   slowly the API server answers, the older they may be, up to two minutes, since decisions wait for the same server.
 """
 
@@ -64,12 +65,14 @@ class StatusTurns(Generic[K]):
         self._allowance = min(_BURST_SECONDS * rate, self._allowance + (now - self._counted) * rate)
         self._counted = now
         found: list[K] = []
-        for line in (self._fresh, self._busy):
-            while line and self._allowance >= 1.0 and line[next(iter(line))] <= now:
+        line, other = self._fresh, self._busy
+        while self._allowance >= 1.0 and (_is_due(line, now) or _is_due(other, now)):
+            if _is_due(line, now):
                 key, _ = line.popitem(last=False)
                 self._last[key] = now  # what changes while it is written waits as well
                 self._allowance -= 1.0
                 found.append(key)
+            line, other = other, line
         self._taken.update(found)
         return found
 
@@ -106,3 +109,7 @@ class StatusTurns(Generic[K]):
     def _round_seconds(self) -> float:
         """How long it takes until each that waits has been written."""
         return max(BUSY_SECONDS, len(self) / self._rate())
+
+
+def _is_due(line: OrderedDict[K, float], now: float) -> bool:
+    return bool(line) and line[next(iter(line))] <= now
