@@ -48,6 +48,7 @@ READER: Final = "scheduler"
 """The name under which objects are quarantined that the engine cannot use."""
 
 _BATCH: Final = 50  # objects fed in one turn of the event loop: some 20 ms
+_MOST_HEADS: Final = 50  # evaluated in a cycle, and the rest of the last tree: some 20 ms where victims are searched
 _UNDECIDABLE: Final = Backoff(base=60.0, factor=2.0, cap=3600.0)
 
 
@@ -109,9 +110,12 @@ class EngineFeed:
         return engine
 
     def cycle(self, now: datetime, *, repeat: bool) -> Cycle:
-        """One cycle of the engine; what it costs decides how soon freed quota is offered again."""
+        """One cycle of the engine; what it costs decides how soon freed quota is offered again.
+
+        A cycle holds the event loop, so that it evaluates the heads of some trees only where there are many queues.
+        """
         began = self._clock.monotonic()
-        cycle = self.engine.cycle(now, repeat=repeat)
+        cycle = self.engine.cycle(now, repeat=repeat, most_heads=_MOST_HEADS)
         self._cost.add(seconds=self._clock.monotonic() - began, heads=len(cycle.decisions))
         self.engine.allow_early_flushes(self._cost.heads_per_second)
         return cycle

@@ -51,6 +51,7 @@ _log = logging.getLogger(__name__)
 _MOST_WRITES: Final = 48  # at once; fewer than the default limit of an API server
 _REPEAT_SECONDS: Final = 30.0  # how often all heads are decided again, as a precaution
 _SLICE_SECONDS: Final = 0.005  # how long cycles may hold the event loop before watches and writes get a turn
+_LONGEST_PAUSE: Final = 0.5  # after a cycle
 _PACES: Final = (0.001, 0.002, 0.004, 0.008, 0.010)
 _GONE_PAUSE: Final = 1.0
 _REFUSED: Final = Backoff(base=1.0, cap=60.0)  # a refused write is refused again until its cause is fixed
@@ -185,28 +186,40 @@ class Scheduler:
                 continue
             # What is decided now could not be written yet, and would hold quota of what comes before it by then.
             await self._write_queue.caught_up()
-            started = self._clock.monotonic()
+            started = ended = self._clock.monotonic()
             repeat = started >= self._repeat_at
             if repeat:
                 self._repeat_at = started + _REPEAT_SECONDS
-            settled = True
+            settled, took = True, 0.0
             self._end_delays()
             while self.engine.has_heads(now := self._clock.now(), repeat=repeat):
                 cycle = self._cycle(now, repeat=repeat)
                 repeat, settled = False, False
                 if cycle is None:
                     break
+                took, ended = self._clock.monotonic() - ended, self._clock.monotonic()
                 unsuccessful = 0 if cycle.success else unsuccessful + 1
-                if not cycle.success or self._write_queue.behind or self._clock.monotonic() - started > _SLICE_SECONDS:
+                if not cycle.success or self._write_queue.behind or ended - started > _SLICE_SECONDS:
                     break
                 settled = True
             if settled:
                 await self._rest()
                 unsuccessful = 0
-            elif unsuccessful:
-                await anyio.sleep(_PACES[min(unsuccessful, len(_PACES)) - 1])
             else:
-                await anyio.lowlevel.checkpoint()
+                await self._give_way(took, unsuccessful)
+
+    async def _give_way(self, took: float, unsuccessful: int) -> None:
+        """Let others run between two cycles; after a long one for as long as it `took`, in seconds.
+
+        Webhooks, watches and writes share the event loop with cycles, and other clients wait for them.
+        """
+        pace = _PACES[min(unsuccessful, len(_PACES)) - 1] if unsuccessful else 0.0
+        if took > _SLICE_SECONDS:
+            pace = max(pace, min(took, _LONGEST_PAUSE))
+        if pace:
+            await anyio.sleep(pace)
+        else:
+            await anyio.lowlevel.checkpoint()
 
     async def _rest(self) -> None:
         """Wait for an event, or for the time at which the engine has something to do."""

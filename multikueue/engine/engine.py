@@ -66,6 +66,8 @@ class Engine(Cache):
         self._number = 0
         self._waits_for_pods = False
         self._evaluated = EvaluatedTrees()
+        self._turns: dict[QuotaNode, int] = {}
+        """The last cycle of each tree, while not all of them have a turn in each."""
         self._configured = 0
 
     # Deciding.
@@ -82,20 +84,21 @@ class Engine(Cache):
             return False
         return bool(self._queues_to_evaluate(repeat=repeat))
 
-    def cycle(self, now: datetime, *, repeat: bool = True) -> Cycle:
+    def cycle(self, now: datetime, *, repeat: bool = True, most_heads: int | None = None) -> Cycle:
         """Evaluate the head of every active queue once.
 
         Without `repeat`, trees in which nothing has changed since their heads were evaluated are left out: they would
-        get the same decisions again.
+        get the same decisions again. With `most_heads`, no further tree is begun after so many heads: the others come
+        in the next cycles, and trees take turns. What one tree decides concerns no other one, but for
+        `waitForPodsReady.blockAdmission`, with which all heads are evaluated.
         """
         self._catch_up(now)
         if self._blocked():
             return Cycle(number=self._number, decisions=(), success=False)
         self._number += 1
-        heads = self._heads(repeat=repeat)
+        heads = self._heads(repeat=repeat, most=most_heads)
         before = {head.cluster_queue.name: self._before(head) for head in heads}
-        ready = self.settings.pods_ready
-        waits = ready is not None and ready.block_admission and self.reservations.not_ready > 0
+        waits = self._blocks_admission and self.reservations.not_ready > 0
         taken, blocked = self._runner.run(heads, number=self._number, waits_for_pods=waits)
         self._waits_for_pods = blocked
         decisions = []
@@ -256,6 +259,11 @@ class Engine(Cache):
 
     # Inside a cycle.
 
+    @property
+    def _blocks_admission(self) -> bool:
+        ready = self.settings.pods_ready
+        return ready is not None and ready.block_admission
+
     def _blocked(self) -> bool:
         if self._waits_for_pods and self.reservations.not_ready == 0:
             self._waits_for_pods = False
@@ -318,9 +326,27 @@ class Engine(Cache):
         began = progress.began if progress is not None and progress.unfinished else self._number
         return _QueueBefore(head.cluster_queue.queue.preemptor, began)
 
-    def _heads(self, *, repeat: bool) -> list[Head]:
+    def _in_turn(self, names: list[str], most: int) -> list[str]:
+        """The queues of as many whole trees as have `most` heads; those that have waited longest come first."""
+        by_root: dict[QuotaNode, list[str]] = {}
+        for name in names:
+            by_root.setdefault(self.cluster_queues[name].node.root(), []).append(name)
+        turns = {root: self._turns.get(root, 0) for root in by_root}
+        found: list[str] = []
+        for root in sorted(by_root, key=turns.__getitem__):
+            if len(found) >= most:
+                break
+            found += by_root[root]
+            turns[root] = self._number
+        self._turns = turns
+        return found
+
+    def _heads(self, *, repeat: bool, most: int | None) -> list[Head]:
         heads = []
-        for name in self._queues_to_evaluate(repeat=repeat):
+        names = self._queues_to_evaluate(repeat=repeat)
+        if most is not None and len(names) > most and not self._blocks_admission:
+            names = self._in_turn(names, most)
+        for name in names:
             cluster_queue = self.cluster_queues[name]
             pending = cluster_queue.queue.pop()
             if pending is None:

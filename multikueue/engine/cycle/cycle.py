@@ -9,7 +9,7 @@ its end. The engine requeues heads and records reservations.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from multikueue.api.constants import PreemptionPolicy
 from multikueue.api.reasons import QuotaReservedReason
@@ -18,7 +18,6 @@ from multikueue.engine import lifecycle, messages
 from multikueue.engine.cache import quota
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cache.quota import Amounts
-from multikueue.engine.cache.reserved_workloads import Reserved
 from multikueue.engine.cache.tree import Cell, QuotaNode
 from multikueue.engine.cycle import order
 from multikueue.engine.cycle.nomination import NominatedHead, Nominator, Rejection
@@ -53,23 +52,24 @@ class Head:
     active: bool
 
 
-@dataclass(slots=True)
 class _CycleVictims:
     """Victims of this cycle, by tree; they do not affect other trees."""
 
-    keys: set[Key] = field(default_factory=set)
-    records: dict[QuotaNode, dict[Key, Reserved]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.keys: set[Key] = set()
+        self._usage: dict[QuotaNode, dict[Cell, int]] = {}
 
-    def of(self, root: QuotaNode) -> dict[Key, Reserved]:
-        """The victims in one tree."""
-        return self.records.get(root, {})
+    def usage(self, root: QuotaNode) -> Iterable[tuple[Cell, int]]:
+        """What the victims in one tree use, as one amount for each cell: there may be thousands of them."""
+        return self._usage.get(root, {}).items()
 
     def add(self, root: QuotaNode, targets: Iterable[PreemptionTarget]) -> None:
-        """Add victims."""
-        known = self.records.setdefault(root, {})
+        """Add victims that are not among them yet."""
+        usage = self._usage.setdefault(root, {})
         for target in targets:
-            known[target.record.workload.key] = target.record
             self.keys.add(target.record.workload.key)
+            for cell, amount in target.record.usage:
+                usage[cell] = usage.get(cell, 0) + amount
 
 
 class CycleUsage:
@@ -155,14 +155,12 @@ class CycleRunner:
     def _process(self, nomination: NominatedHead, usage: CycleUsage, gone: _CycleVictims) -> HeadVerdict:
         """Steps A to J of §3.9."""
         root = nomination.cluster_queue.node.root()
-        victims = gone.of(root)
+        victims = gone.usage(root)
         deferred = False
         if _overlaps(nomination, gone) and self._settings.gates.recompute_on_overlap:
-            for record in victims.values():
-                quota.remove_all(record.usage)
+            quota.remove_all(victims)
             self._nominator.renominate(nomination, gone.keys)
-            for record in victims.values():
-                quota.add_all(record.usage)
+            quota.add_all(victims)
             deferred = nomination.assignment.mode is AssignmentMode.FIT
         mode = AssignmentMode.DEFERRED if deferred else nomination.assignment.mode
         nomination.assignment.deferred = deferred
@@ -222,15 +220,15 @@ class CycleRunner:
             targets=nomination.targets,
         )
 
-    def _fits(self, nomination: NominatedHead, victims: dict[Key, Reserved]) -> bool:
-        """Whether an entry fits once all victims so far and its own are gone."""
-        own = {target.record.workload.key: target.record for target in nomination.targets}
-        absent = list({**victims, **own}.values())
-        for record in absent:
-            quota.remove_all(record.usage)
+    def _fits(self, nomination: NominatedHead, victims: Iterable[tuple[Cell, int]]) -> bool:
+        """Whether an entry fits once all victims so far and its own, which are others, are gone."""
+        quota.remove_all(victims)
+        for target in nomination.targets:
+            quota.remove_all(target.record.usage)
         fits = quota.fits(nomination.amounts)
-        for record in absent:
-            quota.add_all(record.usage)
+        for target in nomination.targets:
+            quota.add_all(target.record.usage)
+        quota.add_all(victims)
         return fits
 
 

@@ -147,7 +147,9 @@ def _sequence(problem: Problem, sources: Sources, *, borrowing: bool) -> Iterato
             by_queue = {source.cluster_queue.node: source for source in group}
             limit = None if hierarchical else below
             streams: list[Iterator[Candidate]] = [
-                problem.others(source.cluster_queue, evicted=evicted, below=limit)
+                _while_borrowing(
+                    problem.others(source.cluster_queue, evicted=evicted, below=limit), source, problem.keys
+                )
                 for source in group
                 if problem.has_others(source.cluster_queue, evicted=evicted, below=limit)
             ]
@@ -155,6 +157,16 @@ def _sequence(problem: Problem, sources: Sources, *, borrowing: bool) -> Iterato
                 yield candidate.record, by_queue[candidate.record.node], hierarchical
         for candidate in problem.own(evicted=evicted):
             yield candidate.record, None, False
+
+
+def _while_borrowing(
+    candidates: Iterator[Candidate], source: Source, keys: tuple[FlavorResource, ...]
+) -> Iterator[Candidate]:
+    """The candidates of a queue until it borrows no more: in an attempt usage only falls."""
+    for candidate in candidates:
+        yield candidate
+        if any(within_nominal(node, keys) for node in source.path):
+            return
 
 
 def _attempt(problem: Problem, sources: Sources, *, borrowing: bool) -> list[PreemptionTarget]:
