@@ -19,7 +19,6 @@ from devcluster.apiserver.aggregation.aggregator import Aggregator, Remote
 from devcluster.apiserver.aggregation.proxying import Proxy
 from devcluster.apiserver.auth import authentication
 from devcluster.apiserver.auth.authentication import Authentication
-from devcluster.apiserver.auth.escalation import Escalation
 from devcluster.apiserver.auth.rbac import Authorizer
 from devcluster.apiserver.auth.tokens import Tokens
 from devcluster.apiserver.codec import documents
@@ -88,9 +87,7 @@ class ApiServer:
         self.tokens = Tokens(context, signing_key)
         self.authentication = Authentication(tokens=self.tokens, authorizer=self.authorizer, static=static_tokens)
         self.definitions = Definitions(context)
-        self.admission = AdmissionChain(
-            context, self.hooks, escalation=Escalation(self.authorizer), definitions=self.definitions
-        )
+        self.admission = AdmissionChain(context, self.hooks, authorizer=self.authorizer, definitions=self.definitions)
         converter = Converter(self.hooks)
         self.reader = Reader(context, converter)
         self.deleter = Deleter(context, self.admission, self.definitions)

@@ -2,7 +2,7 @@
 """Admission: the built-in checks and mutations of a write that need other objects.
 
 The namespace must be active, pods get their service account and priority, limit ranges and quotas apply. Webhooks are
-in `webhooks`.
+in `webhooks`, ValidatingAdmissionPolicies in `policies`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from typing import Final
 
 from devcluster.apiserver import errors
 from devcluster.apiserver.admission.hooks import Hooks
-from devcluster.apiserver.admission.webhooks import Review, Webhooks, selects
+from devcluster.apiserver.admission.policies import Policies
+from devcluster.apiserver.admission.review import Review
+from devcluster.apiserver.admission.webhooks import Webhooks
 from devcluster.apiserver.auth.escalation import Escalation
+from devcluster.apiserver.auth.rbac import Authorizer
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject
 from devcluster.apiserver.context import ServerContext
@@ -26,22 +29,30 @@ _TOLERATION_SECONDS: Final = 300
 _ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
-__all__ = ["AdmissionChain", "Review", "new_options", "quota_of", "selects", "used_of"]
-
-
 class AdmissionChain:
-    """Admits writes: built-in steps, escalation checks and webhooks."""
+    """Admits writes: built-in steps, escalation checks, policies and webhooks."""
 
     def __init__(
-        self, context: ServerContext, hooks: Hooks, *, escalation: Escalation, definitions: Definitions
+        self, context: ServerContext, hooks: Hooks, *, authorizer: Authorizer, definitions: Definitions
     ) -> None:
         self._context = context
         self._definitions = definitions
-        webhooks = Webhooks(context, hooks)
-        self.waits, self.mutate, self.validate = webhooks.waits, webhooks.mutate, webhooks.validate
+        self._webhooks = Webhooks(context, hooks, authorizer)
+        self._policies = Policies(context, authorizer)
+        self.waits, self.mutate = self._webhooks.waits, self._webhooks.mutate
+        escalation = Escalation(authorizer)
         self.check_escalation, self.check_creation = escalation.check, escalation.check_creation
         self.pods_are_completed = True
         """Whether pods get the token volume of their account and the like, as on a real cluster."""
+
+    def concerns(self, kind: ResourceType, operation: str, subresource: str) -> bool:
+        """Whether a webhook or a policy may be about such a write."""
+        return self._policies.concern(kind, operation, subresource) or self.waits(kind, operation, subresource)
+
+    async def validate(self, review: Review) -> None:
+        """Evaluate the policies, then call the validating webhooks. Raises `StatusError`."""
+        self._policies.validate(review)
+        await self._webhooks.validate(review)
 
     def check_namespace(self, review: Review) -> None:
         """A namespaced object needs an active namespace. Raises `StatusError`."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutating and validating webhooks of a write.
 
-Owns which webhooks are called (rules, selectors, match conditions), the order and reinvocation of mutating ones, their
+Owns which webhooks are called, the order and reinvocation of mutating ones, their
 patches, and the answer if a webhook denies the write or fails.
 """
 
@@ -10,54 +10,38 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from binascii import Error as Base64Error
-from dataclasses import dataclass
 from typing import Final
 
 from devcluster.apiserver import errors
+from devcluster.apiserver.admission import matching
+from devcluster.apiserver.admission.access import authorizer_value
 from devcluster.apiserver.admission.hooks import HookFailed, Hooks
-from devcluster.apiserver.cel.compile import Expression
+from devcluster.apiserver.admission.matching import Expressions
+from devcluster.apiserver.admission.review import Review
+from devcluster.apiserver.auth.rbac import Authorizer
 from devcluster.apiserver.cel.syntax import CelError
+from devcluster.apiserver.cel.values import Variables
 from devcluster.apiserver.codec import decoding, documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.errors import StatusError
-from devcluster.apiserver.http.requests import User
 from devcluster.apiserver.patch import json_patch
 from devcluster.apiserver.registry.resources import ResourceType
-from multikueue.core.errors import BadInput
-from multikueue.core.selectors import LabelSelector, Requirement
 
 MUTATING: Final = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 VALIDATING: Final = "validatingwebhookconfigurations.admissionregistration.k8s.io"
 _UNASKED: Final = frozenset({MUTATING, VALIDATING})
-_VARIABLES: Final = frozenset({"object", "oldObject", "request"})
 _NO_PATCH: Final = "json: cannot unmarshal object into Go value of type jsonpatch.Patch"
-
-
-@dataclass(slots=True, kw_only=True)
-class Review:
-    """One write under admission."""
-
-    kind: ResourceType
-    operation: str
-    user: User
-    namespace: str
-    name: str
-    value: JsonObject | None
-    old: JsonObject | None
-    subresource: str = ""
-    dry_run: bool = False
-    options: JsonObject | None = None
-    warnings: list[str] | None = None
 
 
 class Webhooks:
     """Calls the webhooks of writes."""
 
-    def __init__(self, context: ServerContext, hooks: Hooks) -> None:
+    def __init__(self, context: ServerContext, hooks: Hooks, authorizer: Authorizer) -> None:
         self._context = context
         self._hooks = hooks
-        self._expressions: dict[str, Expression] = {}
+        self._authorizer = authorizer
+        self._expressions = Expressions()
         self._configured: dict[str, tuple[int, list[JsonObject]]] = {}
 
     def waits(self, kind: ResourceType, operation: str, subresource: str) -> bool:
@@ -80,8 +64,10 @@ class Webhooks:
 
     async def validate(self, review: Review) -> None:
         """Call the validating webhooks, all at once. Raises `StatusError`."""
-        matching = [hook for hook in self._of(VALIDATING) if self._matches(hook, review)]
-        found = await asyncio.gather(*(self._call(hook, review) for hook in matching), return_exceptions=True)
+        called = [hook for hook in self._of(VALIDATING) if self._matches(hook, review)]
+        if not called:
+            return
+        found = await asyncio.gather(*(self._call(hook, review) for hook in called), return_exceptions=True)
         for outcome in found:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -111,100 +97,38 @@ class Webhooks:
         return kept[1]
 
     def _covered(self, hook: JsonObject, kind: ResourceType, operation: str, subresource: str) -> bool:
-        resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
-        for rule in documents.items(hook, "rules"):
-            operations, resources = rule.get("operations") or (), rule.get("resources") or ()
-            if not {"*", operation} & set(operations) or not {"*", kind.group} & set(rule.get("apiGroups") or ()):
-                continue
-            if not self._version_fits(rule, hook, kind):
-                continue
-            scope = "Namespaced" if kind.namespaced else "Cluster"
-            if rule.get("scope", "*") not in ("*", scope):
-                continue
-            wanted = {resource, f"{kind.plural}/*" if subresource else "*", "*/*"}
-            if subresource:
-                wanted.add(f"*/{subresource}")
-            if wanted & set(resources):
-                return True
-        return False
-
-    def _version_fits(self, rule: JsonObject, hook: JsonObject, kind: ResourceType) -> bool:
-        named = set(rule.get("apiVersions") or ())
-        if {"*", kind.version} & named:
-            return True
-        if hook.get("matchPolicy") == "Exact":
-            return False
-        # matchPolicy Equivalent: a served version that the rule names matches as well.
-        return any(self._context.registry.find(kind.group, version, kind.plural) for version in named)
+        return matching.covers(
+            documents.items(hook, "rules"),
+            self._context,
+            kind,
+            operation=operation,
+            subresource=subresource,
+            policy=hook.get("matchPolicy", "Equivalent"),
+        )
 
     def _matches(self, hook: JsonObject, review: Review) -> bool:
+        """Whether the webhook is called. Raises `StatusError` if its match conditions fail."""
         kind = review.kind
         if kind.collection in _UNASKED or not self._covered(hook, kind, review.operation, review.subresource):
             return False
-        labels: dict[str, str] | None = None
-        if kind.namespaced:
-            namespace = self._context.get("namespaces", review.namespace) or {}
-            labels = documents.strings(documents.metadata(namespace).get("labels"))
-        elif kind.collection == "namespaces":
-            labels = documents.strings(documents.metadata(review.value or review.old or {}).get("labels"))
-        if labels is not None and not selects(hook.get("namespaceSelector"), labels):
+        if not matching.selected(hook, review, self._context):
             return False
-        selector = hook.get("objectSelector")
-        if selector and not any(
-            selects(selector, documents.strings(documents.metadata(value).get("labels")))
-            for value in (review.value, review.old)
-            if value is not None
-        ):
-            return False
-        return self._conditions_hold(hook, review)
-
-    def _conditions_hold(self, hook: JsonObject, review: Review) -> bool:
-        """Whether all match conditions are true; a false one wins over a failed one. Raises `StatusError`."""
         conditions = documents.items(hook, "matchConditions")
         if not conditions:
             return True
-        variables = {"object": review.value, "oldObject": review.old, "request": self._request(review)}
-        failed: list[str] = []
-        for condition in conditions:
-            text = condition.get("expression", "true")
-            try:
-                expression = self._expressions.get(text)
-                if expression is None:
-                    expression = self._expressions[text] = Expression(text, variables=_VARIABLES)
-                if expression.evaluate(variables) is not True:
-                    return False
-            except CelError as error:
-                failed.append(f"expression '{text}' resulted in error: {error}")
-        if not failed:
-            return True
-        if hook.get("failurePolicy") == "Ignore":
-            return False
-        raise errors.forbidden(review.kind.about(review.name), errors.joined(failed))
+        try:
+            return self._expressions.conditions_hold(conditions, self._variables(review))
+        except CelError as error:
+            if hook.get("failurePolicy") == "Ignore":
+                return False
+            raise errors.forbidden(review.kind.about(review.name), str(error)) from error
 
-    def _request(self, review: Review) -> JsonObject:
-        kind = review.kind
-        gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-        if review.subresource == "scale":
-            gvk = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-        gvr = {"group": kind.group, "version": kind.version, "resource": kind.plural}
-        found: JsonObject = {"uid": self._hooks.new_uid(), "kind": gvk, "resource": gvr}
-        if review.subresource:
-            found["subResource"] = review.subresource
-        found |= {"requestKind": gvk, "requestResource": gvr}
-        if review.subresource:
-            found["requestSubResource"] = review.subresource
-        if review.name:
-            found["name"] = review.name
-        if review.namespace:
-            found["namespace"] = review.namespace
+    def _variables(self, review: Review) -> Variables:
         return {
-            **found,
-            "operation": review.operation,
-            "userInfo": review.user.document(),
             "object": review.value,
             "oldObject": review.old,
-            "dryRun": review.dry_run,
-            "options": review.options,
+            "request": review.request(self._hooks.new_uid()),
+            "authorizer": authorizer_value(self._authorizer, review),
         }
 
     async def _call(self, hook: JsonObject, review: Review, *, patches: bool = False) -> JsonObject | None:
@@ -212,7 +136,8 @@ class Webhooks:
         name = hook["name"]
         if review.dry_run and hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
             raise errors.bad_request(f'admission webhook "{name}" does not support dry run')
-        request = self._request(review)
+        request = review.request(self._hooks.new_uid())
+        request |= {"object": review.value, "oldObject": review.old}
         body = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
         try:
             seconds = float(hook.get("timeoutSeconds", 10))
@@ -287,18 +212,3 @@ def _denied(name: str, status: JsonObject) -> StatusError:
         for cause in documents.items(status, "details", "causes")
     ]
     return StatusError(code if 400 <= code < 600 else 400, reason or "", text, None, causes)
-
-
-def selects(selector: object, labels: dict[str, str]) -> bool:
-    """Whether a label selector of the API matches; an invalid one does not."""
-    if not isinstance(selector, dict) or not selector:
-        return True
-    try:
-        requirements = [
-            Requirement(entry.get("key", ""), entry.get("operator", ""), tuple(entry.get("values") or ()))
-            for entry in documents.items(selector, "matchExpressions")
-        ]
-    except BadInput:
-        return False
-    base = LabelSelector.of(documents.strings(selector.get("matchLabels")))
-    return base.matches(labels) and LabelSelector(tuple(requirements)).matches(labels)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from devcluster.apiserver import errors
-from devcluster.apiserver.admission.webhooks import Review
+from devcluster.apiserver.admission.review import Review
 from devcluster.apiserver.auth.rbac import Authorizer, covers_path
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from devcluster.apiserver import errors
-from devcluster.apiserver.admission.webhooks import selects
+from devcluster.apiserver.admission.matching import selects
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject
 from devcluster.apiserver.context import ServerContext

@@ -135,6 +135,23 @@ compareTo kubernetes.Quantity.(kubernetes.Quantity) int | kubernetes.Semver.(kub
 format.named (string) optional_type(kubernetes.NamedFormat)
 validate kubernetes.NamedFormat.(string) optional_type(list(string))
 """
+_AUTHORIZATION: Final = """
+path kubernetes.authorization.Authorizer.(string) kubernetes.authorization.PathCheck
+group kubernetes.authorization.Authorizer.(string) kubernetes.authorization.GroupCheck
+serviceAccount kubernetes.authorization.Authorizer.(string,string) kubernetes.authorization.Authorizer
+resource kubernetes.authorization.GroupCheck.(string) kubernetes.authorization.ResourceCheck
+subresource kubernetes.authorization.ResourceCheck.(string) kubernetes.authorization.ResourceCheck
+namespace kubernetes.authorization.ResourceCheck.(string) kubernetes.authorization.ResourceCheck
+name kubernetes.authorization.ResourceCheck.(string) kubernetes.authorization.ResourceCheck
+fieldSelector kubernetes.authorization.ResourceCheck.(string) kubernetes.authorization.ResourceCheck
+labelSelector kubernetes.authorization.ResourceCheck.(string) kubernetes.authorization.ResourceCheck
+check kubernetes.authorization.PathCheck.(string) kubernetes.authorization.Decision
+check kubernetes.authorization.ResourceCheck.(string) kubernetes.authorization.Decision
+allowed kubernetes.authorization.Decision.() bool
+reason kubernetes.authorization.Decision.() string
+errored kubernetes.authorization.Decision.() bool
+error kubernetes.authorization.Decision.() string
+"""
 FORMATS: Final = (
     *("dns1123Label", "dns1123Subdomain", "dns1035Label", "dns1123LabelPrefix", "dns1123SubdomainPrefix"),
     *("dns1035LabelPrefix", "qualifiedName", "labelValue", "uri", "uuid", "byte", "date", "datetime"),
@@ -157,7 +174,7 @@ class Signature:
 def signatures() -> dict[str, tuple[Signature, ...]]:
     """The overloads of each function."""
     found: dict[str, tuple[Signature, ...]] = {}
-    for line in "".join((_OPERATORS, _LANGUAGE, _STRINGS, _LISTS, _KUBERNETES, *_made())).splitlines():
+    for line in "".join((_OPERATORS, _LANGUAGE, _STRINGS, _LISTS, _KUBERNETES, _AUTHORIZATION, *_made())).splitlines():
         name, _, forms = line.partition(" ")
         if name:
             found[name] = (*found.get(name, ()), *(_read(form) for form in forms.split(" | ")))

@@ -96,7 +96,7 @@ def _hook_problems(hook: JsonObject, path: str) -> list[StatusCause]:
         text = "the timeout value must be between 1 and 30 seconds"
         found.append(field_errors.invalid(f"{path}.timeoutSeconds", seconds, text))
     for index, rule in enumerate(documents.items(hook, "rules")):
-        found += _rule_problems(rule, f"{path}.rules[{index}]")
+        found += rule_problems(rule, f"{path}.rules[{index}]")
     for field in ("namespaceSelector", "objectSelector"):
         for index, term in enumerate(documents.items(hook, field, "matchExpressions")):
             operator = term.get("operator", "")
@@ -107,7 +107,8 @@ def _hook_problems(hook: JsonObject, path: str) -> list[StatusCause]:
     return found + _client_problems(documents.child(hook, "clientConfig"), f"{path}.clientConfig")
 
 
-def _rule_problems(rule: JsonObject, path: str) -> list[StatusCause]:
+def rule_problems(rule: JsonObject, path: str, *, star_is_alone: bool = True) -> list[StatusCause]:
+    """The problems of a rule of a webhook, or of an admission policy, in which `*` may be among other resources."""
     required = ("operations", "apiGroups", "apiVersions")
     found = [field_errors.required(f"{path}.{field}") for field in required if not rule.get(field)]
     operations, resources = rule.get("operations") or [], rule.get("resources") or []
@@ -121,7 +122,7 @@ def _rule_problems(rule: JsonObject, path: str) -> list[StatusCause]:
     ]
     if not resources:
         found.append(field_errors.required(f"{path}.resources"))
-    elif "*" in resources and any("/" not in entry and entry != "*" for entry in resources):
+    elif star_is_alone and "*" in resources and any("/" not in entry and entry != "*" for entry in resources):
         text = "if '*' is present, must not specify other resources without subresources"
         found.append(field_errors.invalid(f"{path}.resources", resources, text))
     if rule.get("scope", "*") not in ("*", "Cluster", "Namespaced"):

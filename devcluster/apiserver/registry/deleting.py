@@ -12,7 +12,8 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from devcluster.apiserver import errors
-from devcluster.apiserver.admission.admission import AdmissionChain, Review, new_options
+from devcluster.apiserver.admission.admission import AdmissionChain, new_options
+from devcluster.apiserver.admission.review import Review
 from devcluster.apiserver.codec import decoding, documents, protobuf
 from devcluster.apiserver.codec.documents import JsonObject
 from devcluster.apiserver.context import ServerContext
@@ -272,7 +273,7 @@ class Deleter:
             warnings=request.warnings,
         )
         self._admission.check_namespace(review)
-        if self._admission.waits(kind, "DELETE", ""):
+        if self._admission.concerns(kind, "DELETE", ""):
             await self._admission.mutate(review)
             await self._admission.validate(review)
             current = rows.get(entry.key)

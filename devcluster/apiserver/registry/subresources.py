@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from devcluster.apiserver import errors
-from devcluster.apiserver.admission.admission import selects
+from devcluster.apiserver.admission.matching import selects
 from devcluster.apiserver.auth import issuing
 from devcluster.apiserver.auth.tokens import Tokens
 from devcluster.apiserver.codec import decoding, documents, forms

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from devcluster.apiserver import errors
-from devcluster.apiserver.admission.admission import AdmissionChain, Review, new_options
+from devcluster.apiserver.admission.admission import AdmissionChain, new_options
+from devcluster.apiserver.admission.review import Review
 from devcluster.apiserver.codec import decoding, documents, forms
 from devcluster.apiserver.codec.documents import JsonObject
 from devcluster.apiserver.context import ServerContext
@@ -121,7 +122,7 @@ class Writer:
         if causes:
             named = name or value["metadata"].get("generateName", "")
             raise errors.invalid(objects.about_given(value, named), causes)
-        if self._admission.waits(kind, "CREATE", ""):
+        if self._admission.concerns(kind, "CREATE", ""):
             await self._admission.validate(review)
         self._admission.count(review)
         key = kind.key(target.namespace, name)
@@ -252,9 +253,10 @@ class Writer:
             dry_run=dry_run,
             warnings=request.warnings,
         )
-        waits = self._admission.waits(kind, "UPDATE", "scale" if scale else subresource)
-        if waits and scale is None:
+        concerns = self._admission.concerns(kind, "UPDATE", "scale" if scale else subresource)
+        if concerns:
             review.options = new_options("UpdateOptions", options.manager(request), dry_run=dry_run)
+        if scale is None and self._admission.waits(kind, "UPDATE", subresource):
             await self._admission.mutate(review)
             value = self._after_mutation(review, kind)
             objects.carry(value, old)
@@ -267,9 +269,8 @@ class Writer:
         causes = objects.problems(value, kind=kind, old=old) + self._problems(value, old, kind, request_context)
         if causes:
             raise errors.invalid(objects.about_given(value, target.name), causes)
-        if waits:
+        if concerns:
             if scale is not None:
-                review.options = new_options("UpdateOptions", options.manager(request), dry_run=dry_run)
                 review.value, review.old, review.subresource = scale(value), scale(old), "scale"
             await self._admission.validate(review)
         if value == old:

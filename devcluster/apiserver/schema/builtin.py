@@ -26,6 +26,10 @@ _UNTYPED: Final = frozenset(
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray",
     }
 )
+# Required lists that a struct leaves out while they are empty.
+_OMITTED: Final = frozenset(
+    {("io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec", "validationActions")}
+)
 # Defaults of list keys, which OpenAPI does not tell from zero values.
 _KEY_DEFAULTS: Final = {"protocol": "TCP"}
 
@@ -181,7 +185,7 @@ def _always(kind: TypeNode) -> tuple[tuple[str, TypeNode], ...]:
             has_zero = field.default is not ABSENT or field.type == "array"
             is_map = field.type == "object" and field.additional is not None
             is_written = name in kind.required and name not in ("apiVersion", "kind") and (has_zero or is_map)
-        if is_written:
+        if is_written and (kind.name, name) not in _OMITTED:
             found.append((name, field))
     return tuple(found)
 

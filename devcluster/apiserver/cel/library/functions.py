@@ -15,6 +15,7 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Final, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
+from devcluster.apiserver.cel.library.authorizer import AUTHORIZER_METHODS
 from devcluster.apiserver.cel.library.formatting import formatted, text_of
 from devcluster.apiserver.cel.library.libraries import ADDRESS_FUNCTIONS, ADDRESS_METHODS, SEQUENCE_METHODS
 from devcluster.apiserver.cel.library.named import judged
@@ -226,6 +227,7 @@ METHODS: Final[dict[str, Function]] = {
     **ADDRESS_METHODS,
     **TIME_METHODS,
     **SEQUENCE_METHODS,
+    **AUTHORIZER_METHODS,
     "size": size,
     "startsWith": lambda text, start: text.startswith(start),
     "endsWith": lambda text, end: text.endswith(end),
