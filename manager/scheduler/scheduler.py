@@ -24,6 +24,7 @@ from manager.context import ManagerContext
 from manager.scheduler import admission_writes
 from manager.scheduler.admission_writes import PendingReason
 from manager.scheduler.affected_queues import AffectedQueues
+from manager.scheduler.cycle_cost import LONGEST_PACE, SLICE_SECONDS, pause_after
 from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_runs
 from manager.scheduler.engine_feed import READER, EngineFeed
 from manager.scheduler.pending_writes import News, PendingSender, PendingWrites
@@ -50,9 +51,6 @@ _log = logging.getLogger(__name__)
 
 _MOST_WRITES: Final = 48  # at once; fewer than the default limit of an API server
 _REPEAT_SECONDS: Final = 30.0  # how often all heads are decided again, as a precaution
-_SLICE_SECONDS: Final = 0.005  # how long cycles may hold the event loop before watches and writes get a turn
-_LONGEST_PAUSE: Final = 0.5  # after a cycle
-_PACES: Final = (0.001, 0.002, 0.004, 0.008, 0.010)
 _GONE_PAUSE: Final = 1.0
 _REFUSED: Final = Backoff(base=1.0, cap=60.0)  # a refused write is refused again until its cause is fixed
 _REASON: Final = "reason"  # the scheduler's slot among the pending writes
@@ -199,7 +197,7 @@ class Scheduler:
                     break
                 took, ended = self._clock.monotonic() - ended, self._clock.monotonic()
                 unsuccessful = 0 if cycle.success else unsuccessful + 1
-                if not cycle.success or self._write_queue.behind or ended - started > _SLICE_SECONDS:
+                if not cycle.success or self._write_queue.behind or ended - started > SLICE_SECONDS:
                     break
                 settled = True
             if settled:
@@ -209,15 +207,10 @@ class Scheduler:
                 await self._give_way(took, unsuccessful)
 
     async def _give_way(self, took: float, unsuccessful: int) -> None:
-        """Let others run between two cycles; after a long one for as long as it `took`, in seconds.
-
-        Webhooks, watches and writes share the event loop with cycles, and other clients wait for them.
-        """
-        pace = _PACES[min(unsuccessful, len(_PACES)) - 1] if unsuccessful else 0.0
-        if took > _SLICE_SECONDS:
-            pace = max(pace, min(took, _LONGEST_PAUSE))
-        if pace:
-            await anyio.sleep(pace)
+        """Let others run between two cycles, of which the last one `took` so many seconds."""
+        pause = pause_after(took, unsuccessful=unsuccessful)
+        if pause:
+            await anyio.sleep(pause)
         else:
             await anyio.lowlevel.checkpoint()
 
@@ -228,7 +221,7 @@ class Scheduler:
         until = self._repeat_at if self._delayed.next_end is None else min(self._repeat_at, self._delayed.next_end)
         seconds = max(0.0, until - self._clock.monotonic())
         if due is not None:
-            seconds = min(seconds, max(_PACES[-1], (due - now).total_seconds()))
+            seconds = min(seconds, max(LONGEST_PACE, (due - now).total_seconds()))
         if not self._wake.is_set():
             with anyio.move_on_after(seconds):
                 await self._wake.wait()
