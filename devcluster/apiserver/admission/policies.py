@@ -29,6 +29,8 @@ from devcluster.apiserver.registry.resources import ResourceType
 POLICIES: Final = "validatingadmissionpolicies.admissionregistration.k8s.io"
 BINDINGS: Final = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
 _GROUP: Final = "admissionregistration.k8s.io"
+_EXEMPT: Final = ("validatingadmissionpolic", "mutatingadmissionpolic")
+"""How the names of policies and of their bindings begin."""
 _REVIEWS: Final = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
 _CODES: Final = {"Forbidden": 403, "RequestEntityTooLarge": 413, "Invalid": 422}
 
@@ -90,11 +92,7 @@ class Policies:
     def _covers(
         self, policy: JsonObject, kind: ResourceType, operation: str, subresource: str, *, name: str | None = None
     ) -> bool:
-        if (
-            kind.group in _REVIEWS
-            or (kind.group == _GROUP and "policies" in kind.plural)
-            or "policybindings" in kind.plural
-        ):
+        if kind.group in _REVIEWS or (kind.group == _GROUP and kind.plural.startswith(_EXEMPT)):
             return False  # a policy could lock out whoever wants to change it
         return self._within(documents.child(policy, "spec", "matchConstraints"), kind, operation, subresource, name)
 

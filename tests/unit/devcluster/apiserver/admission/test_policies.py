@@ -30,6 +30,16 @@ async def install(admin: Caller, document: Json, **binding: Any) -> None:
     assert seen.status == 201, seen.body
 
 
+async def define(admin: Caller, group: str, names: Json) -> None:
+    """A custom resource of any content."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    spec = {"group": group, "names": names, "scope": "Namespaced", "versions": [version]}
+    body = {"metadata": {"name": f"{names['plural']}.{group}"}, "spec": spec}
+    seen = await admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+    assert seen.status == 201, seen.body
+
+
 def refused(seen: Seen) -> bool:
     assert seen.status in (201, 422), seen.body
     return seen.status == 422 and "denied request" in seen.body["message"]
@@ -61,6 +71,15 @@ async def test_no_policy_can_lock_out_whoever_wants_to_change_it(admin: Caller) 
     assert not refused(await admin.create(MAPS, config_map("a")))
 
 
+async def test_policies_of_other_systems_are_objects_as_all_others(admin: Caller) -> None:
+    names = {"kind": "Rule", "listKind": "RuleList", "plural": "networkpolicybindings", "singular": "rule"}
+    await define(admin, "example.com", names)
+    everything = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
+    await install(admin, policy("false", rules=[everything]))
+    body = {"apiVersion": "example.com/v1", "kind": "Rule", "metadata": {"name": "a"}}
+    assert refused(await admin.create("/apis/example.com/v1/namespaces/default/networkpolicybindings", body))
+
+
 async def test_a_rule_can_ask_for_rights_of_the_requester(admin: Caller) -> None:
     asked = "authorizer.group('').resource('nodes').check('delete').allowed()"
     own = "authorizer.requestResource.check('create').allowed()"
@@ -79,18 +98,14 @@ async def test_a_rule_can_ask_for_rights_of_the_requester(admin: Caller) -> None
 
 
 async def test_parameters_can_be_custom_resources_of_another_namespace(admin: Caller) -> None:
-    names = {"kind": "Limit", "listKind": "LimitList", "plural": "limits", "singular": "limit"}
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
-    spec = {"group": "example.com", "names": names, "scope": "Namespaced", "versions": [version]}
     document = policy("params.most > 1", paramKind={"apiVersion": "example.com/v1", "kind": "Limit"})
     reference = {"name": "one", "namespace": "kube-system", "parameterNotFoundAction": "Allow"}
     await install(admin, document, paramRef=reference)
 
     seen = await admin.create(MAPS, config_map("a"))
     assert "failed to find resource referenced by paramKind: 'example.com/v1, Kind=Limit'" in seen.body["message"]
-    body = {"metadata": {"name": "limits.example.com"}, "spec": spec}
-    await admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+    names = {"kind": "Limit", "listKind": "LimitList", "plural": "limits", "singular": "limit"}
+    await define(admin, "example.com", names)
     assert not refused(await admin.create(MAPS, config_map("a"))), "none is there, and that is allowed"
     limit = {"apiVersion": "example.com/v1", "kind": "Limit", "metadata": {"name": "one"}, "most": 1}
     await admin.create("/apis/example.com/v1/namespaces/kube-system/limits", limit)
