@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from devcluster.apiserver.admission.review import Review
 from devcluster.apiserver.auth.rbac import Authorizer
-from devcluster.apiserver.cel.library.authorizer import Attributes, AuthorizerValue, Decision
+from devcluster.apiserver.cel.library.authorizer import AccessAnswer, Attributes, AuthorizerValue
 from devcluster.apiserver.http.requests import User
 
 _ACCOUNTS = "system:serviceaccounts"
@@ -20,7 +20,7 @@ class UserAccess:
     authorizer: Authorizer
     user: User
 
-    def decide(self, verb: str, attributes: Attributes) -> Decision:
+    def decide(self, verb: str, attributes: Attributes) -> AccessAnswer:
         """Whether the user may do that."""
         if attributes.path:
             found = self.authorizer.decide_path(self.user, verb=verb, path=attributes.path)
@@ -34,7 +34,7 @@ class UserAccess:
                 name=attributes.name,
                 sub=attributes.subresource,
             )
-        return Decision(found.allowed, found.reason)
+        return AccessAnswer(found.allowed, found.reason)
 
     def of_account(self, namespace: str, name: str) -> UserAccess:
         """What a service account may do."""

@@ -12,7 +12,7 @@ from devcluster.apiserver.codec.documents import JsonValue
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AccessAnswer:
     """The answer to a check."""
 
     allowed: bool
@@ -35,7 +35,7 @@ class Attributes:
 class Access(Protocol):
     """Decides what one user may do."""
 
-    def decide(self, verb: str, attributes: Attributes) -> Decision:
+    def decide(self, verb: str, attributes: Attributes) -> AccessAnswer:
         """Whether the user may do that."""
 
     def of_account(self, namespace: str, name: str) -> Access:
@@ -49,30 +49,30 @@ class AuthorizerValue:
     access: Access
     request: Attributes
 
-    def __getitem__(self, field: str) -> ResourceCheck:
+    def __getitem__(self, field: str) -> AccessCheck:
         if field != "requestResource":
             raise CelError(f"no such key: {field}")
-        return ResourceCheck(self.access, self.request)
+        return AccessCheck(self.access, self.request)
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceCheck:
+class AccessCheck:
     """`authorizer.path(…)`, `authorizer.group(…)` and all that is made from them, until `check`."""
 
     access: Access
     attributes: Attributes
 
 
-def _begun(value: AuthorizerValue, **attributes: str) -> ResourceCheck:
+def _begun(value: AuthorizerValue, **attributes: str) -> AccessCheck:
     if not isinstance(value, AuthorizerValue):
         raise CelError("no such overload")
-    return ResourceCheck(value.access, Attributes(**attributes))
+    return AccessCheck(value.access, Attributes(**attributes))
 
 
-def _narrowed(value: ResourceCheck, **attributes: str) -> ResourceCheck:
-    if not isinstance(value, ResourceCheck):
+def _narrowed(value: AccessCheck, **attributes: str) -> AccessCheck:
+    if not isinstance(value, AccessCheck):
         raise CelError("no such overload")
-    return ResourceCheck(value.access, replace(value.attributes, **attributes))
+    return AccessCheck(value.access, replace(value.attributes, **attributes))
 
 
 def _account(value: AuthorizerValue, namespace: str, name: str) -> AuthorizerValue:
@@ -81,8 +81,8 @@ def _account(value: AuthorizerValue, namespace: str, name: str) -> AuthorizerVal
     return AuthorizerValue(value.access.of_account(namespace, name), value.request)
 
 
-def _check(value: ResourceCheck, verb: str) -> Decision:
-    if not isinstance(value, ResourceCheck):
+def _check(value: AccessCheck, verb: str) -> AccessAnswer:
+    if not isinstance(value, AccessCheck):
         raise CelError("no such overload")
     return value.access.decide(verb, value.attributes)
 
