@@ -7,6 +7,7 @@ So they are exact at each scrape, however seldom statuses are written, and a que
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -15,7 +16,7 @@ from manager.cache.views import View
 from multikueue.core.keys import Key
 from multikueue.engine.decisions import ClusterQueueState, LocalQueueState
 
-_STATES = ("pending", "active", "terminating")
+_STATES: Final = ("pending", "active", "terminating")
 
 
 class QueueMetrics(Collector):

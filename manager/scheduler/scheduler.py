@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler loop: feeds the engine, runs its cycles, and writes its decisions.
 
-Promises that cycles run back to back in memory while writes go out in the background, but not while many decisions
-wait to be written; that a write that failed is retried or reverted in the engine
+Promises that cycles run in memory while writes go out in the background, but not while many decisions wait to be
+written, and that others run after a long one; that a write that failed is retried or reverted in the engine
 (`docs/reference/write-failures.md`); and that the loop never spins: heads are decided again only if something has
 changed in their tree, and without that the loop waits for an event or for the time that the engine returns
 (`docs/spec/engine.md §1.11` uses sleeps). The engine decides; texts come from `admission_writes`.

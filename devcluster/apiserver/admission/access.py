@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from devcluster.apiserver.admission.review import Review
 from devcluster.apiserver.auth.rbac import Authorizer
 from devcluster.apiserver.cel.library.authorizer import AccessAnswer, Attributes, AuthorizerValue
 from devcluster.apiserver.http.requests import User
 
-_ACCOUNTS = "system:serviceaccounts"
+_ACCOUNTS: Final = "system:serviceaccounts"
 
 
 @dataclass(frozen=True, slots=True)

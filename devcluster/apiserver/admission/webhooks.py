@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutating and validating webhooks of a write.
 
-Owns which webhooks are called, the order and reinvocation of mutating ones, their
-patches, and the answer if a webhook denies the write or fails.
+Owns which webhooks are called, the order and reinvocation of mutating ones, their patches, and the answer if a webhook
+denies the write or fails.
 """
 
 from __future__ import annotations
