@@ -129,6 +129,7 @@ class Webhooks:
             "oldObject": review.old,
             "request": review.request(self._hooks.new_uid()),
             "authorizer": authorizer_value(self._authorizer, review),
+            "namespaceObject": None,  # as on a real server, whatever the namespace
         }
 
     async def _call(self, hook: JsonObject, review: Review, *, patches: bool = False) -> JsonObject | None:

@@ -9,56 +9,14 @@ from datetime import datetime
 from typing import Final
 
 from devcluster.apiserver import field_errors
-from devcluster.apiserver.cel import checker
-from devcluster.apiserver.cel.syntax import CelError
-from devcluster.apiserver.cel.types import BOOL, DYN, STRING, Type, list_of, map_of
+from devcluster.apiserver.cel.types import BOOL, DYN, STRING, Type
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
 from devcluster.apiserver.kinds.webhooks import rule_problems
+from devcluster.apiserver.kinds.write_expressions import SCOPE, checked, type_problems
 
-_AUTHORIZER: Final = Type(
-    "kubernetes.authorization.Authorizer",
-    fields={"requestResource": Type("kubernetes.authorization.ResourceCheck")},
-)
-_KIND: Final = Type("kubernetes.GroupVersionKind", fields=dict.fromkeys(("group", "version", "kind"), STRING))
-_RESOURCE: Final = Type(
-    "kubernetes.GroupVersionResource", fields=dict.fromkeys(("group", "version", "resource"), STRING)
-)
-_USER: Final = Type(
-    "kubernetes.UserInfo",
-    fields={
-        "username": STRING,
-        "uid": STRING,
-        "groups": list_of(STRING),
-        "extra": map_of(STRING, list_of(STRING)),
-    },
-)
-_REQUEST: Final = Type(
-    "kubernetes.AdmissionRequest",
-    fields={
-        "kind": _KIND,
-        "resource": _RESOURCE,
-        "subResource": STRING,
-        "requestKind": _KIND,
-        "requestResource": _RESOURCE,
-        "requestSubResource": STRING,
-        "name": STRING,
-        "namespace": STRING,
-        "operation": STRING,
-        "userInfo": _USER,
-        "dryRun": BOOL,
-        "options": DYN,
-    },
-)
-_SCOPE: Final = {
-    "object": DYN,
-    "oldObject": DYN,
-    "request": _REQUEST,
-    "authorizer": _AUTHORIZER,
-    "namespaceObject": DYN,
-}
 _NAME: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _REASONS: Final = ["Forbidden", "Invalid", "RequestEntityTooLarge"]
 _ACTIONS: Final = ["Audit", "Deny", "Warn"]
@@ -81,7 +39,7 @@ class PolicyBehaviour(KindBehaviour):
     def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
         """The problems of the object."""
         spec = documents.child(value, "spec")
-        scope: dict[str, Type] = dict(_SCOPE)
+        scope: dict[str, Type] = dict(SCOPE)
         found = _fails(spec)
         if spec.get("paramKind") is not None:
             scope["params"] = DYN
@@ -101,7 +59,7 @@ class PolicyBehaviour(KindBehaviour):
             if not text.strip():
                 found.append(field_errors.required(f"{path}.expression", "expression is not specified"))
                 continue
-            kind, problems = _expression(text, known, f"{path}.expression")
+            kind, problems = checked(text, known, f"{path}.expression")
             found += problems
             variables[name] = kind
         if documents.items(spec, "variables"):
@@ -212,7 +170,7 @@ def _condition_problems(spec: JsonObject, scope: dict[str, Type]) -> list[Status
         if not text.strip():
             found.append(field_errors.required(f"{path}.expression"))
         else:
-            found += _of_type(text, scope, f"{path}.expression", BOOL)
+            found += type_problems(text, scope, f"{path}.expression", BOOL)
         if not name:
             found.append(field_errors.required(f"{path}.name"))
         elif name in seen:
@@ -227,9 +185,9 @@ def _validation_problems(rule: JsonObject, path: str, scope: dict[str, Type]) ->
     if not text.strip():
         found.append(field_errors.required(f"{path}.expression", "expression is not specified"))
     else:
-        found += _of_type(text.strip(), scope, f"{path}.expression", BOOL)
+        found += type_problems(text.strip(), scope, f"{path}.expression", BOOL)
     if made:
-        found += _of_type(made.strip(), scope, f"{path}.messageExpression", STRING)
+        found += type_problems(made.strip(), scope, f"{path}.messageExpression", STRING)
     if message and not message.strip():
         found.append(field_errors.invalid(f"{path}.message", message, "must be non-empty if specified"))
     elif "\n" in message.strip():
@@ -238,20 +196,6 @@ def _validation_problems(rule: JsonObject, path: str, scope: dict[str, Type]) ->
     if reason is not None and reason not in _REASONS:
         found.append(field_errors.not_supported(f"{path}.reason", reason, _REASONS))
     return found
-
-
-def _of_type(text: str, scope: dict[str, Type], path: str, wanted: Type) -> list[StatusCause]:
-    kind, problems = _expression(text, scope, path)
-    if not problems and kind.name != wanted.name:
-        return [field_errors.invalid(path, text, f"must evaluate to {wanted.name} but got {kind}")]
-    return problems
-
-
-def _expression(text: str, scope: dict[str, Type], path: str) -> tuple[Type, list[StatusCause]]:
-    try:
-        return checker.check(text, scope).type, []
-    except CelError as error:
-        return DYN, [field_errors.invalid(path, text, f"compilation failed: {error}")]
 
 
 def _reference_problems(reference: JsonObject) -> list[StatusCause]:

@@ -8,19 +8,16 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from devcluster.apiserver import field_errors
-from devcluster.apiserver.cel import syntax
-from devcluster.apiserver.cel.compile import Expression
-from devcluster.apiserver.cel.syntax import CelError
+from devcluster.apiserver.cel.types import BOOL
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
+from devcluster.apiserver.kinds.write_expressions import SCOPE, type_problems
 
 _REVIEWS: Final = ("v1", "v1beta1")
 _OPERATIONS: Final = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"]
 _SELECTORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
-_LITERALS: Final = {int: "int", float: "double", str: "string"}
-_VARIABLES: Final = frozenset({"object", "oldObject", "request", "authorizer", "variables", "namespaceObject"})
 
 
 class WebhookBehaviour(KindBehaviour):
@@ -143,21 +140,8 @@ def _condition_problems(hook: JsonObject, path: str) -> list[StatusCause]:
         if not text:
             found.append(field_errors.required(f"{where}.expression"))
             continue
-        problem = _expression_problem(text)
-        if problem:
-            found.append(field_errors.invalid(f"{where}.expression", text, problem))
+        found += type_problems(text, SCOPE, f"{where}.expression", BOOL)
     return found
-
-
-def _expression_problem(text: str) -> str:
-    try:
-        Expression(text, variables=_VARIABLES)
-        tree = syntax.parse(text)
-    except CelError as error:
-        return f"compilation failed: ERROR: <input>:1:1: {error}"
-    if isinstance(tree, syntax.Literal) and not isinstance(tree.value, bool):
-        return f"must evaluate to bool but got {_LITERALS.get(type(tree.value), 'null_type')}"
-    return ""
 
 
 def _client_problems(client: JsonObject, path: str) -> list[StatusCause]:

@@ -459,6 +459,10 @@ _WRONG: Final[dict[str, dict[str, Any]]] = {
     "a condition without a name": {"matchConditions": [{"expression": "true"}]},
     "a condition without an expression": {"matchConditions": [{"name": "a", "expression": ""}]},
     "a condition that is no question": {"matchConditions": [{"name": "a", "expression": "1"}]},
+    "a condition of a policy's variables": {"matchConditions": _condition("has(variables.x)")},
+    "a condition of parameters": {"matchConditions": _condition("params == null")},
+    "a condition that is any value": {"matchConditions": _condition("object.data.k")},
+    "a condition that compares a kind with a map": {"matchConditions": _condition("request.kind == {'kind': 'Pod'}")},
     "a condition twice": {"matchConditions": [{"name": "a", "expression": "true"}] * 2},
 }
 
