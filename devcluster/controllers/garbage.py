@@ -80,10 +80,12 @@ class GarbageCollector:
             await self._await(item, metadata)
         elif item.owners and not item.deleting:
             states = {owner.uid: await self._state(item, owner) for owner in item.owners}
-            decision = decide(item, states, has_dependents=bool(self._graph.dependents(uid)))
+            decision = decide(item, states, dependents=self._graph.dependents(uid))
             if isinstance(decision, Disown):
                 await self._disown(item, metadata, decision.uids)
             elif isinstance(decision, RemoveObject):
+                if decision.unblock:
+                    await self._unblock(item, metadata)
                 await self._remove(item, decision.propagation)
         return None
 
@@ -146,6 +148,12 @@ class GarbageCollector:
         if len(kept) != len(references):
             await self._patch(item, {"ownerReferences": kept or None}, version=metadata["resourceVersion"])
 
+    async def _unblock(self, item: Item, metadata: JsonObject) -> None:
+        references = metadata.get("ownerReferences") or []
+        if any(entry.get("blockOwnerDeletion") for entry in references):
+            unblocked = [{**entry, "blockOwnerDeletion": False} for entry in references]
+            await self._patch(item, {"ownerReferences": unblocked}, version=metadata["resourceVersion"])
+
     async def _remove_finalizer(self, item: Item, metadata: JsonObject, finalizer: str) -> None:
         kept = [name for name in metadata.get("finalizers") or () if name != finalizer]
         await self._patch(item, {"finalizers": kept or None}, version=metadata["resourceVersion"])
@@ -168,9 +176,11 @@ class GarbageCollector:
             self._removed(change.row.uid)
             return
         item = item_of(resource, orjson.loads(change.new.raw)["metadata"])
-        self._graph.put(item)
+        before = self._graph.put(item)
         if self._watch.synced.is_set():
             self._consider(item)
+            if before is not None and before.owners != item.owners:
+                self._consider_owners(before)
 
     def _removed(self, uid: str) -> None:
         item = self._graph.remove(uid)
@@ -180,10 +190,7 @@ class GarbageCollector:
             return
         if self._graph.dependents(uid):
             self._remember_absent(uid)
-        for owner in item.owners:
-            known = self._graph.get(owner.uid)
-            if known is not None and known.awaits_dependents:
-                self._controller.enqueue(known.uid)
+        self._consider_owners(item)
 
     def _consider(self, item: Item) -> None:
         """Enqueue an item if it may need a change."""
@@ -196,6 +203,13 @@ class GarbageCollector:
             if known is None or known.awaits_dependents or not _named(known, item, owner):
                 self._controller.enqueue(item.uid)
                 return
+
+    def _consider_owners(self, item: Item) -> None:
+        """Enqueue owners that waited for an item that no longer blocks them."""
+        for owner in item.owners:
+            known = self._graph.get(owner.uid)
+            if known is not None and known.awaits_dependents:
+                self._controller.enqueue(known.uid)
 
     def _remember_absent(self, uid: str) -> None:
         self._absent[uid] = None

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -154,13 +154,15 @@ class RemoveObject:
     """Delete the object with this propagation policy."""
 
     propagation: str
+    unblock: bool = False
+    """Whether its references to owners must stop blocking these before, as it is in a circle of owners."""
 
 
 Decision = Keep | Disown | RemoveObject
 
 
-def decide(item: Item, owners: Mapping[str, OwnerState], *, has_dependents: bool) -> Decision:
-    """What to do with an object, given the state of its owners."""
+def decide(item: Item, owners: Mapping[str, OwnerState], *, dependents: Sequence[Item]) -> Decision:
+    """What to do with an object, given the state of its owners and its dependents."""
     if not item.owners or item.deleting:
         return Keep()
     states = [(owner.uid, owners[owner.uid]) for owner in item.owners]
@@ -169,9 +171,10 @@ def decide(item: Item, owners: Mapping[str, OwnerState], *, has_dependents: bool
     useless = tuple(uid for uid, state in states if state is not OwnerState.PRESENT)
     if len(useless) < len(states):
         return Disown(useless) if useless else Keep()
-    if has_dependents and any(state is OwnerState.AWAITS for _, state in states):
-        # The owner waits for this object in foreground deletion, so this object waits for its dependents.
-        return RemoveObject("Foreground")
+    if dependents and any(state is OwnerState.AWAITS for _, state in states):
+        # The owner waits for this object in foreground deletion, so this object waits for its dependents. One that
+        # waits itself may be an owner of its owners: all of them would wait for each other.
+        return RemoveObject("Foreground", unblock=any(dependent.awaits_dependents for dependent in dependents))
     if ORPHAN in item.finalizers:
         return RemoveObject("Orphan")
     if FOREGROUND in item.finalizers:

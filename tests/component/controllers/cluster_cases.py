@@ -202,6 +202,17 @@ async def _(place: Place) -> Any:
     await place.gone(CONFIG_MAPS, "free")
 
 
+@case("a circle of owners does not wait for itself")
+async def _(place: Place) -> Any:
+    first = await place.config_map("first")
+    second = await place.config_map("second", owners=[owner(first, blockOwnerDeletion=True)])
+    third = await place.config_map("third", owners=[owner(second, blockOwnerDeletion=True)])
+    references = {"metadata": {"ownerReferences": [owner(third, blockOwnerDeletion=True)]}}
+    await place.client.patch(CONFIG_MAPS, "first", references, namespace=place.namespace)
+    await place.delete("first", "Foreground")
+    await place.gone(CONFIG_MAPS, "first", "second", "third")
+
+
 @case("orphans stay and name their owner no longer")
 async def _(place: Place) -> Any:
     first = await place.config_map("first")

@@ -43,43 +43,53 @@ def item(
     return item_of(CONFIG_MAPS, {**metadata, "finalizers": list(finalizers)})
 
 
+DEPENDENTS = [item("y", "x")]
+
+
 @pytest.mark.parametrize(
-    ("of", "states", "has_dependents", "decision"),
+    ("of", "states", "dependents", "decision"),
     [
-        pytest.param(item("x"), {}, False, Keep(), id="what nobody owns stays"),
-        pytest.param(item("x", "a"), {"a": PRESENT}, False, Keep(), id="what is owned stays"),
+        pytest.param(item("x"), {}, [], Keep(), id="what nobody owns stays"),
+        pytest.param(item("x", "a"), {"a": PRESENT}, [], Keep(), id="what is owned stays"),
         pytest.param(
-            item("x", "a"), {"a": ABSENT}, False, RemoveObject("Background"), id="what has lost its owner goes"
+            item("x", "a"), {"a": ABSENT}, [], RemoveObject("Background"), id="what has lost its owner goes"
         ),
         pytest.param(
-            item("x", "a", "b"), {"a": ABSENT, "b": PRESENT}, False, Disown(("a",)), id="one owner of two is enough"
+            item("x", "a", "b"), {"a": ABSENT, "b": PRESENT}, [], Disown(("a",)), id="one owner of two is enough"
         ),
         pytest.param(
-            item("x", "a", "b"), {"a": AWAITS, "b": PRESENT}, True, Disown(("a",)), id="an owner that waits is let go"
+            item("x", "a", "b"), {"a": AWAITS, "b": PRESENT}, DEPENDENTS, Disown(("a",)), id="an owner that waits is let go"
         ),
         pytest.param(
             item("x", "a"),
             {"a": AWAITS},
-            True,
+            DEPENDENTS,
             RemoveObject("Foreground"),
             id="it waits for its own, as its owner does",
         ),
-        pytest.param(item("x", "a"), {"a": AWAITS}, False, RemoveObject("Background"), id="it has nothing to wait for"),
+        pytest.param(item("x", "a"), {"a": AWAITS}, [], RemoveObject("Background"), id="it has nothing to wait for"),
         pytest.param(
             item("x", "a", finalizers=(ORPHAN,)),
             {"a": ABSENT},
-            True,
+            DEPENDENTS,
             RemoveObject("Orphan"),
             id="as it was asked before",
         ),
         pytest.param(
-            item("x", "a", "b"), {"a": ABSENT, "b": UNKNOWN}, False, Keep(), id="what cannot be known proves nothing"
+            item("x", "a", "b"), {"a": ABSENT, "b": UNKNOWN}, [], Keep(), id="what cannot be known proves nothing"
         ),
-        pytest.param(item("x", "a", deleting=True), {"a": ABSENT}, False, Keep(), id="it goes already"),
+        pytest.param(
+            item("x", "a"),
+            {"a": AWAITS},
+            [item("y", "x", deleting=True, finalizers=(FOREGROUND,))],
+            RemoveObject("Foreground", unblock=True),
+            id="a dependent that waits may own its owner",
+        ),
+        pytest.param(item("x", "a", deleting=True), {"a": ABSENT}, [], Keep(), id="it goes already"),
     ],
 )
-def test_decides(of: Item, states: dict[str, OwnerState], has_dependents: bool, decision: Decision) -> None:
-    assert decide(of, states, has_dependents=has_dependents) == decision
+def test_decides(of: Item, states: dict[str, OwnerState], dependents: list[Item], decision: Decision) -> None:
+    assert decide(of, states, dependents=dependents) == decision
 
 
 def test_dependents_are_known_before_and_after_their_owner() -> None:
