@@ -55,6 +55,7 @@ async def _serve(options: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with Listener(api, port=options.port, serving=serving) as listener:
+        api.publish_address(listener.port)
         sys.stdout.write(f"{listener.url}\n")
         sys.stdout.flush()
         await ended.wait()

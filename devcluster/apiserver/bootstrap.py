@@ -10,6 +10,7 @@ from devcluster.apiserver.codec import documents
 from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.registry import objects
 from devcluster.apiserver.schema import builtin
+from devcluster.cluster import SERVICE_ADDRESS, SERVICE_RANGE
 from devcluster.pki import FRONT_PROXY, FrontProxy
 
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -21,6 +22,8 @@ _OBJECTS: Final = {
     "priorityclasses": "priorityclasses.scheduling.k8s.io",
 }
 _PROXY_NAMESPACE, _PROXY_CONFIG = "kube-system", "extension-apiserver-authentication"
+_SERVICE: Final = "default/kubernetes"
+_RANGES: Final = "servicecidrs.networking.k8s.io"
 _HEADERS: Final = {
     "requestheader-extra-headers-prefix": "X-Remote-Extra-",
     "requestheader-group-headers": "X-Remote-Group",
@@ -93,6 +96,62 @@ def publish_authentication(context: ServerContext, *, client_ca: Path | None, pr
     if data and value.get("data") != data:
         value["data"] = data
         context.store.put("configmaps", key, value)
+
+
+def publish_address(context: ServerContext, *, port: int) -> None:
+    """Write the Service `kubernetes` and the range of Service addresses, as a real server does when it serves.
+
+    Clients and test suites read the address family of the cluster from them. There are no endpoints, as with a real
+    server that only listens on loopback.
+    """
+    service = context.get("services", _SERVICE)
+    if service is None:
+        value: documents.JsonObject = {
+            "kind": "Service",
+            "apiVersion": "v1",
+            "metadata": _metadata(context, "kubernetes", component="apiserver", provider="kubernetes"),
+            "spec": {
+                "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}],
+                "clusterIP": SERVICE_ADDRESS,
+                "clusterIPs": [SERVICE_ADDRESS],
+                "type": "ClusterIP",
+                "sessionAffinity": "None",
+                "ipFamilies": ["IPv4"],
+                "ipFamilyPolicy": "SingleStack",
+                "internalTrafficPolicy": "Cluster",
+            },
+            "status": {"loadBalancer": {}},
+        }
+        value["metadata"]["namespace"] = "default"
+        context.store.put("services", _SERVICE, value)
+    elif service["spec"]["ports"][0].get("targetPort") != port:
+        service["spec"]["ports"][0]["targetPort"] = port
+        context.store.put("services", _SERVICE, service)
+    if not context.exists(_RANGES, "kubernetes"):
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "lastTransitionTime": context.stamp(),
+            "reason": "",
+            "message": "Kubernetes default Service CIDR is ready",
+        }
+        value = {
+            "kind": "ServiceCIDR",
+            "apiVersion": "networking.k8s.io/v1",
+            "metadata": _metadata(context, "kubernetes"),
+            "spec": {"cidrs": [SERVICE_RANGE]},
+            "status": {"conditions": [ready]},
+        }
+        context.store.put(_RANGES, "kubernetes", value)
+
+
+def _metadata(context: ServerContext, name: str, **labels: str) -> documents.JsonObject:
+    found: documents.JsonObject = {
+        "name": name,
+        "uid": objects.new_uid(context.rng),
+        "creationTimestamp": context.stamp(),
+    }
+    return {**found, "labels": dict(labels)} if labels else found
 
 
 def _listed(name: str) -> str:

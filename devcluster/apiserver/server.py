@@ -124,6 +124,10 @@ class ApiServer:
         """Let `turns` choose whose request is executed next, from now on; for a server with many clients at once."""
         self._turns = turns
 
+    def publish_address(self, port: int) -> None:
+        """Write the Service `kubernetes` with the port on which clients reach this server."""
+        bootstrap.publish_address(self.context, port=port)
+
     def connect_kubelets(self, kubelets: Kubelets) -> None:
         """Answer logs, exec, attach, portforward and proxy with these kubelets from now on."""
         self._dispatcher.connect_kubelets(kubelets)

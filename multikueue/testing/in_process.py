@@ -125,6 +125,7 @@ async def embedded_federation(
     async with AsyncExitStack() as stack:
         for cluster in made.clusters:
             await stack.enter_async_context(cluster.listener)
+            cluster.api.publish_address(cluster.listener.port)
         ports = stack.enter_context(PortRegistry())
         parts = anyio.create_task_group()
         await parts.__aenter__()

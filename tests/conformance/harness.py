@@ -473,6 +473,7 @@ async def servers(provider: BinariesProvider, *, folder: Path) -> AsyncIterator[
     api = ApiServer(signing_key=new_key(), proxy=front_proxy(folder))
     api.authentication.insecure = User(ADMIN_USER, (ADMIN_GROUP, "system:authenticated"))
     async with cluster, Listener(api) as listener:
+        api.publish_address(listener.port)
         tls = credentials.load(cluster.kubeconfig).tls.context()
         async with aiohttp.ClientSession() as to_embedded, aiohttp.ClientSession() as to_real:
             real = Server("real", cluster.server, to_real, tls)

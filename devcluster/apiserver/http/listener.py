@@ -48,6 +48,11 @@ class Listener:
         self._server = ConnectionServer(self)
 
     @property
+    def port(self) -> int:
+        """The port that it listens on; 0 before `start` if it was not chosen."""
+        return self._port
+
+    @property
     def url(self) -> str:
         """The URL it listens at."""
         return f"{'https' if self._serving else 'http'}://{self._host}:{self._port}"

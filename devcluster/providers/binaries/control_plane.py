@@ -24,8 +24,6 @@ from devcluster.providers.binaries import etcd, release
 from devcluster.providers.binaries.release import Binaries
 
 _ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
-_SERVICE_RANGE: Final = "10.96.0.0/16"
-_SERVICE_ADDRESS: Final = "10.96.0.1"
 _CONTROLLERS: Final = (
     "certificatesigningrequest-approving-controller",
     "certificatesigningrequest-cleaner-controller",
@@ -92,7 +90,7 @@ def prepare(layout: ControlPlaneLayout, authority: Authority, *, hosts: Sequence
     if not (layout.pki / "service-accounts.key").exists():
         write_private(layout.pki / "service-accounts.key", new_key())
     if not (layout.pki / "apiserver.crt").exists():
-        names = [LOOPBACK, "::1", "localhost", _SERVICE_ADDRESS, "kubernetes", "kubernetes.default.svc", *hosts]
+        names = [LOOPBACK, "::1", "localhost", cluster.SERVICE_ADDRESS, "kubernetes", "kubernetes.default.svc", *hosts]
         authority.serving("kube-apiserver", hosts=names).write(layout.pki, name="apiserver")
         authority.client(cluster.KUBELET_CLIENT).write(layout.pki, name="kubelet-client")
         authority.serving("kubelet", hosts=[LOOPBACK, "localhost"]).write(layout.pki, name="kubelet")
@@ -149,7 +147,7 @@ def api_server(binaries: Binaries, layout: ControlPlaneLayout, *, ca: bytes, fai
             f"--service-account-issuer={_ISSUER}",
             f"--service-account-key-file={pki / 'service-accounts.key'}",
             f"--service-account-signing-key-file={pki / 'service-accounts.key'}",
-            f"--service-cluster-ip-range={_SERVICE_RANGE}",
+            f"--service-cluster-ip-range={cluster.SERVICE_RANGE}",
             f"--kubelet-certificate-authority={pki / 'ca.crt'}",
             f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
             f"--kubelet-client-key={pki / 'kubelet-client.key'}",

@@ -41,6 +41,7 @@ async def serve(layout: Layout, *, controllers: bool, scheduler: bool) -> None:
     )
     api.connect_kubelets(KubeletConnections(api.context, pki=pki))
     serving = Serving(pki / "apiserver.crt", pki / "apiserver.key", pki / "ca.crt")
+    api.publish_address(layout.port)
     async with Listener(api, port=layout.port, serving=serving), anyio.create_task_group() as tasks:
         if controllers:
             tasks.start_soon(partial(_control, layout, api, token=token, scheduler=scheduler))

@@ -52,6 +52,19 @@ async def _(side: Side) -> None:
         await _note(side, path)
 
 
+@CASES.case("the Service of the API server and the range of Service addresses")
+async def _(side: Side) -> None:
+    service = (await side.server.send(Exchange("GET", "/api/v1/namespaces/default/services/kubernetes"))).body
+    cidr = (await side.server.send(Exchange("GET", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes"))).body
+    for port in service["spec"]["ports"]:
+        port["targetPort"] = "<the server's>"
+    for found in (service, cidr):
+        del found["metadata"]["uid"]
+        # The embedded server writes them at once, a real one by clients of its own.
+        found["metadata"].pop("managedFields", None)
+        side.note(found["kind"], found)
+
+
 @pytest.mark.parametrize("case", CASES.params())
 async def test_a_path_is_answered_as_by_a_real_server(judge: Judge, case: Case) -> None:
     """The status and the kind of the answer."""
