@@ -278,18 +278,62 @@ def initial_objects(server: Server) -> dict[str, Any]:
 
 
 def protobuf(modules: Path) -> dict[str, Any]:
-    """Messages by full name; each a list of [number, name, type, repeated]."""
+    """Messages by full name; each a list of [number, JSON name, type, repeated, how it is shown].
+
+    A `.proto` file has the numbers and types. Only the Go structs beside it tell the name in JSON and what an empty
+    value means: `inline` (its fields are those of the message around it), `keep` (shown whenever it was sent) or `drop`
+    (not shown if it is empty).
+    """
     messages: dict[str, Any] = {}
     roots = [sorted(modules.glob(f"k8s.io/{module}@v0.*"))[-1] for module in MODULES]
     for root in roots:
         for path in sorted(root.rglob("generated.proto")):
             if "/testdata/" in str(path) or "example" in str(path) or "testapigroup" in str(path):
                 continue
-            messages.update(_messages(path.read_text()))
+            tags = _go_tags(path.parent)
+            for name, fields in _messages(path.read_text()):
+                shown = tags.get(name.rpartition(".")[2], {})
+                messages[name] = [
+                    [number, *_shown(shown.get(number), field=field, kind=kind, repeated=repeated)]
+                    for number, field, kind, repeated in fields
+                ]
     return dict(sorted(messages.items()))
 
 
 MODULES = ("api", "apimachinery", "apiextensions-apiserver", "kube-aggregator")
+_GO_FIELD = re.compile(r"^\s+(?:\w+\s+)?(?P<type>\S+)\s+`(?P<tags>[^`]*)`")
+
+
+def _shown(tag: tuple[str, str] | None, *, field: str, kind: str, repeated: bool) -> tuple[str, str, bool, str]:
+    """JSON name, type, whether it is a list, and how an empty value is shown, from a field's Go type and JSON tag."""
+    go_type, text = tag or ("", f"{field},omitempty")
+    name, *options = text.split(",")
+    plain = kind in _SCALARS or kind.startswith("map<") or repeated
+    if not name:
+        how = "inline"
+    elif "omitzero" in options or ("omitempty" in options and plain and not go_type.startswith("*")):
+        how = "drop"
+    else:
+        how = "keep"
+    return (field if name in ("", "-") else name), kind, repeated, how
+
+
+def _go_tags(package: Path) -> dict[str, dict[int, tuple[str, str]]]:
+    """By struct and field number: the Go type and the JSON tag."""
+    found: dict[str, dict[int, tuple[str, str]]] = {}
+    for path in sorted(package.glob("*.go")):
+        fields: dict[int, tuple[str, str]] | None = None
+        for line in path.read_text().splitlines():
+            if opened := re.match(r"^type (\w+) struct \{", line):
+                fields = found.setdefault(opened[1], {})
+            elif line.startswith("}"):
+                fields = None
+            elif fields is not None and (field := _GO_FIELD.match(line)):
+                number = re.search(r'protobuf:"\w+,(\d+),', field["tags"])
+                json_tag = re.search(r'json:"([^"]*)"', field["tags"])
+                if number and json_tag:
+                    fields[int(number[1])] = (field["type"], json_tag[1])
+    return found
 
 
 def _messages(text: str) -> Iterator[tuple[str, Any]]:

@@ -8,8 +8,10 @@ extensions) become their JSON form.
 
 from __future__ import annotations
 
+import struct
 from base64 import b64encode
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import cache
 from typing import Final
 
@@ -84,10 +86,21 @@ def message_of(api_version: str, kind: str) -> str:
     return name
 
 
+class _Shown(StrEnum):
+    """How a field is shown in JSON, as its Go struct says."""
+
+    INLINE = "inline"
+    """Its fields are those of the message around it."""
+    KEEP = "keep"
+    """Whenever it was sent, also zero or empty."""
+    DROP = "drop"
+    """Not if it is zero or empty: the encoding writes every field that is not a pointer."""
+
+
 @cache
-def _table() -> dict[str, dict[int, tuple[str, str, bool]]]:
+def _table() -> dict[str, dict[int, tuple[str, str, bool, _Shown]]]:
     return {
-        name: {number: (field, kind, repeated) for number, field, kind, repeated in fields}
+        name: {number: (field, kind, repeated, _Shown(shown)) for number, field, kind, repeated, shown in fields}
         for name, fields in builtin.table("protobuf.json").items()
     }
 
@@ -142,7 +155,7 @@ def _message(data: bytes, name: str) -> JsonObject:
         entry = table.get(number)
         if entry is None:
             continue
-        field, kind, repeated = entry
+        field, kind, repeated, shown = entry
         if kind.startswith("map<"):
             _, _, value_kind = kind[4:-1].partition(",")
             pair = _fields(raw)
@@ -153,86 +166,17 @@ def _message(data: bytes, name: str) -> JsonObject:
             found.setdefault(field, []).append(_value(raw, kind))
         else:
             value = _value(raw, kind)
-            # Inlined structs, such as the source of a volume, have no field of their own in JSON.
-            # Empty strings, zeros and zero times are written here and left out in JSON.
-            if field in _INLINE and isinstance(value, dict):
+            if shown is _Shown.INLINE and isinstance(value, dict):
                 found.update(value)
-            elif value is not None and value != "" and (value or isinstance(value, dict) or field in _POINTERS):
+            elif value or shown is _Shown.KEEP:
                 found[field] = value
     return found
 
 
-_INLINE: Final = frozenset(
-    {
-        "volumeSource",
-        "ephemeralContainerCommon",
-        "handler",
-        "ingressRuleValue",
-        "localObjectReference",
-        "persistentVolumeSource",
-        "podResourceClaimSource",
-    }
-)
-_POINTERS: Final = frozenset(
-    {
-        "activeDeadlineSeconds",
-        "allocateLoadBalancerNodePorts",
-        "allowPrivilegeEscalation",
-        "automountServiceAccountToken",
-        "backoffLimit",
-        "backoffLimitPerIndex",
-        "blockOwnerDeletion",
-        "completions",
-        "controller",
-        "defaultMode",
-        "deletionGracePeriodSeconds",
-        "enableServiceLinks",
-        "expirationSeconds",
-        "failedJobsHistoryLimit",
-        "fsGroup",
-        "gracePeriodSeconds",
-        "hostUsers",
-        "immutable",
-        "leaseDurationSeconds",
-        "leaseTransitions",
-        "maxFailedIndexes",
-        "minReplicas",
-        "mode",
-        "observedGeneration",
-        "optional",
-        "parallelism",
-        "priority",
-        "privileged",
-        "progressDeadlineSeconds",
-        "readOnlyRootFilesystem",
-        "ready",
-        "replicas",
-        "revisionHistoryLimit",
-        "runAsGroup",
-        "runAsNonRoot",
-        "runAsUser",
-        "setHostnameAsFQDN",
-        "shareProcessNamespace",
-        "startingDeadlineSeconds",
-        "successfulJobsHistoryLimit",
-        "succeededCount",
-        "suspend",
-        "terminating",
-        "terminationGracePeriodSeconds",
-        "timeoutSeconds",
-        "tolerationSeconds",
-        "ttlSecondsAfterFinished",
-        "value",
-    }
-)
-"""Fields in which zero and false differ from absent. In any other field they mean absent, since the encoding writes
-every field."""
-
-
 def _zero(kind: str) -> JsonValue:
-    if kind == "string":
+    if kind in ("string", "bytes"):
         return ""
-    return 0 if kind in _INTEGERS else {}
+    return False if kind == "bool" else 0 if kind in _INTEGERS else {}
 
 
 def _value(raw: JsonValue, kind: str) -> JsonValue:
@@ -247,6 +191,9 @@ def _value(raw: JsonValue, kind: str) -> JsonValue:
         return number
     if kind == "bytes":
         return b64encode(raw).decode()
+    if kind == "double":
+        number = struct.unpack("<d", raw)[0]
+        return int(number) if number.is_integer() else number
     special = _SPECIAL.get(kind)
     if special is not None:
         return special(raw)
@@ -300,7 +247,14 @@ def _bool_or_schema(raw: bytes) -> JsonValue:
 
 def _schema_or_array(raw: bytes) -> JsonValue:
     fields = _fields(raw)
-    return _message(_one(fields, 1), f"{_CRD}JSONSchemaProps")
+    schemas = [_message(value, f"{_CRD}JSONSchemaProps") for number, value in fields if number == 2]
+    return schemas or _message(_one(fields, 1), f"{_CRD}JSONSchemaProps")
+
+
+def _schema_or_strings(raw: bytes) -> JsonValue:
+    fields = _fields(raw)
+    names = [value.decode() for number, value in fields if number == 2]
+    return names or _message(_one(fields, 1), f"{_CRD}JSONSchemaProps")
 
 
 _CRD: Final = "k8s.io.apiextensions_apiserver.pkg.apis.apiextensions.v1."
@@ -318,4 +272,5 @@ _SPECIAL: Final = {
     f"{_CRD}JSON": _json,
     f"{_CRD}JSONSchemaPropsOrBool": _bool_or_schema,
     f"{_CRD}JSONSchemaPropsOrArray": _schema_or_array,
+    f"{_CRD}JSONSchemaPropsOrStringArray": _schema_or_strings,
 }

@@ -46,6 +46,25 @@ def definitions() -> JsonObject:
 
 
 @cache
+def omitted_fields(definition: str) -> frozenset[str]:
+    """The fields of a definition's Go struct that are not shown if they are zero; those that are pointers are."""
+    package = definition.removeprefix("io.k8s.")
+    for module in ("apiextensions-apiserver", "kube-aggregator"):
+        package = package.replace(module, module.replace("-", "_"))
+    return _omitted(f"k8s.io.{package}")
+
+
+def _omitted(message: str) -> frozenset[str]:
+    found: set[str] = set()
+    for _, name, kind, _, shown in table("protobuf.json").get(message, ()):
+        if shown == "inline":
+            found |= _omitted(kind)
+        elif shown == "drop":
+            found.add(name)
+    return frozenset(found)
+
+
+@cache
 def definition_of(group: str, version: str, kind: str) -> str | None:
     """The name of a kind's definition."""
     return _by_kind().get((group, version, kind))
