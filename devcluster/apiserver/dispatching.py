@@ -13,7 +13,7 @@ from typing import Final
 from devcluster.apiserver import errors
 from devcluster.apiserver.admission.admission import AdmissionChain
 from devcluster.apiserver.auth.rbac import Authorizer
-from devcluster.apiserver.codec import documents
+from devcluster.apiserver.codec import documents, forms
 from devcluster.apiserver.codec.documents import JsonObject
 from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.http.pod_access import Kubelets, PodAccess
@@ -91,7 +91,9 @@ class RequestDispatcher:
         """The answer, or a coroutine that returns it. Raises `StatusError`."""
         if target.subresource:
             return self._subresource(request, kind, target)
-        if kind.group in _REVIEW_GROUPS and verb == "create":
+        review = kind.group in _REVIEW_GROUPS
+        forms.check(request, kind, listed=verb == "list", tables=not review)
+        if review and verb == "create":
             return self._reviews.create(request, kind, target)
         if verb not in kind.verbs:
             raise errors.no_resource() if target.name and "get" not in kind.verbs else errors.method_not_allowed()

@@ -175,6 +175,11 @@ def not_acceptable(message: str) -> StatusError:
     return StatusError(406, "NotAcceptable", message)
 
 
+def unrouted(message: str) -> StatusError:
+    """406: no route of the path answers in an acceptable media type."""
+    return StatusError(406, "NotAcceptable", message, About())
+
+
 def invalid(about: About, causes: Sequence[StatusCause]) -> StatusError:
     """422: the object is invalid; the message lists the causes."""
     parts = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]

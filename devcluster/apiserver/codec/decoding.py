@@ -7,6 +7,8 @@ Owns the check of the body's type, and field validation: unknown and duplicate f
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from devcluster.apiserver import errors
@@ -20,25 +22,6 @@ from devcluster.apiserver.schema.node import TypeNode
 
 _METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 READ: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
-# Optional fields that are pointers, so that an empty value is kept; OpenAPI does not have that.
-_TEXT_POINTERS: Final = frozenset(
-    {"storageClassName", "volumeMode", "ingressClassName", "runtimeClassName", "holderIdentity", "ipFamilyPolicy"}
-    | {
-        "managedBy",
-        "podReplacementPolicy",
-        "preemptionPolicy",
-        "pathType",
-        "volumeAttributesClassName",
-        "failedIndexes",
-    }
-)
-_NO_POINTERS: Final = frozenset(
-    {"paused", "hostNetwork", "hostPID", "hostIPC", "stdin", "stdinOnce", "tty", "readOnly", "unschedulable"}
-    | {"publishNotReadyAddresses", "minReadySeconds", "hostPort", "nodePort", "initialDelaySeconds"}
-    | {"active", "succeeded", "failed", "observedGeneration", "readyReplicas", "availableReplicas", "updatedReplicas"}
-    | {"unavailableReplicas", "fullyLabeledReplicas", "currentReplicas", "numberAvailable", "numberUnavailable"}
-    | {"updatedNumberScheduled"}
-)
 _SHOWN: Final = 30
 _SCHEME: Final = 'in scheme "pkg/runtime/scheme.go:111"'
 _HEAD: Final = (
@@ -72,6 +55,7 @@ def read(request: Request, kind: ResourceType) -> JsonObject:
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = request.body
     twice: list[str] = []
+    places: dict[str, int] = {}
     mode = validation(request)
     if media == protobuf.MEDIA_TYPE and not kind.custom:
         value = protobuf.decode(body)
@@ -85,10 +69,10 @@ def read(request: Request, kind: ResourceType) -> JsonObject:
         value = found
         if is_yaml and twice and mode == "Strict":
             twice = ["yaml: unmarshal errors:\n  " + "\n  ".join(twice)]
-        elif not is_yaml and _may_repeat(body, value):
-            value, twice = _doubled(body, kind)
+        elif not is_yaml and documents.may_repeat(body, value):
+            value, twice, places = _doubled(body, kind)
     check_type(value, kind, body)
-    clean(value, kind, mode, request.warnings, twice=twice)
+    clean(value, kind, mode, request.warnings, twice=twice, places=places)
     settle(value, kind)
     return value
 
@@ -178,14 +162,27 @@ def type_problem(value: JsonObject, kind: ResourceType) -> str | None:
 
 
 def clean(
-    value: JsonObject, kind: ResourceType, mode: str, warnings: list[str], *, twice: list[str] | None = None
+    value: JsonObject,
+    kind: ResourceType,
+    mode: str,
+    warnings: list[str],
+    *,
+    twice: Sequence[str] = (),
+    places: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
-    """Drop unknown fields in place, and check the types of known ones. Raises `StatusError`."""
+    """Drop unknown fields in place, and check the types of known ones. Raises `StatusError`.
+
+    `twice` are the texts about duplicate fields, `places` where in the body a text about a field of a built-in kind
+    belongs.
+    """
     problem = mismatched(value, kind)
     if problem is not None:
         raise errors.bad_request(f"{_handled(kind)}: {problem}")
     pruned = unknown(value, kind)
-    texts = [*(twice or ()), *(f'unknown field "{path}"' for path in pruned)]
+    texts = [*twice, *(f'unknown field "{path}"' for path in pruned)]
+    if places:
+        gone = {f'duplicate field "{path}"' for path in pruned}
+        texts = sorted((text for text in texts if text not in gone), key=lambda text: places.get(text, 0))
     if texts and mode != "Ignore":
         if mode == "Strict":
             raise errors.bad_request(f"{_handled(kind)}: strict decoding error: {', '.join(texts)}")
@@ -267,30 +264,40 @@ def _omits(name: str, entry: JsonValue, node: TypeNode) -> bool:
         return False
     if node.properties[name].preserve:
         return False  # any JSON is a value
-    if isinstance(entry, str):
-        return name not in _TEXT_POINTERS and not node.properties[name].int_or_string
     if isinstance(entry, list):
         return True
     if isinstance(entry, dict):
-        return not node.properties[name].properties and not node.properties[name].preserve
-    return name in _NO_POINTERS or (name == "replicas" and node.name.endswith("Status"))
-
-
-def _may_repeat(body: bytes, value: JsonObject) -> bool:
-    """Whether a field may be given twice: the parser keeps the last one only, so there are fewer keys."""
-    return body.count(b'":') != documents.dump(value).count(b'":')
+        return not node.properties[name].properties
+    return name in builtin.omitted_fields(node.name)
 
 
 class _Pairs(list[tuple[str, JsonValue]]):
     """The members of an object in the order of the text."""
 
 
-def _doubled(body: bytes, kind: ResourceType) -> tuple[JsonObject, list[str]]:
-    """The object, and the paths of duplicate fields."""
+def _doubled(body: bytes, kind: ResourceType) -> tuple[JsonObject, list[str], dict[str, int]]:
+    """The object, the texts about duplicate fields, and where in the body a text about a field belongs."""
     pairs = json.loads(body, object_pairs_hook=_Pairs)
     twice: list[str] = []
     value = _joined(pairs, "", twice, None if kind.custom else kind.node)
-    return value, [f'duplicate field "{path}"' for path in dict.fromkeys(twice)]
+    places: dict[str, int] = {}
+    if not kind.custom:
+        for place, path in enumerate(_paths(pairs, "")):
+            first, again = f'unknown field "{path}"', f'duplicate field "{path}"'
+            places.setdefault(again if first in places else first, place)
+    return value, [f'duplicate field "{path}"' for path in dict.fromkeys(twice)], places
+
+
+def _paths(value: JsonValue, path: str) -> Iterator[str]:
+    """The path of each field in the order of the text, as often as it is there."""
+    if isinstance(value, _Pairs):
+        for name, entry in value:
+            where = f"{path}.{name}" if path else name
+            yield where
+            yield from _paths(entry, where)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _paths(item, f"{path}[{index}]")
 
 
 def _joined(value: JsonValue, path: str, twice: list[str], node: TypeNode | None) -> JsonValue:

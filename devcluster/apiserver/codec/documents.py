@@ -113,3 +113,8 @@ def walk(value: JsonValue, path: str) -> Iterator[JsonValue]:
             return
         value = value[name]
     yield value
+
+
+def may_repeat(body: bytes, value: JsonValue) -> bool:
+    """Whether a field may be given twice: the parser keeps the last one only, so there are fewer keys."""
+    return body.count(b'":') != dump(value).count(b'":')

@@ -43,33 +43,46 @@ class Form:
 
 
 PLAIN: Final = Form()
+_MEDIA: Final = (JSON, "application/yaml", "application/vnd.kubernetes.protobuf")
+_ROUTED: Final = frozenset({*_MEDIA, "*/*"})
+_ACCEPTED: Final = f"only the following media types are accepted: {', '.join(_MEDIA)}"
 
 
-def negotiate(request: Request) -> Form:
-    """The first acceptable form that this server has. Raises `StatusError`."""
+def check(request: Request, kind: ResourceType, *, listed: bool, tables: bool = True) -> None:
+    """Refuse a request before anything is done whose answer the client would not accept. Raises `StatusError`.
+
+    `listed` if it is a GET of a collection, `tables` if objects of the kind have rows.
+    """
+    accept = request.headers.get("accept", "")
+    if accept in ("", JSON, "*/*"):
+        return
+    if not kind.custom and not any(part.partition(";")[0].strip() in _ROUTED for part in accept.split(",")):
+        found = [*_MEDIA, *(f"{media};stream=watch" for media in (_MEDIA[0], _MEDIA[2]))] if listed else _MEDIA
+        raise errors.unrouted(f"406: Not Acceptable\n\nAvailable representations: {', '.join(found)}")
+    negotiate(request, tables=tables)
+
+
+def negotiate(request: Request, *, tables: bool = True) -> Form:
+    """The first acceptable form that this server has; reviews have no `tables`. Raises `StatusError`."""
     accept = request.headers.get("accept", "")
     if "as=" not in accept:
         if accept in ("", JSON, "*/*") or "json" in accept or "*/*" in accept or "yaml" in accept:
             return PLAIN
-        raise errors.not_acceptable(
-            "only the following media types are accepted: application/json, application/yaml, "
-            "application/vnd.kubernetes.protobuf"
-        )
+        raise errors.not_acceptable(_ACCEPTED)
     for part in accept.split(","):
         media, *parameters = (piece.strip() for piece in part.split(";"))
         options = dict(piece.partition("=")[::2] for piece in parameters)
         if media in (JSON, "*/*"):
             shape = options.get("as", "")
             if shape in ("Table", "PartialObjectMetadata", "PartialObjectMetadataList"):
+                if shape == "Table" and not tables:
+                    continue
                 if options.get("v", "v1") in ("v1", "v1beta1"):
                     include = request.query.get("includeObject", "Metadata") if shape == "Table" else "Metadata"
                     return Form(shape.removesuffix("List"), options.get("v", "v1"), include)
             elif not shape:
                 return PLAIN
-    raise errors.not_acceptable(
-        "only the following media types are accepted: application/json, application/yaml, "
-        "application/vnd.kubernetes.protobuf"
-    )
+    raise errors.not_acceptable(_ACCEPTED)
 
 
 def columns(kind: ResourceType) -> list[JsonObject]:

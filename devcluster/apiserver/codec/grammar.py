@@ -165,7 +165,9 @@ def load_yaml(text: bytes, *, twice: list[str] | None = None) -> JsonValue:
     """The document; `twice` collects duplicate keys. Raises `ValueError` with a real server's text."""
     if text[:1] == b"{":
         try:
-            return documents.load(text)  # most bodies declared as YAML are JSON, which has a faster parser
+            found = documents.load(text)  # most bodies declared as YAML are JSON, which has a faster parser
+            if twice is None or not documents.may_repeat(text, found):
+                return found
         except ValueError:
             pass  # reported as an error of YAML
     loader: _Loader | None = None

@@ -84,13 +84,19 @@ class Patcher:
 
     async def _apply(self, request: Request, kind: ResourceType, target: RequestTarget) -> Answer:
         manager = request.query.get("fieldManager", "")
-        wanted = _configuration(request, kind)
+        twice: list[str] = []
+        wanted = _configuration(request, kind, twice=twice)
         named = f"{wanted['metadata'].get('namespace', '')}/{wanted['metadata'].get('name', '')}"
         problem = form_problem(wanted, kind.node)
         if problem is not None:
             shown = _group_version_kind(wanted)
             raise StatusError(500, "", f"failed to create typed patch object ({named}; {shown}): {problem}")
-        decoding.clean(wanted, kind, decoding.validation(request), request.warnings)
+        mode = decoding.validation(request)
+        if twice and mode == "Strict":
+            listed = "\n  ".join(twice)
+            why = f"error converting YAML to JSON: yaml: unmarshal errors:\n  {listed}"
+            raise errors.bad_request(f"error strict decoding YAML: {why}")
+        decoding.clean(wanted, kind, mode, request.warnings, twice=twice)
         force = request.flag("force")
         by = FieldManager(manager, managers.APPLY, kind.api_version, target.subresource)
         owners: dict[FieldManager, managers.Owned] = {}
@@ -221,10 +227,10 @@ def _read_again(
         raise errors.invalid(errors.About(), [cause])
 
 
-def _configuration(request: Request, kind: ResourceType) -> JsonObject:
-    """The applied configuration. Raises `StatusError`."""
+def _configuration(request: Request, kind: ResourceType, *, twice: list[str]) -> JsonObject:
+    """The applied configuration; `twice` collects duplicate keys. Raises `StatusError`."""
     try:
-        wanted = grammar.load_yaml(request.body)
+        wanted = grammar.load_yaml(request.body, twice=twice)
     except ValueError as error:
         raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from error
     if wanted is None:

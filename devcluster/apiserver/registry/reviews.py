@@ -6,8 +6,9 @@ from __future__ import annotations
 from devcluster.apiserver import errors, field_errors
 from devcluster.apiserver.auth.rbac import Authorizer
 from devcluster.apiserver.auth.tokens import ISSUER, Tokens
-from devcluster.apiserver.codec import decoding, documents
+from devcluster.apiserver.codec import decoding, documents, forms
 from devcluster.apiserver.codec.documents import JsonObject
+from devcluster.apiserver.codec.forms import Form
 from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.http.requests import Answer, Request, RequestTarget, User, answer
 from devcluster.apiserver.registry import ownership
@@ -24,12 +25,13 @@ class Reviews:
 
     def create(self, request: Request, kind: ResourceType, target: RequestTarget) -> Answer:
         """POST of a review. Raises `StatusError`."""
+        form = forms.negotiate(request, tables=False)
         body = decoding.read(request, kind)
         spec = documents.child(body, "spec")
         if kind.kind == "SelfSubjectReview":
             body = {"metadata": {"creationTimestamp": self._context.stamp()}}
             body["status"] = {"userInfo": request.user.document()}
-            return answer(201, {"kind": kind.kind, "apiVersion": kind.api_version, **body})
+            return _answer(body, kind, form)
         _drop_empty(spec)
         if kind.namespaced:
             body["metadata"]["namespace"] = target.namespace
@@ -52,7 +54,7 @@ class Reviews:
                 if not spec.get("token"):
                     raise errors.bad_request("token is required for TokenReview in authentication")
                 body["status"] = self._token(spec)
-        return answer(201, {"kind": kind.kind, "apiVersion": kind.api_version, **body})
+        return _answer(body, kind, form)
 
     def _access(self, user: User, spec: JsonObject) -> JsonObject:
         wanted = documents.child(spec, "resourceAttributes")
@@ -89,6 +91,13 @@ class Reviews:
             return {"user": {}, "error": self._tokens.refusal(spec.get("token", ""), audiences)}
         user, fitting = found
         return {"authenticated": True, "user": user.document(), "audiences": fitting or [ISSUER]}
+
+
+def _answer(body: JsonObject, kind: ResourceType, form: Form) -> Answer:
+    shown = (
+        forms.partial(body, form.version) if form.shape else {"kind": kind.kind, "apiVersion": kind.api_version, **body}
+    )
+    return answer(201, shown)
 
 
 def _drop_empty(spec: JsonObject) -> None:

@@ -151,6 +151,19 @@ async def _(side: Side) -> None:
     await side.post(f"{MAPS}/x", {})
 
 
+@CASES.case("a review has no table")
+async def _(side: Side) -> None:
+    spec = {"nonResourceAttributes": {"path": "/", "verb": "get"}}
+    body = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": spec}
+    for accept in (
+        "application/json;as=Table;v=v1;g=meta.k8s.io",
+        "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+        "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+        "text/html",
+    ):
+        await side.post(f"{REVIEWS}/selfsubjectaccessreviews", body, accept=accept)
+
+
 @CASES.case("a token that is none is no one's")
 async def _(side: Side) -> None:
     path = "/apis/authentication.k8s.io/v1/tokenreviews"

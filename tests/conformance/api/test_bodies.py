@@ -13,6 +13,7 @@ from tests.conformance.harness import Case, Cases, Exchange
 pytestmark = pytest.mark.binaries
 
 CASES = Cases("bodies")
+_APPLY = "application/apply-patch+yaml"
 
 for mode in ("Strict", "Warn", "Ignore", ""):
     query = f"?fieldValidation={mode}" if mode else ""
@@ -48,9 +49,34 @@ for mode in ("Strict", "Warn", "Ignore", ""):
             b'"spec":{"size":1,"size":2,"labels":{"x":"1","x":"2"}}}',
         ),
         post(
+            JOBS + query,
+            b'{"kind":"Job","apiVersion":"batch/v1","metadata":{"name":"j","labels":{"a":"1","a":"2"},"odd":1},"spec":'
+            b'{"speed":1,"parallelism":1,"parallelism":2,"template":{"spac":{},"spec":{"restartPolicy":"Never",'
+            b'"containers":[{"name":"c","imago":"x","image":"i","image":"i"}],"odd":1,"odd":2}},"zeal":1}}',
+        ),
+        post(
             MAPS + query,
             b"kind: ConfigMap\napiVersion: v1\nmetadata: {name: z}\ndata:\n  a: '1'\n  a: '2'\n",
             content_type="application/yaml",
+        ),
+    )
+    CASES.exchanges(
+        f"doubled fields that are applied with fieldValidation {mode or 'left out'}",
+        *(
+            Exchange("PATCH", f"{place}?fieldManager=m{query.replace('?', '&')}", body, content_type=_APPLY)
+            for place, body in (
+                (f"{MAPS}/z", b"kind: ConfigMap\napiVersion: v1\nmetadata: {name: z}\ndata:\n  a: '1'\n  a: '2'\n"),
+                (
+                    f"{MAPS}/y",
+                    b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"y"},"data":{"a":"1","a":"2"}}',
+                ),
+                (
+                    f"{WIDGETS}/x",
+                    b"kind: Widget\napiVersion: conformance.test/v1\nmetadata: {name: x}\nspec:\n  size: 1\n  zeal: 2\n"
+                    b"  size: 2\n  size: 3\n",
+                ),
+                (f"{MAPS}/w", b"kind: Secret\napiVersion: v1\nmetadata: {name: w}\nkind: Secret\n"),
+            )
         ),
     )
     CASES.exchanges(
@@ -189,6 +215,16 @@ CASES.exchanges(
     get(MAPS, accept="*/*"),
     get(WIDGETS, accept="text/plain"),
     get(WIDGETS, accept="*/*"),
+    get(MAPS, accept="text/plain"),
+    post(MAPS, config_map(), accept="text/plain"),
+    post(MAPS, config_map(), accept="application/json;as=Nothing;g=meta.k8s.io;v=v1"),
+    get(f"{MAPS}/a", accept="text/plain"),
+    post(WIDGETS, widget(), accept="text/plain"),
+    get(f"{MAPS}/a", accept="text/*"),
+    get(f"{MAPS}/a", accept="application/*"),
+    get(f"{MAPS}/a", accept="text/html;q=0.9,application/json;q=0.5"),
+    get(f"{JOBS}/j/scale", accept="text/plain"),
+    get(f"{JOBS}/j", accept="text/plain"),
 )
 CASES.exchanges(
     "a body of an unknown media type is refused",
