@@ -13,7 +13,7 @@ from typing import Final
 
 from devcluster.apiserver import errors
 from devcluster.apiserver.codec import documents
-from devcluster.apiserver.codec.documents import JsonObject
+from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.conditions import set_conditions, store_status
 from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.errors import StatusCause
@@ -108,10 +108,29 @@ class Definitions:
             self._accept(event.key, value)
 
     def _serve(self, value: JsonObject) -> None:
-        spec = value["spec"]
+        spec, name = value["spec"], value["metadata"]["name"]
         self._context.registry.remove(spec["group"], spec["names"]["plural"])
-        self._context.registry.add(types_of(value))
-        self._served[value["metadata"]["name"]] = (value["metadata"].get("generation", 0), value)
+        types = types_of(value)
+        self._context.registry.add(types)
+        before = self._served.get(name)
+        self._served[name] = (value["metadata"].get("generation", 0), value)
+        known = _schemas(before[1]) if before is not None else {}
+        for kind in types:
+            if kind.version in known and known[kind.version] != kind.version_entry.get("schema"):
+                self._set_defaults(kind)
+
+    def _set_defaults(self, kind: ResourceType) -> None:
+        """Set defaults that are new in objects stored in this version: a real server sets them each time it reads one.
+
+        They stay when the definition loses them, which a real server forgets.
+        """
+        store = self._context.store
+        for entry in list(store.collection(kind.collection).entries()):
+            if entry.raw.startswith(kind.prefix):
+                value = entry.parse()
+                structural.default(value, kind.node)
+                if value != entry.parse():
+                    store.amend(kind.collection, entry.key, value)
 
     def _empty(self, key: str) -> None:
         """Delete the objects of a definition that is being deleted."""
@@ -209,6 +228,11 @@ class Definitions:
 def _later(step: Callable[..., None], *arguments: str) -> None:
     """Run a step after the current write has been answered, as a real server's controllers do."""
     asyncio.get_running_loop().call_soon(step, *arguments)
+
+
+def _schemas(value: JsonObject) -> dict[str, JsonValue]:
+    """The schema of each version."""
+    return {entry["name"]: entry.get("schema") for entry in documents.items(value, "spec", "versions")}
 
 
 def _is_established(value: JsonObject) -> bool:

@@ -86,6 +86,10 @@ class Collection:
             for watcher in list(self._watchers.values()):
                 watcher.notify(event)
 
+    def amend(self, entry: StoredObject) -> None:
+        """Replace an object that is there, without a change that watchers or readers of older versions see."""
+        self._rows[entry.key] = entry
+
     def compact(self, version: int) -> None:
         """Forget all changes up to `version`."""
         while self._history and self._history[0].version <= version:

@@ -92,6 +92,19 @@ class ObjectStore:
         self._notify(collection, rows, StoredChange(key=key, version=self.version, old=rows.get(key), entry=entry))
         return entry
 
+    def amend(self, collection: str, key: str, value: JsonObject) -> None:
+        """Replace an object under its version, which no watcher sees: what readers of the stored object get.
+
+        Raises `KeyError`.
+        """
+        rows = self.collection(collection)
+        old = rows.get(key)
+        if old is None:
+            raise KeyError(key)
+        entry = StoredObject(key=key, version=old.version, raw=_exact(documents.dump_object(value)))
+        self._journal.put(collection, entry)
+        rows.amend(entry)
+
     def remove(self, collection: str, key: str, last: JsonObject | None = None) -> StoredChange:
         """Remove an object that is there; `last` is what watchers see of it. Raises `KeyError`."""
         rows = self.collection(collection)

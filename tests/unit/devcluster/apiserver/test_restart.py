@@ -43,6 +43,22 @@ class Dying(SqliteJournal):
         super().put(collection, entry)  # type: ignore[arg-type]
 
 
+async def test_a_new_default_of_stored_objects_survives_a_restart(tmp_path: Path) -> None:
+    first = Caller(api_server(journal=SqliteJournal(tmp_path / "db")))
+    await first.create(DEFINITIONS, DEFINITION)
+    thing = {"apiVersion": "example.test/v1", "kind": "Thing", "metadata": {"name": "a"}}
+    made = await first.create("/apis/example.test/v1/things", thing)
+    schema = {"type": "object", "properties": {"color": {"type": "string", "default": "blue"}}}
+    patch = {"spec": {"versions": [{**DEFINITION["spec"]["versions"][0], "schema": {"openAPIV3Schema": schema}}]}}
+    await first.merge(f"{DEFINITIONS}/things.example.test", patch)
+    found = (await first.get("/apis/example.test/v1/things/a")).body
+    assert found == {**made.body, "color": "blue"}
+    await first.api.close()
+
+    second = Caller(api_server(journal=SqliteJournal(tmp_path / "db")))
+    assert (await second.get("/apis/example.test/v1/things/a")).body == found
+
+
 async def test_a_restart_has_every_object(tmp_path: Path) -> None:
     first = Caller(api_server(journal=SqliteJournal(tmp_path / "db")))
     await first.create(DEFINITIONS, DEFINITION)

@@ -129,3 +129,21 @@ def test_a_file_of_an_older_layout_is_used(tmp_path: Path) -> None:
     assert entry is not None
     assert (entry.version, entry.parse()["data"]) == (8, {"n": "2"})
     again.close()
+
+
+def test_an_amended_object_keeps_its_version_and_is_no_change(tmp_path: Path) -> None:
+    store, seen = ObjectStore(SqliteJournal(tmp_path / "db")), Recorder()
+    version = store.put("a", "ns/x", thing("x")).version
+    store.collection("a").watch(seen)
+    amended = store.collection("a").get("ns/x")
+    assert amended is not None
+    store.amend("a", "ns/x", {**amended.parse(), "color": "blue"})
+    store.close()
+    again = ObjectStore(SqliteJournal(tmp_path / "db")).collection("a").get("ns/x")
+    assert again is not None
+    assert (again.version, again.parse()["color"], seen.seen) == (version, "blue", [])
+
+
+def test_an_object_that_is_gone_is_not_amended() -> None:
+    with pytest.raises(KeyError):
+        ObjectStore().amend("a", "ns/x", thing("x"))
