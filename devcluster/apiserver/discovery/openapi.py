@@ -16,7 +16,7 @@ from devcluster.apiserver import errors
 from devcluster.apiserver.aggregation.aggregator import Aggregator
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
-from devcluster.apiserver.discovery import openapi_binary, openapi_paths
+from devcluster.apiserver.discovery import custom_schemas, openapi_binary, openapi_paths
 from devcluster.apiserver.http.requests import Answer, Request
 from devcluster.apiserver.registry.resources import Registry, ResourceType
 from devcluster.apiserver.schema import builtin
@@ -101,7 +101,7 @@ class OpenApi:
         schemas: JsonObject = {}
         paths: JsonObject = {}
         for kind in self._registry.types():
-            name = self._add(schemas, kind)
+            name = self._add(schemas, kind, v2=True)
             for path, item in _paths(kind, name).items():
                 paths[path] = {
                     verb: {
@@ -123,7 +123,7 @@ class OpenApi:
             "definitions": {name: _as_v2(schema) for name, schema in schemas.items()},
         }
 
-    def _add(self, schemas: JsonObject, kind: ResourceType) -> str:
+    def _add(self, schemas: JsonObject, kind: ResourceType, *, v2: bool = False) -> str:
         if not kind.custom:
             name = builtin.definition_of(kind.group, kind.version, kind.kind) or ""
             if name:
@@ -133,7 +133,7 @@ class OpenApi:
                     _close(listed, schemas)
             return name
         name = ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
-        schemas[name] = _custom(kind)
+        schemas[name] = custom_schemas.version_2(kind) if v2 else custom_schemas.version_3(kind)
         _close(f"{_META}ObjectMeta", schemas)
         _close(f"{_META}ListMeta", schemas)
         schemas[f"{name}List"] = {
@@ -141,7 +141,7 @@ class OpenApi:
             "type": "object",
             "required": ["items"],
             "properties": {
-                **_TYPE_FIELDS,
+                **custom_schemas.TYPE_FIELDS,
                 "items": {
                     "description": f"The {kind.plural}.",
                     "type": "array",
@@ -153,56 +153,9 @@ class OpenApi:
                 },
             },
             "x-kubernetes-group-version-kind": [{"group": kind.group, "version": kind.version, "kind": kind.list_kind}],
-            **_selectable(kind),
+            **custom_schemas.selectable(kind),
         }
         return name
-
-
-def _custom(kind: ResourceType) -> JsonObject:
-    source = documents.child(kind.version_entry, "schema", "openAPIV3Schema")
-    properties = {name: _public(entry) for name, entry in documents.child(source, "properties").items()}
-    properties.update(_TYPE_FIELDS)
-    properties["metadata"] = {
-        "description": "Name, namespace, labels, annotations and what the server records about the object.",
-        "allOf": [{"$ref": f"{_SCHEMAS}{_META}ObjectMeta"}],
-    }
-    found = {key: entry for key, entry in source.items() if key != "properties"}
-    found["properties"] = properties
-    found["x-kubernetes-group-version-kind"] = [{"group": kind.group, "version": kind.version, "kind": kind.kind}]
-    return {**found, **_selectable(kind)}
-
-
-def _selectable(kind: ResourceType) -> JsonObject:
-    """The selectable fields of a definition."""
-    paths = [entry["jsonPath"].lstrip(".") for entry in documents.items(kind.version_entry, "selectableFields")]
-    return {"x-kubernetes-selectable-fields": [{"fieldPath": path} for path in paths]} if paths else {}
-
-
-def _public(schema: JsonValue) -> JsonValue:
-    """A part of a structural schema as OpenAPI shows it."""
-    if isinstance(schema, dict):
-        if schema.get("x-kubernetes-preserve-unknown-fields") and not schema.get("properties"):
-            # Without properties, clients must not assume that none are allowed.
-            return {key: _public(entry) for key, entry in schema.items() if key not in ("properties", "items")}
-        found = {key: _public(entry) for key, entry in schema.items()}
-        if schema.get("x-kubernetes-int-or-string") is True and "anyOf" not in schema:
-            found["anyOf"] = [{"type": "integer"}, {"type": "string"}]
-        return found
-    if isinstance(schema, list):
-        return [_public(entry) for entry in schema]
-    return schema
-
-
-_TYPE_FIELDS: Final = {
-    "apiVersion": {
-        "description": "The group and version of the kind, as in kueue.x-k8s.io/v1beta2.",
-        "type": "string",
-    },
-    "kind": {
-        "description": "The kind of the object.",
-        "type": "string",
-    },
-}
 
 
 def _close(name: str, schemas: JsonObject) -> None:
