@@ -156,6 +156,14 @@ async def _shown(side: Side) -> None:
     await side.get(ONE, headers=accept)
 
 
+@CASES.case("requests of a signer are selected by field")
+async def _selected(side: Side) -> None:
+    await _made(side)
+    for name in ("kubernetes.io/kube-apiserver-client", "example.com/other"):
+        await side.get(f"{REQUESTS}?fieldSelector=spec.signerName%3D{name},metadata.name%3D{side.id}")
+    await side.get(f"{REQUESTS}?fieldSelector=spec.username%3Dx")
+
+
 @CASES.case("a denied request that has failed is shown as both")
 async def _denied(side: Side) -> None:
     await _made(side)
