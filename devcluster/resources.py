@@ -16,6 +16,10 @@ REPLICA_SETS: Final = Resource("apps", "v1", "ReplicaSet", "replicasets", True, 
 STATEFUL_SETS: Final = Resource("apps", "v1", "StatefulSet", "statefulsets", True, ("sts",))
 CONTROLLER_REVISIONS: Final = Resource("apps", "v1", "ControllerRevision", "controllerrevisions")
 VOLUME_CLAIMS: Final = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",))
+PERSISTENT_VOLUMES: Final = Resource("", "v1", "PersistentVolume", "persistentvolumes", False, ("pv",))
+ATTRIBUTES_CLASSES: Final = Resource(
+    "storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses", False, ("vac",)
+)
 
 SERVICE_NAME_LABEL: Final = "kubernetes.io/service-name"
 MANAGED_BY_LABEL: Final = "endpointslice.kubernetes.io/managed-by"

@@ -31,6 +31,7 @@ from devcluster.controllers.scheduler import PodScheduler
 from devcluster.controllers.service_accounts import RootCertificates, ServiceAccounts
 from devcluster.controllers.stateful_sets import StatefulSets
 from devcluster.controllers.unbound_pods import UnboundPods
+from devcluster.controllers.volume_protection import VolumeProtection
 from devcluster.pki import Authority
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import Clock, SystemClock
@@ -83,6 +84,7 @@ class Controllers:
         endpoints = ServiceEndpoints(client, self._caches, clock=clock)
         roles = ClusterRoles(client, clock=clock)
         quotas = ResourceQuotas(client, self._caches, watch, clock=clock)
+        volumes = VolumeProtection(client, self._caches, clock=clock)
         self._watch = watch
         self._parts: list[Part] = [
             jobs,
@@ -106,8 +108,10 @@ class Controllers:
             endpoints,
             roles,
             quotas,
+            volumes,
         ]
-        self._caches.add((*apps.informers, *crons.informers, *endpoints.informers, *roles.informers, *quotas.informers))
+        for part in (apps, crons, endpoints, roles, quotas, volumes):
+            self._caches.add(part.informers)
         if options.authority is not None:
             requests = CertificateRequests(client, authority=options.authority, clock=clock)
             self._caches.add(requests.informers)

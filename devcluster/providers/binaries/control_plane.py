@@ -39,6 +39,8 @@ _CONTROLLERS: Final = (
     "garbage-collector-controller",
     "job-controller",
     "namespace-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
     "node-lifecycle-controller",
     "pod-garbage-collector-controller",
     "replicaset-controller",

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from devcluster.resources import RESOURCE_QUOTAS
+from devcluster.resources import PERSISTENT_VOLUMES, RESOURCE_QUOTAS, VOLUME_CLAIMS
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import (
     CERTIFICATE_SIGNING_REQUESTS,
@@ -211,6 +211,29 @@ async def _(place: Place) -> Any:
     await place.client.patch(CONFIG_MAPS, "first", references, namespace=place.namespace)
     await place.delete("first", "Foreground")
     await place.gone(CONFIG_MAPS, "first", "second", "third")
+
+
+@case("a claim that nothing uses goes when it is deleted")
+async def _(place: Place) -> Any:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    stored = orjson.loads(await place.client.create(VOLUME_CLAIMS, claim, namespace=place.namespace))
+    await place.client.delete(VOLUME_CLAIMS, "data", namespace=place.namespace)
+    await place.gone(VOLUME_CLAIMS, "data")
+    return stored["metadata"]["finalizers"]
+
+
+@case("a volume that is not bound goes when it is deleted")
+async def _(place: Place) -> Any:
+    source = {"hostPath": {"path": "/x"}, "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": place.namespace}, "spec": source}
+    await place.client.create(PERSISTENT_VOLUMES, volume)
+    await place.client.delete(PERSISTENT_VOLUMES, place.namespace)
+    await place.gone(PERSISTENT_VOLUMES, place.namespace)
 
 
 @case("orphans stay and name their owner no longer")

@@ -51,14 +51,16 @@ DEPENDENTS = [item("y", "x")]
     [
         pytest.param(item("x"), {}, [], Keep(), id="what nobody owns stays"),
         pytest.param(item("x", "a"), {"a": PRESENT}, [], Keep(), id="what is owned stays"),
-        pytest.param(
-            item("x", "a"), {"a": ABSENT}, [], RemoveObject("Background"), id="what has lost its owner goes"
-        ),
+        pytest.param(item("x", "a"), {"a": ABSENT}, [], RemoveObject("Background"), id="what has lost its owner goes"),
         pytest.param(
             item("x", "a", "b"), {"a": ABSENT, "b": PRESENT}, [], Disown(("a",)), id="one owner of two is enough"
         ),
         pytest.param(
-            item("x", "a", "b"), {"a": AWAITS, "b": PRESENT}, DEPENDENTS, Disown(("a",)), id="an owner that waits is let go"
+            item("x", "a", "b"),
+            {"a": AWAITS, "b": PRESENT},
+            DEPENDENTS,
+            Disown(("a",)),
+            id="an owner that waits is let go",
         ),
         pytest.param(
             item("x", "a"),
