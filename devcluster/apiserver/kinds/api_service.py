@@ -16,6 +16,12 @@ from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, 
 
 _VERSION: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _PORT: Final = 443
+_AVAILABLE: Final = {
+    "type": "Available",
+    "status": "True",
+    "reason": "Local",
+    "message": "Local APIServices are always available",
+}
 _LIMITS: Final = (("groupPriorityMinimum", 20_000), ("versionPriority", 1_000))
 
 
@@ -29,6 +35,12 @@ class ApiServiceBehaviour(KindBehaviour):
         service = documents.child(value, "spec").get("service")
         if isinstance(service, dict):
             service.setdefault("port", _PORT)
+
+    def prepare_create(self, value: JsonObject, request_context: RequestContext) -> None:
+        """Set the status of a new one: what this server serves itself is available."""
+        super().prepare_create(value, request_context)
+        if documents.child(value, "spec").get("service") is None:
+            value["status"] = {"conditions": [{**_AVAILABLE, "lastTransitionTime": request_context.now}]}
 
     def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
         """The problems of the object."""

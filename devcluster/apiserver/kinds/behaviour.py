@@ -43,6 +43,8 @@ class KindBehaviour:
     """Whether a PUT creates an absent object."""
     unconditional = True
     """Whether a PUT needs no resource version."""
+    warning = ""
+    """The warning of every request for its objects."""
 
     def default(self, value: JsonObject) -> None:
         """Set the defaults."""
@@ -86,6 +88,10 @@ class KindBehaviour:
 
     def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
         """The problems of the object, beyond its metadata and schema."""
+        return []
+
+    def warnings(self, value: JsonObject, old: JsonObject | None) -> list[str]:
+        """The warnings about a created or changed object: what is valid but has no use or is not recommended."""
         return []
 
     def fields(self, value: JsonObject) -> dict[str, str]:

@@ -58,6 +58,15 @@ class CertificateRequestBehaviour(KindBehaviour):
             status.pop("conditions", None)
         value["status"] = status
 
+    def fields(self, value: JsonObject) -> dict[str, str]:
+        """The fields that selectors can use."""
+        return {"spec.signerName": documents.child(value, "spec").get("signerName", "")}
+
+    @property
+    def selectable(self) -> tuple[str, ...]:
+        """The names of `fields`."""
+        return ("spec.signerName",)
+
     def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
         """The problems of the object."""
         found = _spec_problems(value["spec"]) if old is None else []

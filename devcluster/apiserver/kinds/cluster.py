@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Namespaces and nodes."""
+"""Namespaces, nodes and runtime classes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
+from devcluster.apiserver.kinds import quantities
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
 from devcluster.apiserver.schema.values import quoted
 
@@ -77,16 +78,17 @@ class NodeBehaviour(KindBehaviour):
     has_status = True
 
     def default(self, value: JsonObject) -> None:
-        """The allocatable resources default to the capacity."""
-        status = documents.child(value, "status")
+        """The allocatable resources default to the capacity, the ranges of pods to the first of them."""
+        status, spec = documents.child(value, "status"), documents.child(value, "spec")
         if status.get("capacity") and not status.get("allocatable"):
             status["allocatable"] = dict(status["capacity"])
+        quantities.settle_amounts(status, "capacity", "allocatable")
+        if spec.get("podCIDR") and not spec.get("podCIDRs"):
+            spec["podCIDRs"] = [spec["podCIDR"]]
 
     def prepare_create(self, value: JsonObject, request_context: RequestContext) -> None:
         """Taint a new node as not ready."""
         spec = value.setdefault("spec", {})
-        if isinstance(spec, dict) and spec.get("podCIDR") and not spec.get("podCIDRs"):
-            spec["podCIDRs"] = [spec["podCIDR"]]
         if isinstance(spec, dict) and not any(
             taint.get("key") == "node.kubernetes.io/not-ready" for taint in documents.items(spec, "taints")
         ):
@@ -163,3 +165,11 @@ class NodeBehaviour(KindBehaviour):
 def _kernel(info: JsonObject) -> str:
     found, architecture = info.get("kernelVersion") or "<unknown>", info.get("architecture")
     return f"{found} ({architecture})" if architecture else found
+
+
+class RuntimeClassBehaviour(KindBehaviour):
+    """Runtime classes."""
+
+    def default(self, value: JsonObject) -> None:
+        """Write amounts in their canonical form."""
+        quantities.settle_amounts(documents.child(value, "overhead"), "podFixed")

@@ -11,7 +11,7 @@ from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
-from devcluster.apiserver.kinds import pod_rules, pod_spec
+from devcluster.apiserver.kinds import pod_rules, quantities
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
 from multikueue.core.quantity import Quantity
 
@@ -152,9 +152,8 @@ class ResourceQuotaBehaviour(KindBehaviour):
 
     def default(self, value: JsonObject) -> None:
         """Write amounts in their canonical form."""
-        hard = documents.child(value, "spec", "hard")
-        for name, amount in hard.items():
-            hard[name] = pod_spec.canonical(amount)
+        quantities.settle_amounts(documents.child(value, "spec"), "hard")
+        quantities.settle_amounts(documents.child(value, "status"), "hard", "used")
 
     def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
         """The problems of the object."""
@@ -204,12 +203,16 @@ _ORDERED: Final = (
 )
 
 
+_LIMITS: Final = ("min", "max", "default", "defaultRequest", "maxLimitRequestRatio")
+
+
 class LimitRangeBehaviour(KindBehaviour):
     """Limit ranges."""
 
     def default(self, value: JsonObject) -> None:
-        """Defaults of a container follow from its maximum."""
+        """Defaults of a container follow from its maximum; amounts are canonical."""
         for limit in documents.items(value, "spec", "limits"):
+            quantities.settle_amounts(limit, *_LIMITS)
             if limit.get("type") == "Container":
                 limit.setdefault("default", {})
                 limit.setdefault("defaultRequest", {})
@@ -296,6 +299,10 @@ class PriorityClassBehaviour(KindBehaviour):
     def default(self, value: JsonObject) -> None:
         """Set the defaults."""
         value.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+    def spec_changed(self, value: JsonObject, old: JsonObject) -> bool:
+        """Nothing counts: the generation stays 1."""
+        return False
 
     def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
         """The problems of the object."""

@@ -9,11 +9,10 @@ from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
-from devcluster.apiserver.kinds import pod_rules
+from devcluster.apiserver.kinds import pod_rules, quantities, volumes
 from devcluster.apiserver.schema.values import quoted
 from multikueue.core.quantity import Quantity, QuantityError
 
-_FILE_MODE: Final = 420
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
@@ -22,7 +21,9 @@ def default_spec(spec: JsonObject) -> None:
     for container in (*documents.items(spec, "initContainers"), *documents.items(spec, "containers")):
         _default_container(container)
     for volume in documents.items(spec, "volumes"):
-        _default_volume(volume)
+        volumes.default_volume(volume)
+    quantities.settle_amounts(spec, "overhead")
+    quantities.settle_resources(spec)
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     if isinstance(spec["terminationGracePeriodSeconds"], int) and spec["terminationGracePeriodSeconds"] < 0:
@@ -47,18 +48,14 @@ def default_template(template: JsonValue) -> None:
 def _default_container(container: JsonObject) -> None:
     image = container.get("image", "")
     if "imagePullPolicy" not in container and isinstance(image, str):
-        tag = image.rpartition("/")[2].partition(":")[2]
-        latest = "@" not in image and tag in ("", "latest")
-        container["imagePullPolicy"] = "Always" if latest else "IfNotPresent"
+        container["imagePullPolicy"] = volumes.pull_policy(image)
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
     container.setdefault("resources", {})
     for port in documents.items(container, "ports"):
         port.setdefault("protocol", "TCP")
     for variable in documents.items(container, "env"):
-        reference = documents.child(variable, "valueFrom", "fieldRef")
-        if reference:
-            reference.setdefault("apiVersion", "v1")
+        volumes.default_references(documents.child(variable, "valueFrom"))
     for name in _PROBES:
         probe = container.get(name)
         if isinstance(probe, dict):
@@ -76,20 +73,7 @@ def _default_container(container: JsonObject) -> None:
         for name in ("postStart", "preStop"):
             if isinstance(lifecycle.get(name), dict):
                 _default_action(lifecycle[name])
-    resources = container["resources"]
-    for name in ("limits", "requests"):
-        amounts = resources.get(name) if isinstance(resources, dict) else None
-        if isinstance(amounts, dict):
-            for resource, amount in amounts.items():
-                amounts[resource] = canonical(amount)
-
-
-def canonical(amount: JsonValue) -> JsonValue:
-    """A quantity in canonical form; an invalid one is unchanged."""
-    try:
-        return str(Quantity.parse(amount)) if isinstance(amount, str | int | float) else amount
-    except QuantityError:
-        return amount
+    quantities.settle_resources(container)
 
 
 def _default_action(action: JsonObject) -> None:
@@ -97,31 +81,9 @@ def _default_action(action: JsonObject) -> None:
     if isinstance(get, dict):
         get.setdefault("path", "/")
         get.setdefault("scheme", "HTTP")
-
-
-def _default_volume(volume: JsonObject) -> None:
-    if set(volume) <= {"name"}:
-        volume["emptyDir"] = {}
-    for name in ("secret", "configMap", "downwardAPI", "projected"):
-        source = volume.get(name)
-        if isinstance(source, dict):
-            source.setdefault("defaultMode", _FILE_MODE)
-    for source in documents.items(volume, "projected", "sources"):
-        token = source.get("serviceAccountToken")
-        if isinstance(token, dict):
-            token.setdefault("expirationSeconds", 3600)
-        _default_references(documents.items(source, "downwardAPI", "items"))
-    _default_references(documents.items(volume, "downwardAPI", "items"))
-    path = volume.get("hostPath")
-    if isinstance(path, dict):
-        path.setdefault("type", "")
-
-
-def _default_references(items: list[JsonObject]) -> None:
-    for item in items:
-        reference = item.get("fieldRef")
-        if isinstance(reference, dict):
-            reference.setdefault("apiVersion", "v1")
+    call = action.get("grpc")
+    if isinstance(call, dict):
+        call.setdefault("service", "")
 
 
 def limits_as_requests(spec: JsonObject) -> None:
@@ -138,14 +100,14 @@ def limits_as_requests(spec: JsonObject) -> None:
 def validate_spec(spec: JsonObject, path: str) -> list[StatusCause]:
     """The problems of a pod spec."""
     found: list[StatusCause] = []
-    volumes = {volume.get("name") for volume in documents.items(spec, "volumes")}
+    known = {volume.get("name") for volume in documents.items(spec, "volumes")}
     containers = documents.items(spec, "containers")
     if not containers:
         found.append(field_errors.required(f"{path}.containers"))
     seen: set[str] = set()
     for group in ("containers", "initContainers"):
         for index, container in enumerate(documents.items(spec, group)):
-            found += _container_problems(container, f"{path}.{group}[{index}]", seen, volumes)
+            found += _container_problems(container, f"{path}.{group}[{index}]", seen, known)
     policy = spec.get("restartPolicy")
     if policy not in ("Always", "OnFailure", "Never"):
         found.append(field_errors.not_supported(f"{path}.restartPolicy", policy, ["Always", "OnFailure", "Never"]))
@@ -167,7 +129,7 @@ def validate_spec(spec: JsonObject, path: str) -> list[StatusCause]:
     return found
 
 
-def _container_problems(container: JsonObject, path: str, seen: set[str], volumes: set[JsonValue]) -> list[StatusCause]:
+def _container_problems(container: JsonObject, path: str, seen: set[str], known: set[JsonValue]) -> list[StatusCause]:
     found: list[StatusCause] = []
     name = container.get("name", "")
     if not name:
@@ -184,7 +146,7 @@ def _container_problems(container: JsonObject, path: str, seen: set[str], volume
         found.append(field_errors.not_supported(f"{path}.imagePullPolicy", policy, ["Always", "IfNotPresent", "Never"]))
     for index, mount in enumerate(documents.items(container, "volumeMounts")):
         where = f"{path}.volumeMounts[{index}]"
-        if mount.get("name") not in volumes:
+        if mount.get("name") not in known:
             found.append(
                 StatusCause("FieldValueNotFound", f"Not found: {quoted(mount.get('name', ''))}", f"{where}.name")
             )

@@ -23,6 +23,7 @@ _NAME: Final = re.compile("[-a-z0-9]+")
 _RANGE: Final = "must be between 1 and 65535, inclusive"
 _AFFINITY_SECONDS: Final = 10_800
 _OUTSIDE: Final = frozenset({"NodePort", "LoadBalancer"})
+_NOT_HEADLESS: Final = ("loadBalancerIP", "externalIPs")
 _NODE_PORTS: Final = (30_000, 2_768)
 """The first node port, and their number."""
 
@@ -47,7 +48,7 @@ class ServiceBehaviour(KindBehaviour):
         for port in documents.items(spec, "ports"):
             port.setdefault("protocol", "TCP")
             port.setdefault("targetPort", port.get("port"))
-        if spec["type"] in _OUTSIDE:
+        if spec["type"] in _OUTSIDE or (spec["type"] == "ClusterIP" and spec.get("externalIPs")):
             spec.setdefault("externalTrafficPolicy", "Cluster")
         if spec["type"] == "LoadBalancer":
             spec.setdefault("allocateLoadBalancerNodePorts", True)
@@ -81,7 +82,19 @@ class ServiceBehaviour(KindBehaviour):
 
     def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
         """The problems of the object."""
+        if request_context.subresource == "status":
+            return _status_problems(value)
         return _problems(value["spec"], new=old is None)
+
+    def warnings(self, value: JsonObject, old: JsonObject | None) -> list[str]:
+        """Fields that have no use in a headless service."""
+        spec = documents.child(value, "spec")
+        if spec.get("clusterIP") != "None":
+            return []
+        found = [f"spec.{name} is ignored for headless services" for name in _NOT_HEADLESS if spec.get(name)]
+        if spec.get("sessionAffinity") not in (None, "None"):
+            found.append("spec.SessionAffinity is ignored for headless services")
+        return found
 
     def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
         """Name, Type, Cluster-IP, External-IP, Ports, Age, Selector."""
@@ -114,6 +127,15 @@ def _outside(spec: JsonObject, status: JsonObject) -> str:
             found.append(entry.get("ip") or entry.get("hostname") or "")
     found += spec.get("externalIPs") or []
     return ",".join(found) or ("<pending>" if spec.get("type") == "LoadBalancer" else "<none>")
+
+
+def _status_problems(value: JsonObject) -> list[StatusCause]:
+    """The problems of a service's status."""
+    kind = documents.child(value, "spec").get("type")
+    if kind == "LoadBalancer" or not documents.items(value, "status", "loadBalancer", "ingress"):
+        return []
+    text = "may only be used when `spec.type` is 'LoadBalancer'"
+    return [field_errors.forbidden("status.loadBalancer.ingress", text)]
 
 
 def _problems(spec: JsonObject, *, new: bool) -> list[StatusCause]:

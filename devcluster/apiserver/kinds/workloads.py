@@ -9,7 +9,7 @@ from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
-from devcluster.apiserver.kinds import app_rules, pod_spec
+from devcluster.apiserver.kinds import app_rules, pod_spec, volumes
 from devcluster.apiserver.kinds.batch import selector_text, template_cells
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
 
@@ -155,6 +155,8 @@ class StatefulSetBehaviour(_Replicated):
         keep = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
         keep.setdefault("whenDeleted", "Retain")
         keep.setdefault("whenScaled", "Retain")
+        for claim in documents.items(spec, "volumeClaimTemplates"):
+            volumes.default_claim_template(claim)
 
     def first_status(self) -> JsonObject:
         """The status of a new one."""

@@ -35,10 +35,16 @@ _POLICIES: Final = ("Background", "Foreground", "Orphan")
 _RETURNED: Final = frozenset(
     {"pods", "services", "resourcequotas", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims"}
     | {"podtemplates", "namespaces"}
+    | {f"{name}.storage.k8s.io" for name in ("storageclasses", "csidrivers", "csinodes", "volumeattachments")}
+    | {"volumeattributesclasses.storage.k8s.io"}
+    | {f"{name}.resource.k8s.io" for name in ("deviceclasses", "resourceclaims", "resourceclaimtemplates")}
+    | {"resourceslices.resource.k8s.io"}
 )
 
 
 _JOBS: Final = "jobs.batch"
+_ORPHANING: Final = frozenset({_JOBS, "replicationcontrollers"})
+"""The kinds whose deletion orphans their dependents by default."""
 _LEFT_BEHIND: Final = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
     "propagationPolicy=Orphan to suppress this warning"
@@ -144,10 +150,11 @@ class Deleter:
         return _Page(found, metadata)
 
     def _completed(self, options: DeleteOptions, kind: ResourceType, request: Request) -> DeleteOptions:
-        """The options with the default policy of Jobs, which orphans their pods."""
-        if kind.collection != _JOBS or options.policy:
+        """The options with the default policy of the kind; Jobs and replication controllers orphan their pods."""
+        if kind.collection not in _ORPHANING or options.policy:
             return options
-        request.warnings.append(_LEFT_BEHIND)
+        if kind.collection == _JOBS:
+            request.warnings.append(_LEFT_BEHIND)
         return replace(options, policy="Orphan")
 
     def remove(self, kind: ResourceType, key: str, last: JsonObject | None = None) -> None:
@@ -178,16 +185,16 @@ class Deleter:
         grace = kind.behaviour.grace(value, options.grace)
         marked = "deletionTimestamp" in metadata
         if not finalizers and not grace:
+            if grace is not None:
+                # Kinds with a grace period are written with 0 seconds before they are removed.
+                self._mark(metadata, 0)
+                if not marked and metadata.get("generation"):
+                    metadata["generation"] += 1
             if not options.dry_run:
                 if grace is not None:
-                    # Kinds with a grace period are written with 0 seconds before they are removed.
-                    self._mark(metadata, 0)
-                    if not marked and metadata.get("generation"):
-                        metadata["generation"] += 1
                     self._context.store.put(kind.collection, entry.key, value)
                 self.remove(kind, entry.key)
-                if grace is not None:
-                    metadata["resourceVersion"] = str(self._context.store.version)
+                metadata["resourceVersion"] = str(self._context.store.version)
             return None
         before = documents.copy(value)
         if marked:

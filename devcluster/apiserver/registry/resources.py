@@ -200,6 +200,7 @@ def _builtin_type(group: str, version: str, item: JsonObject) -> ResourceType:
         verbs=tuple(item["verbs"]),
         subresources=subresources,
         storage_version="v1",
+        warning=made.warning,
     )
 
 

@@ -122,6 +122,7 @@ class Writer:
         if causes:
             named = name or value["metadata"].get("generateName", "")
             raise errors.invalid(objects.about_given(value, named), causes)
+        request.warnings.extend(kind.behaviour.warnings(value, None))
         if self._admission.concerns(kind, "CREATE", ""):
             await self._admission.validate(review)
         self._admission.count(review)
@@ -269,6 +270,8 @@ class Writer:
         causes = objects.problems(value, kind=kind, old=old) + self._problems(value, old, kind, request_context)
         if causes:
             raise errors.invalid(objects.about_given(value, target.name), causes)
+        if not subresource and scale is None:
+            request.warnings.extend(kind.behaviour.warnings(value, old))
         if concerns:
             if scale is not None:
                 review.value, review.old, review.subresource = scale(value), scale(old), "scale"

@@ -91,6 +91,7 @@ def node(name: str) -> TypeNode:
         _fill(found, definitions()[name])
         if name in _UNTYPED:
             found.preserve = True
+            found.atomic = name == "io.k8s.apimachinery.pkg.runtime.RawExtension"
     return found
 
 
@@ -165,7 +166,7 @@ class _Use(TypeNode):
         self.list_type = target.list_type
         self.merges = "merge" in schema.get("x-kubernetes-patch-strategy", "").split(",")
         self.replaces_keys = "retainKeys" in schema.get("x-kubernetes-patch-strategy", "").split(",")
-        self.atomic = target.atomic or schema.get("x-kubernetes-map-type") == "atomic"
+        self.atomic = schema.get("x-kubernetes-map-type", "atomic" if target.atomic else "") == "atomic"
         if "default" in schema:
             self.default = schema["default"]
 

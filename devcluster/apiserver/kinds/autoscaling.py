@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HorizontalPodAutoscalers and PodDisruptionBudgets: defaults and status."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from devcluster.apiserver.codec import documents
+from devcluster.apiserver.codec.documents import JsonObject
+from devcluster.apiserver.kinds import quantities
+from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext
+
+_UTILIZATION: Final = 80
+_SECONDS: Final = 15
+_PODS: Final = 4
+_PERCENT: Final = 100
+_SOURCES: Final = ("resource", "containerResource", "pods", "object", "external")
+_COUNTS: Final = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+
+
+class AutoscalerBehaviour(KindBehaviour):
+    """HorizontalPodAutoscalers; they have no generation."""
+
+    has_status = True
+
+    def default(self, value: JsonObject) -> None:
+        """Set the defaults."""
+        spec = value.setdefault("spec", {})
+        spec.setdefault("minReplicas", 1)
+        if not spec.get("metrics"):
+            target: JsonObject = {"type": "Utilization", "averageUtilization": _UTILIZATION}
+            spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+        for metric in documents.items(spec, "metrics"):
+            for name in _SOURCES:
+                quantities.settle_fields(documents.child(metric, name, "target"), "value", "averageValue")
+        for metric in documents.items(value, "status", "currentMetrics"):
+            for name in _SOURCES:
+                quantities.settle_fields(documents.child(metric, name, "current"), "value", "averageValue")
+        behaviour = spec.get("behavior")
+        if isinstance(behaviour, dict):
+            up, down = behaviour.setdefault("scaleUp", {}), behaviour.setdefault("scaleDown", {})
+            up.setdefault("stabilizationWindowSeconds", 0)
+            _default_rules(up, [_policy("Pods", _PODS), _policy("Percent", _PERCENT)])
+            _default_rules(down, [_policy("Percent", _PERCENT)])
+
+    def prepare_create(self, value: JsonObject, request_context: RequestContext) -> None:
+        """Set the status of a new one."""
+        value["status"] = {"currentMetrics": None}
+
+    def prepare_update(self, value: JsonObject, old: JsonObject, request_context: RequestContext) -> None:
+        """Keep what this write may not change; a status always has its metrics."""
+        super().prepare_update(value, old, request_context)
+        value.setdefault("status", {}).setdefault("currentMetrics", None)
+
+
+def _default_rules(rules: JsonObject, policies: list[JsonObject]) -> None:
+    """Set the defaults of one direction of scaling."""
+    rules.setdefault("selectPolicy", "Max")
+    rules.setdefault("policies", policies)
+    quantities.settle_fields(rules, "tolerance")
+
+
+def _policy(kind: str, amount: int) -> JsonObject:
+    return {"type": kind, "value": amount, "periodSeconds": _SECONDS}
+
+
+class BudgetBehaviour(KindBehaviour):
+    """PodDisruptionBudgets."""
+
+    has_status = True
+    generation = True
+
+    def prepare_create(self, value: JsonObject, request_context: RequestContext) -> None:
+        """Set the status of a new one."""
+        super().prepare_create(value, request_context)
+        value["status"] = dict.fromkeys(_COUNTS, 0)
+
+    def prepare_update(self, value: JsonObject, old: JsonObject, request_context: RequestContext) -> None:
+        """Keep what this write may not change; a status has all of its counts."""
+        super().prepare_update(value, old, request_context)
+        value["status"] = {**dict.fromkeys(_COUNTS, 0), **documents.child(value, "status")}
