@@ -52,9 +52,11 @@ class ServiceEndpoints:
         self._controller: Controller[Key] = Controller(
             "service-endpoints", self.reconcile, workers=2, queue=WorkQueue(clock=clock, backoff=BACKOFF), clock=clock
         )
-        self._services.add_handler(lambda change: self._controller.enqueue(change.key))
+        self._without_service: set[Key] = set()
+        """The Endpoints to remove: their Service was deleted. Others make Endpoints without a Service."""
+        self._services.add_handler(self._service_changed)
         self._slices.add_handler(self._slice_changed)
-        self._endpoints.add_handler(lambda change: self._controller.enqueue(change.key))
+        self._endpoints.add_handler(self._endpoints_changed)
         caches.pods.add_handler(self._pod_changed)
 
     @property
@@ -66,6 +68,10 @@ class ServiceEndpoints:
         """Run until cancelled."""
         for informer in (*self.informers, self._pods):
             await informer.synced.wait()
+        for key in self._endpoints.store.keys():
+            if key not in self._services.store:  # it may have been deleted while no controller ran
+                self._without_service.add(key)
+                self._controller.enqueue(key)
         await self._controller.run()
 
     async def reconcile(self, key: Key) -> Result | None:
@@ -73,8 +79,9 @@ class ServiceEndpoints:
         service = self._services.store.object(key)
         if service is None:
             # Slices are garbage collected; Endpoints have no owner reference.
-            if self._endpoints.store.get(key) is not None:
+            if key in self._without_service:
                 await self._remove_endpoints(key)
+                self._without_service.discard(key)
             return None
         if service["spec"].get("selector") is None or service["spec"].get("type") == "ExternalName":
             return None
@@ -138,6 +145,17 @@ class ServiceEndpoints:
             await self._client.delete(ENDPOINTS, key.name, namespace=key.namespace)
         except NotFound:
             return
+
+    def _service_changed(self, change: Change) -> None:
+        if change.new is None:
+            self._without_service.add(change.key)
+        else:
+            self._without_service.discard(change.key)
+        self._controller.enqueue(change.key)
+
+    def _endpoints_changed(self, change: Change) -> None:
+        if change.key in self._services.store:
+            self._controller.enqueue(change.key)
 
     def _slice_changed(self, change: Change) -> None:
         name = change.row.labels.get(SERVICE_NAME_LABEL)
