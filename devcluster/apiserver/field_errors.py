@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Final
 
 from devcluster.apiserver.codec.documents import JsonValue
 from devcluster.apiserver.errors import StatusCause
 from devcluster.apiserver.schema.values import quoted
 
+_IPV4: Final = re.compile(r"0*\d{1,3}(\.0*\d{1,3}){3}")
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
@@ -106,6 +108,19 @@ def name_problems(path: str, name: str, *, label: bool = False, shown: str | Non
             invalid(path, displayed, "must not contain dots" if dotted else LABEL_TEXT if label else SUBDOMAIN_TEXT)
         )
     return found
+
+
+def address_problems(path: str, text: str) -> list[StatusCause]:
+    """What is wrong with an IP address that must be in its canonical form."""
+    try:
+        found = ip_address(text)
+    except ValueError:
+        zeros = _IPV4.fullmatch(text) is not None
+        wrong = "must not have leading 0s" if zeros else "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+        return [invalid(path, text, wrong)]
+    if found.version == 6 and found.ipv4_mapped is not None:
+        return [invalid(path, text, "must not be an IPv4-mapped IPv6 address")]
+    return [] if str(found) == text else [invalid(path, text, f'must be in canonical form ("{found}")')]
 
 
 def config_key_problems(path: str, key: str) -> list[StatusCause]:

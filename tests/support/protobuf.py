@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from base64 import b64decode
 from datetime import UTC, datetime
@@ -96,7 +97,7 @@ def _bytes(value: Any, kind: str) -> bytes:
         return b64decode(value)
     if kind in (f"{_META}Time", f"{_META}MicroTime"):
         moment = datetime.fromisoformat(value).astimezone(UTC)
-        return _number(1, int(moment.timestamp())) + _number(2, moment.microsecond * 1000)
+        return _number(1, math.floor(moment.timestamp())) + _number(2, moment.microsecond * 1000)
     if kind.endswith("resource.Quantity"):
         return _field_of(1, str(value).encode())
     if kind.endswith("intstr.IntOrString"):

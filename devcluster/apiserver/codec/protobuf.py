@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from base64 import b64encode
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from typing import Final
@@ -24,6 +24,7 @@ from multikueue.core.timestamps import format_micro_time, format_time
 MAGIC: Final = b"k8s\x00"
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 _META: Final = "k8s.io.apimachinery.pkg.apis.meta.v1."
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGERS: Final = frozenset({"int32", "int64", "uint32", "uint64"})
 _PACKAGES: Final = {
     "": "core",
@@ -211,11 +212,15 @@ def _micro_time(raw: bytes) -> JsonValue:
 
 
 def _moment(raw: bytes) -> datetime | None:
+    """The time of a message; None for that of an empty one, which is the first second of the first year."""
     fields = dict(_fields(raw))
-    seconds = fields.get(1)
-    if not isinstance(seconds, int) or not 0 < seconds < 1 << 40:
-        return None  # the zero time is before the epoch
-    return datetime.fromtimestamp(seconds + int(fields.get(2, 0)) / 1e9, UTC)
+    if 1 not in fields:
+        return None
+    seconds = timedelta(seconds=int(_value(fields[1], "int64")), microseconds=int(fields.get(2, 0)) // 1000)
+    try:
+        return _EPOCH + seconds
+    except OverflowError as error:
+        raise ValueError(f"time out of range: {fields[1]} seconds") from error
 
 
 def _quantity(raw: bytes) -> JsonValue:

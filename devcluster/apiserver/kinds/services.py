@@ -47,7 +47,8 @@ class ServiceBehaviour(KindBehaviour):
             spec.setdefault("internalTrafficPolicy", "Cluster")
         for port in documents.items(spec, "ports"):
             port.setdefault("protocol", "TCP")
-            port.setdefault("targetPort", port.get("port"))
+            if port.get("targetPort") in (None, 0, ""):
+                port["targetPort"] = port.get("port")
         if spec["type"] in _OUTSIDE or (spec["type"] == "ClusterIP" and spec.get("externalIPs")):
             spec.setdefault("externalTrafficPolicy", "Cluster")
         if spec["type"] == "LoadBalancer":

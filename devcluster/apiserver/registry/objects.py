@@ -145,6 +145,8 @@ def _name_problems(metadata: JsonObject, kind: ResourceType) -> list[StatusCause
         if "/" in name or "%" in name or name in (".", ".."):
             return [field_errors.invalid("metadata.name", name, "may not contain '/'")]
         return []
+    if kind.plural == "ipaddresses" and not kind.custom:
+        return field_errors.address_problems("metadata.name", name)
     found = []
     label = kind.plural in _LABEL_NAMED
     prefix = metadata.get("generateName")

@@ -34,6 +34,7 @@ _PLACES: Final[dict[str, str]] = {
     "ServiceAccount": f"/api/v1{_INSIDE}/serviceaccounts",
     "Service": f"/api/v1{_INSIDE}/services",
     "Event": f"/api/v1{_INSIDE}/events",
+    "IPAddress": "/apis/networking.k8s.io/v1/ipaddresses",
 }
 
 
@@ -70,6 +71,21 @@ def _service(*ports: Document, **more: Any) -> Document:
 
 _HTTP: Final[Document] = {"port": 80, "name": "http"}
 _CREATED: Final[dict[str, Document]] = {
+    "a service of a target port of zero": _service({"port": 80, "targetPort": 0}, clusterIP="None"),
+    "a service of an empty target port": _service({"port": 80, "targetPort": ""}, clusterIP="None"),
+    **{
+        f"an address {name}": _document(
+            "IPAddress", name=name, spec={"parentRef": {"resource": "services", "name": "s"}}
+        )
+        for name in (
+            "fe80::42:1dff:fe84:f9e2",
+            "192.0.2.77",
+            "FE80::1",
+            "010.0.0.1",
+            "not-an-address",
+            "::ffff:1.2.3.4",
+        )
+    },
     "a service of a strange affinity": _service(_HTTP, sessionAffinity="Whim"),
     "a service of no time for its clients": _service(
         _HTTP, sessionAffinity="ClientIP", sessionAffinityConfig={"clientIP": {"timeoutSeconds": 0}}

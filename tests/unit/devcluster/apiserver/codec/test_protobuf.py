@@ -42,6 +42,13 @@ def test_an_empty_text_is_kept_where_it_differs_from_none() -> None:
     assert decoded(lease(holderIdentity=""))["spec"]["holderIdentity"] == ""
 
 
+@pytest.mark.parametrize(
+    "moment", ["0001-01-01T00:00:02.000000Z", "1969-12-31T23:59:59.500000Z", "2026-01-02T03:04:05.000006Z"]
+)
+def test_a_time_may_be_before_the_epoch(moment: str) -> None:
+    assert decoded(lease(renewTime=moment))["spec"]["renewTime"] == moment
+
+
 def test_the_value_of_a_label_may_be_empty() -> None:
     assert decoded(job())["spec"]["template"]["metadata"]["labels"] == {"a": ""}
 
