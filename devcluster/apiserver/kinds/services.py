@@ -65,8 +65,10 @@ class ServiceBehaviour(KindBehaviour):
             if spec["type"] in _OUTSIDE and spec.get("allocateLoadBalancerNodePorts") is not False:
                 for index, port in enumerate(documents.items(spec, "ports")):
                     port.setdefault("nodePort", _NODE_PORTS[0] + (number + index) % _NODE_PORTS[1])
-            spec.setdefault("ipFamilies", ["IPv4"])
-            spec.setdefault("ipFamilyPolicy", "SingleStack")
+            # The endpoints of a headless service without a selector may have any address.
+            any_family = address == "None" and not spec.get("selector") and "ipFamilies" not in spec
+            spec.setdefault("ipFamilyPolicy", "RequireDualStack" if any_family else "SingleStack")
+            spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if any_family else ["IPv4"])
 
     def prepare_update(self, value: JsonObject, old: JsonObject, request_context: RequestContext) -> None:
         """Keep its address."""
