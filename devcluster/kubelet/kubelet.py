@@ -128,7 +128,7 @@ class VirtualKubelet:
         # 4. Act, then store the result: after a failed write the transition is decided again.
         for earlier, later in pairwise(steps):
             self._record_transition(pod, earlier, later, now=now)
-        if _visible(before, life):
+        if _visible(before, life) or (life.running and deleted is None and not pod_status.shows_spec(pod)):
             address = self._address(pod, life)
             await self._patch(pod, pod_status.status_of(pod, life, now=now, address=address))
         if life.state is LifecycleState.REMOVED:

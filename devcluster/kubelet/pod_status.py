@@ -39,6 +39,7 @@ def status_of(pod: JsonObject, life: PodLifecycle, *, now: datetime, address: st
         condition("Ready", {} if ready else why, true=ready),
     ]
     status: JsonObject = {
+        "observedGeneration": pod["metadata"].get("generation"),
         "phase": phase,
         "conditions": conditions,
         "containerStatuses": [_container(container, life, ready=ready) for container in pod["spec"]["containers"]],
@@ -50,6 +51,12 @@ def status_of(pod: JsonObject, life: PodLifecycle, *, now: datetime, address: st
     if life.started_at is not None and not (pod.get("status") or {}).get("startTime"):
         status["startTime"] = format_time(life.started_at)
     return status
+
+
+def shows_spec(pod: JsonObject) -> bool:
+    """Whether the status was written for the pod's present spec."""
+    status: JsonObject = pod.get("status") or {}
+    return bool(status.get("observedGeneration") == pod["metadata"].get("generation"))
 
 
 def refusal(pod: JsonObject, message: str, *, now: datetime) -> JsonObject:

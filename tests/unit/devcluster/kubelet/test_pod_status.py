@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from devcluster.kubelet.lifecycle import LifecycleState, PodLifecycle
-from devcluster.kubelet.pod_status import lifecycle_of, status_of
+from devcluster.kubelet.pod_status import lifecycle_of, status_of, shows_spec
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = START + timedelta(seconds=5)
@@ -96,6 +96,18 @@ def test_a_condition_that_stays_keeps_the_time_of_its_last_change() -> None:
     times = {condition["type"]: condition["lastTransitionTime"] for condition in second["conditions"]}
     assert times["Initialized"] == "2026-01-01T00:00:00Z"
     assert times["Ready"] == "2026-01-01T00:00:05Z"
+
+
+def test_a_status_says_which_spec_it_is_of() -> None:
+    started = pod()
+    started["metadata"]["generation"] = 2
+    life = PodLifecycle(state=LifecycleState.READY, started_at=START, ready_at=START)
+    assert not shows_spec(started)
+    shown = {**started, "status": status_of(started, life, now=START)}
+    assert shown["status"]["observedGeneration"] == 2
+    assert shows_spec(shown)
+    shown["metadata"]["generation"] = 3
+    assert not shows_spec(shown)
 
 
 @pytest.mark.parametrize("state", [LifecycleState.STARTING, LifecycleState.READY])
