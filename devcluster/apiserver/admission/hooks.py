@@ -15,6 +15,7 @@ from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject
 from devcluster.apiserver.registry import objects
 from devcluster.apiserver.service_addresses import ServiceAddresses, Unavailable
+from multikueue.core.certificate_trust import client_context
 
 _UNREADABLE: Final = (
     "couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type struct { "
@@ -129,11 +130,7 @@ class Hooks:
         key = (bundle, named)
         found = self._trust.get(key)
         if found is None:
-            found = (
-                ssl.create_default_context(cadata=b64decode(bundle).decode())
-                if bundle
-                else ssl.create_default_context()
-            )
+            found = client_context(b64decode(bundle).decode() if bundle else None)
             if bundle and not named:
                 found.check_hostname = False  # the certificate names the Service, not the address
             self._trust[key] = found

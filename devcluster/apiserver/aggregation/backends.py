@@ -21,6 +21,7 @@ from devcluster.apiserver.codec.documents import JsonObject
 from devcluster.apiserver.http.requests import User
 from devcluster.apiserver.service_addresses import ServiceAddresses, Unavailable
 from devcluster.pki import FrontProxy
+from multikueue.core.certificate_trust import client_context
 
 _FAILED: Final = re.compile(r"\[Errno (\d+)\] Connect call failed \('([^']+)', (\d+)")
 _UNTRUSTED: Final = frozenset({18, 19, 20, 21})
@@ -64,7 +65,7 @@ class Backends:
         found = self._trust.get(key)
         if found is None:
             try:
-                found = ssl.create_default_context(cadata=b64decode(bundle).decode() if bundle else None)
+                found = client_context(b64decode(bundle).decode() if bundle else None)
             except (ValueError, ssl.SSLError) as error:
                 text = f"unable to load root certificates: unable to parse bytes as PEM block: {error}"
                 raise Unavailable("FailedDiscoveryCheck", text) from error

@@ -34,7 +34,7 @@ _MODULE_FOLDERS: Final = (
 
 def build(folder: Path, progress: Progress) -> None:
     """Build every program into the folder. Raises `BinariesUnavailable` that says what to install."""
-    go = _go()
+    go = find_go()
     module = _module()
     progress(Step("listing the packages to build"))
     packages = _packages(go, module, progress)
@@ -42,7 +42,8 @@ def build(folder: Path, progress: Progress) -> None:
     _compile(go, module, ["-ldflags", "-s -w", "-o", str(folder / release.ETCD), _ETCD_PACKAGE], packages, progress)
 
 
-def _go() -> str:
+def find_go() -> str:
+    """The path of Go. Raises `BinariesUnavailable` that says what to install."""
     go = shutil.which("go") or shutil.which(_USUAL_GO)
     if go is None:
         raise BinariesUnavailable("build: Go is not installed; install Go 1.26 or newer from https://go.dev/dl")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from multikueue.core.certificate_trust import client_context
 from multikueue.core.clock import Clock, SystemClock
 from multikueue.core.errors import BadInput
 
@@ -112,9 +113,9 @@ class TlsSource:
                 text = authority.read().decode("ascii", errors="replace")
                 if not text.strip():
                     raise BadInput("the certificate authority is empty")
-                context = ssl.create_default_context(cadata=text)
+                context = client_context(text)
             else:
-                context = ssl.create_default_context()
+                context = client_context()
         except ssl.SSLError as error:
             raise BadInput(f"the certificate authority is not PEM: {error}") from error
         if not self._verify:
