@@ -55,8 +55,6 @@ def begin(value: JsonObject, *, kind: ResourceType, namespace: str, now: str, rn
         metadata.pop("namespace", None)
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "creationTimestamp", "uid"):
         metadata.pop(name, None)
-    if metadata.pop("resourceVersion", None):
-        raise errors.StatusError(500, "", "resourceVersion should not be set on objects to be created")
     if not metadata.get("name"):
         generate = metadata.get("generateName")
         if generate:

@@ -15,7 +15,7 @@ from devcluster.apiserver import errors
 from devcluster.apiserver.admission.admission import AdmissionChain, new_options
 from devcluster.apiserver.admission.review import Review
 from devcluster.apiserver.codec import decoding, documents, forms
-from devcluster.apiserver.codec.documents import JsonObject
+from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.errors import StatusCause
 from devcluster.apiserver.http.requests import Answer, Request, RequestTarget
@@ -127,6 +127,8 @@ class Writer:
             await self._admission.validate(review)
         self._admission.count(review)
         key = kind.key(target.namespace, name)
+        if not options.dry_run(request) and _is_version(value["metadata"].get("resourceVersion")):
+            raise errors.StatusError(500, "", "resourceVersion should not be set on objects to be created")
         present = context.get(kind.collection, key)
         if present is not None:
             raise errors.already_exists(kind.about(name), deleting="deletionTimestamp" in present["metadata"])
@@ -382,3 +384,8 @@ def _check_version(wanted: str, current: str, kind: ResourceType, target: Reques
             raise errors.invalid(kind.about(target.name), [cause])
     elif wanted != current:
         raise errors.modified(kind.about(target.name))
+
+
+def _is_version(text: JsonValue) -> bool:
+    """Whether a new object is given with a version; one that is no number is ignored."""
+    return isinstance(text, str) and text.isascii() and text.isdigit() and int(text) != 0

@@ -187,6 +187,11 @@ CASES.exchanges(
 async def _(side: Side) -> None:
     await side.post(MAPS, config_map(metadata={"name": "a", "resourceVersion": "5"}))
     await side.post(WIDGETS, widget(metadata={"name": "a", "resourceVersion": "5"}))
+    for place, made in ((MAPS, config_map), (WIDGETS, widget)):
+        await side.post(f"{place}?dryRun=All", made(metadata={"name": "a", "resourceVersion": "5"}))
+        await side.post(place, made(metadata={"name": "A!", "resourceVersion": "5"}))
+        await side.post(f"{place}?dryRun=All", made(metadata={"name": "A!", "resourceVersion": "5"}))
+        await side.post(place, made(metadata={"name": "a", "resourceVersion": "no"}))
     await side.post(MAPS, config_map(metadata={"name": "a", "uid": "x", "generation": 7, "selfLink": "/x"}))
     meta = {"name": "a", "uid": "x", "generation": 7, "creationTimestamp": "2020-01-01T00:00:00Z"}
     await side.post(WIDGETS, widget(metadata={**meta, "deletionTimestamp": "2020-01-01T00:00:00Z"}))
