@@ -39,13 +39,18 @@ def kubeconfig(
     }
 
 
-def with_token(*, cluster: str, server: str, user: str, token: str) -> JsonObject:
-    """A kubeconfig of one cluster without TLS and one user with a bearer token: for the loopback interface only."""
+def with_token(*, cluster: str, server: str, user: str, token: str, authority: bytes | None = None) -> JsonObject:
+    """A kubeconfig of one cluster and one user with a bearer token.
+
+    Without the PEM of an authority the cluster has no TLS: for clients of this project on the loopback interface only,
+    since client-go and kubectl send no token then.
+    """
     entry = entry_name(user, cluster)
+    trust = {"certificate-authority-data": base64.b64encode(authority).decode()} if authority is not None else {}
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": cluster, "cluster": {"server": server}}],
+        "clusters": [{"name": cluster, "cluster": {"server": server, **trust}}],
         "users": [{"name": entry, "user": {"token": token}}],
         "contexts": [{"name": entry, "context": {"cluster": cluster, "user": entry}}],
         "current-context": entry,

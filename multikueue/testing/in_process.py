@@ -2,7 +2,8 @@
 """A federation in the current event loop: embedded API servers, controllers, nodes, manager and agents.
 
 Wires these without processes, files or TLS, so that a test has a federation in about a second and access to all its
-parts. Not available without processes: killing, freezing, persistent data and pod logs. Faults are set on
+parts. Other programs, such as kubectl, are served with TLS: over plain HTTP they do not send who they are. Not
+available without processes: killing, freezing, persistent data and pod logs. Faults are set on
 `InProcessCluster.api.faults`.
 """
 
@@ -14,6 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import anyio
 import orjson
@@ -21,7 +23,7 @@ from anyio.abc import TaskGroup
 
 from devcluster import kubeconfigs
 from devcluster.apiserver.http.audit import Audit
-from devcluster.apiserver.http.listener import Listener
+from devcluster.apiserver.http.listener import Listener, Serving
 from devcluster.apiserver.http.requests import User
 from devcluster.apiserver.server import ApiServer
 from devcluster.cluster import ADMIN_GROUP, ADMIN_USER
@@ -31,7 +33,7 @@ from devcluster.federation.spec import HUB, FederationSpec, WorkerSpec
 from devcluster.kubelet.journal import JournalEntry
 from devcluster.kubelet.virtual_nodes import VirtualNodes
 from devcluster.manifests import create_all
-from devcluster.pki import new_key
+from devcluster.pki import Authority, new_key
 from devcluster.ports import LOOPBACK, PortRegistry
 from manager import options as manager_options
 from manager.app import Manager
@@ -39,7 +41,7 @@ from manager.dispatch.controller import DispatchController
 from multikueue.api import configuration_file, constants, crds
 from multikueue.api.meta import JsonObject
 from multikueue.core.clock import SystemClock
-from multikueue.core.errors import BadInput
+from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
 from worker_agent import options as agent_options
@@ -63,6 +65,25 @@ class InProcessCluster:
         tokens = {self._tokens[user.name]: user for user in all_users}
         self.api = ApiServer(signing_key=new_key(), static_tokens=tokens, audit=audit)
         self.listener = Listener(self.api)
+        self._authority = Authority.create(f"{name}-ca")
+        self._secure: Listener | None = None
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serve this process in plain HTTP, and other programs with TLS, until the end of the context."""
+        with TemporaryDirectory() as folder:
+            certificate, key = self._authority.serving("apiserver", hosts=[LOOPBACK]).write(
+                Path(folder), name=self.name
+            )
+            self._secure = Listener(self.api, serving=Serving(certificate, key))
+            async with self.listener:
+                self.api.publish_address(self.listener.port)
+                await self._secure.start()
+                try:
+                    yield
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await self._secure.stop()
 
     @property
     def server(self) -> str:
@@ -75,7 +96,16 @@ class InProcessCluster:
 
     def write_kubeconfig(self, path: Path) -> Path:
         """Write the administrator's kubeconfig for kubectl or other programs. Returns its path."""
-        return kubeconfigs.write(self.kubeconfig(), path)
+        if self._secure is None:
+            raise MultikueueError(f"cluster {self.name} is not served; enter its federation first")
+        config = kubeconfigs.with_token(
+            cluster=self.name,
+            server=self._secure.url,
+            user=ADMIN_USER,
+            token=self._tokens[ADMIN_USER],
+            authority=self._authority.certificate,
+        )
+        return kubeconfigs.write(config, path)
 
     def client(self, user: str = ADMIN_USER) -> KubeClient:
         """A client for one of its users; the caller enters and closes it."""
@@ -124,8 +154,7 @@ async def embedded_federation(
     made = InProcessFederation(hub=hub, workers=workers)
     async with AsyncExitStack() as stack:
         for cluster in made.clusters:
-            await stack.enter_async_context(cluster.listener)
-            cluster.api.publish_address(cluster.listener.port)
+            await stack.enter_async_context(cluster.serving())
         ports = stack.enter_context(PortRegistry())
         parts = anyio.create_task_group()
         await parts.__aenter__()

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from devcluster.federation.spec import FederationSpec, WorkerSpec, several_workers
 from devcluster.kubelet.node import several
-from multikueue.api.resource import MULTIKUEUE_CLUSTERS, NODES, PODS
-from multikueue.testing.in_process import embedded_federation
+from multikueue.api.resource import MULTIKUEUE_CLUSTERS, NAMESPACES, NODES, PODS
+from multikueue.core.errors import MultikueueError
+from multikueue.kube.rest import credentials
+from multikueue.kube.rest.client import KubeClient
+from multikueue.testing.in_process import InProcessCluster, embedded_federation
 from tests.support import federations
 from tests.support.federations import job
 
@@ -39,6 +45,22 @@ async def test_a_federation_has_the_workers_and_nodes_of_its_spec() -> None:
             async with federation.workers[worker.name].client() as client:
                 assert len(await federations.names(client, NODES)) == len(worker.nodes)
         assert set(federation.agents) == {"small", "worker-1", "worker-2"}
+
+
+async def test_other_programs_use_the_kubeconfig_that_it_writes(tmp_path: Path) -> None:
+    async with embedded_federation(FederationSpec(workers=several_workers(1))) as federation:
+        for cluster in federation.clusters:
+            path = cluster.write_kubeconfig(tmp_path / cluster.name)
+            config = yaml.safe_load(path.read_text())["clusters"][0]["cluster"]
+            # Over plain HTTP kubectl and client-go send no token.
+            assert config["server"].startswith("https://")
+            async with KubeClient(credentials.load(path)) as client:
+                assert "default" in await federations.names(client, NAMESPACES)
+
+
+async def test_a_kubeconfig_needs_a_cluster_that_is_served(tmp_path: Path) -> None:
+    with pytest.raises(MultikueueError, match="cluster alone is not served"):
+        InProcessCluster("alone").write_kubeconfig(tmp_path / "alone")
 
 
 async def test_an_error_of_the_body_comes_out_as_it_is() -> None:
