@@ -23,6 +23,10 @@ from multikueue.core.errors import BadInput
 from multikueue.core.parsing import parse_unsigned
 
 LOOPBACK: Final = "127.0.0.1"
+SERVICE_RANGE: Final = "10.96.0.0/16"
+"""The addresses of Services, behind which nothing listens."""
+SERVICE_ADDRESS: Final = "10.96.0.1"
+"""The address of the Service `kubernetes`."""
 _FIRST, _LAST = 18000, 31999  # below 32768, where Linux starts to hand out ports of outgoing connections
 _TRIES: Final = 500
 

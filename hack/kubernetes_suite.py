@@ -5,8 +5,8 @@
     hack/kubernetes_suite.py [--focus REGEX] [--output FILE]
 
 Builds `e2e.test` from the Go module of Kubernetes (six minutes the first time), starts one embedded cluster, and runs
-the tests that `tests/conformance/kubernetes_suite.yaml` chooses. With KUBECONFIG set it uses that cluster instead. Prints a
-table of the tests by group; the exit code is 1 if one failed.
+the tests that `tests/conformance/kubernetes_suite.yaml` chooses. With KUBECONFIG set it uses that cluster instead.
+Prints a table of the tests by group; the exit code is 1 if one failed.
 """
 
 from __future__ import annotations

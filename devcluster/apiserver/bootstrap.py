@@ -10,8 +10,8 @@ from devcluster.apiserver.codec import documents
 from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.registry import objects
 from devcluster.apiserver.schema import builtin
-from devcluster.cluster import SERVICE_ADDRESS, SERVICE_RANGE
 from devcluster.pki import FRONT_PROXY, FrontProxy
+from devcluster.ports import SERVICE_ADDRESS, SERVICE_RANGE
 
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _OBJECTS: Final = {

@@ -68,10 +68,10 @@ class ServiceEndpoints:
         """Run until cancelled."""
         for informer in (*self.informers, self._pods):
             await informer.synced.wait()
-        for key in self._endpoints.store.keys():
-            if key not in self._services.store:  # it may have been deleted while no controller ran
-                self._without_service.add(key)
-                self._controller.enqueue(key)
+        for row in self._endpoints.store.list():
+            if row.key not in self._services.store:  # it may have been deleted while no controller ran
+                self._without_service.add(row.key)
+                self._controller.enqueue(row.key)
         await self._controller.run()
 
     async def reconcile(self, key: Key) -> Result | None:

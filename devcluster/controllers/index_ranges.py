@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from multikueue.core.intervals import Intervals
+from multikueue.api.intervals import Intervals
 
 MOST: Final = 200_000
 """Limit that keeps a malicious status from exhausting the memory."""

@@ -64,14 +64,6 @@ def requests_of(spec: JsonObject) -> Amounts:
     return total
 
 
-def limits_of(spec: JsonObject) -> Amounts:
-    """The sum of the limits of its containers."""
-    main = _sum(amounts_of((entry.get("resources") or {}).get("limits") or {}) for entry in spec["containers"])
-    for container in spec.get("initContainers") or ():
-        main = _most(main, amounts_of((container.get("resources") or {}).get("limits") or {}))
-    return main
-
-
 def amounts_of(written: Mapping[str, str]) -> Amounts:
     """The quantities of a manifest in thousandths."""
     return {name: Quantity.parse(text).milli_ceil() for name, text in written.items()}

@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import Final
 
-from devcluster.controllers import pod_facts
-from devcluster.controllers.caches import BACKOFF, BY_NAMESPACE, ControllerCaches
+import anyio
+from anyio.abc import TaskGroup
+
+from devcluster import quota_usage
+from devcluster.controllers.caches import BACKOFF, BY_NAMESPACE, ControllerCaches, namespaces
+from devcluster.controllers.discovery import served
 from devcluster.controllers.metadata_watch import MetadataWatch
-from devcluster.controllers.pod_info import limits_of, requests_of
-from devcluster.resources import RESOURCE_QUOTAS
+from devcluster.resources import RESOURCE_QUOTAS, VOLUME_CLAIMS
 from multikueue.api.objects import JsonObject
-from multikueue.api.resource import Resource
+from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, SERVICES, Resource
 from multikueue.core.clock import Clock
 from multikueue.core.keys import Key
-from multikueue.core.quantity import Quantity
 from multikueue.kube.cache.informer import Change, Informer
 from multikueue.kube.errors import NotFound
 from multikueue.kube.rest.client import KubeClient
@@ -24,13 +25,7 @@ from multikueue.kube.runtime.controller import Controller, Result
 from multikueue.kube.runtime.workqueue import WorkQueue
 
 _GATHER_SECONDS: Final = 0.2  # batches the pods of a Job
-Count = Callable[[str], int]
-"""The number of objects of a resource (`jobs.batch`, `pods`) in the namespace."""
-_COUNTED: Final = frozenset(
-    {"configmaps", "secrets", "services", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas"}
-)
-_UNPREFIXED: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""Names that mean requests if they have no prefix."""
+_DEFINED_SECONDS: Final = 2.0  # until discovery shows a new definition
 
 
 class ResourceQuotas:
@@ -40,30 +35,32 @@ class ResourceQuotas:
         self._client = client
         self._caches = caches
         self._watch = watch
-        self._quotas = Informer(
-            client,
-            RESOURCE_QUOTAS,
-            indexers={BY_NAMESPACE: lambda quota: (quota["metadata"]["namespace"],)},
-            clock=clock,
-            backoff=BACKOFF,
-        )
+        self._clock = clock
+        self._quotas = self._informer(RESOURCE_QUOTAS)
+        self._full = {kind.plural: self._informer(kind) for kind in (SERVICES, VOLUME_CLAIMS)}
+        # These run only once a quota needs more of the objects than their number.
+        self._running: set[str] = set()
+        self._tasks: TaskGroup | None = None
+        self._served: frozenset[str] = frozenset()
         self._controller: Controller[Key] = Controller(
             "resource-quotas", self.reconcile, queue=WorkQueue(clock=clock, backoff=BACKOFF), clock=clock
         )
         self._quotas.add_handler(lambda change: self._controller.enqueue(change.key))
-        caches.pods.add_handler(self._object_changed)
+        for informer in (caches.pods, *self._full.values()):
+            informer.add_handler(self._object_changed)
         watch.add_listener(self._metadata_changed)
 
     @property
     def informers(self) -> tuple[Informer, ...]:
-        """The informers that only this controller uses."""
+        """The informers that only this controller uses and that always run."""
         return (self._quotas,)
 
     async def run(self) -> None:
         """Run until cancelled."""
         await self._caches.pods.synced.wait()
         await self._watch.synced.wait()
-        await self._controller.run()
+        async with anyio.create_task_group() as self._tasks:
+            await self._controller.run()
 
     async def reconcile(self, key: Key) -> Result | None:
         """Update the usage of one quota."""
@@ -71,14 +68,11 @@ class ResourceQuotas:
         if quota is None:
             return None
         hard = quota["spec"].get("hard") or {}
-        pods = self._caches.pods.store.objects(BY_NAMESPACE, key.namespace)
-        used = used_of(
-            hard,
-            (pod for pod in pods if selected(pod, quota["spec"])),
-            count=partial(self._watch.count, namespace=key.namespace),
-        )
+        before = quota.get("status") or {}
+        kept = {name: amount for name, amount in (before.get("used") or {}).items() if name in hard}
+        used = {**kept, **await self._usage(quota, hard)}
         status = {"hard": hard, "used": used}
-        if status != (quota.get("status") or {}):
+        if status != before:
             body = {**quota, "apiVersion": "v1", "kind": RESOURCE_QUOTAS.kind, "status": status}
             try:
                 await self._client.replace(
@@ -88,73 +82,51 @@ class ResourceQuotas:
                 return None
         return None
 
+    async def _usage(self, quota: JsonObject, hard: Iterable[str]) -> JsonObject:
+        """The usage of each name for which the objects of a served resource count."""
+        spec, namespace = quota["spec"], quota["metadata"]["namespace"]
+        scoped = quota_usage.has_scopes(spec)
+        found: JsonObject = {}
+        for resource in quota_usage.MEASURED:
+            names = quota_usage.tracked(resource, hard)
+            if any(quota_usage.counted_resource(name) != resource for name in names) or (names and scoped):
+                values = await self._objects(resource, namespace)
+                amounts = quota_usage.total(resource, values, spec, names=names, now=self._clock.now())
+                found |= {name: str(amount) for name, amount in amounts.items()}
+        for name in hard:
+            resource = quota_usage.counted_resource(name)
+            if name not in found and resource and await self._is_counted(resource):
+                found[name] = "0" if scoped else str(self._watch.count(resource, namespace))
+        return found
+
+    async def _objects(self, resource: str, namespace: str) -> Iterable[JsonObject]:
+        """The objects of pods, services or claims in a namespace."""
+        informer = self._full.get(resource, self._caches.pods)
+        if resource in self._full and resource not in self._running and self._tasks is not None:
+            self._running.add(resource)
+            self._tasks.start_soon(informer.run)
+        await informer.synced.wait()
+        return informer.store.objects(BY_NAMESPACE, namespace)
+
+    async def _is_counted(self, resource: str) -> bool:
+        """Whether it is a resource of namespaced objects that is served."""
+        if resource not in self._served:
+            known = await served(self._client)
+            self._served = frozenset(kind.qualified for kind in known if kind.namespaced) - quota_usage.UNCOUNTED
+        return resource in self._served
+
+    def _informer(self, resource: Resource) -> Informer:
+        by_namespace = {BY_NAMESPACE: namespaces}
+        return Informer(self._client, resource, indexers=by_namespace, clock=self._clock, backoff=BACKOFF)
+
     def _object_changed(self, change: Change) -> None:
         for row in self._quotas.store.list(BY_NAMESPACE, change.key.namespace):
             self._controller.queue.add_after(row.key, _GATHER_SECONDS)
 
     def _metadata_changed(self, resource: Resource, change: Change) -> None:
+        if resource.qualified == CUSTOM_RESOURCE_DEFINITIONS.qualified and change.type != "DELETED":
+            for row in self._quotas.store.list():
+                self._controller.queue.add_after(row.key, _DEFINED_SECONDS)
         # An update changes no count; pods have a cache of their own.
-        if change.type != "MODIFIED" and change.key.namespace and resource.plural != "pods":
+        elif change.type != "MODIFIED" and change.key.namespace and resource.plural != "pods":
             self._object_changed(change)
-
-
-def used_of(hard: JsonObject, pods: Iterable[JsonObject], *, count: Count) -> JsonObject:
-    """The usage of each resource in `hard`; `pods` are those that the quota's scopes select."""
-    active = [pod for pod in pods if not pod_facts.ended(pod)]
-    requests = [requests_of(pod["spec"]) for pod in active]
-    limits = [limits_of(pod["spec"]) for pod in active]
-    used: JsonObject = {}
-    for name, limit in hard.items():
-        if name == "pods":
-            used[name] = str(len(active))
-        elif name.startswith("count/"):
-            used[name] = str(count(name.removeprefix("count/")))
-        elif name in _COUNTED:
-            used[name] = str(count(name))
-        elif name.startswith("limits."):
-            used[name] = _total(limits, name.removeprefix("limits."), limit)
-        elif name in _UNPREFIXED or name.startswith("requests."):
-            used[name] = _total(requests, name.removeprefix("requests."), limit)
-    return used
-
-
-def selected(pod: JsonObject, spec: JsonObject) -> bool:
-    """Whether the scopes of the quota select the pod."""
-    terms = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
-    terms += (spec.get("scopeSelector") or {}).get("matchExpressions") or []
-    return all(_in_scope(pod, term) for term in terms)
-
-
-def _in_scope(pod: JsonObject, term: JsonObject) -> bool:
-    limited = pod["spec"].get("activeDeadlineSeconds") is not None
-    plain = not limits_of(pod["spec"]) and requests_of(pod["spec"]).keys() <= {"pods"}
-    match term["scopeName"]:
-        case "Terminating":
-            return limited
-        case "NotTerminating":
-            return not limited
-        case "BestEffort":
-            return plain
-        case "NotBestEffort":
-            return not plain
-        case "PriorityClass":
-            name = pod["spec"].get("priorityClassName") or ""
-            match term.get("operator"):
-                case "In":
-                    return name in (term.get("values") or ())
-                case "NotIn":
-                    return name not in (term.get("values") or ())
-                case "DoesNotExist":
-                    return not name
-                case _:
-                    return bool(name)
-        case _:
-            return False
-
-
-def _total(amounts: Iterable[dict[str, int]], name: str, like: str) -> str:
-    milli = sum(found.get(name, 0) for found in amounts)
-    whole, rest = divmod(milli, 1000)
-    if rest:
-        return str(Quantity.of_milli(milli))
-    return str(Quantity.of(whole, Quantity.parse(like).format))

@@ -90,6 +90,9 @@ ALLOWED: Final = frozenset(
         ("CONTRIBUTING.md", "Do not copy from other projects"),
         # the term of Kubernetes
         ("docs/reference/embedded-controllers.md", "mirroring of Endpoints without a selector"),
+        # the operation of a JSON patch, in a real server's errors
+        ("devcluster/apiserver/admission/policies/patch_problems.py", "error in copy for from: '"),
+        ("devcluster/apiserver/admission/policies/patch_problems.py", "error while adding value during copy"),
         # the former name of a command, for one release
         ("multikueue/cli/inspect/timeline.py", "mkctl story: warning: this command is now called"),
         ("docs/reference/messages.md", "mkctl story: warning: this command is now called"),

@@ -2,7 +2,7 @@
 """Admission: the built-in checks and mutations of a write that need other objects.
 
 The namespace must be active, pods get their service account and priority, limit ranges and quotas apply. Webhooks are
-in `webhooks`, ValidatingAdmissionPolicies in `policies`.
+in `webhooks`, ValidatingAdmissionPolicies in `policies`, MutatingAdmissionPolicies in `mutating_policies`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 from devcluster.apiserver import errors
+from devcluster.apiserver.admission import quotas, runtime_classes
 from devcluster.apiserver.admission.hooks import Hooks
-from devcluster.apiserver.admission.policies import Policies
+from devcluster.apiserver.admission.new_metadata import check, hide, show
+from devcluster.apiserver.admission.policies.mutating import MutatingPolicies
+from devcluster.apiserver.admission.policies.mutations import completed
+from devcluster.apiserver.admission.policies.validating import Policies
 from devcluster.apiserver.admission.review import Review
+from devcluster.apiserver.admission.rounds import Rounds
 from devcluster.apiserver.admission.webhooks import Webhooks
 from devcluster.apiserver.auth.escalation import Escalation
 from devcluster.apiserver.auth.rbac import Authorizer
@@ -22,9 +27,11 @@ from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.kinds import certificates
 from devcluster.apiserver.registry.definitions import Definitions
 from devcluster.apiserver.registry.resources import ResourceType
-from multikueue.core.quantity import Quantity, QuantityError
+from multikueue.core.quantity import Quantity
 
 _IMMORTAL: Final = frozenset({"default", "kube-system", "kube-public"})
+_TOKEN: Final = "kube-api-access-"
+"""How the names of token volumes begin."""
 _TOLERATION_SECONDS: Final = 300
 _ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
@@ -39,7 +46,7 @@ class AdmissionChain:
         self._definitions = definitions
         self._webhooks = Webhooks(context, hooks, authorizer)
         self._policies = Policies(context, authorizer)
-        self.waits, self.mutate = self._webhooks.waits, self._webhooks.mutate
+        self._mutating = MutatingPolicies(context, authorizer)
         escalation = Escalation(authorizer)
         self.check_escalation, self.check_creation = escalation.check, escalation.check_creation
         self.pods_are_completed = True
@@ -48,6 +55,37 @@ class AdmissionChain:
     def concerns(self, kind: ResourceType, operation: str, subresource: str) -> bool:
         """Whether a webhook or a policy may be about such a write."""
         return self._policies.concern(kind, operation, subresource) or self.waits(kind, operation, subresource)
+
+    def waits(self, kind: ResourceType, operation: str, subresource: str) -> bool:
+        """Whether a webhook or a mutating policy may be about such a write."""
+        return self._mutating.concern(kind, operation, subresource) or self._webhooks.waits(
+            kind, operation, subresource
+        )
+
+    async def mutate(self, review: Review) -> None:
+        """Run the mutating policies, then the mutating webhooks; all again where a change requires it.
+
+        Raises `StatusError`.
+        """
+        hidden = hide(review)
+        try:
+            await self._mutate_twice(review)
+            check(review)
+        finally:
+            show(review, hidden)
+
+    async def _mutate_twice(self, review: Review) -> None:
+        of_policies, of_hooks = Rounds(), Rounds()
+        self._mutating.mutate(review, of_policies)
+        await self._webhooks.mutate(review, of_hooks)
+        if not of_policies.changed and not of_hooks.changed:
+            return
+        of_policies.second = of_hooks.second = True
+        if of_hooks.changed and review.value is not None:
+            review.value = completed(review.value, review.kind)
+        self.complete(review)
+        self._mutating.mutate(review, of_policies)
+        await self._webhooks.mutate(review, of_hooks)
 
     async def validate(self, review: Review) -> None:
         """Evaluate the policies, then call the validating webhooks. Raises `StatusError`."""
@@ -96,29 +134,8 @@ class AdmissionChain:
                 raise errors.forbidden(review.kind.about(review.name), refusal)
 
     def count(self, review: Review) -> None:
-        """Refuse an object that exceeds a quota. Raises `StatusError`."""
-        if review.operation != "CREATE" or review.subresource or not review.kind.namespaced or review.value is None:
-            return
-        quotas = self._context.store.collection("resourcequotas")
-        if not len(quotas):
-            return
-        requested = quota_of(review.value, review.kind)
-        for quota in self._context.objects("resourcequotas", namespace=review.namespace):
-            hard = documents.child(quota, "spec", "hard")
-            relevant = {name: amount for name, amount in requested.items() if name in hard}
-            if not relevant:
-                continue
-            used = used_of(self._context, review.namespace, hard)
-            over = [name for name, amount in relevant.items() if used[name] + amount > Quantity.parse(hard[name])]
-            if over:
-                over.sort()
-                text = (
-                    f"exceeded quota: {quota['metadata']['name']}, "
-                    f"requested: {','.join(f'{name}={relevant[name]}' for name in over)}, "
-                    f"used: {','.join(f'{name}={used[name]}' for name in over)}, "
-                    f"limited: {','.join(f'{name}={hard[name]}' for name in over)}"
-                )
-                raise errors.forbidden(review.kind.about(review.name), text)
+        """Refuse a write that exceeds a quota. Raises `StatusError`."""
+        quotas.check(self._context, review)
 
     def _complete_pod(self, value: JsonObject, review: Review) -> None:
         spec = value["spec"]
@@ -134,9 +151,7 @@ class AdmissionChain:
         if automount is None:
             automount = found.get("automountServiceAccountToken")
         if automount is not False:
-            _mount_token(
-                spec, "kube-api-access-" + "".join(self._context.rng.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
-            )
+            _mount_token(spec, _TOKEN + "".join(self._context.rng.choices("bcdfghjklmnpqrstvwxz2456789", k=5)))
         self._set_priority(spec, review)
         tolerations = spec.setdefault("tolerations", [])
         for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
@@ -147,6 +162,17 @@ class AdmissionChain:
                 tolerations.append(
                     {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_SECONDS}
                 )
+        self._set_runtime_class(spec, review)
+
+    def _set_runtime_class(self, spec: JsonObject, review: Review) -> None:
+        name = spec.get("runtimeClassName")
+        found = self._context.get(runtime_classes.COLLECTION, name) if name else None
+        if name and found is None:
+            refusal: str | None = f'pod rejected: RuntimeClass "{name}" not found'
+        else:
+            refusal = runtime_classes.complete(spec, found)
+        if refusal is not None:
+            raise errors.forbidden(review.kind.about(review.name), refusal)
 
     def _set_priority(self, spec: JsonObject, review: Review) -> None:
         name = spec.get("priorityClassName")
@@ -160,8 +186,19 @@ class AdmissionChain:
                 if entry.get("globalDefault"):
                     chosen = entry
                     spec["priorityClassName"] = entry["metadata"]["name"]
-        spec["priority"] = chosen.get("value", 0) if chosen else 0
-        spec.setdefault("preemptionPolicy", (chosen or {}).get("preemptionPolicy") or "PreemptLowerPriority")
+        computed = {
+            "priority": (chosen or {}).get("value", 0),
+            "preemptionPolicy": (chosen or {}).get("preemptionPolicy") or "PreemptLowerPriority",
+        }
+        for field, value in computed.items():
+            given = spec.setdefault(field, value)
+            if given != value:
+                what = "integer value of priority" if field == "priority" else "string value of PreemptionPolicy"
+                text = (
+                    f"the {what} ({given}) must not be provided in pod spec; priority admission controller computed "
+                    f"{value} from the given PriorityClass name"
+                )
+                raise errors.forbidden(review.kind.about(review.name), text)
 
     def _apply_limits(self, value: JsonObject, review: Review) -> None:
         for ranges in self._context.objects("limitranges", namespace=review.namespace):
@@ -188,8 +225,16 @@ def _limit_container(container: JsonObject, limit: JsonObject, review: Review) -
 
 
 def _mount_token(spec: JsonObject, volume: str) -> None:
-    mounts = [mount for c in documents.items(spec, "containers") for mount in documents.items(c, "volumeMounts")]
-    if any(mount.get("mountPath") == _ACCOUNT_PATH for mount in mounts):
+    present = [entry["name"] for entry in documents.items(spec, "volumes") if entry["name"].startswith(_TOKEN)]
+    volume = present[0] if present else volume
+    unmounted = [
+        container
+        for container in (*documents.items(spec, "containers"), *documents.items(spec, "initContainers"))
+        if all(mount.get("mountPath") != _ACCOUNT_PATH for mount in documents.items(container, "volumeMounts"))
+    ]
+    for container in unmounted:
+        container.setdefault("volumeMounts", []).append({"name": volume, "readOnly": True, "mountPath": _ACCOUNT_PATH})
+    if present or not unmounted:
         return
     spec.setdefault("volumes", []).append(
         {
@@ -213,44 +258,6 @@ def _mount_token(spec: JsonObject, volume: str) -> None:
             },
         }
     )
-    for container in (*documents.items(spec, "containers"), *documents.items(spec, "initContainers")):
-        container.setdefault("volumeMounts", []).append({"name": volume, "readOnly": True, "mountPath": _ACCOUNT_PATH})
-
-
-def quota_of(value: JsonObject, kind: ResourceType) -> dict[str, Quantity]:
-    """The amounts that an object counts for in quotas."""
-    one = Quantity.of(1)
-    found = {f"count/{kind.qualified}": one, kind.plural: one}
-    if kind.collection == "pods":
-        for group, target in (("requests", "requests."), ("limits", "limits.")):
-            for container in documents.items(value, "spec", "containers"):
-                for name, amount in documents.child(container, "resources", group).items():
-                    try:
-                        parsed = Quantity.parse(amount)
-                    except QuantityError:
-                        continue
-                    found[target + name] = found.get(target + name, Quantity(0)) + parsed
-                    if group == "requests":
-                        found[name] = found.get(name, Quantity(0)) + parsed
-    return found
-
-
-def used_of(context: ServerContext, namespace: str, hard: JsonObject) -> dict[str, Quantity]:
-    """The amount of each limited resource that a namespace uses."""
-    used = dict.fromkeys(hard, Quantity(0))
-    for kind in context.registry.stored():
-        if not kind.namespaced:
-            continue
-        names = {f"count/{kind.qualified}", kind.plural}
-        if kind.collection != "pods" and not names & hard.keys():
-            continue
-        for value in context.objects(kind.collection, namespace=namespace):
-            if kind.collection == "pods" and documents.child(value, "status").get("phase") in ("Succeeded", "Failed"):
-                continue
-            for name, amount in quota_of(value, kind).items():
-                if name in used:
-                    used[name] = used[name] + amount
-    return used
 
 
 def new_options(kind: str, manager: str, *, dry_run: bool) -> JsonObject:

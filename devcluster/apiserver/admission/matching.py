@@ -7,6 +7,7 @@ from typing import Final
 
 from devcluster.apiserver import errors
 from devcluster.apiserver.admission.review import Review
+from devcluster.apiserver.cel.budget import LIMITED, limited
 from devcluster.apiserver.cel.compile import Expression
 from devcluster.apiserver.cel.syntax import CelError
 from devcluster.apiserver.cel.values import Variables
@@ -31,8 +32,9 @@ class Expressions:
         """The value of an expression. Raises `CelError`."""
         expression = self._compiled.get(text)
         if expression is None:
-            expression = self._compiled[text] = Expression(text, variables=VARIABLES)
-        return expression.evaluate(variables)
+            expression = self._compiled[text] = Expression(text, variables=VARIABLES | {LIMITED})
+        with limited(variables):
+            return expression.evaluate(variables)
 
     def value(self, text: str, variables: Variables) -> JsonValue:
         """The value of an expression. Raises `CelError` with the expression in its text."""

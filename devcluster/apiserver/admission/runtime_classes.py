@@ -14,8 +14,8 @@ COLLECTION: Final = "runtimeclasses.node.k8s.io"
 
 def complete(spec: JsonObject, runtime_class: JsonObject | None) -> str | None:
     """Set in a pod's spec what its class has, in place. Returns why the pod is refused, or None."""
-    fixed = documents.child(runtime_class or {}, "overhead").get("podFixed")
-    overhead = spec.get("overhead")
+    fixed = documents.child(runtime_class or {}, "overhead", "podFixed")
+    overhead = documents.child(spec, "overhead")
     if overhead and not fixed:
         return "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
     if overhead and not _same(overhead, fixed):

@@ -18,6 +18,7 @@ from devcluster.apiserver.admission.access import authorizer_value
 from devcluster.apiserver.admission.hooks import HookFailed, Hooks
 from devcluster.apiserver.admission.matching import Expressions
 from devcluster.apiserver.admission.review import Review
+from devcluster.apiserver.admission.rounds import Rounds
 from devcluster.apiserver.auth.rbac import Authorizer
 from devcluster.apiserver.cel.syntax import CelError
 from devcluster.apiserver.cel.values import Variables
@@ -49,18 +50,17 @@ class Webhooks:
         hooks = [*self._of(MUTATING), *self._of(VALIDATING)]
         return bool(hooks) and any(self._covered(hook, kind, operation, subresource) for hook in hooks)
 
-    async def mutate(self, review: Review) -> None:
-        """Call the mutating webhooks. Raises `StatusError`."""
-        called: list[tuple[JsonObject, JsonObject | None]] = []
-        for hook in self._of(MUTATING):
-            if self._matches(hook, review):
-                await self._change(hook, review)
-                called.append((hook, documents.copy(review.value)))
-        for hook, left in called:
-            # A webhook with reinvocationPolicy IfNeeded is called again if the object has changed since.
-            again = hook.get("reinvocationPolicy") == "IfNeeded" and left != review.value
-            if again and self._matches(hook, review):
-                await self._change(hook, review)
+    async def mutate(self, review: Review, rounds: Rounds) -> None:
+        """Call the mutating webhooks of a round. Raises `StatusError`."""
+        rounds.begin(review.value)
+        for index, hook in enumerate(self._of(MUTATING)):
+            key = (str(index), str(hook["name"]))
+            if not self._matches(hook, review) or rounds.skips(key):
+                continue
+            before = review.value
+            await self._change(hook, review)
+            rounds.note(key, changed=before != review.value, repeats=hook.get("reinvocationPolicy") == "IfNeeded")
+        rounds.end(review.value)
 
     async def validate(self, review: Review) -> None:
         """Call the validating webhooks, all at once. Raises `StatusError`."""

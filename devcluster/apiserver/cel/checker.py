@@ -11,10 +11,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from devcluster.apiserver.cel import syntax
+from devcluster.apiserver.cel import messages, syntax
 from devcluster.apiserver.cel.library import functions
-from devcluster.apiserver.cel.signatures import Signature, signatures
-from devcluster.apiserver.cel.syntax import Call, CelError, Field, Index, ListOf, Literal, MapOf, Name, Tree
+from devcluster.apiserver.cel.signatures import PATCH_FUNCTIONS, Signature, signatures
+from devcluster.apiserver.cel.syntax import CelError
+from devcluster.apiserver.cel.trees import (
+    Call,
+    Entry,
+    Field,
+    Index,
+    ListOf,
+    Literal,
+    MapOf,
+    MessageOf,
+    Name,
+    Tree,
+    qualified,
+)
 from devcluster.apiserver.cel.types import (
     BOOL,
     DOUBLE,
@@ -80,15 +93,21 @@ class Checked:
     """The variables that it uses."""
 
 
-def check(text: str, variables: Mapping[str, Type]) -> Checked:
-    """The expression with its types. Raises `CelError` with the text of all errors."""
+def check(text: str, variables: Mapping[str, Type], *, patches: bool = False) -> Checked:
+    """The expression with its types; with `patches` it may make messages.
+
+    Raises `CelError` with the text of all errors.
+    """
     try:
         tree = syntax.parse(text)
     except CelError as error:
         lines = [syntax.located(text, wrong.at, str(wrong)) for wrong in (*error.before, error)]
         raise CelError("\n".join(lines)) from error
-    checker = _Checker()
-    type = checker.check(tree, variables)
+    checker = _Checker(patches=patches)
+    try:
+        type = checker.check(tree, variables)
+    except RecursionError:
+        raise CelError(syntax.located(text, -1, "max recursion depth exceeded")) from None
     wrong = checker.wrong or checker.late
     if wrong:
         lines = [syntax.located(text, at, message) for at, message in sorted(dict.fromkeys(wrong))]
@@ -106,7 +125,8 @@ def binders(tree: Call) -> int:
 
 
 class _Checker:
-    def __init__(self) -> None:
+    def __init__(self, *, patches: bool) -> None:
+        self._patches = patches
         self.wrong: list[tuple[int, str]] = []
         self.late: list[tuple[int, str]] = []
         """Errors that are reported only if there are no type errors."""
@@ -147,8 +167,33 @@ class _Checker:
                     kind = self.check(value, scope)
                     values.append((value, self._unwrapped(value, kind) if optional else kind))
                 return map_of(self._join(keys), self._join(values))
+            case MessageOf():
+                return self._message(tree, scope)
             case Call():
                 return self._call(tree, scope)
+
+    def _message(self, tree: MessageOf, scope: Mapping[str, Type]) -> Type:
+        kind = messages.type_of(tree.name) if self._patches else None
+        for entry in tree.entries:
+            self._message_field(entry, kind, self.check(entry.value, scope))
+        if kind is not None:
+            return kind
+        if tree.name in scope:
+            return self._fault(tree.at, f"'{self.settled(scope[tree.name]).name}' is not a type")
+        if tree.name in _TYPE_NAMES:
+            return self._fault(tree.at, f"'{tree.name}' is not a message type")
+        return self._fault(tree.at, f"undeclared reference to '{tree.name}' (in container '')")
+
+    def _message_field(self, entry: Entry, kind: Type | None, given: Type) -> None:
+        if entry.optional:
+            given = self._unwrapped(entry.value, given)
+        if kind is None:
+            return
+        wanted = messages.field_of(kind, entry.name)
+        if wanted is None or not fits(given, wanted, self._bindings):
+            shown = "" if wanted is None else str(self.settled(wanted))
+            text = f"expected type of field '{entry.name}' is '{shown}' but provided type is '{self.settled(given)}'"
+            self._fault(entry.at, text)
 
     def _name(self, name: str, at: int, scope: Mapping[str, Type]) -> Type:
         found = scope.get(name)
@@ -160,9 +205,9 @@ class _Checker:
 
     def _field(self, tree: Field, scope: Mapping[str, Type], at: int | None = None) -> Type:
         """The type of the selected field; `at` is the position of an enclosing macro, for errors."""
-        qualified = _qualified(tree)
-        if qualified is not None and qualified in _TYPE_NAMES:
-            return Type("type", (_TYPE_NAMES[qualified],))
+        spelled = qualified(tree)
+        if spelled is not None and spelled in _TYPE_NAMES:
+            return Type("type", (_TYPE_NAMES[spelled],))
         at = tree.at if at is None else at
         kind = self.settled(self.check(tree.operand, scope))
         wrapped = kind.name == "optional_type"
@@ -170,6 +215,9 @@ class _Checker:
         return optional_of(inner) if (tree.optional or wrapped) and inner is not ERROR else inner
 
     def _selected(self, kind: Type, name: str, at: int) -> Type:
+        if messages.is_message(kind):
+            found = messages.field_of(kind, name)
+            return self._fault(at, f"undefined field '{name}'") if found is None else found
         if kind.fields is not None:
             found = kind.fields.get(name)
             return self._fault(at, f"undefined field '{name}'") if found is None else found
@@ -199,8 +247,9 @@ class _Checker:
             found = self._resolve(operator, tree.at, kinds, is_method=False)
             self._judge_constant(name, arguments)
             return found
-        prefix = _qualified(target)
-        if prefix is not None and f"{prefix}.{name}" in signatures():
+        prefix = qualified(target)
+        declared = prefix is not None and f"{prefix}.{name}" in signatures()
+        if declared and (self._patches or f"{prefix}.{name}" not in PATCH_FUNCTIONS):
             return self._resolve(f"{prefix}.{name}", tree.at, kinds, is_method=False)
         kinds.insert(0, self.check(target, scope))
         found = self._resolve(name, tree.at, kinds, is_method=True)
@@ -356,14 +405,3 @@ _JUDGES: Final[Mapping[str, Callable[[JsonValue], object]]] = {
     "duration": functions.duration,
     "timestamp": functions.timestamp,
 }
-
-
-def _qualified(tree: Tree) -> str | None:
-    """The name that a chain of selections spells."""
-    match tree:
-        case Name(name):
-            return name
-        case Field(operand, name, False):
-            before = _qualified(operand)
-            return None if before is None else f"{before}.{name}"
-    return None

@@ -13,11 +13,13 @@ from operator import itemgetter
 from sys import intern
 from typing import Final
 
-from devcluster.apiserver.cel import loops, syntax
+from devcluster.apiserver.cel import loops, messages, syntax
+from devcluster.apiserver.cel.budget import LIMITED, charge_round, charged
 from devcluster.apiserver.cel.library.functions import FUNCTIONS, METHODS, TYPES
 from devcluster.apiserver.cel.library.libraries import LIBRARIES
-from devcluster.apiserver.cel.syntax import Call, CelError, Field, Index, ListOf, Literal, MapOf, Name, Tree
-from devcluster.apiserver.cel.values import Optional, Program, Variables
+from devcluster.apiserver.cel.syntax import CelError
+from devcluster.apiserver.cel.trees import Call, Field, Index, ListOf, Literal, MapOf, MessageOf, Name, Tree
+from devcluster.apiserver.cel.values import CelMessage, MadeMap, Optional, Program, Variables
 from devcluster.apiserver.codec.documents import JsonValue
 from multikueue.core.quantity import Quantity
 
@@ -95,9 +97,12 @@ def _compile(tree: Tree, known: frozenset[str], used: set[str]) -> Program:
             return lambda variables: [program(variables) for program in programs]
         case MapOf(entries):
             pairs = [(_compile(key, known, used), _compile(value, known, used)) for key, value in entries]
-            return lambda variables: {key(variables): value(variables) for key, value in pairs}
+            return lambda variables: MadeMap({key(variables): value(variables) for key, value in pairs})
+        case MessageOf(name, entries):
+            return messages.making(name, [(entry, _compile(entry.value, known, used)) for entry in entries])
         case Call():
-            return _call(tree, known, used)
+            called = _call(tree, known, used)
+            return charged(called, tree.function) if LIMITED in known else called
     raise CelError(f"cannot compile {tree!r}")
 
 
@@ -146,6 +151,8 @@ def _field(operand: Program, name: str, *, optional: bool) -> Program:
             if not value.present:
                 return value
             value = value.value
+        if isinstance(value, CelMessage):
+            value = value.fields
         if not isinstance(value, dict):
             raise CelError(f"no such overload: select {name}")
         if optional or wrapped:
@@ -243,6 +250,8 @@ def _has(arguments: tuple[Tree, ...], known: frozenset[str], used: set[str]) -> 
             return value.get(name) is not None
         if isinstance(value, Optional):
             value = value.value
+        if isinstance(value, CelMessage):
+            return name in value.fields
         if not isinstance(value, dict):
             raise CelError(f"no such overload: has {name}")
         return value.get(name) is not None
@@ -277,6 +286,7 @@ def _macro(name: str, target: Tree, arguments: tuple[Tree, ...], known: frozense
     def scopes(variables: Variables) -> Iterator[Variables]:
         scope = dict(variables)
         for item in items(variables):
+            charge_round(variables)
             scope[variable] = item
             yield scope
 

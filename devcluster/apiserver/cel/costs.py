@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from devcluster.apiserver.cel.checker import Checked, binders
 from devcluster.apiserver.cel.prices import BOUNDLESS, PRICES, SCALARS, Priced, Unjudged, part
-from devcluster.apiserver.cel.syntax import Call, Field, Index, ListOf, Literal, MapOf, Name, Tree
+from devcluster.apiserver.cel.trees import Call, Field, Index, ListOf, Literal, MapOf, MessageOf, Name, Tree
 from devcluster.apiserver.cel.types import Type
 
 Path: TypeAlias = tuple[str, ...]
@@ -62,6 +62,8 @@ class _Costs:
                 self._sizes[id(tree)] = len(entries)
                 self._entries[id(tree)] = max((self._size(value) for _, value in entries), default=0)
                 return total
+            case MessageOf():
+                raise Unjudged
             case Call():
                 return self._call(tree, scope)
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
+from devcluster.apiserver.cel.budget import charge_round
 from devcluster.apiserver.cel.checker import binders
-from devcluster.apiserver.cel.syntax import Call, CelError, ListOf, MapOf, Name, Tree
-from devcluster.apiserver.cel.values import Program, Variables
+from devcluster.apiserver.cel.syntax import CelError
+from devcluster.apiserver.cel.trees import Call, ListOf, MapOf, Name, Tree
+from devcluster.apiserver.cel.values import MadeMap, Program, Variables
 from devcluster.apiserver.codec.documents import JsonValue
 
 Compiler: TypeAlias = Callable[[Tree, frozenset[str], set[str]], Program]
@@ -80,7 +82,7 @@ def with_gaps(tree: ListOf | MapOf, compile: Callable[[Tree], Program]) -> Progr
     entries = [(_is_gap(key), compile(_inside(key)), compile(value)) for key, value in tree.items]
 
     def make_map(variables: Variables) -> JsonValue:
-        found = {}
+        found = MadeMap()
         for gap, key, program in entries:
             value = program(variables)
             if not gap:
@@ -134,12 +136,13 @@ def _with_two(name: str, source: Program, names: tuple[str, str], bodies: list[P
         """The variables of each round that the filter, if any, accepts."""
         value = source(variables)
         for first, second in value.items() if isinstance(value, dict) else enumerate(value):
+            charge_round(variables)
             scope = {**variables, names[0]: first, names[1]: second}
             if len(bodies) == 1 or bodies[0](scope):
                 yield scope
 
     def entries(variables: Variables) -> JsonValue:
-        found: dict[JsonValue, JsonValue] = {}
+        found = MadeMap()
         for scope in scopes(variables):
             for key, value in last(scope).items():
                 if key in found:
@@ -155,7 +158,7 @@ def _with_two(name: str, source: Program, names: tuple[str, str], bodies: list[P
         case "exists_one":
             return lambda variables: sum(1 for scope in scopes(variables) if last(scope)) == 1
         case "transformMap":
-            return lambda variables: {scope[names[0]]: last(scope) for scope in scopes(variables)}
+            return lambda variables: MadeMap({scope[names[0]]: last(scope) for scope in scopes(variables)})
         case "transformMapEntry":
             return entries
     return lambda variables: [last(scope) for scope in scopes(variables)]

@@ -135,6 +135,11 @@ compareTo kubernetes.Quantity.(kubernetes.Quantity) int | kubernetes.Semver.(kub
 format.named (string) optional_type(kubernetes.NamedFormat)
 validate kubernetes.NamedFormat.(string) optional_type(list(string))
 """
+_PATCHES: Final = """
+jsonpatch.escapeKey (string) string
+"""
+PATCH_FUNCTIONS: Final = frozenset({"jsonpatch.escapeKey"})
+"""The functions that only the expressions of patches can call."""
 _AUTHORIZATION: Final = """
 path kubernetes.authorization.Authorizer.(string) kubernetes.authorization.PathCheck
 group kubernetes.authorization.Authorizer.(string) kubernetes.authorization.GroupCheck
@@ -174,11 +179,15 @@ class Signature:
 def signatures() -> dict[str, tuple[Signature, ...]]:
     """The overloads of each function."""
     found: dict[str, tuple[Signature, ...]] = {}
-    for line in "".join((_OPERATORS, _LANGUAGE, _STRINGS, _LISTS, _KUBERNETES, _AUTHORIZATION, *_made())).splitlines():
+    for line in "".join(_texts()).splitlines():
         name, _, forms = line.partition(" ")
         if name:
             found[name] = (*found.get(name, ()), *(_read(form) for form in forms.split(" | ")))
     return found
+
+
+def _texts() -> list[str]:
+    return [_OPERATORS, _LANGUAGE, _STRINGS, _LISTS, _KUBERNETES, _AUTHORIZATION, _PATCHES, *_made()]
 
 
 def _made() -> list[str]:

@@ -8,9 +8,23 @@ Macros (`has`, `all`, `exists`, `exists_one`, `map`, `filter`) are ordinary call
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
+
+from devcluster.apiserver.cel.trees import (
+    Call,
+    Entry,
+    Field,
+    Index,
+    ListOf,
+    Literal,
+    MapOf,
+    MessageOf,
+    Name,
+    Tree,
+    qualified,
+)
 
 
 class CelError(Exception):
@@ -25,76 +39,12 @@ class CelError(Exception):
 
 def located(text: str, at: int, message: str) -> str:
     """An error with its position and the line, as the language shows it."""
+    if at < 0:
+        return f"ERROR: <input>:-1:0: {message}"
     before, line = text[:at].rpartition("\n")[2], text[:at].count("\n")
     dots = "".join("." if char.isascii() else "．" for char in before)
     return f"ERROR: <input>:{line + 1}:{len(before) + 1}: {message}\n | {text.split(chr(10))[line]}\n | {dots}^"
 
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A constant."""
-
-    value: object
-    type: str = field(default="", compare=False, repr=False)
-    """The name of its type."""
-    at: int = field(default=0, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A variable."""
-
-    name: str
-    at: int = field(default=0, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """`operand.name`, or `operand.?name`."""
-
-    operand: Tree
-    name: str
-    optional: bool = False
-    at: int = field(default=0, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """`operand[index]`, or `operand[?index]`."""
-
-    operand: Tree
-    index: Tree
-    optional: bool = False
-    at: int = field(default=0, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A function, a method when there is a target, or an operator by its symbol."""
-
-    function: str
-    target: Tree | None
-    arguments: tuple[Tree, ...]
-    at: int = field(default=0, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ListOf:
-    """`[a, b]`."""
-
-    items: tuple[Tree, ...]
-    at: int = field(default=0, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class MapOf:
-    """`{a: b}`."""
-
-    items: tuple[tuple[Tree, Tree], ...]
-    at: int = field(default=0, compare=False, repr=False)
-
-
-Tree: TypeAlias = "Literal | Name | Field | Index | Call | ListOf | MapOf"
 
 _TOKEN: Final = re.compile(
     r"\s+|//[^\n]*"
@@ -103,6 +53,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<int>\d+)[uU]?"
     r"|(?P<string>[bB]?[rR]?(?:'''(?:[^\\]|\\.)*?'''|\"\"\"(?:[^\\]|\\.)*?\"\"\"|'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"))"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
+    r"|(?P<escaped>`[A-Za-z0-9_.\-/ ]+`)"
     r"|(?P<symbol>&&|\|\||[<>=!]=|[-+*/%<>!?:.,()\[\]{}])",
     re.DOTALL,
 )
@@ -113,6 +64,7 @@ _LEVELS: Final = (
     ("+", "-"),
     ("*", "/", "%"),
 )
+_LEVEL_OF: Final = {symbol: level for level, symbols in enumerate(_LEVELS) for symbol in symbols}
 _CONSTANTS: Final[dict[str, tuple[object, str]]] = {
     "true": (True, "bool"),
     "false": (False, "bool"),
@@ -124,6 +76,9 @@ _RESERVED: Final = frozenset(
         *("namespace", "return", "var", "void", "while"),
     }
 )
+_LONGEST: Final = 100_000
+_DEEPEST: Final = 250
+_TOO_DEEP: Final = f"expression recursion limit exceeded: {_DEEPEST}"
 _BEGINNINGS: Final = (
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
 )
@@ -140,13 +95,18 @@ class _Token:
 @lru_cache(maxsize=512)
 def parse(text: str) -> Tree:
     """The tree of an expression. Raises `CelError`."""
+    if len(text) > _LONGEST:
+        limits = f"size: {len(text)}, limit {_LONGEST}"
+        raise CelError(f"expression code point size exceeds limit: {limits}", at=-1)
     tokens, wrong = _tokens(text)
     parser = _Parser(text, tokens)
     try:
         tree = parser.ternary()
         parser.end()
+    except RecursionError:
+        raise CelError(_TOO_DEEP, at=-1) from None
     except CelError as error:
-        if not wrong:
+        if not wrong or error.at < 0:
             raise
         raise CelError(str(error), at=error.at, before=tuple(wrong)) from error
     if wrong:
@@ -182,6 +142,7 @@ class _Parser:
         self._text = text
         self._tokens = tokens
         self._position = 0
+        self._depth = 0
 
     def end(self) -> None:
         if self._next.kind != "end":
@@ -189,6 +150,14 @@ class _Parser:
             raise self._wrong(f"{what} input '{self._next.text}' expecting <EOF>")
 
     def ternary(self) -> Tree:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise CelError(_TOO_DEEP, at=-1)
+        found = self._ternary()
+        self._depth -= 1
+        return found
+
+    def _ternary(self) -> Tree:
         condition = self._binary(0)
         at = self._next.at
         if not self._take("?"):
@@ -198,23 +167,33 @@ class _Parser:
         return Call("?:", None, (condition, yes, self.ternary()), at)
 
     def _binary(self, level: int) -> Tree:
-        if level == len(_LEVELS):
-            return self._unary()
-        left = self._binary(level + 1)
-        while (token := self._next).text in _LEVELS[level] and token.kind in ("symbol", "name"):
+        """Operators of this level and of those that bind more."""
+        left = self._unary()
+        count = 0
+        while (token := self._next).kind in ("symbol", "name"):
+            found = _LEVEL_OF.get(token.text, -1)
+            if found < level:
+                break
             self._position += 1
-            left = Call(token.text, None, (left, self._binary(level + 1)), token.at)
+            count += found > 1
+            if self._depth + count > _DEEPEST:
+                raise CelError("max recursion depth exceeded", at=-1)
+            left = Call(token.text, None, (left, self._binary(found + 1)), token.at)
         return left
 
     def _unary(self) -> Tree:
         at = self._next.at
-        if self._take("!"):
-            return Call("!", None, (self._unary(),), at)
-        if self._take("-"):
-            inner = self._unary()
-            if isinstance(inner, Literal) and isinstance(inner.value, int | float):
-                return Literal(-inner.value, inner.type, at)
-            return Call("neg", None, (inner,), at)
+        for symbol, function in (("!", "!"), ("-", "neg")):
+            if self._take(symbol):
+                odd = True
+                while self._take(symbol):
+                    odd = not odd
+                inner = self._unary()
+                if not odd:
+                    return inner
+                if symbol == "-" and isinstance(inner, Literal) and isinstance(inner.value, int | float):
+                    return Literal(-inner.value, inner.type, at)
+                return Call(function, None, (inner,), at)
         return self._postfix(self._primary())
 
     def _postfix(self, tree: Tree) -> Tree:
@@ -232,6 +211,8 @@ class _Parser:
                 index = self.ternary()
                 self._need("]")
                 tree = Index(tree, index, optional, at)
+            elif (spelled := qualified(tree)) is not None and self._take("{"):
+                tree = MessageOf(spelled, self._fields(), at)
             else:
                 return tree
 
@@ -271,7 +252,7 @@ class _Parser:
             return MapOf(self._entries(), at)
         self._position -= 1
         following = self._tokens[self._position + 1]
-        begins = following.kind not in ("symbol", "end") or following.text in ("[", "{", "(", ".", "-", "!")
+        begins = self._begins(following)
         raise self._wrong(f"{'extraneous' if begins else 'mismatched'} input '{text}' expecting {_BEGINNINGS}")
 
     def _arguments(self, close: str) -> tuple[Tree, ...]:
@@ -301,6 +282,32 @@ class _Parser:
             found.append((key, self.ternary()))
         return tuple(found)
 
+    def _fields(self) -> tuple[Entry, ...]:
+        """The entries of a message."""
+        found: list[Entry] = []
+        while not self._take("}"):
+            if found and self._next.text not in ("}", ","):
+                raise self._wrong(f"mismatched input '{self._next.text}' expecting {{'}}', ','}}")
+            if self._take(",") and self._take("}"):
+                break
+            optional = self._take("?")
+            if self._next.kind == "escaped":
+                raise CelError("unsupported syntax: '`'", at=self._next.at)
+            if self._next.kind != "name" or self._next.text in (*_CONSTANTS, "in"):
+                expected = "IDENTIFIER, ESC_IDENTIFIER}"
+                expected = f"{{{expected}" if optional or found else f"{{'}}', ',', '?', {expected}"
+                raise self._wrong(f"mismatched input '{self._next.text}' expecting {expected}")
+            name, at = self._name(), self._next.at
+            if self._next.text != ":" and not self._begins(self._next):
+                raise self._wrong(f"mismatched input '{self._next.text}' expecting ':'")
+            self._need(":")
+            found.append(Entry(name, self.ternary(), optional, at))
+        return tuple(found)
+
+    def _begins(self, token: _Token) -> bool:
+        """Whether an expression can begin with a token."""
+        return token.kind not in ("symbol", "end") or token.text in ("[", "{", "(", ".", "-", "!")
+
     @property
     def _next(self) -> _Token:
         return self._tokens[self._position]
@@ -329,6 +336,8 @@ class _Parser:
             raise self._wrong(f"missing '{symbol}' at '{self._next.text}'")
 
     def _name(self) -> str:
+        if self._next.kind == "escaped":
+            raise CelError("unsupported syntax: '`'", at=self._next.at)
         if self._next.kind != "name" or self._next.text in _CONSTANTS or self._next.text == "in":
             if self._next.kind in ("symbol", "end"):
                 seen = "" if self._next.kind == "end" else self._next.text

@@ -22,6 +22,18 @@ class Optional:
     value: JsonValue = None
 
 
+class MadeMap(dict[JsonValue, JsonValue]):
+    """A map that an expression has made, other than those of the objects that it sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class CelMessage:
+    """A value of a message type such as `Object.spec`."""
+
+    type: str
+    fields: dict[str, JsonValue]
+
+
 @dataclass(frozen=True, slots=True)
 class Url:
     """A parsed URL."""

@@ -11,7 +11,7 @@ from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
-from devcluster.apiserver.kinds import pod_rules, quantities
+from devcluster.apiserver.kinds import quantities
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
 from multikueue.core.quantity import Quantity
 
@@ -119,76 +119,6 @@ class ServiceAccountBehaviour(KindBehaviour):
     def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
         """Name, Age."""
         return [value["metadata"]["name"], age(value, now)]
-
-
-_AMOUNTS: Final = ("cpu", "memory", "ephemeral-storage")
-_COUNTABLE: Final = frozenset(
-    {
-        *_AMOUNTS,
-        *(f"requests.{name}" for name in (*_AMOUNTS, "storage")),
-        *(f"limits.{name}" for name in _AMOUNTS),
-        "configmaps",
-        "persistentvolumeclaims",
-        "pods",
-        "replicationcontrollers",
-        "resourcequotas",
-        "secrets",
-        "services",
-        "services.loadbalancers",
-        "services.nodeports",
-    }
-)
-_HUGE: Final = ("hugepages-", "requests.hugepages-")
-_NO_QUOTA: Final = "must be a standard resource for quota"
-
-
-_COUNTED: Final = frozenset({"pods", "services", "secrets", "configmaps", "resourcequotas", "persistentvolumeclaims"})
-
-
-class ResourceQuotaBehaviour(KindBehaviour):
-    """Resource quotas."""
-
-    has_status = True
-
-    def default(self, value: JsonObject) -> None:
-        """Write amounts in their canonical form."""
-        quantities.settle_amounts(documents.child(value, "spec"), "hard")
-        quantities.settle_amounts(documents.child(value, "status"), "hard", "used")
-
-    def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
-        """The problems of the object."""
-        spec = documents.child(value, "spec")
-        hard = documents.child(spec, "hard")
-        found = []
-        for name in hard:
-            if "/" not in name and name not in _COUNTABLE and not name.startswith(_HUGE):
-                bad = field_errors.key_problems("", name)
-                found += [StatusCause(cause.reason, cause.message, f"spec.hard[{name}]") for cause in bad]
-                for text in (_NO_QUOTA,) if bad else ("must be a standard resource type or fully qualified", _NO_QUOTA):
-                    found.append(field_errors.invalid(f"spec.hard[{name}]", name, text))
-        for name, amount in hard.items():
-            where = f"spec.hard[{name}]"
-            if str(amount).startswith("-"):
-                found.append(field_errors.invalid(where, amount, pod_rules.NOT_NEGATIVE))
-            if name in _COUNTED or name.startswith("count/"):
-                found += pod_rules.whole_problems(amount, where)
-        if "BestEffort" in (spec.get("scopes") or []) and any(name != "pods" for name in hard):
-            found.append(field_errors.invalid("spec.scopes", spec["scopes"], "unsupported scope applied to resource"))
-        return found
-
-    def prepare_create(self, value: JsonObject, request_context: RequestContext) -> None:
-        """Remove the status of a new one."""
-        value["status"] = {}
-
-    def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
-        """Name, Request, Limit, Age."""
-        status = documents.child(value, "status")
-        hard, used = documents.child(status, "hard"), documents.child(status, "used")
-        requests: list[str] = []
-        limits: list[str] = []
-        for name in sorted(hard):
-            (limits if name.startswith("limits.") else requests).append(f"{name}: {used.get(name, '0')}/{hard[name]}")
-        return [value["metadata"]["name"], ", ".join(requests), ", ".join(limits), age(value, now)]
 
 
 _CALLED: Final = {"min": "min", "max": "max", "default": "default", "defaultRequest": "default request"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ValidatingAdmissionPolicies and their bindings: defaults, validation, table rows."""
+"""ValidatingAdmissionPolicies, MutatingAdmissionPolicies and their bindings: defaults, validation, table rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from devcluster.apiserver import field_errors
+from devcluster.apiserver.cel import messages
 from devcluster.apiserver.cel.types import BOOL, DYN, STRING, Type
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
@@ -21,6 +22,13 @@ _NAME: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _REASONS: Final = ["Forbidden", "Invalid", "RequestEntityTooLarge"]
 _ACTIONS: Final = ["Audit", "Deny", "Warn"]
 _NO_PARAMS: Final = "<unset>"
+_CHANGING: Final = ["*", "CONNECT", "CREATE", "UPDATE"]
+_REINVOCATIONS: Final = ["IfNeeded", "Never"]
+_PATCHES: Final = {
+    "ApplyConfiguration": ("applyConfiguration", messages.OBJECT),
+    "JSONPatch": ("jsonPatch", messages.PATCHES),
+}
+"""The types of patches: the field with their expression, and its type."""
 
 
 class PolicyBehaviour(KindBehaviour):
@@ -28,6 +36,7 @@ class PolicyBehaviour(KindBehaviour):
 
     generation = True
     has_status = True
+    unconditional = False
 
     def default(self, value: JsonObject) -> None:
         """Set the defaults."""
@@ -39,32 +48,9 @@ class PolicyBehaviour(KindBehaviour):
     def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
         """The problems of the object."""
         spec = documents.child(value, "spec")
-        scope: dict[str, Type] = dict(SCOPE)
-        found = _fails(spec)
-        if spec.get("paramKind") is not None:
-            scope["params"] = DYN
-            found += _required(spec["paramKind"], "spec.paramKind", ("apiVersion", "kind"))
-        if spec.get("matchConstraints") is None:
-            found.append(field_errors.required("spec.matchConstraints"))
-        else:
-            found += _constraint_problems(spec["matchConstraints"], "spec.matchConstraints", required=True)
-        variables: dict[str, Type] = {}
-        for index, variable in enumerate(documents.items(spec, "variables")):
-            path, name, text = f"spec.variables[{index}]", variable.get("name", ""), variable.get("expression", "")
-            known = {**scope, "variables": Type("kubernetes.variables", fields=dict(variables))}
-            if not name:
-                found.append(field_errors.required(f"{path}.name", "name is not specified"))
-            elif not _NAME.fullmatch(name):
-                found.append(field_errors.invalid(f"{path}.name", name, "must be a valid CEL identifier"))
-            if not text.strip():
-                found.append(field_errors.required(f"{path}.expression", "expression is not specified"))
-                continue
-            kind, problems = checked(text, known, f"{path}.expression")
-            found += problems
-            variables[name] = kind
-        if documents.items(spec, "variables"):
-            scope["variables"] = Type("kubernetes.variables", fields=variables)
-        found += _condition_problems(spec, scope)
+        scope, found = _common_problems(spec)
+        if not documents.items(spec, "variables"):
+            del scope["variables"]
         rules, notes = documents.items(spec, "validations"), documents.items(spec, "auditAnnotations")
         if not rules and not notes:
             text = "validations or auditAnnotations must contain at least one item"
@@ -76,15 +62,43 @@ class PolicyBehaviour(KindBehaviour):
     def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
         """Name, Validations, ParamKind, Age."""
         spec = documents.child(value, "spec")
-        kind = spec.get("paramKind")
-        shown = f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else _NO_PARAMS
-        return [value["metadata"]["name"], len(documents.items(spec, "validations")), shown, age(value, now)]
+        count = len(documents.items(spec, "validations"))
+        return [value["metadata"]["name"], count, _shown_kind(spec), age(value, now)]
+
+
+class MutatingPolicyBehaviour(PolicyBehaviour):
+    """MutatingAdmissionPolicies."""
+
+    has_status = False
+
+    def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
+        """The problems of the object."""
+        spec = documents.child(value, "spec")
+        scope, found = _common_problems(spec)
+        found += _operation_problems(documents.child(spec, "matchConstraints"), "spec.matchConstraints")
+        mutations, reinvocation = documents.items(spec, "mutations"), spec.get("reinvocationPolicy")
+        if not mutations:
+            found.append(field_errors.required("spec.mutations", "mutations must contain at least one item"))
+        for index, mutation in enumerate(mutations):
+            found += _mutation_problems(mutation, f"spec.mutations[{index}]", scope)
+        if not reinvocation:
+            found.append(field_errors.required("spec.reinvocationPolicy"))
+        elif reinvocation not in _REINVOCATIONS:
+            found.append(field_errors.not_supported("spec.reinvocationPolicy", reinvocation, _REINVOCATIONS))
+        return found
+
+    def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
+        """Name, Mutations, ParamKind, Age."""
+        spec = documents.child(value, "spec")
+        count = len(documents.items(spec, "mutations"))
+        return [value["metadata"]["name"], count, _shown_kind(spec), age(value, now)]
 
 
 class PolicyBindingBehaviour(KindBehaviour):
     """ValidatingAdmissionPolicyBindings."""
 
     generation = True
+    unconditional = False
 
     def default(self, value: JsonObject) -> None:
         """Set the defaults."""
@@ -95,15 +109,7 @@ class PolicyBindingBehaviour(KindBehaviour):
     def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
         """The problems of the object."""
         spec = documents.child(value, "spec")
-        found = _required(spec, "spec", ("policyName",))
-        name = spec.get("policyName", "")
-        if name and not field_errors.is_subdomain(name):
-            found.append(field_errors.invalid("spec.policyName", name, field_errors.SUBDOMAIN_TEXT))
-        if spec.get("paramRef") is not None:
-            found += _reference_problems(spec["paramRef"])
-        if spec.get("matchResources") is not None:
-            found += _constraint_problems(spec["matchResources"], "spec.matchResources", required=False)
-        return found + _action_problems(spec.get("validationActions") or [])
+        return _binding_problems(spec) + _action_problems(spec.get("validationActions") or [])
 
     def cells(self, value: JsonObject, now: datetime) -> list[JsonValue] | None:
         """Name, PolicyName, ParamRef, Age."""
@@ -114,6 +120,96 @@ class PolicyBindingBehaviour(KindBehaviour):
             named, namespace = reference.get("name", ""), reference.get("namespace", "")
             shown = f"{namespace or '*'}/{named}" if named else _printed(reference.get("selector") or {})
         return [value["metadata"]["name"], spec.get("policyName", ""), shown, age(value, now)]
+
+
+class MutatingBindingBehaviour(PolicyBindingBehaviour):
+    """MutatingAdmissionPolicyBindings."""
+
+    def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
+        """The problems of the object."""
+        spec = documents.child(value, "spec")
+        return _binding_problems(spec) + _operation_problems(
+            documents.child(spec, "matchResources"), "spec.matchResources"
+        )
+
+
+def _shown_kind(spec: JsonObject) -> str:
+    kind = spec.get("paramKind")
+    return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else _NO_PARAMS
+
+
+def _common_problems(spec: JsonObject) -> tuple[dict[str, Type], list[StatusCause]]:
+    """The variables of the expressions of a policy, and the problems of what policies of both kinds have."""
+    scope: dict[str, Type] = dict(SCOPE)
+    found = _fails(spec)
+    if spec.get("paramKind") is not None:
+        scope["params"] = DYN
+        found += _required(spec["paramKind"], "spec.paramKind", ("apiVersion", "kind"))
+    if spec.get("matchConstraints") is None:
+        found.append(field_errors.required("spec.matchConstraints"))
+    else:
+        found += _constraint_problems(spec["matchConstraints"], "spec.matchConstraints", required=True)
+    found += _condition_problems(spec, scope)
+    variables: dict[str, Type] = {}
+    for index, variable in enumerate(documents.items(spec, "variables")):
+        path, name, text = f"spec.variables[{index}]", variable.get("name", ""), variable.get("expression", "")
+        known = {**scope, "variables": Type("kubernetes.variables", fields=dict(variables))}
+        if not name.strip():
+            found.append(field_errors.required(f"{path}.name", "name is not specified"))
+        elif not _NAME.fullmatch(name):
+            found.append(field_errors.invalid(f"{path}.name", name, "must be a valid CEL identifier"))
+        if not text.strip():
+            found.append(field_errors.required(f"{path}.expression", "expression is not specified"))
+            continue
+        kind, problems = checked(text, known, f"{path}.expression")
+        found += problems
+        variables[name] = kind
+    return {**scope, "variables": Type("kubernetes.variables", fields=variables)}, found
+
+
+def _binding_problems(spec: JsonObject) -> list[StatusCause]:
+    found = _required(spec, "spec", ("policyName",))
+    name = spec.get("policyName", "")
+    if name and not field_errors.is_subdomain(name):
+        found.append(field_errors.invalid("spec.policyName", name, field_errors.SUBDOMAIN_TEXT))
+    if spec.get("paramRef") is not None:
+        found += _reference_problems(spec["paramRef"])
+    if spec.get("matchResources") is not None:
+        found += _constraint_problems(spec["matchResources"], "spec.matchResources", required=False)
+    return found
+
+
+def _operation_problems(constraints: JsonObject, path: str) -> list[StatusCause]:
+    """The operations that have no object to change."""
+    return [
+        field_errors.not_supported(f"{path}.resourceRules.operations", operation, _CHANGING)
+        for rule in documents.items(constraints, "resourceRules")
+        for operation in rule.get("operations") or ()
+        if operation not in _CHANGING
+    ]
+
+
+def _mutation_problems(mutation: JsonObject, path: str, scope: dict[str, Type]) -> list[StatusCause]:
+    kind = mutation.get("patchType")
+    if not kind:
+        return [field_errors.required(f"{path}.patchType")]
+    if kind not in _PATCHES:
+        return [field_errors.not_supported(f"{path}.patchType", kind, sorted(_PATCHES))]
+    found = []
+    for name, (field, wanted) in _PATCHES.items():
+        given, where = mutation.get(field), f"{path}.{field}"
+        if name != kind:
+            if given is not None:
+                text = f"must not be specified when patchType is {kind}"
+                found.append(field_errors.invalid(where, f"{{{field}}}", text))
+            continue
+        if given is None:
+            found.append(field_errors.required(where, f"must be specified when patchType is {kind}"))
+            continue
+        text = given.get("expression", "").strip()
+        where = f"{where}.expression"
+        found += type_problems(text, scope, where, wanted, patches=True) if text else [field_errors.required(where)]
+    return found
 
 
 def _printed(selector: JsonObject) -> str:

@@ -56,18 +56,22 @@ SCOPE: Final[Mapping[str, Type]] = {
 """The variables of all of them; policies have more."""
 
 
-def type_problems(text: str, scope: Mapping[str, Type], path: str, wanted: Type) -> list[StatusCause]:
-    """The problems of an expression that must be of a type."""
-    kind, problems = checked(text, scope, path)
-    if not problems and kind.name != wanted.name:
-        return [field_errors.invalid(path, text, f"must evaluate to {wanted.name} but got {_named(kind)}")]
+def type_problems(
+    text: str, scope: Mapping[str, Type], path: str, wanted: Type, *, patches: bool = False
+) -> list[StatusCause]:
+    """The problems of an expression that must be of a type; `patches` if it may make messages."""
+    kind, problems = checked(text, scope, path, patches=patches)
+    if not problems and kind != wanted:
+        return [field_errors.invalid(path, text, f"must evaluate to {wanted} but got {_named(kind)}")]
     return problems
 
 
-def checked(text: str, scope: Mapping[str, Type], path: str) -> tuple[Type, list[StatusCause]]:
+def checked(
+    text: str, scope: Mapping[str, Type], path: str, *, patches: bool = False
+) -> tuple[Type, list[StatusCause]]:
     """The type of an expression; `dyn`, with its problems, if it has none."""
     try:
-        return checker.check(text, scope).type, []
+        return checker.check(text, scope, patches=patches).type, []
     except CelError as error:
         return DYN, [field_errors.invalid(path, text, f"compilation failed: {error}")]
 

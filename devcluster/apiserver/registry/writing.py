@@ -112,6 +112,7 @@ class Writer:
         if self._admission.waits(kind, "CREATE", ""):
             await self._admission.mutate(review)
             value = self._after_mutation(review, kind)
+            name = value["metadata"].get("name", "") or name
         self._admission.check_escalation(review)
         request_context = RequestContext(context.stamp(), target.namespace, requester=request.user.document())
         kind.behaviour.prepare_create(value, request_context)
@@ -278,6 +279,7 @@ class Writer:
             if scale is not None:
                 review.value, review.old, review.subresource = scale(value), scale(old), "scale"
             await self._admission.validate(review)
+        self._admission.count(review)
         if value == old:
             return old
         if dry_run:

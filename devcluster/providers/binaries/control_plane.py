@@ -18,7 +18,7 @@ import yaml
 
 from devcluster import cluster, kubeconfigs, probes
 from devcluster.pki import FRONT_PROXY, Authority, front_proxy, new_key, write_private
-from devcluster.ports import LOOPBACK
+from devcluster.ports import LOOPBACK, SERVICE_ADDRESS, SERVICE_RANGE
 from devcluster.processes.process import ProcessSpec
 from devcluster.providers.binaries import etcd, release
 from devcluster.providers.binaries.release import Binaries
@@ -92,7 +92,7 @@ def prepare(layout: ControlPlaneLayout, authority: Authority, *, hosts: Sequence
     if not (layout.pki / "service-accounts.key").exists():
         write_private(layout.pki / "service-accounts.key", new_key())
     if not (layout.pki / "apiserver.crt").exists():
-        names = [LOOPBACK, "::1", "localhost", cluster.SERVICE_ADDRESS, "kubernetes", "kubernetes.default.svc", *hosts]
+        names = [LOOPBACK, "::1", "localhost", SERVICE_ADDRESS, "kubernetes", "kubernetes.default.svc", *hosts]
         authority.serving("kube-apiserver", hosts=names).write(layout.pki, name="apiserver")
         authority.client(cluster.KUBELET_CLIENT).write(layout.pki, name="kubelet-client")
         authority.serving("kubelet", hosts=[LOOPBACK, "localhost"]).write(layout.pki, name="kubelet")
@@ -149,7 +149,7 @@ def api_server(binaries: Binaries, layout: ControlPlaneLayout, *, ca: bytes, fai
             f"--service-account-issuer={_ISSUER}",
             f"--service-account-key-file={pki / 'service-accounts.key'}",
             f"--service-account-signing-key-file={pki / 'service-accounts.key'}",
-            f"--service-cluster-ip-range={cluster.SERVICE_RANGE}",
+            f"--service-cluster-ip-range={SERVICE_RANGE}",
             f"--kubelet-certificate-authority={pki / 'ca.crt'}",
             f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
             f"--kubelet-client-key={pki / 'kubelet-client.key'}",

@@ -38,6 +38,7 @@ from multikueue.api.constants import (
     WORKLOAD_NAME_ANNOTATION,
 )
 from multikueue.api.featuregates import Gate
+from multikueue.api.intervals import Intervals
 from multikueue.api.job import Job
 from multikueue.api.objects import JsonObject
 from multikueue.api.reasons import FinishedReason
@@ -45,7 +46,6 @@ from multikueue.api.resource import JOBS, Resource
 from multikueue.api.stored_template import stored_template
 from multikueue.api.validation import validate_job
 from multikueue.core.conditions import is_true_in
-from multikueue.core.intervals import Intervals
 from multikueue.core.merge_patch import merge_patch
 from multikueue.core.parsing import MAX_INT32, count_of, parse_unsigned
 from multikueue.core.timestamps import format_time

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import pytest
 
+from multikueue.api.intervals import Intervals
 from multikueue.core.errors import BadInput
-from multikueue.core.intervals import Intervals
 from multikueue.core.parsing import MAX_INT32, MAX_INT64, parse_signed, parse_unsigned
 from multikueue.core.printable import excerpt, printable
 from multikueue.core.quantity import Quantity, QuantityError

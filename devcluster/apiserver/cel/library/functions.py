@@ -31,6 +31,10 @@ from multikueue.core.errors import BadInput
 from multikueue.core.quantity import Quantity, QuantityError
 
 Function: TypeAlias = Callable[..., JsonValue]
+_LONG: Final = 5_000_000
+"""In a string that is longer nothing is replaced."""
+_HUGE: Final = 100_000_000
+"""A string that is longer is not made."""
 
 
 def compiled(text: str) -> re.Pattern[str]:
@@ -131,7 +135,7 @@ TYPES: Final = frozenset({*_TYPE_NAMES.values(), "bytes", "uint", "type"})
 
 def type_name(value: JsonValue) -> str:
     """The name of the value's type."""
-    return _TYPE_NAMES.get(type(value), type(value).__name__)
+    return "map" if isinstance(value, dict) else _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
 FUNCTIONS: Final[dict[str, Function]] = {
@@ -207,6 +211,13 @@ def _split(text: str, by: str, most: int = -1) -> list[str]:
     return list(text) if most < 0 else [*text[: most - 1], *filter(None, [text[most - 1 :]])]
 
 
+def _replace(text: str, old: str, new: str, count: int = -1) -> str:
+    times = text.count(old) if count < 0 else count
+    if len(text) > _LONG or times * len(new) > _HUGE:
+        raise CelError("operation cancelled: actual cost limit exceeded")
+    return text.replace(old, new, count)
+
+
 def _or_value(value: Optional, other: JsonValue) -> JsonValue:
     return value.value if value.present else other
 
@@ -236,7 +247,7 @@ METHODS: Final[dict[str, Function]] = {
     "lowerAscii": lambda text: text.translate(_LOWER),
     "upperAscii": lambda text: text.translate(_UPPER),
     "trim": lambda text: text.strip(),
-    "replace": lambda text, old, new, count=-1: text.replace(old, new, count),
+    "replace": _replace,
     "split": _split,
     "join": lambda items, by="": by.join(items),
     "substring": _substring,

@@ -19,6 +19,8 @@ from devcluster.apiserver.codec.documents import JsonValue
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+_LONGEST: Final = 10_000_000
+"""A list that is longer is not made."""
 _PREFIX: Final = re.compile("0|[1-9][0-9]{0,2}")
 
 
@@ -49,6 +51,12 @@ def _slice(items: list[JsonValue], start: int, end: int) -> list[JsonValue]:
     return items[start:end]
 
 
+def _range(count: int) -> list[JsonValue]:
+    if count > _LONGEST:
+        raise CelError("operation cancelled: actual cost limit exceeded")
+    return list(range(count))
+
+
 def _at(index: int) -> Callable[[list[JsonValue]], Optional]:
     return lambda items: Optional(True, items[index]) if items else Optional(False)
 
@@ -67,7 +75,7 @@ SEQUENCE_METHODS: Final[dict[str, Callable[..., JsonValue]]] = {
     "unwrapOpt": _unwrapped,
 }
 SEQUENCE_LIBRARIES: Final[dict[tuple[str, str], Callable[..., JsonValue]]] = {
-    ("lists", "range"): lambda count: list(range(count)),
+    ("lists", "range"): _range,
     ("optional", "none"): lambda: Optional(False),
     ("optional", "of"): lambda value: Optional(True, value),
     ("optional", "ofNonZeroValue"): lambda value: Optional(True, value) if value else Optional(False),
@@ -139,6 +147,7 @@ LIBRARIES: Final[dict[tuple[str, str], Callable[..., JsonValue]]] = {
     **FORMAT_LIBRARIES,
     **SEQUENCE_LIBRARIES,
     ("strings", "quote"): quote,
+    ("jsonpatch", "escapeKey"): lambda key: key.replace("~", "~0").replace("/", "~1"),
     ("sets", "contains"): lambda left, right: _contained(right, left),
     ("sets", "equivalent"): lambda left, right: _contained(left, right) and _contained(right, left),
     ("sets", "intersects"): lambda left, right: any(item in right for item in left),

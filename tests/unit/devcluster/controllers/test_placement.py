@@ -10,7 +10,6 @@ import pytest
 from devcluster.controllers.node_taints import taints_of
 from devcluster.controllers.placement import NodeInfo, Unschedulable, select_node
 from devcluster.controllers.pod_info import pod_info_of, requests_of
-from devcluster.controllers.resource_quotas import selected, used_of
 from multikueue.api.objects import JsonObject
 
 
@@ -139,29 +138,3 @@ def test_a_limit_is_the_default_of_a_request() -> None:
 def test_taints(status: str, spec: JsonObject, keys: list[str]) -> None:
     found = {"metadata": {}, "spec": spec, "status": {"conditions": [{"type": "Ready", "status": status}]}}
     assert [taint["key"] for taint in taints_of(found)] == keys
-
-
-def test_a_quota_counts_living_pods_their_amounts_and_other_objects() -> None:
-    hard = {"pods": "9", "requests.cpu": "4", "cpu": "4", "count/jobs.batch": "5", "configmaps": "3", "odd": "1"}
-    counts = {"jobs.batch": 2, "configmaps": 1}
-    used = used_of(hard, [pod("500m"), pod("1"), pod("1", phase="Succeeded")], count=lambda name: counts[name])
-    assert used == {
-        "pods": "2",
-        "requests.cpu": "1500m",
-        "cpu": "1500m",
-        "count/jobs.batch": "2",
-        "configmaps": "1",
-    }
-
-
-@pytest.mark.parametrize(
-    ("scope", "wanted"),
-    [
-        pytest.param("Terminating", False, id="a pod without a deadline does not end"),
-        pytest.param("NotTerminating", True, id="it goes on"),
-        pytest.param("BestEffort", False, id="a pod that asks for something is not best effort"),
-        pytest.param("NotBestEffort", True, id="it has its due"),
-    ],
-)
-def test_scopes(scope: str, wanted: bool) -> None:
-    assert selected(pod(), {"scopes": [scope]}) is wanted

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from devcluster.kubelet.lifecycle import LifecycleState, PodLifecycle
-from devcluster.kubelet.pod_status import lifecycle_of, status_of, shows_spec
+from devcluster.kubelet.pod_status import lifecycle_of, shows_spec, status_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = START + timedelta(seconds=5)

@@ -16,6 +16,20 @@ class ParameterFailure(Exception):
     """The parameters cannot be determined; the text says why."""
 
 
+def parameter_kind(policy: JsonObject, context: ServerContext) -> ResourceType | None:
+    """The kind of a policy's parameters; None without parameters. Raises `ParameterFailure` if it is unknown."""
+    wanted = policy.get("paramKind")
+    if not wanted:
+        return None
+    group, _, version = wanted.get("apiVersion", "").rpartition("/")
+    kind = context.registry.by_kind(group, version, wanted.get("kind", ""))
+    if kind is None:
+        named = f"'{group}/{version}, Kind={wanted.get('kind', '')}'"
+        text = f"failed to find resource referenced by paramKind: {named}"
+        raise ParameterFailure(f"failed to configure policy: {text}")
+    return kind
+
+
 def parameters_of(
     policy: JsonObject, binding: JsonObject, review: Review, context: ServerContext
 ) -> list[JsonObject | None]:
@@ -25,16 +39,8 @@ def parameters_of(
 
     Raises `ParameterFailure`.
     """
-    wanted, reference = policy.get("paramKind"), binding.get("paramRef")
-    if not wanted:
-        return [None]
-    group, _, version = wanted.get("apiVersion", "").rpartition("/")
-    kind = context.registry.by_kind(group, version, wanted.get("kind", ""))
-    if kind is None:
-        named = f"'{wanted.get('apiVersion', '')}, Kind={wanted.get('kind', '')}'"
-        text = f"failed to find resource referenced by paramKind: {named}"
-        raise ParameterFailure(f"failed to configure policy: {text}")
-    if not reference:
+    kind, reference = parameter_kind(policy, context), binding.get("paramRef")
+    if kind is None or not reference:
         return [None]
     namespace = _namespace(kind, reference, review)
     found: list[JsonObject | None] = []
@@ -60,6 +66,8 @@ def _namespace(kind: ResourceType, reference: JsonObject, review: Review) -> str
             raise ParameterFailure(f"failed to configure binding: {text}")
         return ""
     own = review.namespace if review.kind.namespaced else ""
+    if review.kind.collection == "namespaces" and review.operation != "CREATE":
+        own = review.name  # a real server takes a namespace for an object in itself
     if not given and not own:
         text = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
         raise ParameterFailure(f"failed to configure binding: {text}")

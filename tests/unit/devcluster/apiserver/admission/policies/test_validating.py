@@ -132,6 +132,14 @@ async def test_a_reference_that_fits_no_scope_refuses_the_write(
     assert text in seen.body["message"]
 
 
+async def test_an_unknown_kind_of_parameters_refuses_the_write(admin: Caller) -> None:
+    await install(admin, policy("true", paramKind={"apiVersion": "v1", "kind": "Unknown"}))
+    seen = await admin.create(MAPS, config_map("a"))
+    assert seen.status == 422
+    text = "failed to find resource referenced by paramKind: '/v1, Kind=Unknown'"
+    assert f"ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: {text}" in seen.body["message"]
+
+
 async def test_match_conditions_of_webhooks_can_use_the_authorizer(admin: Caller) -> None:
     hook = {
         "name": "a.b.c",
