@@ -129,7 +129,7 @@ CALL_FOLDERS: Final = (
     "multikueue/api/yaml_text.py",
     "multikueue/cli",
     "multikueue/core/duration.py",
-    "multikueue/core/intervals.py",
+    "multikueue/api/intervals.py",
     "multikueue/core/parsing.py",
     "multikueue/core/quantity.py",
     "multikueue/core/selectors.py",
