@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from devcluster.apiserver import errors
-from devcluster.apiserver.admission import quotas, runtime_classes
+from devcluster.apiserver.admission import limit_ranges, quotas, runtime_classes
 from devcluster.apiserver.admission.hooks import Hooks
 from devcluster.apiserver.admission.new_metadata import check, hide, show
 from devcluster.apiserver.admission.policies.mutating import MutatingPolicies
@@ -27,7 +27,6 @@ from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.kinds import certificates
 from devcluster.apiserver.registry.definitions import Definitions
 from devcluster.apiserver.registry.resources import ResourceType
-from multikueue.core.quantity import Quantity
 
 _IMMORTAL: Final = frozenset({"default", "kube-system", "kube-public"})
 _TOKEN: Final = "kube-api-access-"
@@ -87,6 +86,9 @@ class AdmissionChain:
         self._mutating.mutate(review, of_policies)
         await self._webhooks.mutate(review, of_hooks)
 
+    def _limits(self, review: Review) -> list[JsonObject]:
+        return limit_ranges.limits_in(self._context.objects("limitranges", namespace=review.namespace))
+
     async def validate(self, review: Review) -> None:
         """Evaluate the policies, then call the validating webhooks. Raises `StatusError`."""
         self._policies.validate(review)
@@ -127,14 +129,19 @@ class AdmissionChain:
         if review.kind.collection == "pods" and review.operation == "CREATE":
             if self.pods_are_completed:
                 self._complete_pod(value, review)
-            self._apply_limits(value, review)
+            limit_ranges.set_defaults(value, self._limits(review))
         elif review.kind.collection == certificates.COLLECTION and review.operation == "CREATE":
             refusal = certificates.refusal(value)
             if refusal is not None:
                 raise errors.forbidden(review.kind.about(review.name), refusal)
 
     def count(self, review: Review) -> None:
-        """Refuse a write that exceeds a quota. Raises `StatusError`."""
+        """Refuse a write that exceeds a limit range or a quota. Raises `StatusError`."""
+        if review.value is not None and limit_ranges.concern(review):
+            found = limit_ranges.problems(review.value, review.kind.collection, self._limits(review))
+            if found:
+                text = found[0] if len(found) == 1 else f"[{', '.join(found)}]"
+                raise errors.forbidden(review.kind.about(review.name), text)
         quotas.check(self._context, review)
 
     def _complete_pod(self, value: JsonObject, review: Review) -> None:
@@ -199,29 +206,6 @@ class AdmissionChain:
                     f"{value} from the given PriorityClass name"
                 )
                 raise errors.forbidden(review.kind.about(review.name), text)
-
-    def _apply_limits(self, value: JsonObject, review: Review) -> None:
-        for ranges in self._context.objects("limitranges", namespace=review.namespace):
-            for limit in documents.items(ranges, "spec", "limits"):
-                if limit.get("type") != "Container":
-                    continue
-                for container in documents.items(value, "spec", "containers"):
-                    _limit_container(container, limit, review)
-
-
-def _limit_container(container: JsonObject, limit: JsonObject, review: Review) -> None:
-    resources = container.setdefault("resources", {})
-    for target, source in (("limits", "default"), ("requests", "defaultRequest")):
-        given = documents.child(limit, source)
-        if given:
-            amounts = resources.setdefault(target, {})
-            for name, amount in given.items():
-                amounts.setdefault(name, amount)
-    for name, most in documents.child(limit, "max").items():
-        amount = documents.child(resources, "limits").get(name)
-        if amount is not None and Quantity.parse(amount) > Quantity.parse(most):
-            text = f"maximum {name} usage per Container is {most}, but limit is {amount}"
-            raise errors.forbidden(review.kind.about(review.name), text)
 
 
 def _mount_token(spec: JsonObject, volume: str) -> None:

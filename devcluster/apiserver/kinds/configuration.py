@@ -159,8 +159,12 @@ class LimitRangeBehaviour(KindBehaviour):
     def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
         """The problems of the object."""
         found = []
+        types: set[JsonValue] = set()
         for index, limit in enumerate(documents.items(value, "spec", "limits")):
-            path = f"spec.limits[{index}]"
+            path, kind = f"spec.limits[{index}]", limit.get("type")
+            if kind in types:
+                found.append(field_errors.duplicate(f"{path}.type", kind))
+            types.add(kind)
             for lower, upper, where, shown in _ORDERED:
                 for name, amount in documents.child(limit, lower).items():
                     other = documents.child(limit, upper).get(name)

@@ -23,6 +23,7 @@ _NAME: Final = re.compile("[-a-z0-9]+")
 _RANGE: Final = "must be between 1 and 65535, inclusive"
 _AFFINITY_SECONDS: Final = 10_800
 _OUTSIDE: Final = frozenset({"NodePort", "LoadBalancer"})
+_ADDRESSES: Final = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 _NOT_HEADLESS: Final = ("loadBalancerIP", "externalIPs")
 _NODE_PORTS: Final = (30_000, 2_768)
 """The first node port, and their number."""
@@ -57,8 +58,12 @@ class ServiceBehaviour(KindBehaviour):
     def prepare_create(self, value: JsonObject, request_context: RequestContext) -> None:
         """Set the address and the node ports."""
         value["status"] = {"loadBalancer": {}}
+        self._allocate(value)
+
+    def _allocate(self, value: JsonObject) -> None:
+        """Set the address and the node ports that are not set."""
         spec = value["spec"]
-        if spec["type"] != "ExternalName":
+        if spec.get("type") != "ExternalName":
             number = sum(byte * 31**index for index, byte in enumerate(value["metadata"]["uid"].encode())) % 65_000 + 10
             address = spec.get("clusterIP") or f"10.96.{number // 256}.{number % 256}"
             spec.update({"clusterIP": address, "clusterIPs": [address]})
@@ -73,9 +78,13 @@ class ServiceBehaviour(KindBehaviour):
     def prepare_update(self, value: JsonObject, old: JsonObject, request_context: RequestContext) -> None:
         """Keep its address."""
         super().prepare_update(value, old, request_context)
-        for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
-            if name in old["spec"]:
-                value["spec"].setdefault(name, old["spec"][name])
+        spec, before_spec = value["spec"], old["spec"]
+        _drop_unused(spec, before_spec)
+        if spec.get("type") != "ExternalName":
+            for name in _ADDRESSES:
+                if name in before_spec:
+                    spec.setdefault(name, before_spec[name])
+            self._allocate(value)
         if value["spec"].get("type") in _OUTSIDE:
             kept = {(port.get("port"), port.get("protocol")): port for port in documents.items(old, "spec", "ports")}
             for port in documents.items(value, "spec", "ports"):
@@ -113,6 +122,27 @@ class ServiceBehaviour(KindBehaviour):
             age(value, now),
             selector_text({"matchLabels": selector}) if selector else "<none>",
         ]
+
+
+def _drop_unused(spec: JsonObject, before: JsonObject) -> None:
+    """Drop in place what the type of a changed service has no use for, if the client has not changed it as well."""
+
+    def drop(*names: str) -> None:
+        for name in names:
+            if name in spec and spec[name] == before.get(name):
+                del spec[name]
+
+    kind, former = spec.get("type"), before.get("type")
+    if kind == "ExternalName" and former != "ExternalName":
+        drop(*_ADDRESSES, "internalTrafficPolicy")
+    if former in _OUTSIDE and kind not in _OUTSIDE:
+        drop("externalTrafficPolicy")
+        kept = {port.get("port"): port.get("nodePort") for port in documents.items(before, "ports")}
+        for port in documents.items(spec, "ports"):
+            if port.get("nodePort") == kept.get(port.get("port")):
+                port.pop("nodePort", None)
+    if former == "LoadBalancer" and kind != "LoadBalancer":
+        drop("allocateLoadBalancerNodePorts", "loadBalancerClass")
 
 
 def _port(port: JsonObject) -> str:

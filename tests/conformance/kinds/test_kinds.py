@@ -71,6 +71,10 @@ def _service(*ports: Document, **more: Any) -> Document:
 
 _HTTP: Final[Document] = {"port": 80, "name": "http"}
 _CREATED: Final[dict[str, Document]] = {
+    "a limit range of one type twice": _document(
+        "LimitRange",
+        spec={"limits": [{"type": "Container", "max": {"cpu": "1"}}, {"type": "Container", "min": {"cpu": "1"}}]},
+    ),
     "a service of a target port of zero": _service({"port": 80, "targetPort": 0}, clusterIP="None"),
     "a service of an empty target port": _service({"port": 80, "targetPort": ""}, clusterIP="None"),
     **{
