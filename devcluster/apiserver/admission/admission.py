@@ -2,7 +2,7 @@
 """Admission: the built-in checks and mutations of a write that need other objects.
 
 The namespace must be active, pods get their service account and priority, limit ranges and quotas apply. Webhooks are
-in `webhooks`, ValidatingAdmissionPolicies in `policies`, MutatingAdmissionPolicies in `mutating_policies`.
+in `webhooks`, ValidatingAdmissionPolicies and MutatingAdmissionPolicies in `policies`.
 """
 
 from __future__ import annotations

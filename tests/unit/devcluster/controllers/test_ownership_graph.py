@@ -49,7 +49,7 @@ DEPENDENTS = [item("y", "x")]
 @pytest.mark.parametrize(
     ("of", "states", "dependents", "decision"),
     [
-        pytest.param(item("x"), {}, [], Keep(), id="what nobody owns stays"),
+        pytest.param(item("x"), {}, [], Keep(), id="an object without owners stays"),
         pytest.param(item("x", "a"), {"a": PRESENT}, [], Keep(), id="what is owned stays"),
         pytest.param(item("x", "a"), {"a": ABSENT}, [], RemoveObject("Background"), id="what has lost its owner goes"),
         pytest.param(
