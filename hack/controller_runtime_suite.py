@@ -69,7 +69,7 @@ async def run(go: str, source: Path, package: str) -> bool:
             "CGO_ENABLED": "0",
             "GOFLAGS": "-mod=mod",
         }
-        command = [go, "test", f"./pkg/{package}", "-args", "--ginkgo.no-color"]
+        command = [go, "test", "-v", f"./pkg/{package}", "-args", "--ginkgo.no-color"]
         ended = await anyio.run_process(command, cwd=source, env=environment, check=False)
     lines = ended.stdout.decode(errors="replace").splitlines()
     print(f"{package}: {'passed' if ended.returncode == 0 else 'failed'}", flush=True)
