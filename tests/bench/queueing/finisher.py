@@ -21,7 +21,7 @@ import orjson
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import format_time
-from multikueue.kube.errors import Conflict, KubeError
+from multikueue.kube.errors import Conflict, KubeError, TooManyRequests
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.rest.watch import BOOKMARK
@@ -62,11 +62,14 @@ class Finisher:
     async def _follow(self) -> None:
         version = (await self._client.list_all(WORKLOADS, namespace=NAMESPACE)).resource_version
         while True:
-            async for event in self._client.watch(WORKLOADS, namespace=NAMESPACE, resource_version=version):
-                new: Object = orjson.loads(event.raw)
-                version = new["metadata"]["resourceVersion"]
-                if event.type != BOOKMARK:
-                    self._see(new["metadata"]["name"], new)
+            try:
+                async for event in self._client.watch(WORKLOADS, namespace=NAMESPACE, resource_version=version):
+                    new: Object = orjson.loads(event.raw)
+                    version = new["metadata"]["resourceVersion"]
+                    if event.type != BOOKMARK:
+                        self._see(new["metadata"]["name"], new)
+            except TooManyRequests:  # "storage is (re)initializing", soon after the definitions are created
+                await anyio.sleep(0.5)
 
     def _see(self, name: str, new: Object) -> None:
         self._known[name] = new
