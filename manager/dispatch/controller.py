@@ -259,8 +259,6 @@ class DispatchController:
             self._granting.discard(key)
         if outcome.outdated:
             return Result(after=0.0)
-        if decision.rule is Rule.DELIVER:
-            self._verdicts.pop(key, None)  # kept until the assignment is written, which may take several attempts
         # A deferred status waits for the local job to be started; and users change the preferences of a workload
         # without a cluster in its job. Of a job that holds pods these are sent as they come.
         watched = outcome.deferred is not None or decision.rule in (Rule.NOMINATE, Rule.PROVISION)
@@ -325,6 +323,7 @@ class DispatchController:
         seen = observations.get(workload.cluster_name)
         if seen is not None and (seen.workload_uid, seen.epoch) == dispatched:
             self._delivered[key] = dispatched
+            self._verdicts.pop(key, None)  # kept until the assignment is seen, which may take several attempts
         delivered = self._delivered.get(key) == dispatched
         return replace(gathered, facts=replace(gathered.facts, delivered=delivered))
 

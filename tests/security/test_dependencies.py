@@ -28,7 +28,7 @@ def requested(hub: HostileHub) -> int:
 
 
 @both_transports
-async def test_an_agent_tells_nothing_about_objects_in_namespaces_that_are_not_for_tenants(
+async def test_an_agent_reports_nothing_about_objects_in_namespaces_that_are_not_for_tenants(
     cluster: Cluster, transport: Transport
 ) -> None:
     name = f"dep-ns-{transport}"

@@ -22,10 +22,10 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
-def test_it_tells_of(name: str) -> None:
+def test_it_documents(name: str) -> None:
     assert f"`{name}`" in PAGE
 
 
-def test_it_tells_of_no_other_of_ours() -> None:
+def test_it_documents_no_other_of_ours() -> None:
     found = set(re.findall(r"`(multikueue\.io/[a-z-]+)`", PAGE))
     assert found <= {*NAMES.values(), "multikueue.io/bootstrap-of"}

@@ -21,7 +21,7 @@ def test_the_server_and_the_transport_are_parameters_of_their_own_or_one(paramet
     assert combination(parameters, positions) == (frozenset({"binaries", "push"}), frozenset())
 
 
-def test_other_parameters_tell_tests_apart() -> None:
+def test_tests_with_other_parameters_are_distinguished() -> None:
     found = combination({"pair": "embedded", "size": 2, "verb": ("get", 1)}, {"pair": 0, "size": 1, "verb": 4})
     assert found == (frozenset({"embedded"}), frozenset({("size", 1), ("verb", 4)}))
 

@@ -87,7 +87,7 @@ def test_no_enumeration_of_reasons_is_left_out() -> None:
         assert [name for name in enum if f"`{name}`" not in RUNBOOK] == []
 
 
-def test_reasons_that_stand_alone_are_named() -> None:
+def test_reasons_without_a_message_are_named() -> None:
     alone = [value for name, value in vars(reasons).items() if name.endswith(("_REASON", "_CONDITION", "_EVENT"))]
     assert len(alone) >= 5
     assert [value for value in alone if f"`{value}`" not in RUNBOOK] == []

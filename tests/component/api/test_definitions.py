@@ -84,7 +84,7 @@ async def test_a_v1beta1_queue_with_a_cohort_is_stored_and_shown_in_both_version
     assert (await client.get_object(old, "old-form"))["spec"]["cohort"] == "all"
 
 
-async def test_the_older_words_for_fungibility_are_taken(client: KubeClient) -> None:
+async def test_the_older_values_for_fungibility_are_accepted(client: KubeClient) -> None:
     old = CLUSTER_QUEUES.at("v1beta1")
     spec = {"flavorFungibility": {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}}
     await client.create(old, _object(old, "old-words", spec=spec))

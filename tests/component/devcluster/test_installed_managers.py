@@ -108,7 +108,7 @@ async def test_a_restart_takes_the_configuration_that_was_edited(provider: Provi
         assert after["metadata"]["name"] != before["metadata"]["name"]
 
 
-async def test_a_bad_configuration_shows_at_the_new_pod_and_the_old_one_goes_on(
+async def test_a_bad_configuration_shows_at_the_new_pod_and_the_old_one_keeps_running(
     provider: ProviderFactory, tmp_path: Path
 ) -> None:
     async with installed(provider, tmp_path) as (_, client):

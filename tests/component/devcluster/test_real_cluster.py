@@ -103,7 +103,7 @@ async def _exists(client: KubeClient, namespace: str) -> bool:
     return True
 
 
-async def test_a_paused_api_server_answers_again_when_it_goes_on(
+async def test_a_paused_api_server_answers_again_when_it_continues(
     binaries_provider: BinariesProvider, tmp_path: Path
 ) -> None:
     spec = ClusterSpec(controllers=False, scheduler=False)

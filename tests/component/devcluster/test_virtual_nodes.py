@@ -117,7 +117,7 @@ async def test_nodes_are_ready_and_schedulable(binaries_cluster: Cluster) -> Non
     assert ready["status"] == "True"
 
 
-async def test_pods_end_as_their_annotations_tell(binaries_cluster: Cluster) -> None:
+async def test_pods_end_as_their_annotations_specify(binaries_cluster: Cluster) -> None:
     async with running_nodes(binaries_cluster) as client:
         for each in (
             pod("fails", run_for="0s", exit_code="3"),
@@ -142,7 +142,7 @@ async def test_pods_end_as_their_annotations_tell(binaries_cluster: Cluster) -> 
         await client.delete_collection(PODS, namespace="default")
 
 
-async def test_a_deleted_pod_takes_the_time_it_is_told_to_take(binaries_cluster: Cluster) -> None:
+async def test_a_deleted_pod_takes_the_time_of_its_annotation(binaries_cluster: Cluster) -> None:
     entries: list[JournalEntry] = []
     async with running_nodes(binaries_cluster, entries) as client:
         await client.create(PODS, pod("lingers", run_for="forever", stop_after="1s"), namespace="default")
@@ -171,7 +171,7 @@ async def test_pods_run_on_when_the_process_of_the_nodes_comes_back(binaries_clu
     assert [entry.event for entry in entries if entry.pod == "survivor"] == [ENDED]
 
 
-async def test_kubectl_logs_shows_what_a_container_said(binaries_cluster: Cluster, kube_binaries: Binaries) -> None:
+async def test_kubectl_logs_shows_the_output_of_a_container(binaries_cluster: Cluster, kube_binaries: Binaries) -> None:
     async with running_nodes(binaries_cluster) as client:
         await client.create(PODS, pod("talks", run_for="forever"), namespace="default")
         await until(client, "talks", phase("Running"))

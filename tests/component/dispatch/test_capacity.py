@@ -74,7 +74,7 @@ async def assignments(client: KubeClient, workers: list[PullWorker]) -> list[Obj
     return [orjson.loads(raw) for page in pages for raw in page.items]
 
 
-async def test_more_work_than_room_waits_here_and_goes_where_room_comes_free(
+async def test_more_work_than_capacity_waits_here_and_goes_where_capacity_is_released(
     hub: Cluster, client: KubeClient, name: str
 ) -> None:
     async with served(hub, client, name, "2", "1") as workers:
@@ -88,7 +88,7 @@ async def test_more_work_than_room_waits_here_and_goes_where_room_comes_free(
     assert len(workers[0].ran) > len(workers[1].ran) > 0
 
 
-async def test_why_it_waits_is_told_and_a_pin_is_kept(hub: Cluster, client: KubeClient, name: str) -> None:
+async def test_why_it_waits_is_shown_and_a_pin_is_kept(hub: Cluster, client: KubeClient, name: str) -> None:
     async with served(hub, client, name, "2", "4") as workers:
         body = job_manifest("pinned", namespace=name, queue=name, cpu="3")
         body["metadata"]["annotations"] = {"multikueue.io/clusters": workers[0].name}
@@ -110,7 +110,7 @@ async def test_why_it_waits_is_told_and_a_pin_is_kept(hub: Cluster, client: Kube
     assert workers[1].ran == ["pinned"]
 
 
-async def test_what_each_cluster_scored_stands_in_the_assignment(hub: Cluster, client: KubeClient, name: str) -> None:
+async def test_the_score_of_each_cluster_is_in_the_assignment(hub: Cluster, client: KubeClient, name: str) -> None:
     async with served(hub, client, name, "2", "4") as workers:
         for each in workers:
             each.run_for = 2.0
@@ -123,7 +123,7 @@ async def test_what_each_cluster_scored_stands_in_the_assignment(hub: Cluster, c
         await wait_condition(client, "j", "Finished", namespace=name, reason="Succeeded")
 
 
-async def test_a_wish_that_changes_and_a_cluster_that_comes_to_match_one_are_heard_of(
+async def test_a_changed_preference_and_a_cluster_that_now_matches_one_are_noticed(
     hub: Cluster, client: KubeClient, name: str
 ) -> None:
     desired = {

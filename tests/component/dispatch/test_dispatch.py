@@ -170,7 +170,7 @@ async def test_a_late_reserver_never_overtakes_the_winner(scene: Scene) -> None:
         assert workload["status"]["clusterName"] == scene.w1.name
 
 
-async def test_a_stale_word_of_an_older_epoch_finishes_nothing(scene: Scene) -> None:
+async def test_a_status_of_an_older_epoch_finishes_nothing(scene: Scene) -> None:
     async with managed(scene):
         key = await scene.granted(scene.w1)
         await scene.w1.say(key, "Evicted", jobStatus={"active": 0}, jobUID="r")
@@ -197,7 +197,7 @@ async def test_a_refusal_after_the_grant_sends_it_elsewhere(scene: Scene) -> Non
         assert await scene.w1.assignment(key) is None
 
 
-async def test_a_refusal_by_all_is_told_in_the_check(scene: Scene) -> None:
+async def test_a_refusal_by_all_is_shown_in_the_check(scene: Scene) -> None:
     async with managed(scene):
         key = await scene.submit()
         for worker in (scene.w1, scene.w2):
@@ -220,7 +220,7 @@ async def test_an_eviction_here_holds_quota_until_the_worker_has_stopped(scene: 
         assert not status.get("active")
 
 
-async def test_j4_a_job_deleted_while_nobody_managed_is_removed_afterwards(scene: Scene) -> None:
+async def test_j4_a_job_deleted_while_no_manager_ran_is_removed_afterwards(scene: Scene) -> None:
     async with managed(scene):
         key = await scene.granted(scene.w1)
         await scene.w1.disconnect()

@@ -183,7 +183,7 @@ async def test_a_fault_over_one_cluster_does_not_end_the_others(scene: Scene, mo
         await scene.says(scene.w1, "True", "Active")
 
 
-async def test_credentials_that_the_worker_refuses_are_said(scene: Scene) -> None:
+async def test_credentials_that_the_worker_refuses_are_reported(scene: Scene) -> None:
     async with managed(scene):
         await scene.w1.set_kubeconfig(scene.w1.kubeconfig("nonsense"))
         await scene.says(scene.w1, "False", "ClientConnectionFailed", part="Unauthorized")
@@ -191,7 +191,7 @@ async def test_credentials_that_the_worker_refuses_are_said(scene: Scene) -> Non
         await scene.says(scene.w1, "True", "Active")
 
 
-async def test_fenced_work_stays_where_it_is_since_nobody_beside_it_would_stop_it(scene: Scene) -> None:
+async def test_fenced_work_stays_where_it_is_since_nothing_else_there_would_stop_it(scene: Scene) -> None:
     async with managed(scene):
         await scene.submit()
         worker, _ = await scene.placed()
@@ -226,7 +226,7 @@ async def test_j8_a_restarted_manager_finds_what_runs_from_the_jobs_on_the_worke
         await worker.gone("j", namespace=scene.namespace)
 
 
-async def test_j4_a_job_deleted_while_nobody_managed_is_removed_afterwards(scene: Scene) -> None:
+async def test_j4_a_job_deleted_while_no_manager_ran_is_removed_afterwards(scene: Scene) -> None:
     async with managed(scene):
         await scene.submit()
         worker, _ = await scene.placed()

@@ -119,7 +119,7 @@ async def test_what_is_discarded_is_removed_from_a_push_cluster() -> None:
         await worker.gone("lost", namespace=TEAM)
 
 
-async def test_without_a_manager_nobody_answers_and_nothing_is_left() -> None:
+async def test_without_a_manager_there_is_no_answer_and_nothing_is_left() -> None:
     async with running_hub() as hub, hub.client() as client, push_worker(client, WORKER, namespace=TEAM):
         with pytest.raises(BadInput, match="cluster one: the manager did not reply within"):
             await recover(client, WORKER, action=RecoveryAction.LIST, patience=0.1)

@@ -36,7 +36,7 @@ async def nothing(hub: KubeClient) -> bool:
 
 
 @pytest.mark.parametrize("code", [409, 429, 500])
-async def test_the_scores_stand_in_an_assignment_whose_first_creations_failed(code: int) -> None:
+async def test_the_scores_are_in_an_assignment_whose_first_creations_failed(code: int) -> None:
     events: list[dict[str, Any]] = []
 
     async def failed() -> list[dict[str, Any]]:

@@ -146,7 +146,7 @@ async def test_a_port_is_forwarded_to_the_program_behind_it(kubectl: Kubectl, wa
 
 
 @ways
-async def test_a_port_that_nothing_listens_on_is_refused_in_words(kubectl: Kubectl, way: str) -> None:
+async def test_a_port_that_nothing_listens_on_is_refused_with_a_message(kubectl: Kubectl, way: str) -> None:
     answer, said = await kubectl.forwarded("one", 22, b"hello", way=way)
     assert answer == b""
     assert b"nothing in pod default/one listens on port 22" in said

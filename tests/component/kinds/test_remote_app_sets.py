@@ -263,7 +263,7 @@ async def test_a_deactivated_stateful_set_leaves_the_worker_and_its_pods_wait_ga
 
 @apart
 @both_transports
-async def test_a_stateful_set_goes_on_after_a_restart_of_the_agent(clusters: Clusters, transport: Transport) -> None:
+async def test_a_stateful_set_continues_after_a_restart_of_the_agent(clusters: Clusters, transport: Transport) -> None:
     async with app_scene(clusters, "restarted", transport=transport) as scene:
         await scene.create(STATEFUL_SETS, replicas=2)
         before = await scene.run_there(STATEFUL_SETS, 2)

@@ -249,7 +249,7 @@ async def test_a_pod_of_a_group_that_is_deleted_on_the_worker_has_failed(
 
 @apart
 @both_transports
-async def test_a_group_goes_on_after_a_restart_of_the_agent(clusters: Clusters, transport: Transport) -> None:
+async def test_a_group_continues_after_a_restart_of_the_agent(clusters: Clusters, transport: Transport) -> None:
     async with pod_scene(clusters.hub, clusters.worker, "restart", transport=transport) as scene:
         await scene.submit(
             scene.manifest("g-0", group="g", total=2, run_for="20s"),

@@ -77,7 +77,7 @@ async def test_many_pages_are_listed_while_others_write(listener: Listener) -> N
             assert not has(informer, "map-0700")()
 
 
-async def test_a_cut_watch_goes_on_without_a_list(listener: Listener) -> None:
+async def test_a_cut_watch_continues_without_a_list(listener: Listener) -> None:
     async with following(listener) as informer, client(listener, "two") as writer:
         for number in range(5):
             listener.api.cut_watches(user="one")

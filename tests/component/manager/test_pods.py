@@ -181,7 +181,7 @@ async def test_a_preempted_pod_is_deleted_with_the_reason_in_its_status(client: 
     await gone(client, "p", namespace="stopped")
 
 
-async def test_pods_that_nobody_queues_are_left_alone(client: KubeClient) -> None:
+async def test_pods_without_a_queue_are_left_alone(client: KubeClient) -> None:
     await make_queue(client, "plain", namespace="plain", cpu="1")
     stored = await create(client, pod("p", None), namespace="plain")
     assert "schedulingGates" not in stored["spec"]

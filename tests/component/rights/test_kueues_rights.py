@@ -107,7 +107,7 @@ async def test_a_job_that_the_hub_evicts_is_stopped_and_runs_again_in_its_next_e
 
 @pytest.mark.conformance
 @with_and_without_queues
-async def test_a_manager_that_is_restarted_goes_on_with_what_runs(pair: Pair, queues: bool) -> None:
+async def test_a_manager_that_is_restarted_keeps_what_runs(pair: Pair, queues: bool) -> None:
     async with limited_scene(pair, "restarted", queues=queues) as scene:
         async with hub_managed(pair):
             await scene.submit(run_for="6s")
@@ -144,7 +144,7 @@ async def test_mkctl_lists_the_rights_that_are_missing_and_what_each_would_give(
 
 
 @pytest.mark.conformance
-async def test_a_namespace_that_is_missing_on_the_worker_is_told_after_the_first_attempt(pair: Pair) -> None:
+async def test_a_namespace_that_is_missing_on_the_worker_is_reported_after_the_first_attempt(pair: Pair) -> None:
     async with limited_scene(pair, "nowhere", queues=False) as scene, hub_managed(pair):
         await scene.says("True", "Active", *MISSING)
         elsewhere = f"only-{scene.name}"

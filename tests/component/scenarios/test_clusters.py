@@ -159,7 +159,7 @@ async def test_v1_what_the_api_accepts_and_rejects_of_clusters_and_configs(stage
 
 
 @pytest.mark.transports("pull")
-async def test_v2_the_location_type_is_secret_unless_said_otherwise_and_conditions_are_counted(stage: Stage) -> None:
+async def test_v2_the_location_type_defaults_to_secret_and_conditions_are_counted(stage: Stage) -> None:
     async with scene(stage, "v2") as made:
         body = {**source(kubeConfig={"location": "nowhere"}), "metadata": {"name": f"{made.name}-v2"}}
         await made.client.create(MULTIKUEUE_CLUSTERS, body)

@@ -79,7 +79,7 @@ async def test_a_workload_that_is_deleted_stops_before_its_job_is_sent_again(sta
         await made.finished()
 
 
-async def test_a_job_that_runs_goes_on_when_its_queue_loses_the_check(stage: Stage) -> None:
+async def test_a_job_that_runs_continues_when_its_queue_loses_the_check(stage: Stage) -> None:
     async with scene(stage, "lost check") as made:
         workload = await made.running(made.w1)
         without = {"spec": {"admissionChecksStrategy": None}}

@@ -38,7 +38,7 @@ async def removed(made: Scene, queue: str) -> None:
     await made.client.delete(CLUSTER_QUEUES, queue)
 
 
-async def test_a_job_of_the_hub_that_is_moved_to_workers_says_how_to_go_on_and_then_does(stage: Stage) -> None:
+async def test_a_job_of_the_hub_that_is_moved_to_workers_shows_what_to_do_and_then_continues(stage: Stage) -> None:
     async with scene(stage, "moved") as made:
         plain = f"{made.name}-plain"
         await make_queue(made.client, plain, namespace=made.namespace, cpu="0")  # it waits there

@@ -177,7 +177,7 @@ async def test_a_lost_worker_takes_its_quota_along_and_brings_it_back(stage: Sta
         await has(made, "7")
 
 
-async def test_a_manager_that_begins_takes_nothing_away_before_the_workers_were_heard(stage: Stage) -> None:
+async def test_a_manager_that_starts_takes_nothing_away_before_the_workers_have_reported(stage: Stage) -> None:
     async with scene(stage, "quota-restart", configuration=GATE) as made:
         await following(made)
         before = await says(made, "True", "QuotaAutomated", part=f"[{made.w1.name} {made.w2.name}]")
@@ -188,7 +188,7 @@ async def test_a_manager_that_begins_takes_nothing_away_before_the_workers_were_
 
 
 @pytest.mark.transports("pull")
-async def test_a_sum_that_the_server_refuses_is_told_and_a_later_one_is_taken(stage: Stage) -> None:
+async def test_a_sum_that_the_server_refuses_is_reported_and_a_later_one_is_accepted(stage: Stage) -> None:
     async with scene(stage, "quota-refused", configuration=GATE) as made:
         await following(made)
         groups = of_cpu(("default", "7"))

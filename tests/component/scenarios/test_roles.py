@@ -165,7 +165,7 @@ async def test_h1_b7_b10_higher_priority_takes_the_place_on_a_worker_and_the_oth
         await made.finished("low")
 
 
-async def test_h2_b9_of_several_workers_the_one_that_makes_room_first_gets_it(stage: Stage) -> None:
+async def test_h2_b9_of_several_workers_the_one_that_has_capacity_first_gets_it(stage: Stage) -> None:
     async with scene(stage, "h2") as made:
         low = await made.running(made.w1, job="low")
         other = await made.submit("other")

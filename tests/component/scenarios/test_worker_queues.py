@@ -168,7 +168,7 @@ async def test_a_worker_without_the_local_queue_refuses_with_a_reason_until_ther
 
 
 @pytest.mark.transports("pull")
-async def test_a_queue_that_is_stopped_is_passed_over_and_asked_when_it_goes_on(stage: Stage) -> None:
+async def test_a_queue_that_is_stopped_is_passed_over_and_asked_when_it_is_resumed(stage: Stage) -> None:
     async with scene(stage, "stopped", clusters=(1,), configuration=CAPACITY) as made:
         await local_queue_says(made, made.w1, active="False", message="LocalQueue is stopped")
         named = f"LocalQueue {made.namespace}/{made.name} is not active on {made.w1.name}"
@@ -185,7 +185,7 @@ async def test_a_queue_that_is_stopped_is_passed_over_and_asked_when_it_goes_on(
 
 
 @pytest.mark.transports("push")
-async def test_work_that_runs_goes_on_when_its_local_queue_is_deleted(stage: Stage) -> None:
+async def test_work_that_runs_continues_when_its_local_queue_is_deleted(stage: Stage) -> None:
     async with scene(stage, "deleted", configuration=CAPACITY, clusters=(1,)) as made:
         await made.running(made.w1)
         await made.w1.client.delete(LOCAL_QUEUES, made.name, namespace=made.namespace)
@@ -227,7 +227,7 @@ async def follows(made: Scene, cpu: str) -> None:
 
 
 @pytest.mark.also_on_binaries
-async def test_each_change_on_a_worker_is_heard_of_without_waiting_for_a_regular_report(stage: Stage) -> None:
+async def test_each_change_on_a_worker_is_seen_without_waiting_for_a_regular_report(stage: Stage) -> None:
     async with (
         scene(stage, "events", clusters=(1,), configuration=FOLLOWING, intervals=RARE) as made,
         telling_only_of_changes(made, configuration=FOLLOWING),

@@ -104,7 +104,7 @@ CASES: Final = {
     "delete remote": f"{_STEP}test_a_job_whose_assignment_is_gone_is_deleted_once",
     "missing or wrong managedBy": f"{_ROLES}test_a_job_that_another_controller_is_to_run_is_rejected",
     # KEP-693, and what upstream does not test
-    "worker lacks the namespace": f"{_MAILBOXES}test_a_refusal_by_all_is_told_in_the_check",
+    "worker lacks the namespace": f"{_MAILBOXES}test_a_refusal_by_all_is_shown_in_the_check",
     "a worker rejects the job": f"{_MAILBOXES}test_a_refusal_after_the_grant_",
     "the job finishes with an error": f"{_BATCH}test_the_end",
     "a worker deletes the job": f"{_PLAN}test_a_job_removed_by_hand_is_retried_at_once",

@@ -82,7 +82,7 @@ def decided(key: Key, *, victim: Key | None = None, progress: bool = False, trie
     return Cycle(number=1, decisions=(decision,), success=False, scan_progress=progress)
 
 
-def test_workloads_that_evict_each_other_for_ever_are_named() -> None:
+def test_workloads_that_evict_each_other_without_end_are_named() -> None:
     cycles_to_run = cycle([decided(LEFT, victim=RIGHT), decided(LEFT), decided(RIGHT, victim=LEFT), decided(RIGHT)])
     found = run(cluster(cycles_to_run), now=NOW)
     assert found.endless == (LEFT, RIGHT)

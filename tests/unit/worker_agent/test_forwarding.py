@@ -135,7 +135,7 @@ async def test_a_change_that_fails_is_made_the_next_time(
     assert cluster.job["spec"]["config"] == "two"
 
 
-async def test_a_value_that_the_server_stores_in_another_form_is_not_written_for_ever() -> None:
+async def test_a_value_that_the_server_stores_in_another_form_is_not_written_again_and_again() -> None:
     cluster = Cluster()
     cluster.normalize = lambda job: {**job, "spec": {**job["spec"], "config": job["spec"]["config"].strip()}}
     for _ in range(3):

@@ -48,11 +48,11 @@ def test_a_pod_of_a_job_runs_two_seconds_by_default() -> None:
 
 
 @pytest.mark.parametrize("owner", [None, "ReplicaSet"])
-def test_a_pod_of_no_job_runs_for_ever(owner: str | None) -> None:
+def test_a_pod_of_no_job_runs_until_it_is_deleted(owner: str | None) -> None:
     assert behaviour_of(pod(owner=owner)).run_for == FOREVER
 
 
-def test_a_pod_that_is_never_ready_is_ready_after_for_ever() -> None:
+def test_a_pod_that_is_never_ready_has_no_time_of_readiness() -> None:
     assert behaviour_of(pod({"multikueue.io/never-ready": "true"})).ready_after == FOREVER
 
 

@@ -81,7 +81,7 @@ def test_a_pod_whose_image_cannot_be_pulled_waits_until_it_is_deleted() -> None:
     assert pod.on(LifecycleEvent.DELETE, 5, kill_at=35).state is LifecycleState.REMOVED
 
 
-def test_a_pod_that_is_never_ready_and_runs_for_ever_is_due_for_nothing() -> None:
+def test_a_pod_that_is_never_ready_and_never_ends_is_due_for_nothing() -> None:
     pod = Pod(Behaviour(run_for=FOREVER, ready_after=FOREVER))
     assert (pod.on(LifecycleEvent.BIND, 0).state, pod.life.due) == (LifecycleState.STARTING, None)
 

@@ -121,7 +121,7 @@ def test_pods_of_others_are_never_free() -> None:
     assert levels(capacity(of), wants(1), wants(2)) == [Level.NOW, Level.LATER]
 
 
-def test_its_own_place_does_not_stand_in_a_workloads_way() -> None:
+def test_its_own_assignment_is_not_counted_against_a_workload() -> None:
     it = capacity(ledger(node("a")))
     it.hold(ONE, wants(4))
     assert levels(it, wants(4)) == [Level.NOW]

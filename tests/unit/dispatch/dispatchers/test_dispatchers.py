@@ -253,7 +253,7 @@ class TestCapacity:
         fresh = tuple(replace(each, reported_at=NOW + timedelta(seconds=46)) for each in clusters)
         assert choose(wanting(2, nominated=later[2]), *fresh, later=46).clusters[2] == "never"
 
-    def test_while_work_ends_somewhere_it_goes_on_waiting_here(self) -> None:
+    def test_while_work_ends_somewhere_it_keeps_waiting_here(self) -> None:
         w1 = offering("w1", 1)
         assert w1.capacity is not None
         w1.capacity.freed_at = NOW + timedelta(seconds=20)
@@ -266,7 +266,7 @@ class TestCapacity:
         w1.capacity.freed_at = NOW + timedelta(seconds=299)
         assert len(choose(wanting(2), w1, w2, later=300).clusters) == 1
 
-    def test_who_waits_at_a_cluster_goes_on_waiting_there(self) -> None:
+    def test_a_workload_that_waits_at_a_cluster_keeps_waiting_there(self) -> None:
         found = choose(wanting(2, nominated=("w2",)), offering("w1", 1), offering("w2", 1))
         assert found.clusters == ("w2",)
 

@@ -247,7 +247,7 @@ class TestWhatIsOnItsWay:
         assert choose(wanting(3), pair("all")).grant == ""
         assert choose(wanting(3), pair("")).grant == "w1"
 
-    def test_the_workload_itself_does_not_stand_in_its_own_way(self) -> None:
+    def test_the_workload_itself_is_not_counted_against_it(self) -> None:
         made = worker("w1", queue(3))
         assert made.capacity is not None
         of = wanting(3)

@@ -35,7 +35,7 @@ def test_what_was_granted_and_has_not_begun_moves_at_once(phase: AssignmentPhase
     assert found.check == CheckUpdate(CheckState.RETRY, MESSAGE)
 
 
-def test_what_runs_goes_on_until_the_deadline() -> None:
+def test_what_runs_continues_until_the_deadline() -> None:
     found = plan(facts(running(), granted(), clusters=(draining(10),)), NOW)
     assert found.rule is Rule.GRANTED
     assert found.actions == (SyncStatus("w1"),)

@@ -236,7 +236,7 @@ class TestNomination:
         found = plan(facts(workload(check=said, nominated=("w1", "w2")), seen("w1"), seen("w2")), NOW)
         assert check_of(found) == (CheckState.PENDING, "")
 
-    def test_a_message_of_an_eviction_is_left_standing(self) -> None:
+    def test_a_message_of_an_eviction_is_kept(self) -> None:
         said = CheckFacts(name="mk", state=CheckState.PENDING, message="Reset to Pending after eviction.")
         found = plan(facts(workload(check=said, nominated=("w1", "w2")), seen("w1"), seen("w2")), NOW)
         assert found.check is None

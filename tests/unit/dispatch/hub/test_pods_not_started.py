@@ -50,7 +50,7 @@ def test_what_is_shown_already_is_not_written_again() -> None:
     assert found.requeue_after == 120.0
 
 
-def test_another_reason_is_shown_and_the_time_goes_on() -> None:
+def test_another_reason_is_shown_and_the_timeout_continues() -> None:
     found = planned(granted(start_problem=StartProblem("Unschedulable", "no node")), condition=shown(3))
     assert found.pods_started == StartUpdate("Unschedulable", 'Worker cluster "w1": the pods do not start: no node')
     assert found.requeue_after == 120.0
@@ -76,7 +76,7 @@ def test_the_place_is_given_back_after_the_timeout_and_the_cluster_is_avoided() 
     assert [event.warning for event in found.events] == [True]
 
 
-def test_with_a_timeout_of_zero_it_stays_for_ever() -> None:
+def test_with_a_timeout_of_zero_it_is_never_removed() -> None:
     found = planned(STUCK, condition=shown(100_000), timeout=0)
     assert (found.rule, found.requeue_after) == (Rule.GRANTED, None)
 

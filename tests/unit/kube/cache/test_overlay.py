@@ -163,7 +163,7 @@ def test_what_the_cache_has_not_confirmed_for_long_is_overdue_until_the_server_i
     assert not feed.overlay.overdue()
 
 
-def test_an_expired_entry_that_nobody_asked_about_still_ends_when_the_server_is_asked(feed: Feed) -> None:
+def test_an_expired_entry_that_was_not_read_still_ends_when_the_server_is_asked(feed: Feed) -> None:
     feed.writes(5)
     feed.clock.advance(61)
     assert feed.version is None

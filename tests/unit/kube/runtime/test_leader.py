@@ -149,7 +149,7 @@ async def test_what_others_wrote_on_the_lease_stays() -> None:
         pytest.param("steal", id="the leader stops when the lease is stolen"),
     ],
 )
-async def test_the_work_ends_before_anybody_else_may_lead(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_work_ends_before_another_candidate_may_lead(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     server = LeaseServer()
     work = Work()
     async with stub_api(server) as api, api.client() as client, anyio.create_task_group() as tasks:

@@ -85,7 +85,7 @@ async def looked(answers: Mapping[str, Respond], *, times: int = LOOKS, resource
         return [await removal.confirms() for _ in range(times)]
 
 
-async def test_a_kind_whose_definition_is_gone_and_that_nobody_serves_is_removed_by_the_second_look() -> None:
+async def test_a_kind_whose_definition_is_gone_and_that_is_not_served_is_removed_by_the_second_look() -> None:
     assert await looked(REMOVED, times=3) == [False, True, True]
 
 

@@ -110,7 +110,7 @@ def test_a_failing_server_gets_fewer_writes(failure: ApiError | Unreachable) -> 
     assert concurrency.limit == 8
 
 
-def test_a_conflict_tells_nothing_about_the_server() -> None:
+def test_a_conflict_is_no_sign_of_a_slow_server() -> None:
     concurrency = WriteConcurrency(most=48)
     answer(concurrency, 0.01, times=2000)
     for _ in range(200):

@@ -42,7 +42,7 @@ def test_a_url_says_where_to_listen_and_what_the_certificate_is_for(url: str, bi
     assert (found.bind, found.hosts, found.client_config("").url) == (bind, [*SERVICE_HOSTS, host], url)
 
 
-def test_a_replica_behind_a_stable_url_listens_where_it_is_told() -> None:
+def test_a_replica_behind_a_stable_url_listens_on_the_configured_port() -> None:
     found = address(webhook_url="https://hub.example", webhook_bind="127.0.0.1:0")
     assert (found.bind, found.hosts[-1]) == ("127.0.0.1:0", "hub.example")
 

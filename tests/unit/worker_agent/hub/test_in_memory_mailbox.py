@@ -73,7 +73,7 @@ async def test_a_status_is_seen_at_once_and_survives_a_new_spec(mailbox: InMemor
     assert heard.woken == ["a", "a"]
 
 
-async def test_an_unchanged_spec_notifies_nobody(mailbox: InMemoryMailbox, heard: Heard) -> None:
+async def test_an_unchanged_spec_causes_no_notification(mailbox: InMemoryMailbox, heard: Heard) -> None:
     mailbox.put(body())
     mailbox.put(body())
     mailbox.set_intent("a", Intent.RESERVE)

@@ -176,7 +176,7 @@ async def test_work_that_does_not_run_or_is_suspended_is_not_looked_at() -> None
         assert it.stub.seen == []
 
 
-async def test_a_new_agent_goes_on_with_what_the_former_one_reported() -> None:
+async def test_a_new_agent_continues_from_what_the_former_one_reported() -> None:
     async with worker() as it:
         known = StartProblem("FailedCreate", REFUSED["note"])
         former = ReportedStatus(epoch=1, phase=AssignmentPhase.RUNNING, job_uid="u", start_problem=known)

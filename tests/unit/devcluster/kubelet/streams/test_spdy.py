@@ -99,7 +99,7 @@ def test_what_is_not_needed_is_passed_over() -> None:
     assert client.seen.told == []
 
 
-def test_a_stream_too_many_is_reset_and_the_others_go_on() -> None:
+def test_a_stream_too_many_is_reset_and_the_others_continue() -> None:
     client = Client()
     for number in range(257):
         client.server.feed(client.syn(2 * number + 1, {"streamtype": "data"}))

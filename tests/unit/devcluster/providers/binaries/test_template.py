@@ -45,7 +45,7 @@ def test_a_uid_is_replaced_by_the_same_one_in_all_entries() -> None:
     }
 
 
-def test_a_uid_that_somebody_has_written_stays() -> None:
+def test_a_uid_that_was_written_stays() -> None:
     entries = {b"a": b"default " + FIRST}
     assert with_new_uids(entries, keep=b'{"default":"' + FIRST + b'"}') == entries
 

@@ -192,7 +192,7 @@ def test_a_slice_may_go_anywhere(slice_: Object, seen: list[Observation]) -> Non
     assert Hub(former, slice_).slices.runs_on(slice_, seen) == ""
 
 
-def test_a_slice_goes_on_with_the_epoch_of_the_one_that_it_replaces() -> None:
+def test_a_slice_keeps_the_epoch_of_the_one_that_it_replaces() -> None:
     former = workload("first", *ADMITTED, "Finished", cluster="w1", evictions=3)
     newer = workload("second", "QuotaReserved", older=former)
     assert newer["metadata"]["annotations"]["multikueue.io/first-epoch"] == "4"

@@ -37,7 +37,7 @@ def sentences(before: ExampleView, after: ExampleView) -> list[str]:
     return list(happened(before, after))
 
 
-def test_the_story_of_one_cluster() -> None:
+def test_the_timeline_of_one_cluster() -> None:
     nothing = view(worker_view([], 0))
     asked = view(worker_view([request(expected="Capacity is expected at 12:05")], 0))
     assert sentences(nothing, asked) == ["w1: capacity is requested (r-1)", "w1: Capacity is expected at 12:05"]
@@ -76,7 +76,7 @@ def test_a_workload_is_read_with_its_evictions() -> None:
     assert example_view(None, {"spec": {"active": False}}, {}) == ExampleView(deactivated=True)
 
 
-def test_the_story_on_one_cluster_ends_with_a_deactivation_until_a_user_activates_it() -> None:
+def test_the_timeline_of_one_cluster_ends_with_a_deactivation_until_a_user_activates_it() -> None:
     runs = view(worker_view([request(Provisioned="yes")], 3), active=3)
     assert list(happened_here(view(worker_view([request()], 0)), runs)) == [
         "w1: 3 new nodes are there",
