@@ -42,6 +42,7 @@ from manager.provisioning.controller import ProvisioningController
 from manager.scheduler.pending_writes import PendingWrites
 from manager.scheduler.scheduler import Scheduler
 from manager.seals import Seals
+from manager.visibility.serving import VisibilityAddress, VisibilityServing, serving_visibility
 from manager.webhooks.access import AccessReviews
 from manager.webhooks.external_kinds import DiscoveredKinds
 from manager.webhooks.handlers import Handlers
@@ -129,6 +130,7 @@ class Manager:
         self._webhook_address = (
             WebhookAddress.of(options, configuration, namespace=self._namespace) if options.webhooks else None
         )
+        self._visibility_address = VisibilityAddress.of(options, configuration, namespace=self._namespace)
         elected = options.leader_election
         self._elects = configuration.leader_election.leader_elect if elected is None else elected
         self.identity = options.identity or f"{socket.gethostname()}_{random.getrandbits(48):012x}"
@@ -152,7 +154,7 @@ class Manager:
             written=transitions.written,
         )
         self.leading = False
-        self.metrics_port = self.health_port = self.webhook_port = 0
+        self.metrics_port = self.health_port = self.webhook_port = self.visibility_port = 0
 
     async def run(self) -> None:
         """Run until cancelled. Raises `PortInUse` and `HubRestored`; other failures are retried."""
@@ -179,6 +181,7 @@ class Manager:
                 clock=self._clock,
                 random=self._random,
             )
+            visibility = None if webhooks is None else await self._serve_visibility(servers, context, webhooks)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.caches.run, name="caches")
                 tasks.start_soon(self.recorder.run, name="events")
@@ -191,7 +194,11 @@ class Manager:
                         webhooks.follow_certificate,
                         name="webhook-certificate",
                     )
-                await self._compete(lambda: self._supervisor.keep("leading", lambda: self._lead(context, webhooks)))
+                if visibility is not None:
+                    tasks.start_soon(visibility.proxies.follow, name="front-proxies")
+                await self._compete(
+                    lambda: self._supervisor.keep("leading", lambda: self._lead(context, webhooks, visibility))
+                )
         finally:
             # A cancelled scope would interrupt the closing of connections at its first await.
             with anyio.CancelScope(shield=True):
@@ -223,7 +230,9 @@ class Manager:
             )
             await elector.run(lead)
 
-    async def _lead(self, context: ManagerContext, webhooks: WebhookServing | None) -> None:
+    async def _lead(
+        self, context: ManagerContext, webhooks: WebhookServing | None, visibility: VisibilityServing | None
+    ) -> None:
         """Run everything that only one manager may do, until cancelled; no subscription is left behind."""
         self._collector.term_begins()
         if self._elects:
@@ -243,8 +252,11 @@ class Manager:
                     await installer.installed.wait()
                 await self.caches.synced()
                 self._collector.caches_filled()
-                for name, part in await self._parts(context):
+                for name, part in await self._parts(context, visibility):
                     tasks.start_soon(part, name=name)
+                if visibility is not None and webhooks is not None:
+                    registration = visibility.registration(context, ca_bundle=lambda: webhooks.bundle.ca_bundle)
+                    tasks.start_soon(keep, "visibility-registration", registration.run, name="visibility-registration")
                 if self._dispatch is not None:
                     dispatcher = self._dispatch(context)
                     self.statuses.use_hook(dispatcher)
@@ -254,6 +266,8 @@ class Manager:
                 _log.info("leading identity=%s cluster=%s", self.identity, self._client.config.name)
         finally:
             self.leading = False
+            if visibility is not None:
+                visibility.engines.follow()
             self.statuses.use_hook(None)
             self.caches.quarantine.remove_reporter(report)
             self.caches.report_frameworks(None)
@@ -272,7 +286,9 @@ class Manager:
             message = f"CustomResourceDefinition {crd} is installed: framework {kind.framework} started"
             self.recorder.event(about, NORMAL, FrameworkEvent.STARTED, message)
 
-    async def _parts(self, context: ManagerContext) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+    async def _parts(
+        self, context: ManagerContext, visibility: VisibilityServing | None
+    ) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
         """Engine, scheduler loop and reconcilers, attached to the caches in the order in which they must be called."""
         queues = QueueReconcilers(context, engine=lambda: scheduler.engine)
         budget = self._configuration.pending_reasons
@@ -328,7 +344,12 @@ class Manager:
         ]
         provisioning = ProvisioningController(context)
         removed_kinds = RemovedKindReconciler(context, registry=self._registry)
+        if visibility is not None:
+            visibility.engines.begin_leading()
+            self.caches.unsubscribe_all()
         await scheduler.attach()
+        if visibility is not None:
+            visibility.engines.lead(lambda: scheduler.engine)
         for attach in (queues.attach, workloads.attach, provisioning.attach, removed_kinds.attach):
             attach()
         for job in jobs:
@@ -378,7 +399,7 @@ class Manager:
             self._client,
             namespace=self._namespace,
             name=self._configuration.internal_cert_management.webhook_secret_name,
-            hosts=[*address.hosts, *of_metrics],
+            hosts=[*address.hosts, *of_metrics, *(self._visibility_address.hosts if self._visibility_address else ())],
             clock=self._clock,
         )
         bundle = await self._connected(shared.ensure)
@@ -409,6 +430,19 @@ class Manager:
             handlers=handlers,
             user=await self._connected(self._own_user),
         )
+
+    async def _serve_visibility(
+        self, servers: AsyncExitStack, context: ManagerContext, webhooks: WebhookServing
+    ) -> VisibilityServing | None:
+        address = self._visibility_address
+        if address is None:
+            return None
+        visibility = await servers.enter_async_context(
+            serving_visibility(context, address, bundle=webhooks.bundle, settings=self._settings)
+        )
+        webhooks.also = visibility.certificate
+        self.visibility_port = visibility.port
+        return visibility
 
     async def _manager_uid(self) -> str:
         system = await self._client.get_object(NAMESPACES, _SYSTEM_NAMESPACE)

@@ -33,6 +33,8 @@ class ManagerOptions:
     webhook_service: str | None = None
     webhook_bind: str | None = None
     webhooks: bool = True
+    visibility_url: str | None = None
+    visibility_bind: str | None = None
     leader_election: bool | None = None
     job_integrations: bool = True
     metrics_bind: str | None = None
@@ -63,6 +65,14 @@ def parser() -> argparse.ArgumentParser:
     address.add_argument("--webhook-service", metavar="NAME", help="the Service in front of the webhooks")
     flags.add_argument("--webhook-bind", metavar="ADDR", help="where the webhooks listen: HOST:PORT")
     flags.add_argument("--no-webhooks", dest="webhooks", action="store_false", help="serve and install no webhooks")
+    flags.add_argument(
+        "--visibility-url",
+        metavar="URL",
+        help="how the API server reaches the visibility API: https://HOST:PORT (the host of --webhook-url)",
+    )
+    flags.add_argument(
+        "--visibility-bind", metavar="ADDR", help="where the visibility API listens: HOST:PORT; 0 for none (:8082)"
+    )
     flags.add_argument(
         "--leader-elect",
         dest="leader_election",

@@ -320,7 +320,7 @@ class Federation:
     def _make_manager(
         self, cluster: Cluster, *, folder: Path, configuration: JsonObject, extra: Sequence[str] = ()
     ) -> Process:
-        webhooks, health = (self._ports.take() for _ in range(2))
+        webhooks, health, visibility = (self._ports.take() for _ in range(3))
         metrics = self._ports.take(kept_in=folder / "metrics.port")
         file = folder / "manager.yaml"
         file.write_bytes(orjson.dumps(roles.manager_configuration(configuration)))
@@ -330,7 +330,9 @@ class Federation:
             folder,
             kubeconfig=cluster.kubeconfig,
             configuration=file,
-            ports=roles.ManagerPorts(host=self._provider.host, webhooks=webhooks, metrics=metrics, health=health),
+            ports=roles.ManagerPorts(
+                host=self._provider.host, webhooks=webhooks, metrics=metrics, health=health, visibility=visibility
+            ),
             extra=extra,
             owner="" if cluster is self._hub else cluster.name,
         )

@@ -33,12 +33,14 @@ _IDENTITY: Final = "devcluster"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerPorts:
-    """The ports of the manager; `host` is the address of its webhooks, the others listen on the loopback interface."""
+    """The ports of the manager; API servers call `host`, and the others listen on the loopback interface."""
 
     host: str = LOOPBACK
     webhooks: int
     metrics: int
     health: int
+    visibility: int = 0
+    """0: the visibility API is not served."""
 
 
 def journal_path(folder: Path) -> Path:
@@ -92,13 +94,14 @@ def manager(
     extra: Sequence[str],
     owner: str = "",
     webhook_url: str = "",
+    visibility_url: str = "",
     identity: str = _IDENTITY,
     environment: Mapping[str, str] | None = None,
     log: str = "manager.log",
 ) -> ProcessSpec:
     """The manager of the hub, or of the worker in `owner`.
 
-    `webhook_url` is the address of its webhooks for the API server, if it differs from their port.
+    `webhook_url` and `visibility_url` are addresses for the API server, if they differ from the ports.
     """
 
     health = f"http://{LOOPBACK}:{ports.health}/readyz"
@@ -116,6 +119,8 @@ def manager(
             f"--namespace={constants.DEFAULT_NAMESPACE}",
             f"--webhook-url={webhook_url or f'https://{ports.host}:{ports.webhooks}'}",
             f"--webhook-bind={ports.host}:{ports.webhooks}",
+            f"--visibility-bind={f'{ports.host}:{ports.visibility}' if ports.visibility else 0}",
+            *([f"--visibility-url={visibility_url}"] if visibility_url else []),
             f"--metrics-bind={LOOPBACK}:{ports.metrics}",
             f"--health-bind={LOOPBACK}:{ports.health}",
             f"--identity={identity}",

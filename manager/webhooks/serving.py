@@ -69,6 +69,8 @@ class WebhookServing:
     handlers: Handlers
     user: str
     """The manager on the API server; empty if unknown."""
+    also: ServingCertificate | None = None
+    """The certificate of the visibility API, which has the same content."""
     _rotated: anyio.Event = field(default_factory=anyio.Event)
 
     async def follow_certificate(self) -> None:
@@ -87,7 +89,8 @@ class WebhookServing:
         )
 
     def _replace(self, bundle: Bundle) -> None:
-        self.certificate.replace(bundle.certificate + bundle.key)
+        for certificate in filter(None, (self.certificate, self.also)):
+            certificate.replace(bundle.certificate + bundle.key)
         self.bundle = bundle
         self._rotated.set()
         self._rotated = anyio.Event()

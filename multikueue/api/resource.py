@@ -159,6 +159,7 @@ SUBJECT_ACCESS_REVIEWS: Final = Resource(
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False, ("crd", "crds")
 )
+API_SERVICES: Final = Resource("apiregistration.k8s.io", "v1", "APIService", "apiservices", False)
 MUTATING_WEBHOOK_CONFIGURATIONS: Final = Resource(
     "admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", False
 )

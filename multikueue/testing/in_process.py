@@ -226,6 +226,7 @@ def _manager(
         [
             f"--namespace={constants.DEFAULT_NAMESPACE}",
             f"--webhook-url=https://{LOOPBACK}:{webhooks}",
+            f"--visibility-bind={LOOPBACK}:0",
             f"--metrics-bind={LOOPBACK}:0",
             f"--health-bind={LOOPBACK}:0",
             "--no-leader-elect",

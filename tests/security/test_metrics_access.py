@@ -34,7 +34,8 @@ from multikueue.api.resource import (
 from multikueue.core.clock import ManualClock
 from multikueue.core.errors import BadInput
 from multikueue.kube.rest.client import KubeClient
-from multikueue.kube.serving.page_access import ALLOWED_SECONDS, PageAccess
+from multikueue.kube.serving.page_access import PageAccess
+from multikueue.kube.serving.reviews import ALLOWED_SECONDS
 from multikueue.kube.serving.serve import add_metrics, serving
 from tests.support.managers import connections_closed, make_namespace, running_manager
 from tests.support.stub_api import StubApi, json_answer, status_answer, stub_api

@@ -314,6 +314,7 @@ def manager(
         options = ManagerOptions(
             webhooks=webhook_url is not None,
             webhook_url=webhook_url,
+            visibility_bind="0",
             metrics_bind="0",
             health_bind="0",
             identity=f"{name}-{number}",

@@ -50,11 +50,12 @@ UNPLAYED: Final = {
     "manager.controllers.job_workloads.resize": f"{_CONTROLLER}; the size of the job is compared again",
     "manager.controllers.elastic_pods._start": f"{_CONTROLLER}; the pods are counted again",
     "manager.controllers.workloads._finish_replaced": _CONTROLLER,
+    "manager.visibility.install._register": "the registration is compared again after 30 s",
     "manager.webhooks.rotation.ensure_namespace": "repeated at start until the hub answers",
     "multikueue.kube.admission_checks._apply": f"{_CONTROLLER}; it runs in processes of others",
     "multikueue.kube.runtime.leader._release": "not retried: the lease expires",
-    "multikueue.kube.serving.page_access._ask": (
-        "no write: a TokenReview or SubjectAccessReview stores nothing; the page answers 503, and the next request"
+    "multikueue.kube.serving.reviews._ask": (
+        "no write: a TokenReview or SubjectAccessReview stores nothing; the answer is 503, and the next request"
         " asks again"
     ),
     "manager.dispatch.checks._write_ability": f"{_CONTROLLER}; the condition is compared with the reports again",

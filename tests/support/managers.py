@@ -20,7 +20,7 @@ import orjson
 from devcluster.cluster import Cluster
 from devcluster.ports import PortRegistry
 from manager.app import Dispatch, Manager
-from manager.options import ManagerOptions
+from manager.options import DISABLED, ManagerOptions
 from manager.webhooks.configurations import MUTATING_NAME, VALIDATING_NAME
 from multikueue.api import configuration_file
 from multikueue.api.constants import QUEUE_NAME_LABEL
@@ -64,8 +64,12 @@ async def running_manager(
     dispatch: Dispatch | None = None,
     user: str | None = None,
     own_process: bool = False,
+    visibility: bool = False,
 ) -> AsyncIterator[Manager]:
     """A manager of `cluster` that leads, as long as the context lasts; as `user`, or as the administrator.
+
+    Without `visibility` it does not serve that API: its registration would outlive the manager, and keep namespaces
+    from being deleted.
 
     Managers that follow each other have one port for their webhooks. With another one each would change the conversion
     of the definitions, which costs a real API server more than the rest of a short test.
@@ -83,6 +87,7 @@ async def running_manager(
             job_integrations=job_integrations,
             metrics_bind="127.0.0.1:0",
             health_bind="127.0.0.1:0",
+            visibility_bind="127.0.0.1:0" if visibility else DISABLED,
             identity=identity,
         )
         manager = Manager(

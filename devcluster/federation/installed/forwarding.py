@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TCP forwarders on the loopback interface that replace a cluster's network for an installed manager.
 
-`WebhookService` is the stable address of the webhooks while pods are replaced. `NamedServers` is an HTTP proxy that
-resolves the host names that kind gives to API servers. Both forward bytes unread, except for the CONNECT request.
+`PodsService` is the stable address of the webhooks, or of the visibility API, while pods are replaced. `NamedServers`
+is an HTTP proxy that resolves the host names that kind gives to API servers. Both forward bytes unread, except for the
+CONNECT request.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Forwarder(ABC):
                     each.close()
 
 
-class WebhookService(Forwarder):
+class PodsService(Forwarder):
     """Forwards connections to the first port of `targets` that accepts them."""
 
     def __init__(self, port: int, targets: Callable[[], Iterable[int]]) -> None:

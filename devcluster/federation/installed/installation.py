@@ -18,7 +18,7 @@ import anyio
 from devcluster.cluster import Cluster
 from devcluster.errors import TimedOut
 from devcluster.federation.installed import objects
-from devcluster.federation.installed.forwarding import NamedServers, WebhookService
+from devcluster.federation.installed.forwarding import NamedServers, PodsService
 from devcluster.federation.installed.kind_names import CONTROL_PLANE_PORT, control_plane_node
 from devcluster.federation.installed.manager_pods import ManagerPods
 from devcluster.kubelet.node import NodeKeeper, NodeSpec
@@ -95,19 +95,21 @@ class InstalledManagers:
             for cluster in self._clusters:
                 client = clients[cluster.name]
                 node = control_plane_node(self._kind_clusters[cluster.name])
-                port = self._ports.take()
+                webhooks, visibility = (self._ports.take() for _ in range(2))
                 pods = ManagerPods(
                     cluster,
                     client,
                     node=node,
-                    webhook_url=f"https://{LOOPBACK}:{port}",
+                    webhook_url=f"https://{LOOPBACK}:{webhooks}",
+                    visibility_url=f"https://{LOOPBACK}:{visibility}",
                     ports=self._ports,
                     forks=self._forks,
                     environment=named.environment,
                     changed=self._changed,
                 )
                 self._pods[cluster.name] = pods
-                await stack.enter_async_context(WebhookService(port, pods.webhook_ports))
+                await stack.enter_async_context(PodsService(webhooks, pods.webhook_ports))
+                await stack.enter_async_context(PodsService(visibility, pods.visibility_ports))
                 version = await client.server_version()
                 keeper = NodeKeeper(
                     client, [_control_plane(node)], clock=SystemClock(), kubelet_port=0, version=f"{version}-virtual"

@@ -55,6 +55,7 @@ class ManagerPod:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     process: Process | None = None
     webhook_port: int = 0
+    visibility_port: int = 0
     ports: list[int] = field(default_factory=list)
     ready: bool = False
 
@@ -74,16 +75,18 @@ class ManagerPods:
         *,
         node: str,
         webhook_url: str,
+        visibility_url: str,
         ports: PortRegistry,
         forks: ForkServer | None,
         environment: Mapping[str, str],
         changed: Callable[[], None],
         clock: Clock | None = None,
     ) -> None:
-        """`webhook_url` is the stable address of their webhooks; `changed` is called for each change."""
+        """The URLs are the stable addresses of what they serve; `changed` is called for each change."""
         self._cluster = cluster
         self._client = client
         self._webhook_url = webhook_url
+        self._visibility_url = visibility_url
         self._ports = ports
         self._forks = forks
         self._environment = environment
@@ -108,9 +111,14 @@ class ManagerPods:
 
     def webhook_ports(self) -> Iterator[int]:
         """The ports of their webhooks: ready pods first, terminating pods last."""
-        for pod in sorted(self._pods.values(), key=lambda pod: (pod.scope.cancel_called, not pod.ready)):
-            if pod.webhook_port:
-                yield pod.webhook_port
+        return (pod.webhook_port for pod in self._in_turn() if pod.webhook_port)
+
+    def visibility_ports(self) -> Iterator[int]:
+        """The ports of their visibility API, in the same order."""
+        return (pod.visibility_port for pod in self._in_turn() if pod.visibility_port)
+
+    def _in_turn(self) -> list[ManagerPod]:
+        return sorted(self._pods.values(), key=lambda pod: (pod.scope.cancel_called, not pod.ready))
 
     async def run(self) -> None:
         """Run pods until cancelled, then stop them."""
@@ -228,17 +236,18 @@ class ManagerPods:
 
     def _process(self, pod: ManagerPod, configuration: Path) -> Process:
         # New ports for each start, in case another process listens on the previous ones.
-        taken, pod.ports = pod.ports, [self._ports.take() for _ in range(3)]
+        taken, pod.ports = pod.ports, [self._ports.take() for _ in range(4)]
         for port in taken:
             self._ports.release(port)
-        webhooks, metrics, health = pod.ports
-        pod.webhook_port = webhooks
+        webhooks, metrics, health, visibility = pod.ports
+        pod.webhook_port, pod.visibility_port = webhooks, visibility
         spec = roles.manager(
             self._cluster.folder,
             kubeconfig=self._cluster.kubeconfig,
             configuration=configuration,
-            ports=roles.ManagerPorts(webhooks=webhooks, metrics=metrics, health=health),
+            ports=roles.ManagerPorts(webhooks=webhooks, metrics=metrics, health=health, visibility=visibility),
             webhook_url=self._webhook_url,
+            visibility_url=self._visibility_url,
             identity=f"{pod.name}_{pod.manifest['metadata']['uid']}",
             environment=self._environment,
             log=f"{pod.name}.log",

@@ -33,15 +33,42 @@ class PortInUse(MultikueueError):
 
 
 class ServingCertificate:
-    """The certificate of a server, which can be replaced while it runs."""
+    """The certificate of a server, and whose clients' certificates it accepts; both can be replaced while it runs."""
 
-    def __init__(self, pem: bytes) -> None:
-        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self.replace(pem)
+    def __init__(self, pem: bytes, *, asks_clients: bool = False) -> None:
+        """With `asks_clients` a client may show a certificate, which has to be signed by one of `authorities`."""
+        self._pem = pem
+        self._authorities = ""
+        self._asks_clients = asks_clients
+        self.context = self._current = self._made()
+        # A context cannot forget an authority, so that each connection gets the newest context in its handshake.
+        self.context.sni_callback = self._choose
 
     def replace(self, pem: bytes) -> None:
         """Use this certificate and key (one PEM text) for new connections. Raises `BadInput`."""
-        load_client_certificate(self.context, pem)
+        before, self._pem = self._pem, pem
+        try:
+            self._current = self._made()
+        except BadInput:
+            self._pem = before
+            raise
+
+    def trust(self, authorities: str) -> None:
+        """Accept certificates of clients that these sign (PEM) and no others, for new connections."""
+        self._authorities = authorities
+        self._current = self._made()
+
+    def _made(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        load_client_certificate(context, self._pem)
+        if self._asks_clients:
+            context.verify_mode = ssl.CERT_OPTIONAL
+        if self._authorities:
+            context.load_verify_locations(cadata=self._authorities)
+        return context
+
+    def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._current
 
 
 def parse_address(text: str) -> tuple[str, int]:

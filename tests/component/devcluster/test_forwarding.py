@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from devcluster.errors import DevclusterError
-from devcluster.federation.installed.forwarding import NamedServers, WebhookService
+from devcluster.federation.installed.forwarding import NamedServers, PodsService
 from devcluster.ports import LOOPBACK
 from tests.support.managers import free_port
 
@@ -43,7 +43,7 @@ async def say(port: int, text: bytes) -> bytes:
 async def test_a_connection_goes_to_the_first_port_that_accepts() -> None:
     async with echo(b"1 ") as first, echo(b"2 ") as second:
         targets = [free_port(), second, first]
-        async with WebhookService(free_port(), lambda: targets) as service:
+        async with PodsService(free_port(), lambda: targets) as service:
             assert await say(service.port, b"hello\n") == b"2 hello\n"
             targets[:] = [first]
             assert await say(service.port, b"hello\n") == b"1 hello\n"
@@ -53,7 +53,7 @@ async def test_connections_that_are_open_at_the_end_are_closed_without_a_report(
     reported: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
     async with echo(b"1 ") as port:
-        async with WebhookService(free_port(), lambda: [port]) as service:
+        async with PodsService(free_port(), lambda: [port]) as service:
             reader, writer = await asyncio.open_connection(LOOPBACK, service.port)
             while not service.connections:
                 await asyncio.sleep(0)
@@ -63,14 +63,14 @@ async def test_connections_that_are_open_at_the_end_are_closed_without_a_report(
 
 
 async def test_a_connection_ends_at_once_while_nothing_accepts() -> None:
-    async with WebhookService(free_port(), lambda: [free_port()]) as service:
+    async with PodsService(free_port(), lambda: [free_port()]) as service:
         assert await say(service.port, b"hello\n") == b""
 
 
 async def test_a_port_that_is_in_use_is_named() -> None:
     async with echo(b"1 ") as port:
         with pytest.raises(DevclusterError, match=f"cannot listen on {LOOPBACK}:{port}"):
-            async with WebhookService(port, lambda: ()):
+            async with PodsService(port, lambda: ()):
                 pytest.fail("two servers listen on one port")
 
 

@@ -55,6 +55,7 @@ def tasks(made: Fuzzed) -> list[Part]:
         options = ManagerOptions(
             webhooks=url is not None,
             webhook_url=url,
+            visibility_bind="0",
             leader_election=False,
             metrics_bind=f"{LOOPBACK}:0",
             health_bind=f"{LOOPBACK}:0",
