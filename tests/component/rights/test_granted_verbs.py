@@ -107,6 +107,10 @@ WITHOUT_REQUEST: Final[dict[str, dict[Verb, str]]] = {
 """Verbs that the API server checks while it serves another request, so that no audit event has them."""
 
 
+OF_KUBERNETES: Final[dict[str, Verb]] = {"extension-apiserver-authentication-reader": ("get", "configmaps")}
+"""What a Role that every cluster has grants, and the manager uses."""
+
+
 @dataclass
 class Recording:
     """The verbs that each user has used, and the manifests of the agent's roles."""
@@ -197,7 +201,9 @@ def _listed(verbs: Iterable[Verb]) -> str:
 
 def _granted(role: str, recording: Recording) -> set[Verb]:
     if role == "manager":
-        return _verbs(documents((ROOT / "deploy" / "rbac" / "manager.yaml").read_text()))
+        manifest = list(documents((ROOT / "deploy" / "rbac" / "manager.yaml").read_text()))
+        bound = {each["roleRef"]["name"] for each in manifest if each["kind"] == "RoleBinding"}
+        return _verbs(manifest) | {verb for name, verb in OF_KUBERNETES.items() if name in bound}
     if role == "agent on the hub":
         return _verbs([recording.mailbox_role])
     own = [each for each in yaml.safe_load_all(newer_manifest(WORKER)) if each["kind"] == "ClusterRole"]
