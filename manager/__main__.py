@@ -27,6 +27,7 @@ from multikueue.api import configuration_file
 from multikueue.api.constants import DEFAULT_NAMESPACE
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import BadInput, MultikueueError
+from multikueue.core.tls_buffers import limit_tls_buffers
 from multikueue.dispatch.dispatchers.registry import dispatcher
 from multikueue.jobs.framework.registry import framework_problems
 from multikueue.kube.rest import credentials
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the manager; the exit code."""
     given = options.parse(sys.argv[1:] if arguments is None else arguments)
     logs.configure(style=given.log_format, level=given.log_level)
+    limit_tls_buffers()
     try:
         return asyncio.run(_run(given))
     except BadInput as error:

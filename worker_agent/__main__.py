@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import MultikueueError
+from multikueue.core.tls_buffers import limit_tls_buffers
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.runtime.quarantine import Quarantine, QuarantineMetrics
@@ -90,6 +91,7 @@ def main() -> None:
         logs.configure(style=given.log_format, level=given.log_level, cluster=given.cluster)
         # Modules live as long as the process; full collections need not walk them.
         gc.freeze()
+        limit_tls_buffers()
         anyio.run(serve, given)
     except MultikueueError as error:
         sys.exit(f"mk-worker-agent: {error}")

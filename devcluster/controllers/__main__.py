@@ -13,6 +13,7 @@ import anyio
 from devcluster.controllers.app import ControllerOptions, Controllers
 from devcluster.pki import Authority, KeyPair
 from multikueue.core.log_lines import log_to_stderr
+from multikueue.core.tls_buffers import limit_tls_buffers
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
 
@@ -45,6 +46,7 @@ def main() -> int:
         parser.error("--ca-key needs --ca-cert")
     authority = Authority(KeyPair(certificate, chosen.ca_key.read_bytes())) if certificate and chosen.ca_key else None
     options = ControllerOptions(scheduler=not chosen.no_scheduler, authority=authority, root_ca=certificate)
+    limit_tls_buffers()
     anyio.run(serve, chosen.kubeconfig, options)
     return 0
 

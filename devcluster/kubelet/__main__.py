@@ -15,6 +15,7 @@ from devcluster.kubelet.configuration import NodesConfiguration, NodesOfCluster
 from devcluster.kubelet.journal import Journal
 from devcluster.kubelet.virtual_nodes import VirtualNodes
 from multikueue.core.log_lines import log_to_stderr
+from multikueue.core.tls_buffers import limit_tls_buffers
 from multikueue.kube.errors import KubeError
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
@@ -58,6 +59,7 @@ def main() -> int:
     parser.add_argument("configuration", type=Path)
     options = parser.parse_args()
     log_to_stderr()
+    limit_tls_buffers()
     anyio.run(serve, NodesConfiguration.model_validate_json(options.configuration.read_bytes()))
     return 0
 

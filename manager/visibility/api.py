@@ -23,7 +23,7 @@ from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.printable import excerpt
-from multikueue.kube.serving.reviews import ReviewedUser, UserReviews, Unreviewed
+from multikueue.kube.serving.reviews import ReviewedUser, Unreviewed, UserReviews
 
 JSON: Final = "application/json"
 _DISCOVERY: Final = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
@@ -120,7 +120,7 @@ class VisibilityApi:
         where = f'in the namespace "{target.key.namespace}"' if target.key.namespace else "at the cluster scope"
         asked = f'resource "{target.plural}/{SUBRESOURCE}" in API group "{VISIBILITY_GROUP}" {where}'
         about = f'{target.plural}.{VISIBILITY_GROUP} "{target.key.name}"'
-        return failure(403, f'{about} is forbidden: User {excerpt(user.name)} cannot get {asked}')
+        return failure(403, f"{about} is forbidden: User {excerpt(user.name)} cannot get {asked}")
 
     async def _summary(self, target: _Target, page: PendingPage) -> ApiAnswer:
         if target.plural == CLUSTER_QUEUES.plural:

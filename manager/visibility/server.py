@@ -11,7 +11,7 @@ from manager.visibility.api import ApiAnswer, ApiRequest, VisibilityApi, failure
 from multikueue.kube.serving.front_proxy import TrustedProxies
 from multikueue.kube.serving.limits import ServingLimits
 from multikueue.kube.serving.page_access import bearer_token
-from multikueue.kube.serving.reviews import ReviewedUser, UserReviews, Unreviewed
+from multikueue.kube.serving.reviews import ReviewedUser, Unreviewed, UserReviews
 
 LIMITS: Final = ServingLimits(connections=128, idle_seconds=120.0)
 """API servers close idle connections after 90 s and must be the first."""

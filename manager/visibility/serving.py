@@ -13,7 +13,7 @@ from manager.context import ManagerContext
 from manager.options import DISABLED, ManagerOptions
 from manager.visibility.api import VisibilityApi
 from manager.visibility.engines import QueueEngines
-from manager.visibility.install import SERVICE, VisibilityRegistration, ServiceTarget
+from manager.visibility.install import SERVICE, ServiceTarget, VisibilityRegistration
 from manager.visibility.pending import PendingWorkloads
 from manager.visibility.server import LIMITS, application
 from manager.webhooks.certificates import Bundle

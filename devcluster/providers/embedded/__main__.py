@@ -24,6 +24,7 @@ from devcluster.pki import Authority, front_proxy
 from devcluster.providers.embedded.kubelets import KubeletConnections
 from devcluster.providers.embedded.layout import Layout
 from multikueue.core.log_lines import log_to_stderr
+from multikueue.core.tls_buffers import limit_tls_buffers
 
 _CONTROLLERS_USER: Final = "system:kube-controller-manager"
 
@@ -85,6 +86,7 @@ def main() -> int:
     chosen = parser.parse_args()
     log_to_stderr()
     layout = Layout(name=chosen.name, folder=chosen.folder, port=chosen.port)
+    limit_tls_buffers()
     anyio.run(lambda: serve(layout, controllers=chosen.controllers, scheduler=chosen.scheduler))
     return 0
 

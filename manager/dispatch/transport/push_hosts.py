@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -34,8 +34,10 @@ from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.kube.errors import Forbidden, KubeError
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.rest.credentials import ClusterConfig
-from worker_agent.app import Agent
 from worker_agent.hub.heartbeat import AgentIntervals
+
+if TYPE_CHECKING:
+    from worker_agent.app import Agent
 
 _log = logging.getLogger(__name__)
 
@@ -214,6 +216,8 @@ class _Host:
             return f"the hosted agent failed: {_first(error)!r}"
 
     async def _host(self, client: KubeClient) -> str:
+        from worker_agent.app import Agent  # 36 modules and 2 MiB that a hub of agents does not need
+
         context = self._context
         self.agent = agent = Agent(
             self._transport.mailbox(self.cluster),

@@ -9,6 +9,8 @@ from multikueue.core.clock import Clock
 class Limiter:
     """`burst` requests at once, then `qps` a second."""
 
+    __slots__ = ("_burst", "_clock", "_filled", "_qps", "_tokens")
+
     def __init__(self, *, qps: float, burst: int, clock: Clock) -> None:
         if qps <= 0 or burst < 1:
             raise ValueError(f"a limiter needs qps > 0 and burst >= 1, got {qps} and {burst}")

@@ -15,7 +15,7 @@ from aiohttp import web
 from multikueue.core.clock import Clock
 from multikueue.core.printable import excerpt
 from multikueue.kube.rest.client import KubeClient
-from multikueue.kube.serving.reviews import UserReviews, Unreviewed
+from multikueue.kube.serving.reviews import Unreviewed, UserReviews
 
 _SCHEME: Final = "Bearer "
 
