@@ -70,14 +70,14 @@ class QueueEngines:
         await self._context.caches.synced()
         if self._leading:
             return None
-        if self._feed is None:
-            feed = EngineFeed(self._context, settings=self._settings, changed=_ignored)
-            # A client that disconnects must not leave a part of the subscriptions behind.
-            with anyio.CancelScope(shield=True) as self._attaching:
+        # A client that disconnects must not leave a part of the subscriptions, or of an engine, behind.
+        with anyio.CancelScope(shield=True) as self._attaching:
+            if self._feed is None:
+                feed = EngineFeed(self._context, settings=self._settings, changed=_ignored)
                 await feed.attach()
                 self._feed = feed
-        elif self._feed.broken:
-            await self._feed.rebuild()
+            elif self._feed.broken:
+                await self._feed.rebuild()
         return self._feed
 
 
