@@ -52,6 +52,7 @@ MESSAGE_MODULES: Final = (
     "manager/visibility/install.py",
     "manager/visibility/serving.py",
     "manager/webhooks/access.py",
+    "manager/webhooks/certificate_files.py",
     "manager/webhooks/external_kinds.py",
     "manager/webhooks/handlers.py",
     "manager/webhooks/owner_rights.py",

@@ -47,9 +47,9 @@ from manager.webhooks.access import AccessReviews
 from manager.webhooks.external_kinds import DiscoveredKinds
 from manager.webhooks.handlers import Handlers
 from manager.webhooks.owner_rights import OwnerRights
-from manager.webhooks.rotation import SharedBundle, ensure_namespace
+from manager.webhooks.rotation import ensure_namespace
 from manager.webhooks.server import LIMITS, application
-from manager.webhooks.serving import WebhookAddress, WebhookServing
+from manager.webhooks.serving import WebhookAddress, WebhookServing, certificate_source
 from manager.workload.foreign_checks import foreign_of
 from manager.workload.status import AdmissionHook, StatusWriter
 from manager.workload.transitions import Transitions
@@ -77,7 +77,7 @@ from multikueue.kube.runtime.leader import LeaderElector, LeaseRestoreDetector
 from multikueue.kube.runtime.quarantine import Quarantine, QuarantineMetrics
 from multikueue.kube.runtime.supervisor import Supervisor
 from multikueue.kube.serving.page_access import PageAccess
-from multikueue.kube.serving.serve import ServingCertificate, add_metrics, add_probes, serving
+from multikueue.kube.serving.serve import ServingCertificate, TlsOptions, add_metrics, add_probes, serving
 
 _log = logging.getLogger(__name__)
 
@@ -127,6 +127,7 @@ class Manager:
         self._collector = TermCollector(own_process=own_process)
         self._namespace = options.namespace or configuration.namespace
         self._metrics_serving = MetricsServing.of(options, configuration)
+        self._tls = TlsOptions.of(configuration.tls)
         self._webhook_address = (
             WebhookAddress.of(options, configuration, namespace=self._namespace) if options.webhooks else None
         )
@@ -254,7 +255,7 @@ class Manager:
                 self._collector.caches_filled()
                 for name, part in await self._parts(context, visibility):
                     tasks.start_soon(part, name=name)
-                if visibility is not None and webhooks is not None:
+                if visibility is not None and webhooks is not None and webhooks.source.is_own:
                     registration = visibility.registration(context, ca_bundle=lambda: webhooks.bundle.ca_bundle)
                     tasks.start_soon(keep, "visibility-registration", registration.run, name="visibility-registration")
                 if self._dispatch is not None:
@@ -372,12 +373,17 @@ class Manager:
         health = self._options.health_bind or self._configuration.health.health_probe_bind_address
         folder = self._metrics_serving.certificate_folder
         if folder and self._metrics_serving.address != DISABLED:
-            await self._serve_metrics(servers, await servers.enter_async_context(certificate_of(folder)))
+            await self._serve_metrics(servers, await servers.enter_async_context(certificate_of(folder, tls=self._tls)))
         elif not self._metrics_serving.secure:
             await self._serve_metrics(servers, None)
         if health != DISABLED:
             app = web.Application()
-            add_probes(app, live=lambda: None, ready=self._not_ready)
+            settings = self._configuration.health
+            also = {
+                f"/{settings.liveness_endpoint_name}": _no_problem,
+                f"/{settings.readiness_endpoint_name}": self._not_ready,
+            }
+            add_probes(app, live=_no_problem, ready=self._not_ready, also=also)
             self.health_port = await servers.enter_async_context(serving(app, health))
 
     async def _serve_metrics(self, servers: AsyncExitStack, certificate: ServingCertificate | None) -> None:
@@ -395,15 +401,13 @@ class Manager:
 
     async def _serve_webhooks(self, servers: AsyncExitStack, seals: Seals, address: WebhookAddress) -> WebhookServing:
         of_metrics = [f"{METRICS_SERVICE}.{self._namespace}.svc"] if self._metrics_serving.shares_certificate else []
-        shared = SharedBundle(
-            self._client,
-            namespace=self._namespace,
-            name=self._configuration.internal_cert_management.webhook_secret_name,
-            hosts=[*address.hosts, *of_metrics, *(self._visibility_address.hosts if self._visibility_address else ())],
-            clock=self._clock,
+        of_visibility = [] if self._visibility_address is None else self._visibility_address.hosts
+        hosts = [*address.hosts, *of_metrics, *of_visibility]
+        source = certificate_source(
+            self._configuration, self._client, namespace=self._namespace, hosts=hosts, clock=self._clock
         )
-        bundle = await self._connected(shared.ensure)
-        certificate = ServingCertificate(bundle.certificate + bundle.key)
+        bundle = await self._connected(source.ensure)
+        certificate = ServingCertificate(bundle.pem, tls=self._tls)
         if self._metrics_serving.shares_certificate:
             await self._serve_metrics(servers, certificate)
         access = AccessReviews(self._client)
@@ -424,7 +428,7 @@ class Manager:
         )
         return WebhookServing(
             address=address,
-            shared=shared,
+            source=source,
             certificate=certificate,
             bundle=bundle,
             handlers=handlers,
@@ -438,7 +442,7 @@ class Manager:
         if address is None:
             return None
         visibility = await servers.enter_async_context(
-            serving_visibility(context, address, bundle=webhooks.bundle, settings=self._settings)
+            serving_visibility(context, address, bundle=webhooks.bundle, tls=self._tls, settings=self._settings)
         )
         webhooks.also = visibility.certificate
         self.visibility_port = visibility.port
@@ -476,6 +480,10 @@ class Manager:
                 await self.caches.synced()
                 return
             _log.error("first list still missing, check RBAC kinds=%s", ",".join(self.caches.waiting_for))
+
+
+def _no_problem() -> None:
+    """A process that answers is alive."""
 
 
 def _engine_settings(configuration: Configuration) -> Settings:

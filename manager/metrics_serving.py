@@ -4,27 +4,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import anyio
-
 from manager.options import DISABLED, ManagerOptions
+from manager.webhooks.certificate_files import CertificateFiles
 from multikueue.api.configuration import Configuration
 from multikueue.core.errors import BadInput
-from multikueue.kube.serving.serve import ServingCertificate
-
-_log = logging.getLogger(__name__)
+from multikueue.kube.serving.serve import ServingCertificate, TlsOptions
 
 METRICS_SERVICE: Final = "kueue-controller-manager-metrics-service"
 PATH: Final = "/metrics"
 _PLAIN_ADDRESS: Final = ":8080"
 _SECURE_ADDRESS: Final = ":8443"
-_LOOK_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,37 +65,16 @@ class MetricsServing:
 
 
 @asynccontextmanager
-async def certificate_of(folder: str) -> AsyncIterator[ServingCertificate]:
+async def certificate_of(folder: str, *, tls: TlsOptions | None = None) -> AsyncIterator[ServingCertificate]:
     """The certificate in `folder` while inside, reloaded each minute. Raises `BadInput` when it cannot be used."""
-    pem = _read(Path(folder))
-    certificate = ServingCertificate(pem)
-    task = asyncio.get_running_loop().create_task(_follow(Path(folder), certificate, pem), name="metrics-certificate")
+    files = CertificateFiles(Path(folder), setting="metrics.certDir")
+    bundle = await files.ensure()
+    certificate = ServingCertificate(bundle.pem, tls=tls)
+    follow = files.follow(lambda found: certificate.replace(found.pem), current=bundle)
+    task = asyncio.get_running_loop().create_task(follow, name="metrics-certificate")
     try:
         yield certificate
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-def _read(folder: Path) -> bytes:
-    try:
-        return (folder / "tls.crt").read_bytes() + b"\n" + (folder / "tls.key").read_bytes()
-    except OSError as error:
-        raise BadInput(f"metrics.certDir: cannot read {error.filename}: {error.strerror or error}") from error
-
-
-async def _follow(folder: Path, certificate: ServingCertificate, pem: bytes) -> None:
-    logged = ""
-    while True:
-        await anyio.sleep(_LOOK_SECONDS)
-        try:
-            found = await anyio.to_thread.run_sync(_read, folder)
-            if found != pem:
-                certificate.replace(found)
-                pem, logged = found, ""
-                _log.info("metrics certificate reloaded folder=%s", folder)
-        except BadInput as error:
-            if str(error) != logged:
-                logged = str(error)
-                _log.error("metrics certificate unusable, keeping the previous one folder=%s error=%s", folder, error)

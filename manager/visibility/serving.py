@@ -22,7 +22,7 @@ from multikueue.core.errors import BadInput
 from multikueue.engine.settings import Settings
 from multikueue.kube.serving.front_proxy import TrustedProxies, TrustedProxy
 from multikueue.kube.serving.reviews import UserReviews
-from multikueue.kube.serving.serve import ServingCertificate, serving
+from multikueue.kube.serving.serve import ServingCertificate, TlsOptions, serving
 
 GATE: Final = "VisibilityOnDemand"
 
@@ -87,10 +87,10 @@ class VisibilityServing:
 
 @asynccontextmanager
 async def serving_visibility(
-    context: ManagerContext, address: VisibilityAddress, *, bundle: Bundle, settings: Settings
+    context: ManagerContext, address: VisibilityAddress, *, bundle: Bundle, tls: TlsOptions, settings: Settings
 ) -> AsyncIterator[VisibilityServing]:
     """Serve it inside the context. Raises `PortInUse`, and `BadInput` for a malformed address."""
-    certificate = ServingCertificate(bundle.certificate + bundle.key, asks_clients=True)
+    certificate = ServingCertificate(bundle.pem, tls=tls, asks_clients=True)
     engines = QueueEngines(context, settings=settings)
     reviews = UserReviews(context.client, clock=context.clock)
 

@@ -51,6 +51,11 @@ class Bundle:
         return {name: base64.b64encode(value).decode() for name, value in parts.items()}
 
     @property
+    def pem(self) -> bytes:
+        """Certificate and key, as a server loads them."""
+        return self.certificate + self.key
+
+    @property
     def ca_bundle(self) -> str:
         """`caBundle` of a webhook's client configuration."""
         return base64.b64encode(self.ca_certificate).decode()

@@ -52,18 +52,17 @@ class WebhookClientConfig:
     """The API server's way to the manager: a URL without a path, or a Service; and the CA of its certificate."""
 
     ca_bundle: str
+    """Empty: something else writes it, such as cert-manager's injector."""
     url: str = ""
     service: str = ""
     namespace: str = ""
 
     def client_config(self, path: str) -> JsonObject:
         """`clientConfig` of one webhook."""
+        trust = {"caBundle": self.ca_bundle} if self.ca_bundle else {}
         if self.url:
-            return {"url": f"{self.url.rstrip('/')}{path}", "caBundle": self.ca_bundle}
-        return {
-            "service": {"name": self.service, "namespace": self.namespace, "path": path, "port": 443},
-            "caBundle": self.ca_bundle,
-        }
+            return {"url": f"{self.url.rstrip('/')}{path}", **trust}
+        return {"service": {"name": self.service, "namespace": self.namespace, "path": path, "port": 443}, **trust}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,8 @@ CHECK_SECONDS: Final = 60.0
 class SharedBundle:
     """One bundle in one Secret."""
 
+    is_own: Final = True
+
     def __init__(self, client: KubeClient, *, namespace: str, name: str, hosts: Iterable[str], clock: Clock) -> None:
         self._client = client
         self._namespace = namespace

@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import anyio
 
 from manager.options import ManagerOptions
+from manager.webhooks.certificate_files import CertificateFiles
 from manager.webhooks.certificates import Bundle
 from manager.webhooks.configurations import WebhookClientConfig
 from manager.webhooks.handlers import Handlers
 from manager.webhooks.install import Installer
 from manager.webhooks.rotation import SharedBundle
 from multikueue.api.configuration import Configuration
+from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.serving.serve import ServingCertificate
@@ -58,12 +61,26 @@ class WebhookAddress:
         return WebhookClientConfig(ca_bundle=ca_bundle, url=self.url, service=self.service, namespace=self.namespace)
 
 
+class CertificateSource(Protocol):
+    """Where the certificate comes from: a Secret that all replicas share, or files."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the manager issues it: the names in another one, and who registers what it serves, are not known."""
+
+    async def ensure(self) -> Bundle:
+        """The certificate now. Raises `KubeError` or `BadInput`."""
+
+    async def follow(self, changed: Callable[[Bundle], None], *, current: Bundle) -> None:
+        """Call `changed` with each new one, until cancelled."""
+
+
 @dataclass(slots=True)
 class WebhookServing:
     """The served webhooks, whose certificate may be replaced while they run."""
 
     address: WebhookAddress
-    shared: SharedBundle
+    source: CertificateSource
     certificate: ServingCertificate
     bundle: Bundle
     handlers: Handlers
@@ -74,8 +91,8 @@ class WebhookServing:
     _rotated: anyio.Event = field(default_factory=anyio.Event)
 
     async def follow_certificate(self) -> None:
-        """Serve each certificate that this or another replica puts into the Secret, until cancelled."""
-        await self.shared.follow(self._replace, current=self.bundle)
+        """Serve each new certificate of the source, until cancelled."""
+        await self.source.follow(self._replace, current=self.bundle)
 
     def installer(self, client: KubeClient, *, excluded: Sequence[str]) -> Installer:
         """What keeps the configurations installed while this replica leads, but not for `excluded` namespaces."""
@@ -90,10 +107,20 @@ class WebhookServing:
 
     def _replace(self, bundle: Bundle) -> None:
         for certificate in filter(None, (self.certificate, self.also)):
-            certificate.replace(bundle.certificate + bundle.key)
+            certificate.replace(bundle.pem)
         self.bundle = bundle
         self._rotated.set()
         self._rotated = anyio.Event()
+
+
+def certificate_source(
+    configuration: Configuration, client: KubeClient, *, namespace: str, hosts: Sequence[str], clock: Clock
+) -> CertificateSource:
+    """The certificate of all servers of the manager, by `internalCertManagement`."""
+    management = configuration.internal_cert_management
+    if not management.enable:
+        return CertificateFiles(Path(configuration.webhook.cert_dir), setting="webhook.certDir")
+    return SharedBundle(client, namespace=namespace, name=management.webhook_secret_name, hosts=hosts, clock=clock)
 
 
 def _host_and_port(url: str) -> str:

@@ -22,7 +22,9 @@ from multikueue.api.constants import (
 )
 from multikueue.api.meta import JsonObject, WireModel
 from multikueue.api.selector import core_selector
+from multikueue.api.tls_names import CIPHER_SUITES, TLS13_CIPHER_SUITES, TLS_VERSIONS
 from multikueue.core.errors import BadInput
+from multikueue.core.printable import excerpt
 
 if TYPE_CHECKING:
     from multikueue.api.configuration import (
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         MultiKueue,
         PendingReasons,
         Resources,
+        Tls,
         WaitForPodsReady,
     )
 
@@ -125,12 +128,22 @@ def problems(configuration: Configuration) -> Problems:
     for kind, workers in configuration.controller.group_kind_concurrency.items():
         if workers < 1:
             yield f"controller.groupKindConcurrency[{kind}]", f"must be at least 1, got {workers}"
+    if configuration.tls is not None:
+        yield from _tls(configuration.tls)
     for path, port in (
         ("webhook.port", configuration.webhook.port),
         ("visibilityServer.bindPort", configuration.visibility_server.bind_port),
     ):
         if not 0 <= port <= 65535:
             yield path, f"must be a port, got {port}"
+
+
+def _tls(settings: Tls) -> Problems:
+    if settings.min_version:
+        yield from _one_of("tls.minVersion", settings.min_version, tuple(TLS_VERSIONS))
+    for index, name in enumerate(settings.cipher_suites):
+        if name not in CIPHER_SUITES and name not in TLS13_CIPHER_SUITES:
+            yield f"tls.cipherSuites[{index}]", f"{excerpt(name)} is not a cipher suite that can be chosen"
 
 
 def _not_negative(path: str, duration: timedelta | None) -> Problems:

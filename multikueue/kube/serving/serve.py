@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import errno
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from multikueue.api.configuration import Tls
+from multikueue.api.tls_names import CIPHER_SUITES, TLS_VERSIONS
 from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.kube.rest.tls import load_client_certificate
 from multikueue.kube.serving.limits import ConnectionGuard, GuardedSite, ServingLimits, guarding
@@ -32,12 +35,39 @@ class PortInUse(MultikueueError):
     """Another process listens on the port."""
 
 
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """What a server accepts of TLS; the defaults are those of Python."""
+
+    minimum: ssl.TLSVersion | None = None
+    ciphers: str = ""
+    """Up to TLS 1.2, by OpenSSL's names, separated by colons."""
+
+    @classmethod
+    def of(cls, settings: Tls | None) -> TlsOptions:
+        """From a valid Configuration."""
+        if settings is None:
+            return cls()
+        chosen = dict.fromkeys(CIPHER_SUITES[name] for name in settings.cipher_suites if name in CIPHER_SUITES)
+        only_newest = bool(settings.cipher_suites) and not chosen  # no suite of TLS 1.2 is left
+        version = "TLSv1_3" if only_newest else TLS_VERSIONS.get(settings.min_version)
+        return cls(ssl.TLSVersion[version] if version else None, ":".join(chosen))
+
+    def apply(self, context: ssl.SSLContext) -> None:
+        """Set them in `context`."""
+        if self.minimum is not None:
+            context.minimum_version = self.minimum
+        if self.ciphers:
+            context.set_ciphers(self.ciphers)
+
+
 class ServingCertificate:
     """The certificate of a server, and whose clients' certificates it accepts; both can be replaced while it runs."""
 
-    def __init__(self, pem: bytes, *, asks_clients: bool = False) -> None:
+    def __init__(self, pem: bytes, *, tls: TlsOptions | None = None, asks_clients: bool = False) -> None:
         """With `asks_clients` a client may show a certificate, which has to be signed by one of `authorities`."""
         self._pem = pem
+        self._tls = tls or TlsOptions()
         self._authorities = ""
         self._asks_clients = asks_clients
         self.context = self._current = self._made()
@@ -61,6 +91,7 @@ class ServingCertificate:
     def _made(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         load_client_certificate(context, self._pem)
+        self._tls.apply(context)
         if self._asks_clients:
             context.verify_mode = ssl.CERT_OPTIONAL
         if self._authorities:
@@ -115,9 +146,9 @@ async def serving(
             guard.abort_all()
 
 
-def add_probes(app: web.Application, *, live: Check, ready: Check) -> None:
-    """Add `/healthz`, `/livez` and `/readyz`, which answer 200 `ok` or 500 with the problem."""
-    for path, check in (("/healthz", live), ("/livez", live), ("/readyz", ready)):
+def add_probes(app: web.Application, *, live: Check, ready: Check, also: Mapping[str, Check] | None = None) -> None:
+    """Add `/healthz`, `/livez` and `/readyz`, which answer 200 `ok` or 500 with the problem; `also` has other paths."""
+    for path, check in {**(also or {}), "/healthz": live, "/livez": live, "/readyz": ready}.items():
         app.router.add_get(path, _probe(check))
 
 

@@ -130,11 +130,12 @@ async def test_probes_and_metrics_are_served() -> None:
     registry = CollectorRegistry()
     Counter("things", "Things", registry=registry).inc()
     app = web.Application()
-    serve.add_probes(app, live=lambda: None, ready=lambda: "caches are not synced")
+    serve.add_probes(app, live=lambda: None, ready=lambda: "caches are not synced", also={"/alive": lambda: None})
     serve.add_metrics(app, registry)
     async with serve.serving(app, "127.0.0.1:0") as port, aiohttp.ClientSession() as session:
-        async with session.get(f"http://127.0.0.1:{port}/healthz") as live:
-            assert (live.status, await live.text()) == (200, "ok")
+        for path in ("healthz", "alive"):
+            async with session.get(f"http://127.0.0.1:{port}/{path}") as live:
+                assert (live.status, await live.text()) == (200, "ok")
         async with session.get(f"http://127.0.0.1:{port}/readyz") as ready:
             assert (ready.status, await ready.text()) == (500, "caches are not synced")
         async with session.get(f"http://127.0.0.1:{port}/metrics") as metrics:
