@@ -24,6 +24,7 @@ from manager.app import Manager
 from manager.dispatch.controller import DispatchController
 from manager.options import ManagerOptions
 from multikueue.api import configuration_file
+from multikueue.api.configuration_rules import without_effect
 from multikueue.api.constants import DEFAULT_NAMESPACE
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import BadInput, MultikueueError
@@ -74,6 +75,8 @@ async def _run(given: ManagerOptions) -> int:
     settings = configuration_file.load(
         source, namespace=given.namespace or DEFAULT_NAMESPACE, frameworks=framework_problems
     )
+    for field in without_effect(settings):
+        _log.warning("configuration field has no effect field=%s", field)
     dispatcher(settings.multikueue.dispatcher_name)  # an unknown name is an error here, with one line
     clock = SystemClock()
     cluster = credentials.load(given.kubeconfig, context=given.context, clock=clock)

@@ -138,6 +138,22 @@ def problems(configuration: Configuration) -> Problems:
             yield path, f"must be a port, got {port}"
 
 
+def without_effect(configuration: Configuration) -> Iterator[str]:
+    """The fields that are set to something else than their default and that the manager does not use."""
+    metrics, tls = configuration.metrics, configuration.tls
+    for path, given in (
+        ("pprofBindAddress", configuration.pprof_bind_address),
+        ("tls.curvePreferences", tls is not None and tls.curve_preferences),
+        ("metrics.customLabels", metrics.custom_labels),
+        ("metrics.enableClusterQueueResources", metrics.enable_cluster_queue_resources),
+        ("metrics.localQueueMetrics.enable", not metrics.local_queue_metrics.enable),
+        ("metrics.localQueueMetrics.localQueueSelector", metrics.local_queue_metrics.local_queue_selector is not None),
+        ("controller.cacheSyncTimeout", "cache_sync_timeout" in configuration.controller.model_fields_set),
+    ):
+        if given:
+            yield path
+
+
 def _tls(settings: Tls) -> Problems:
     if settings.min_version:
         yield from _one_of("tls.minVersion", settings.min_version, tuple(TLS_VERSIONS))

@@ -8,6 +8,7 @@ import pytest
 
 from multikueue.api.configuration import Configuration
 from multikueue.api.configuration_file import load
+from multikueue.api.configuration_rules import without_effect
 from multikueue.core.errors import BadInput
 
 V1 = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n"
@@ -301,3 +302,27 @@ def test_a_mistake_is_named_with_its_path(text: str, message: str) -> None:
 def test_all_mistakes_are_named_at_once() -> None:
     with pytest.raises(BadInput, match=r"nonsense: unknown field; .*webhook.port: must be a port"):
         load("nonsense: 1\nwebhook: {port: -1}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields"),
+    [
+        ("", []),
+        ("tls: {minVersion: VersionTLS12}\nmetrics: {localQueueMetrics: {enable: true}}", []),
+        (
+            "pprofBindAddress: ':8083'\ncontroller: {cacheSyncTimeout: 2m}",
+            ["pprofBindAddress", "controller.cacheSyncTimeout"],
+        ),
+        ("tls: {curvePreferences: [X25519]}", ["tls.curvePreferences"]),
+        (
+            "metrics: {enableClusterQueueResources: true, localQueueMetrics: {enable: false, localQueueSelector: {}}}",
+            [
+                "metrics.enableClusterQueueResources",
+                "metrics.localQueueMetrics.enable",
+                "metrics.localQueueMetrics.localQueueSelector",
+            ],
+        ),
+    ],
+)
+def test_fields_that_the_manager_does_not_use_are_named_where_they_are_set(settings: str, fields: list[str]) -> None:
+    assert list(without_effect(load(settings))) == fields
