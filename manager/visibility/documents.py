@@ -10,7 +10,7 @@ import orjson
 
 from multikueue.api.constants import VISIBILITY_GROUP
 from multikueue.api.meta import JsonObject
-from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES
+from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, Resource
 
 VERSIONS: Final = ("v1beta2", "v1beta1")
 """The preferred one first; they differ in nothing but their name."""
@@ -59,8 +59,7 @@ def resources(version: str) -> JsonObject:
 def aggregated_discovery(discovery_version: str) -> JsonObject:
     """The APIGroupDiscoveryList, of apidiscovery.k8s.io `v2` or `v2beta1`."""
     versions = [
-        {"version": version, "resources": [_discovered(parent.plural, version) for parent in _PARENTS]}
-        for version in VERSIONS
+        {"version": version, "resources": [_discovered(parent, version) for parent in _PARENTS]} for version in VERSIONS
     ]
     return {
         "kind": "APIGroupDiscoveryList",
@@ -70,11 +69,10 @@ def aggregated_discovery(discovery_version: str) -> JsonObject:
     }
 
 
-def _discovered(plural: str, version: str) -> JsonObject:
-    parent = next(each for each in _PARENTS if each.plural == plural)
+def _discovered(parent: Resource, version: str) -> JsonObject:
     kind = {"group": VISIBILITY_GROUP, "version": version}
     return {
-        "resource": plural,
+        "resource": parent.plural,
         "responseKind": {**kind, "kind": parent.kind},
         "scope": "Namespaced" if parent.namespaced else "Cluster",
         "singularResource": parent.singular,

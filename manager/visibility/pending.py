@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pending workloads of a queue as the API shows them, a page at a time.
 
-Sorting a long queue takes a while, in which the manager does nothing else. So an order is used again for ten times as
-long as it took to find, which bounds what clients can cost: at most a tenth of the manager's time.
+Sorting a long queue and reading many objects take a while, in which the manager does nothing else: both count against a
+budget, and an order is used again for ten times as long as it took to find.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import anyio.lowlevel
-
 from manager.cache.caches import Caches
+from manager.visibility.budget import WorkBudget
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from multikueue.core.clock import Clock
@@ -59,6 +58,7 @@ class PendingWorkloads:
         self._engines = engines
         self._clock = clock
         self._orders: dict[str, _Order] = {}
+        self._budget = WorkBudget(clock)
 
     async def of_cluster_queue(self, name: str, page: PendingPage) -> list[JsonObject] | None:
         """Of all LocalQueues of a ClusterQueue; None if it does not exist."""
@@ -78,24 +78,39 @@ class PendingWorkloads:
         return self._caches.view(CLUSTER_QUEUES).get(Key("", cluster_queue)) is not None
 
     async def _order(self, cluster_queue: str) -> Sequence[PendingPosition]:
-        engine, now = await self._engines.current(), self._clock.monotonic()
+        while True:
+            engine = await self._engines.current()
+            if (found := self._usable(cluster_queue, engine)) is not None:
+                return found
+            await self._budget.turn()
+            if engine is await self._engines.current() and self._usable(cluster_queue, engine) is None:
+                return self._sort(cluster_queue, engine)
+
+    def _usable(self, cluster_queue: str, engine: Engine) -> Sequence[PendingPosition] | None:
+        """The order that was found before, if it may be used again."""
         kept = self._orders.get(cluster_queue)
-        if kept is not None and kept.engine is engine and now < kept.until:
-            return kept.positions
+        usable = kept is not None and kept.engine is engine and self._clock.monotonic() < kept.until
+        return kept.positions if kept is not None and usable else None
+
+    def _sort(self, cluster_queue: str, engine: Engine) -> Sequence[PendingPosition]:
+        began = self._clock.monotonic()
         positions = engine.pending(cluster_queue)
         done = self._clock.monotonic()
+        self._budget.spend(done - began)
         self._orders.pop(cluster_queue, None)
-        self._orders[cluster_queue] = _Order(engine, positions, done + _USED_AGAIN * (done - now))
+        self._orders[cluster_queue] = _Order(engine, positions, done + _USED_AGAIN * (done - began))
         if len(self._orders) > _ORDERS_KEPT:
             del self._orders[next(iter(self._orders))]
         return positions
 
     async def _items(self, positions: Sequence[PendingPosition], page: PendingPage) -> list[JsonObject]:
-        workloads, found = self._caches.view(WORKLOADS), []
-        for number, position in enumerate(positions[page.offset : page.offset + page.limit], 1):
-            found.append(_item(position, workloads.object(position.workload)))
-            if number % _BATCH == 0:
-                await anyio.lowlevel.checkpoint()
+        workloads, found = self._caches.view(WORKLOADS), list[JsonObject]()
+        shown = positions[page.offset : page.offset + page.limit]
+        for first in range(0, len(shown), _BATCH):
+            await self._budget.turn()
+            began = self._clock.monotonic()
+            found += [_item(each, workloads.object(each.workload)) for each in shown[first : first + _BATCH]]
+            self._budget.spend(self._clock.monotonic() - began)
         return found
 
 

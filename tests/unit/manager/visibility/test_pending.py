@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
 from manager.visibility.pending import PendingPage, PendingWorkloads
-from multikueue.api.resource import CLUSTER_QUEUES
+from multikueue.api.meta import JsonObject
+from multikueue.api.resource import CLUSTER_QUEUES, WORKLOADS
 from multikueue.core.keys import Key
 from multikueue.engine.decisions import PendingPosition
 from multikueue.engine.engine import Engine
@@ -113,8 +115,9 @@ async def test_an_order_is_used_again_for_ten_times_as_long_as_it_took(
     shown = pending(hub)
     for seconds, times in ((0.0, 1), (19.0, 1), (1.0, 2)):
         hub.clock.advance(seconds)
-        await shown.of_cluster_queue("cq", ALL)
-        await shown.of_local_queue(Key("team", "a"), ALL)
+        with anyio.move_on_after(0.2):  # the page is read when there is time for it
+            await shown.of_cluster_queue("cq", ALL)
+            await shown.of_local_queue(Key("team", "a"), ALL)
         assert slow.sorted == times
 
 
@@ -122,6 +125,43 @@ async def test_an_order_of_a_former_engine_is_not_used(hub: Hub, monkeypatch: py
     slow = Slow(hub)
     monkeypatch.setattr(hub.engine, "pending", slow.pending, raising=True)
     shown = pending(hub)
-    await shown.of_cluster_queue("cq", ALL)
+    with anyio.move_on_after(0.2):
+        await shown.of_cluster_queue("cq", ALL)
     hub.engine = Hub().engine
+    hub.clock.advance(11.0)
     assert await shown.of_cluster_queue("cq", ALL) == []
+
+
+async def test_another_queue_is_sorted_when_there_is_time_for_it(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.queue("other", "c")
+    hub.workload("w", "c")
+    slow = Slow(hub)
+    monkeypatch.setattr(hub.engine, "pending", slow.pending, raising=True)
+    shown = pending(hub)
+    with anyio.move_on_after(0.2):
+        await shown.of_cluster_queue("cq", ALL)
+    hub.clock.advance(9.0)
+    with anyio.move_on_after(0.2):
+        await shown.of_cluster_queue("other", ALL)
+    assert slow.sorted == 1, "two seconds of work are as much as ten more may have"
+    hub.clock.advance(1.5)
+    with anyio.move_on_after(0.2):
+        await shown.of_cluster_queue("other", ALL)
+    assert slow.sorted == 2
+
+
+async def test_reading_objects_counts_as_well(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = hub.caches.view(WORKLOADS).object
+
+    def slowly(key: Key) -> JsonObject | None:
+        hub.clock.advance(1.0)
+        return read(key)
+
+    monkeypatch.setattr(hub.caches.view(WORKLOADS), "object", slowly)
+    shown = pending(hub)
+    assert len(await shown.of_cluster_queue("cq", ALL) or ()) == 4
+    with anyio.move_on_after(0.2) as waited:
+        await shown.of_cluster_queue("cq", ALL)
+    assert waited.cancelled_caught
+    hub.clock.advance(40.0)
+    assert len(await shown.of_cluster_queue("cq", ALL) or ()) == 4
