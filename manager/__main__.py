@@ -28,11 +28,11 @@ from multikueue.api.configuration_rules import without_effect
 from multikueue.api.constants import DEFAULT_NAMESPACE
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import BadInput, MultikueueError
-from multikueue.core.tls_buffers import limit_tls_buffers
 from multikueue.dispatch.dispatchers.registry import dispatcher
 from multikueue.jobs.framework.registry import framework_problems
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.tls_buffers import limit_tls_buffers
 
 _log = logging.getLogger("manager")
 

@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry
 
 from multikueue.core.clock import SystemClock
 from multikueue.core.errors import MultikueueError
-from multikueue.core.tls_buffers import limit_tls_buffers
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.tls_buffers import limit_tls_buffers
 from multikueue.kube.runtime.quarantine import Quarantine, QuarantineMetrics
 from multikueue.kube.runtime.supervisor import Supervisor
 from multikueue.kube.serving.serve import serving

@@ -14,7 +14,6 @@ from devcluster.apiserver.http.listener import Listener, Serving
 from devcluster.apiserver.http.requests import MASTERS, User
 from devcluster.apiserver.server import ApiServer
 from devcluster.apiserver.storage.durable import SqliteJournal
-from multikueue.core.tls_buffers import limit_tls_buffers
 
 
 def main() -> None:
@@ -30,7 +29,6 @@ def main() -> None:
     parser.add_argument("--service", action="append", default=[], metavar="NAMESPACE/NAME=HOST:PORT")
     parser.add_argument("--audit", type=Path, help="append an event for each request to this file")
     options = parser.parse_args()
-    limit_tls_buffers()
     asyncio.run(_serve(options))
 
 

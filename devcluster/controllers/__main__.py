@@ -13,9 +13,9 @@ import anyio
 from devcluster.controllers.app import ControllerOptions, Controllers
 from devcluster.pki import Authority, KeyPair
 from multikueue.core.log_lines import log_to_stderr
-from multikueue.core.tls_buffers import limit_tls_buffers
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.tls_buffers import limit_tls_buffers
 
 USER_AGENT = "kube-controller-manager"
 """The field manager that a real cluster has for these writes."""

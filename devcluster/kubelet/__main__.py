@@ -15,10 +15,10 @@ from devcluster.kubelet.configuration import NodesConfiguration, NodesOfCluster
 from devcluster.kubelet.journal import Journal
 from devcluster.kubelet.virtual_nodes import VirtualNodes
 from multikueue.core.log_lines import log_to_stderr
-from multikueue.core.tls_buffers import limit_tls_buffers
 from multikueue.kube.errors import KubeError
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
+from multikueue.kube.rest.tls_buffers import limit_tls_buffers
 
 log = logging.getLogger("devcluster.kubelet")
 

@@ -24,7 +24,7 @@ from devcluster.pki import Authority, front_proxy
 from devcluster.providers.embedded.kubelets import KubeletConnections
 from devcluster.providers.embedded.layout import Layout
 from multikueue.core.log_lines import log_to_stderr
-from multikueue.core.tls_buffers import limit_tls_buffers
+from multikueue.kube.rest.tls_buffers import limit_tls_buffers
 
 _CONTROLLERS_USER: Final = "system:kube-controller-manager"
 

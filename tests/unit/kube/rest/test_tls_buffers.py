@@ -10,7 +10,7 @@ from asyncio.sslproto import SSLProtocol
 import pytest
 import trustme
 
-from multikueue.core.tls_buffers import BUFFER_BYTES, limit_tls_buffers
+from multikueue.kube.rest.tls_buffers import BUFFER_BYTES, limit_tls_buffers
 
 pytestmark = pytest.mark.anyio
 
