@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from multikueue.api.resource import MULTIKUEUE_CONFIGS
-from tests.support.managers import eventually, wait_condition
+from tests.support.managers import Object, eventually, wait_condition, workload_of
 from tests.support.scenes import Scene, Stage, scene, settings
 
 pytestmark = pytest.mark.anyio
@@ -23,6 +25,17 @@ async def nominated(made: Scene) -> list[str]:
     return list((await made.status()).get("nominatedClusterNames") or ())
 
 
+async def evicted(made: Scene) -> Object:
+    """The Workload once it was evicted: it gets quota again soon, and its condition Evicted is False then."""
+    found = await eventually(
+        partial(workload_of, made.client, "j", namespace=made.namespace),
+        what="it was evicted",
+        until=lambda seen: bool(seen and (seen["status"].get("schedulingStats") or {}).get("evictions")),
+    )
+    assert found is not None
+    return found
+
+
 async def test_d1_q1_incremental_goes_by_rounds_and_starts_over_after_an_eviction(stage: Stage) -> None:
     async with scene(stage, "d1", configuration=INCREMENTAL) as made:
         workload = await made.submit()
@@ -37,7 +50,7 @@ async def test_d1_q1_incremental_goes_by_rounds_and_starts_over_after_an_evictio
         await made.w1.starts("j")
         await made.job_says("ready", 1)
         await made.w1.evicts(workload, "j")
-        found = await wait_condition(made.client, "j", "Evicted", namespace=made.namespace)
+        found = await evicted(made)
         assert not found["status"].get("clusterName")
         await made.w1.cleaned("j")
         await made.w1.admits(workload, epoch=2)
@@ -80,7 +93,7 @@ async def test_d2_nothing_is_sent_before_a_program_of_the_users_nominates(stage:
         await made.w2.starts("j")
         await made.job_says("ready", 1)
         await made.w2.evicts(workload, "j")
-        found = await wait_condition(made.client, "j", "Evicted", namespace=made.namespace)
+        found = await evicted(made)
         assert not found["status"].get("clusterName")
         assert not found["status"].get("nominatedClusterNames")
 
