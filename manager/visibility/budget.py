@@ -14,6 +14,7 @@ SHARE: Final = 0.1
 """Of the time, over long."""
 AT_ONCE: Final = 1.0
 """Seconds of work before that holds."""
+_ROUNDING: Final = 0.001  # seconds, so that a bucket that is just empty is not asked again and again
 
 
 class WorkBudget:
@@ -25,13 +26,13 @@ class WorkBudget:
         self._filled = clock.monotonic()
 
     async def turn(self) -> None:
-        """Wait until there is time left, and let other tasks run."""
+        """Let other tasks run, and wait until there is time left. The work has to follow without another await."""
+        await anyio.lowlevel.checkpoint()
         while True:
             self._fill()
             if self._left > 0:
-                await anyio.lowlevel.checkpoint()
                 return
-            await anyio.sleep(-self._left / SHARE + 0.001)
+            await anyio.sleep(-self._left / SHARE + _ROUNDING)
 
     def spend(self, seconds: float) -> None:
         """Count work that was done."""

@@ -78,13 +78,12 @@ class PendingWorkloads:
         return self._caches.view(CLUSTER_QUEUES).get(Key("", cluster_queue)) is not None
 
     async def _order(self, cluster_queue: str) -> Sequence[PendingPosition]:
-        while True:
-            engine = await self._engines.current()
-            if (found := self._usable(cluster_queue, engine)) is not None:
-                return found
+        engine = await self._engines.current()
+        found = self._usable(cluster_queue, engine)
+        if found is None:
             await self._budget.turn()
-            if engine is await self._engines.current() and self._usable(cluster_queue, engine) is None:
-                return self._sort(cluster_queue, engine)
+            found = self._usable(cluster_queue, engine)  # another request may have sorted it meanwhile
+        return self._sort(cluster_queue, engine) if found is None else found
 
     def _usable(self, cluster_queue: str, engine: Engine) -> Sequence[PendingPosition] | None:
         """The order that was found before, if it may be used again."""

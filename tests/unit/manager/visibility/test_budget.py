@@ -46,3 +46,21 @@ async def test_a_manager_that_was_idle_for_long_has_no_more_than_its_burst() -> 
     clock.advance(1e6)
     budget.spend(AT_ONCE)
     assert not await has_turn(budget)
+
+
+async def test_requests_that_wait_together_do_not_work_together() -> None:
+    clock = ManualClock()
+    budget = WorkBudget(clock)
+    worked: list[int] = []
+
+    async def work(number: int) -> None:
+        await budget.turn()
+        worked.append(number)
+        budget.spend(2 * AT_ONCE)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(5):
+            tasks.start_soon(work, number)
+        await anyio.sleep(0.1)
+        assert len(worked) == 1
+        tasks.cancel_scope.cancel()
