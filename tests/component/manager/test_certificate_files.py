@@ -3,21 +3,20 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from pathlib import Path
 
 import aiohttp
-import anyio
 import pytest
 import trustme
 
 from devcluster.cluster import Cluster
+from manager.webhooks.configurations import MUTATING_NAME
 from multikueue.api.resource import API_SERVICES, MUTATING_WEBHOOK_CONFIGURATIONS, SECRETS
 from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import get, make_job, make_queue, running_manager, wait_condition
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
-
-NAME = "kueue-mutating-webhook-configuration"
 
 
 async def test_webhooks_are_served_with_the_certificate_of_a_folder(
@@ -43,8 +42,10 @@ async def test_webhooks_are_served_with_the_certificate_of_a_folder(
             for path in ("alive", "prepared", "healthz", "readyz"):
                 async with session.get(f"http://127.0.0.1:{manager.health_port}/{path}") as answer:
                     assert answer.status == 200, path
-        await anyio.sleep(0.5)
+        installed = await get(client, MUTATING_WEBHOOK_CONFIGURATIONS, MUTATING_NAME)
+        assert installed is not None
+        bundles = {hook["clientConfig"]["caBundle"] for hook in installed["webhooks"]}
+        assert bundles == {b64encode(authority.cert_pem.bytes()).decode()}
         registered = await get(client, API_SERVICES, "v1beta2.visibility.kueue.x-k8s.io")
         assert registered is None, "the names in a certificate of others are not known"
     assert await get(client, SECRETS, "kueue-webhook-server-cert", namespace="kueue-system") == before
-    assert await get(client, MUTATING_WEBHOOK_CONFIGURATIONS, NAME) is None, "this test has removed it"
