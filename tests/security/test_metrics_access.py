@@ -38,6 +38,7 @@ from multikueue.kube.serving.page_access import PageAccess
 from multikueue.kube.serving.reviews import ALLOWED_SECONDS
 from multikueue.kube.serving.serve import add_metrics, serving
 from tests.support.managers import connections_closed, make_namespace, running_manager
+from tests.support.service_accounts import service_account
 from tests.support.stub_api import StubApi, json_answer, status_answer, stub_api
 
 pytestmark = pytest.mark.anyio
@@ -249,15 +250,6 @@ async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[C
                 yield cluster
 
 
-async def service_account(client: KubeClient, name: str) -> str:
-    """The token of a service account that is made here."""
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "monitoring"}}
-    await client.create(SERVICE_ACCOUNTS, account, namespace="monitoring")
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = await client.request("POST", SERVICE_ACCOUNTS.path("monitoring", name, "token"), body=asked)
-    return str(answer.json()["status"]["token"])
-
-
 async def install_roles(client: KubeClient) -> None:
     await make_namespace(client, "kueue-system")
     await make_namespace(client, "monitoring")
@@ -286,7 +278,9 @@ async def trusting(client: KubeClient) -> ssl.SSLContext:
 async def test_a_manager_serves_metrics_to_whom_the_cluster_lets_in(hub: Cluster) -> None:
     async with hub.client() as client:
         await install_roles(client)
-        reader, stranger = [await service_account(client, name) for name in ("prometheus", "stranger")]
+        reader, stranger = [
+            await service_account(client, name, namespace="monitoring") for name in ("prometheus", "stranger")
+        ]
         async with running_manager(hub, settings=SECURE, user=MANAGER) as manager:
             url, trust = f"https://127.0.0.1:{manager.metrics_port}", await trusting(client)
             assert await scraped(url, reader, trust=trust) == 200

@@ -21,7 +21,6 @@ from multikueue.api.resource import (
     NAMESPACES,
     ROLE_BINDINGS,
     SECRETS,
-    SERVICE_ACCOUNTS,
     WORKLOAD_PRIORITY_CLASSES,
 )
 from multikueue.kube.errors import Forbidden, NotFound
@@ -39,6 +38,7 @@ from tests.support.managers import (
     running_manager,
     wait_condition,
 )
+from tests.support.service_accounts import service_account
 
 pytestmark = pytest.mark.anyio
 
@@ -123,15 +123,6 @@ async def bind(client: KubeClient, subject: Object, role: str, *, namespace: str
 
 def person(name: str) -> Object:
     return {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}
-
-
-async def service_account(client: KubeClient, name: str, *, namespace: str) -> str:
-    """The token of a service account that is made here."""
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
-    await client.create(SERVICE_ACCOUNTS, account, namespace=namespace)
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = await client.request("POST", SERVICE_ACCOUNTS.path(namespace, name, "token"), body=asked)
-    return str(answer.json()["status"]["token"])
 
 
 async def directly(client: KubeClient, port: int, path: str, **headers: str) -> tuple[int, Object]:
