@@ -18,8 +18,8 @@ WAITING_JOBS ?= 3
 SERVING_JOBS ?= 4
 # What has tests on real API servers or in whole federations: the thousands of unit tests need not be collected for them.
 ON_SERVERS := tests/component tests/conformance tests/e2e tests/security
-# A test that fails is run once more, at most five in a run, and its first traceback is printed: see CONTRIBUTING.md.
-AGAIN := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
+# Runs tests that failed once more, at most five in a run, and prints the first failure: see CONTRIBUTING.md.
+RUN_TESTS := $(BIN)/python hack/run_tests.py
 
 # Without bytecode each process compiles the libraries anew: two seconds in each of a thousand processes of the tests.
 unexport PYTHONDONTWRITEBYTECODE
@@ -39,22 +39,22 @@ test attacks conformance combinations: export GOGC ?= 400
 # (https://github.com/pytest-dev/pytest-xdist/issues/1386). A whole federation takes a minute, so those are dealt out singly.
 test: $(STAMP) ## unit and component tests, then whole federations; attacks and conformance have the longer ones
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist worksteal -m "not conformance" tests/unit
-	@$(PYTEST) $(AGAIN) -n $(SERVING_JOBS) --dist worksteal -m "not e2e and not bench and not conformance and not faults and not attacks" \
+	@$(RUN_TESTS) -n $(JOBS) --dist worksteal -m "not conformance" tests/unit
+	@$(RUN_TESTS) -n $(SERVING_JOBS) --dist worksteal -m "not e2e and not bench and not conformance and not faults and not attacks" \
 		$(ON_SERVERS) tests/simulation
-	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --maxschedchunk 1 -m "e2e and not attacks" tests/e2e
+	@$(RUN_TESTS) -n $(WAITING_JOBS) --maxschedchunk 1 -m "e2e and not attacks" tests/e2e
 
 attacks: $(STAMP) ## kill all processes, a short fuzz, poison objects, a flood, failing writes; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist worksteal -m attacks $(ON_SERVERS) tests/simulation
+	@$(RUN_TESTS) -n $(JOBS) --dist worksteal -m attacks $(ON_SERVERS) tests/simulation
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
-	@$(PYTEST) $(AGAIN) -n $(SERVING_JOBS) --dist worksteal -m "conformance and not alone and not left_out" $(ON_SERVERS)
-	@$(PYTEST) $(AGAIN) -n $(JOBS) --dist loadfile -m "conformance and alone and not left_out" tests/component
+	@$(RUN_TESTS) -n $(SERVING_JOBS) --dist worksteal -m "conformance and not alone and not left_out" $(ON_SERVERS)
+	@$(RUN_TESTS) -n $(JOBS) --dist loadfile -m "conformance and alone and not left_out" tests/component
 
 combinations: $(STAMP) ## the combinations of API server and transport that CI leaves out; twenty minutes
-	@$(PYTEST) $(AGAIN) -n $(WAITING_JOBS) --dist loadfile -m left_out $(ON_SERVERS)
+	@$(RUN_TESTS) -n $(WAITING_JOBS) --dist loadfile -m left_out $(ON_SERVERS)
 
 faults: $(STAMP) ## 300 Jobs in flight while each process is killed, frozen or cut off; twenty minutes, MK_FAULTS_JOBS=40 for fewer
 	@$(BIN)/mkctl binaries --optional

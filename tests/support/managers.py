@@ -39,6 +39,7 @@ from multikueue.core.clock import SystemClock
 from multikueue.kube.errors import AlreadyExists, NotFound
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
+from tests.support.shown_objects import shown
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -189,7 +190,7 @@ async def eventually(
             if until(last):
                 return last
             await anyio.sleep(_pause(anyio.current_time() - began))
-    raise AssertionError(f"not within {deadline:.0f} s: {what}; last seen: {last!r}")
+    raise AssertionError(f"not within {deadline:.0f} s: {what}; last seen:\n{shown(last)}")
 
 
 async def ensure(client: KubeClient, resource: Any, obj: Object) -> None:
