@@ -20,8 +20,7 @@ from devcluster.apiserver.schema import builtin
 from devcluster.apiserver.schema.node import TypeNode
 from devcluster.apiserver.schema.structural import Structural
 
-# Not served: proxies of nodes, containers that are added to running pods, and older forms of a kind that is served.
-_UNSERVED_SUBRESOURCES: Final = frozenset({"ephemeralcontainers"})
+# Not served: proxies of nodes, and older forms of a kind that is served.
 _UNSERVED_PROXIES: Final = frozenset({"nodes"})
 _UNSERVED: Final = frozenset({("", "componentstatuses"), ("autoscaling/v1", "horizontalpodautoscalers")})
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -178,8 +177,7 @@ def _builtin_type(group: str, version: str, item: JsonObject) -> ResourceType:
     subresources = {
         sub["subresource"]: sub
         for sub in item.get("subresources", ())
-        if sub["subresource"] not in _UNSERVED_SUBRESOURCES
-        and not (sub["subresource"] == "proxy" and plural in _UNSERVED_PROXIES)
+        if not (sub["subresource"] == "proxy" and plural in _UNSERVED_PROXIES)
     }
     made = catalog.behaviour(group, plural)
     if type(made) is KindBehaviour and definition is not None:

@@ -25,6 +25,7 @@ from devcluster.apiserver.registry.conversion import Converter
 from devcluster.apiserver.registry.definitions import Definitions
 from devcluster.apiserver.registry.deleting import Deleter
 from devcluster.apiserver.registry.resources import ResourceType
+from devcluster.apiserver.registry.service_allocation import SERVICES, ServiceAllocation
 from devcluster.apiserver.schema import builtin
 from devcluster.apiserver.schema.validate import validate
 from devcluster.apiserver.storage.entry import StoredObject
@@ -53,6 +54,7 @@ class Writer:
         self._converter = converter
         self._deleter = deleter
         self._definitions = definitions
+        self._services = ServiceAllocation(context)
 
     async def create(self, request: Request, kind: ResourceType, target: RequestTarget) -> Answer:
         """POST. Raises `StatusError`."""
@@ -123,6 +125,7 @@ class Writer:
         if causes:
             named = name or value["metadata"].get("generateName", "")
             raise errors.invalid(objects.about_given(value, named), causes)
+        self._allocate(value, kind, named=name)
         request.warnings.extend(kind.behaviour.warnings(value, None))
         if self._admission.concerns(kind, "CREATE", ""):
             await self._admission.validate(review)
@@ -274,6 +277,7 @@ class Writer:
         if causes:
             raise errors.invalid(objects.about_given(value, target.name), causes)
         if not subresource and scale is None:
+            self._allocate(value, kind, named=target.name)
             request.warnings.extend(kind.behaviour.warnings(value, old))
         if concerns:
             if scale is not None:
@@ -288,6 +292,14 @@ class Writer:
             self._deleter.remove(kind, entry.key)
             return value
         return await self._store(kind, entry.key, value, expected=entry)
+
+    def _allocate(self, value: JsonObject, kind: ResourceType, *, named: str) -> None:
+        """Give a Service its addresses. Raises `StatusError`."""
+        if kind.collection != SERVICES:
+            return
+        causes = self._services.allocate(value)
+        if causes:
+            raise errors.invalid(objects.about_given(value, named), causes)
 
     def _problems(
         self, value: JsonObject, old: JsonObject | None, kind: ResourceType, request_context: RequestContext
