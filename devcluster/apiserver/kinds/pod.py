@@ -15,7 +15,7 @@ from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents, times
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
-from devcluster.apiserver.kinds import pod_spec
+from devcluster.apiserver.kinds import ephemeral_containers, pod_spec
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
 from multikueue.core.quantity import Quantity, QuantityError
 
@@ -60,6 +60,8 @@ class PodBehaviour(KindBehaviour):
         """Keep what this write may not change, and update the generation."""
         if request_context.subresource == "resize":
             keep_all_but_resources(value, old)
+        elif request_context.subresource == ephemeral_containers.SUBRESOURCE:
+            ephemeral_containers.keep_all_but_these(value, old)
         super().prepare_update(value, old, request_context)
         if request_context.subresource == "status" and "status" in value:
             value["status"].setdefault("qosClass", documents.child(old, "status").get("qosClass"))
@@ -69,6 +71,11 @@ class PodBehaviour(KindBehaviour):
         if request_context.subresource == "status":
             return []
         found = pod_spec.validate_spec(value["spec"], "spec")
+        found += ephemeral_containers.problems(value["spec"])
+        if old is None and value["spec"].get(ephemeral_containers.FIELD):
+            found.append(field_errors.forbidden(f"spec.{ephemeral_containers.FIELD}", "cannot be set on create"))
+        if old is not None and request_context.subresource == ephemeral_containers.SUBRESOURCE:
+            return [*found, *ephemeral_containers.changes(value["spec"], old["spec"])]
         if old is not None and request_context.subresource == "resize":
             return found + resize_problems(value, old, qualities=(quality(value["spec"]), quality(old["spec"])))
         if old is not None and not found:

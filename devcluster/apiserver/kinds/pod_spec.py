@@ -13,13 +13,15 @@ from devcluster.apiserver.kinds import pod_rules, quantities, volumes
 from devcluster.apiserver.schema.values import quoted
 from multikueue.core.quantity import Quantity, QuantityError
 
+CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
 def default_spec(spec: JsonObject) -> None:
     """Set the defaults of a pod spec."""
-    for container in (*documents.items(spec, "initContainers"), *documents.items(spec, "containers")):
-        _default_container(container)
+    for group in CONTAINERS:
+        for container in documents.items(spec, group):
+            _default_container(container)
     for volume in documents.items(spec, "volumes"):
         volumes.default_volume(volume)
     quantities.settle_amounts(spec, "overhead")
@@ -105,7 +107,7 @@ def validate_spec(spec: JsonObject, path: str) -> list[StatusCause]:
     if not containers:
         found.append(field_errors.required(f"{path}.containers"))
     seen: set[str] = set()
-    for group in ("containers", "initContainers"):
+    for group in CONTAINERS:
         for index, container in enumerate(documents.items(spec, group)):
             found += _container_problems(container, f"{path}.{group}[{index}]", seen, known)
     policy = spec.get("restartPolicy")

@@ -120,6 +120,9 @@ def _list(old: list[JsonValue], patch: list[JsonValue], kind: TypeNode) -> list[
             raise PatchFailed(f"expected an object in a list merged by {key}")
         if key not in item:
             directive = item.get(_DIRECTIVE)
+            if directive is None and not old:  # nothing to merge it with: validation finds what it lacks
+                found.append(strategic_patch({}, item, inner))
+                continue
             if directive not in (None, "delete", "replace"):
                 raise PatchFailed(f"unknown patch type: {directive} in map: {go_text(item)}")
             raise PatchFailed(f"map: {go_text(item)} does not contain declared merge key: {key}")

@@ -109,7 +109,7 @@ async def test_waiting_requests_of_one_user_delay_only_that_user(server: Server)
 
 
 async def test_a_request_that_waits_for_long_lets_others_of_its_user_in_since_it_may_wait_for_them() -> None:
-    server = Server(seat_seconds=0.01)
+    server = Server(seat_seconds=0.2)
     server.ask(OTHER, "first")
     for number in range(5):
         server.ask(FLOOD, f"flood-{number}", waits=True)
