@@ -43,6 +43,7 @@ from devcluster.apiserver.http.requests import (
     parse_target,
     verb_of,
 )
+from devcluster.apiserver.http.server_metrics import ServerMetrics
 from devcluster.apiserver.registry import definitions
 from devcluster.apiserver.registry.conversion import Converter
 from devcluster.apiserver.registry.definitions import Definitions
@@ -109,11 +110,13 @@ class ApiServer:
         self.aggregator = Aggregator(context, addresses=addresses, proxy=proxy)
         bootstrap.publish_authentication(context, client_ca=client_ca, proxy=proxy)
         self._proxy = Proxy(context, self.aggregator)
+        self._metrics = ServerMetrics(context, self.reader.feeds)
         self._paths = NonResourcePaths(
             context.registry,
             discovery=Discovery(context.registry, self.aggregator),
             openapi=OpenApi(context.registry, self.aggregator),
             tokens=self.tokens,
+            metrics=self._metrics,
             switches=self,
         )
         self._audit = audit
@@ -181,6 +184,11 @@ class ApiServer:
                 if feed.collection is removed:
                     feed.finish()
 
+    def _not_found(self, request: Request) -> Answer:
+        found = not_found()
+        self._note(request, found)
+        return found
+
     def _failed(self, error: StatusError, request: Request) -> Answer:
         headers = dict(error.headers)
         if error.retry_after is not None:
@@ -235,11 +243,11 @@ class ApiServer:
             self.authorizer.check_request(request, target, verb=verb_of(request, target), user=request.user)
             if target.group in self.context.registry.builtin_groups:
                 raise errors.no_resource()
-            return not_found()
+            return self._not_found(request)
         if kind.custom:
             misplaced = bool(target.namespace) and not kind.namespaced
             if misplaced or (kind.namespaced and not target.namespace and method != "GET"):
-                return not_found()
+                return self._not_found(request)
         elif target.namespace and not kind.namespaced and kind.plural != "namespaces":
             raise errors.no_resource()
         if kind.warning:
@@ -261,8 +269,7 @@ class ApiServer:
                 found = _run(found)
         except StatusError as error:
             return self._failed(error, request)
-        if self._audit is not None:
-            self._note(request, found)
+        self._note(request, found)
         return found
 
     def _remote(self, path: str, target: RequestTarget | None) -> Remote | None:
@@ -290,6 +297,7 @@ class ApiServer:
         return found
 
     def _note(self, request: Request, reply: Reply) -> None:
+        self._metrics.count(request, reply)
         if self._audit is not None:
             self._audit(audit.event(request, reply, self.context))
 

@@ -13,12 +13,24 @@ from devcluster.apiserver.discovery.openapi import OpenApi
 from devcluster.apiserver.http import faults
 from devcluster.apiserver.http.faults import Switches
 from devcluster.apiserver.http.requests import MASTERS, Answer, Request, RequestTarget, answer
+from devcluster.apiserver.http.server_metrics import ServerMetrics
 from devcluster.apiserver.registry.resources import Registry
 from devcluster.apiserver.schema import builtin
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _CHECKS: Final = ("ping", "log", "etcd", "poststarthook/crd-informer-synced", "poststarthook/rbac/bootstrap-roles")
-_PATHS: Final = ("/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz")
+_PATHS: Final = (
+    "/api",
+    "/api/v1",
+    "/apis",
+    "/apis/",
+    "/healthz",
+    "/livez",
+    "/metrics",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/readyz",
+)
 _WITH_SLASH: Final = ("", "api", "apis", "version")
 """The first segments of paths that may end with a slash."""
 
@@ -27,12 +39,20 @@ class NonResourcePaths:
     """Answers requests whose path names no resource."""
 
     def __init__(
-        self, registry: Registry, *, discovery: Discovery, openapi: OpenApi, tokens: Tokens, switches: Switches
+        self,
+        registry: Registry,
+        *,
+        discovery: Discovery,
+        openapi: OpenApi,
+        tokens: Tokens,
+        metrics: ServerMetrics,
+        switches: Switches,
     ) -> None:
         self._registry = registry
         self._discovery = discovery
         self._openapi = openapi
         self._tokens = tokens
+        self._metrics = metrics
         self._switches = switches
 
     def respond(self, request: Request, target: RequestTarget | None) -> Answer:
@@ -58,6 +78,8 @@ class NonResourcePaths:
                 return Answer(200, documents.dump_indented(builtin.table("version.json")))
             case "healthz" | "livez" | "readyz":
                 return _health(path, verbose="verbose" in request.query)
+            case "metrics" if path == "/metrics":
+                return self._metrics.page()
             case "openapi":
                 if path == "/openapi/v3":
                     return self._openapi.index()

@@ -43,9 +43,9 @@ class ServiceAllocation:
         ]
         start = sum(byte * 31**index for index, byte in enumerate(value["metadata"]["uid"].encode()))
         found += self._address(spec, {each["spec"].get("clusterIP") for each in others}, start)
-        taken = {port.get("nodePort") for each in others for port in documents.items(each, "spec", "ports")}
+        given = (port.get("nodePort") for each in others for port in documents.items(each, "spec", "ports"))
         if spec.get("type") in OUTSIDE and spec.get("allocateLoadBalancerNodePorts") is not False:
-            found += self._node_ports(documents.items(spec, "ports"), taken - {None}, start)
+            found += self._node_ports(documents.items(spec, "ports"), set(filter(None, given)), start)
         return found
 
     def _address(self, spec: JsonObject, taken: set[str], start: int) -> Iterator[StatusCause]:
