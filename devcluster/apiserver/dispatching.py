@@ -19,6 +19,7 @@ from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.http.pod_access import Kubelets, PodAccess
 from devcluster.apiserver.http.requests import Answer, Reply, Request, RequestTarget
 from devcluster.apiserver.registry import versions
+from devcluster.apiserver.registry.bindings import Bindings
 from devcluster.apiserver.registry.deleting import Deleter
 from devcluster.apiserver.registry.patching import Patcher
 from devcluster.apiserver.registry.reading import Reader
@@ -65,6 +66,7 @@ class RequestDispatcher:
         self._patcher = patcher
         self._deleter = deleter
         self._subresources = subresources
+        self._bindings = Bindings(context)
         self._reviews = reviews
         self._pods = PodAccess(context)
         self._kubelets: Kubelets | None = None
@@ -129,7 +131,7 @@ class RequestDispatcher:
     def _bind(self, request: Request, target: RequestTarget) -> Coroutine[object, object, Reply]:
         pods = self._context.registry.find("", "v1", "pods")
         assert pods is not None
-        return self._subresources.bind(request, pods, target)
+        return self._bindings.bind(request, pods, target)
 
     def _subresource(
         self, request: Request, kind: ResourceType, target: RequestTarget
@@ -148,7 +150,7 @@ class RequestDispatcher:
                     return self._subresources.get_scale(request, kind, target)
                 return self._subresources.write_scale(request, kind, target)
             case "binding":
-                return self._subresources.bind(request, kind, target)
+                return self._bindings.bind(request, kind, target)
             case "eviction":
                 return self._subresources.evict(request, kind, target)
             case "token":

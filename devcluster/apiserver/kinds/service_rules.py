@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Validation of Services: types, ports, session affinity, addresses, and what may not change.
 
-Whether an address or a node port is free is known by `registry.service_allocation`.
+Whether an address or a node port is free is known by `service_allocation`.
 """
 
 from __future__ import annotations

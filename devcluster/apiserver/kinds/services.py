@@ -21,7 +21,7 @@ _NOT_HEADLESS: Final = ("loadBalancerIP", "externalIPs")
 
 
 class ServiceBehaviour(KindBehaviour):
-    """Services; their addresses and node ports are allocated by `registry.service_allocation`."""
+    """Services; their addresses and node ports are allocated by `service_allocation`."""
 
     has_status = True
 

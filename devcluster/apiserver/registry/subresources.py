@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subresources with an action of their own: scale, binding, eviction, token, finalize.
+"""Subresources with an action of their own: scale, eviction, token, finalize.
 
 `status` and `approval` are ordinary updates and handled by `writing`.
 """
@@ -97,41 +97,6 @@ class Subresources:
             scale=lambda value: _scale(value, kind),
         )
         return answer(200, _scale(value, kind))
-
-    async def bind(self, request: Request, kind: ResourceType, target: RequestTarget) -> Answer:
-        """POST of a pod's `binding`. Raises `StatusError`."""
-        body = decoding.decode(request)
-        node = documents.child(body, "target").get("name", "") if isinstance(body, dict) else ""
-        name = target.name or documents.metadata(body).get("name", "")
-        about = kind.about(name)
-        if not node:
-            cause = errors.StatusCause("FieldValueRequired", "Required value", "target.name")
-            raise errors.invalid(errors.About(name, "", "Binding"), [cause])
-        pod = self._object(kind, RequestTarget("", "v1", "pods", target.namespace, name))
-        spec, metadata = pod["spec"], pod["metadata"]
-        if metadata.get("deletionTimestamp"):
-            raise errors.conflict(about, f"pod {name} is being deleted, cannot be assigned to a host")
-        if spec.get("nodeName"):
-            raise errors.conflict(about, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
-        if spec.get("schedulingGates"):
-            raise errors.conflict(about, f"pod {name} has non-empty .spec.schedulingGates")
-        uid = documents.metadata(body).get("uid")
-        if uid and uid != metadata["uid"]:
-            text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
-            raise errors.conflict(about, text)
-        spec["nodeName"] = node
-        conditions = [
-            entry for entry in documents.items(pod, "status", "conditions") if entry.get("type") != "PodScheduled"
-        ]
-        condition = {
-            "type": "PodScheduled",
-            "status": "True",
-            "lastProbeTime": None,
-            "lastTransitionTime": self._context.stamp(),
-        }
-        pod["status"] = {**documents.child(pod, "status"), "conditions": [*conditions, condition]}
-        self._context.store.put(kind.collection, kind.key(target.namespace, name), pod)
-        return answer(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 
     async def evict(self, request: Request, kind: ResourceType, target: RequestTarget) -> Answer:
         """POST of a pod's `eviction`. Raises `StatusError`."""

@@ -25,9 +25,9 @@ from devcluster.apiserver.registry.conversion import Converter
 from devcluster.apiserver.registry.definitions import Definitions
 from devcluster.apiserver.registry.deleting import Deleter
 from devcluster.apiserver.registry.resources import ResourceType
-from devcluster.apiserver.registry.service_allocation import SERVICES, ServiceAllocation
 from devcluster.apiserver.schema import builtin
 from devcluster.apiserver.schema.validate import validate
+from devcluster.apiserver.service_allocation import SERVICES, ServiceAllocation
 from devcluster.apiserver.storage.entry import StoredObject
 
 _TRIES: Final = 5
