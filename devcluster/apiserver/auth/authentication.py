@@ -16,12 +16,12 @@ from devcluster.apiserver import errors
 from devcluster.apiserver.auth.rbac import Authorizer
 from devcluster.apiserver.auth.tokens import Tokens
 from devcluster.apiserver.errors import StatusError
-from devcluster.apiserver.http.requests import Request, User, parse_target, verb_of
+from devcluster.apiserver.http.requests import IMPERSONATES, Request, User, parse_target, verb_of
 
 _AUTHENTICATED: Final = "system:authenticated"
 _GROUP: Final = "authentication.k8s.io"
 _CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
-_EXTRA: Final = "impersonate-extra-"
+_EXTRA: Final = f"{IMPERSONATES}extra-"
 _ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
 ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
 
@@ -40,7 +40,7 @@ class Authentication:
     def user(self, request: Request) -> User:
         """The user, after impersonation. Raises `StatusError`."""
         found = self._direct(request)
-        if any(header.startswith("impersonate-") for header in request.headers):
+        if any(header.startswith(IMPERSONATES) for header in request.headers):
             return self._impersonated(request, found)
         return found
 
@@ -62,9 +62,9 @@ class Authentication:
     def _impersonated(self, request: Request, user: User) -> User:
         headers = request.headers
         name, uid = headers.get("impersonate-user", ""), headers.get("impersonate-uid", "")
-        groups = [group.strip() for group in headers.get("impersonate-group", "").split(",") if group.strip()]
+        groups = [group for group in headers.get("impersonate-group", "").split("\n") if group]
         extra = {
-            unquote(header.removeprefix(_EXTRA)): tuple(value.split(", "))
+            unquote(header.removeprefix(_EXTRA)): tuple(value.split("\n"))
             for header, value in headers.items()
             if header.startswith(_EXTRA)
         }

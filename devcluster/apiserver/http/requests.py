@@ -42,6 +42,10 @@ LOOPBACK: Final = User("system:apiserver", (MASTERS, "system:authenticated"))
 """The user of the server's own requests."""
 
 
+IMPERSONATES: Final = "impersonate-"
+"""How headers of impersonation begin; the values of a repeated one are lines."""
+
+
 @dataclass(slots=True)
 class Request:
     """A request of a client."""
@@ -50,7 +54,7 @@ class Request:
     path: str
     query_text: str
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Names in lower case; the values of a repeated one are joined by commas, those of impersonation by line breaks."""
     body: bytes
     user: User = LOOPBACK
     certificate: User | None = None

@@ -20,7 +20,7 @@ import orjson
 
 from devcluster.apiserver import errors
 from devcluster.apiserver.codec import documents
-from devcluster.apiserver.http.requests import Answer, Duplex, Reply, Request, Stream, Tunnel, User
+from devcluster.apiserver.http.requests import IMPERSONATES, Answer, Duplex, Reply, Request, Stream, Tunnel, User
 
 _LOG: Final = logging.getLogger(__name__)
 _MAX_HEAD: Final = 64 << 10
@@ -209,7 +209,11 @@ class ServerConnection(asyncio.Protocol):
                 name, _, value = line.partition(":")
                 name = name.lower()
                 value = value.strip()
-                headers[name] = f"{headers[name]}, {value}" if name in headers else value
+                if name in headers:
+                    # The names of groups may have commas.
+                    between = "\n" if name.startswith(IMPERSONATES) else ", "
+                    value = f"{headers[name]}{between}{value}"
+                headers[name] = value
             length = _count(headers.get("content-length", "0"))
         except ValueError:
             self._refuse(400)

@@ -126,6 +126,14 @@ async def _(side: Side) -> None:
         await side.get(MAPS, headers={**as_joe, **headers})
 
 
+@CASES.case("the names of groups and extra values may have commas")
+async def _(side: Side) -> None:
+    review = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
+    for group in ("a,b", ",,,chameleon", "a, b"):
+        headers = {"Impersonate-User": "joe", "Impersonate-Group": group, "Impersonate-Extra-Scopes": "view, edit"}
+        await side.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review, headers=headers)
+
+
 @CASES.case("an account's token is its identity")
 async def _(side: Side) -> None:
     await side.quietly(Exchange("POST", ACCOUNTS, _account()))

@@ -106,6 +106,17 @@ async def test_a_body_in_chunks_is_put_together(line: Line) -> None:
     assert [status for status, _, _ in line.answers()] == [201]
 
 
+async def test_each_header_of_a_group_is_one_group_even_with_commas(line: Line) -> None:
+    body = json.dumps({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"})
+    head = f"Content-Type: application/json\nContent-Length: {len(body)}\nImpersonate-User: joe\n"
+    groups = "Impersonate-Group: a,b\nImpersonate-Group: c\nImpersonate-Extra-Scopes: d, e\n"
+    line.send(f"POST /apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1\n{head}{groups}\n{body}")
+    (answer,) = line.answers()
+    user = document(answer)["status"]["userInfo"]
+    assert user["groups"] == ["a,b", "c", "system:authenticated"]
+    assert user["extra"] == {"scopes": ["d, e"]}
+
+
 async def test_trailers_after_the_last_chunk_are_no_request(line: Line) -> None:
     body = json.dumps(config_map("a"))
     head = f"POST {MAPS} HTTP/1.1\nContent-Type: application/json\nTransfer-Encoding: chunked\n\n"
