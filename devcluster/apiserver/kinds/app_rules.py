@@ -107,6 +107,40 @@ def _amount_problems(amount: JsonValue, path: str) -> list[StatusCause]:
     return []
 
 
+def daemon_set_problems(spec: JsonObject) -> list[StatusCause]:
+    """The problems of a DaemonSet's update strategy: exactly one of its two limits is not 0."""
+    strategy = documents.child(spec, "updateStrategy")
+    kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
+    path = "spec.updateStrategy"
+    if kind == "OnDelete":
+        return []
+    if kind != "RollingUpdate":
+        shown: JsonObject = {"Type": kind, "RollingUpdate": rolling}
+        return [field_errors.not_supported(path, shown, ["RollingUpdate", "OnDelete"])]
+    limits = documents.child(strategy, "rollingUpdate")
+    found = []
+    for name in ("maxUnavailable", "maxSurge"):
+        amount, where = limits.get(name), f"{path}.rollingUpdate.{name}"
+        found += _amount_problems(amount, where)
+        if isinstance(amount, str) and _PERCENT.fullmatch(amount) and _count_of(amount) > 100:
+            found.append(field_errors.invalid(where, amount, "must not be greater than 100%"))
+    surge, unavailable = limits.get("maxSurge"), limits.get("maxUnavailable")
+    if _count_of(surge) and _count_of(unavailable):
+        text = "may not be set when maxUnavailable is non-zero"
+        found.append(field_errors.invalid(f"{path}.rollingUpdate.maxSurge", surge, text))
+    elif not _count_of(surge) and not _count_of(unavailable):
+        text = "cannot be 0 when maxSurge is 0"
+        found.append(field_errors.required(f"{path}.rollingUpdate.maxUnavailable", text))
+    return found
+
+
+def _count_of(amount: JsonValue) -> int:
+    """The number, or that of the percentage; 0 for what is neither."""
+    if isinstance(amount, str):
+        return int(amount.removesuffix("%")) if _PERCENT.fullmatch(amount) else 0
+    return amount if isinstance(amount, int) else 0
+
+
 def stateful_set_problems(spec: JsonObject, old: JsonObject | None) -> list[StatusCause]:
     """The problems of a StatefulSet's policies and ordinals, and of a change of other fields of its spec."""
     found = []

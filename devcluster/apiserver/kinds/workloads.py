@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deployments, replica sets, stateful sets, daemon sets: defaults and table cells. No controller runs daemon sets."""
+"""Deployments, replica sets, stateful sets, daemon sets: defaults and table cells."""
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
+from typing import Final
 
-from devcluster.apiserver import field_errors
+from devcluster.apiserver import errors, field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
 from devcluster.apiserver.kinds import app_rules, pod_spec, volumes
 from devcluster.apiserver.kinds.batch import selector_text, template_cells
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
+from devcluster.apiserver.schema.values import quoted
+
+_TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 class _Replicated(KindBehaviour):
@@ -204,8 +210,7 @@ class DaemonSetBehaviour(_Replicated):
     def default(self, value: JsonObject) -> None:
         """Set the defaults."""
         spec = value.setdefault("spec", {})
-        annotations = value["metadata"].setdefault("annotations", {})
-        annotations.setdefault("deprecated.daemonset.template.generation", "1")
+        _set_generation(value, _generation_of(value))
         pod_spec.default_template(spec.setdefault("template", {}))
         strategy = spec.setdefault("updateStrategy", {})
         strategy.setdefault("type", "RollingUpdate")
@@ -213,7 +218,30 @@ class DaemonSetBehaviour(_Replicated):
             rolling = strategy.setdefault("rollingUpdate", {})
             rolling.setdefault("maxUnavailable", 1)
             rolling.setdefault("maxSurge", 0)
+        elif isinstance(strategy.get("rollingUpdate"), dict):
+            for name in ("maxUnavailable", "maxSurge"):
+                strategy["rollingUpdate"].setdefault(name, 0)
         spec.setdefault("revisionHistoryLimit", 10)
+
+    def prepare_create(self, value: JsonObject, request_context: RequestContext) -> None:
+        """Set the status of a new one, and the generation of its template, which is at least 1."""
+        super().prepare_create(value, request_context)
+        _set_generation(value, max(1, _generation_of(value)))
+
+    def prepare_update(self, value: JsonObject, old: JsonObject, request_context: RequestContext) -> None:
+        """Keep what this write may not change; the generation of the template grows with each change of it."""
+        super().prepare_update(value, old, request_context)
+        changed = value["spec"].get("template") != old["spec"].get("template")
+        _set_generation(value, _generation_of(old) + changed)
+
+    def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
+        """The problems of the object; a changed selector is the first."""
+        found = super().validate(value, old, request_context)
+        return sorted(found, key=lambda cause: cause.field != "spec.selector") if old is not None else found
+
+    def problems(self, spec: JsonObject, old: JsonObject | None) -> list[StatusCause]:
+        """The problems of the update strategy."""
+        return app_rules.daemon_set_problems(spec)
 
     def first_status(self) -> JsonObject:
         """The status of a new one."""
@@ -234,3 +262,17 @@ class DaemonSetBehaviour(_Replicated):
             *template_cells(documents.child(spec, "template")),
             selector_text(spec.get("selector")),
         ]
+
+
+def _generation_of(value: JsonObject) -> int:
+    """The generation of a DaemonSet's template, which only an annotation shows; 1 without it."""
+    text = documents.strings(documents.metadata(value).get("annotations")).get(_TEMPLATE_GENERATION, "1")
+    if not _INTEGER.fullmatch(text):
+        why = f"strconv.ParseInt: parsing {quoted(text)}: invalid syntax"
+        raise errors.bad_request(f'DaemonSet in version "v1" cannot be handled as a DaemonSet: {why}')
+    return int(text)
+
+
+def _set_generation(value: JsonObject, generation: int) -> None:
+    annotations = value["metadata"].get("annotations") or {}
+    value["metadata"]["annotations"] = {**annotations, _TEMPLATE_GENERATION: str(generation)}

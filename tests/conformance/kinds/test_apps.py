@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API says of Deployments, ReplicaSets and StatefulSets: defaults, refusals, scale.
+"""What the API says of Deployments, ReplicaSets, StatefulSets and DaemonSets: defaults, refusals, scale, generations.
 
 No controllers run on the embedded side; objects have no replicas, so that those of the real one change little.
 """
@@ -127,6 +127,56 @@ async def _(side: Side) -> None:
         found = (await side.server.send(side.filled(_exchange("GET", where, {})))).body
         found["metadata"].pop("resourceVersion")
         side.note(f"scale of {kind}", found)
+
+
+_DAEMON_SETS: Final = "/apis/apps/v1/namespaces/{ns}/daemonsets"
+_TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+
+
+def _daemon_set(*, annotations: Document | None = None, **spec: Any) -> Document:
+    made = {"selector": {"matchLabels": _LABELS}, "template": _template(nodeSelector={"no": "where"}), **spec}
+    metadata = {"name": "web", **({"annotations": annotations} if annotations is not None else {})}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": made}
+
+
+_DAEMON_SETS_WRITTEN: Final[dict[str, Document]] = {
+    "without a strategy": _daemon_set(),
+    "with OnDelete and a limit": _daemon_set(updateStrategy={"type": "OnDelete", "rollingUpdate": {"maxSurge": 2}}),
+    "that surges": _daemon_set(updateStrategy=_rolling(maxSurge="10%", maxUnavailable=0)),
+    "of a strange strategy": _daemon_set(updateStrategy={"type": "Whim"}),
+    "that cannot move": _daemon_set(updateStrategy=_rolling(maxSurge="0%", maxUnavailable=0)),
+    "that surges and has unavailable pods": _daemon_set(updateStrategy=_rolling(maxSurge=1)),
+    "of strange limits": _daemon_set(updateStrategy=_rolling(maxSurge=-1, maxUnavailable="x")),
+    "of more than all pods unavailable": _daemon_set(updateStrategy=_rolling(maxUnavailable="101%")),
+    "of less than no seconds": _daemon_set(minReadySeconds=-1, revisionHistoryLimit=-1),
+    "that selects all pods": _daemon_set(selector={}),
+    "with a generation of its template": _daemon_set(annotations={_TEMPLATE_GENERATION: "5"}),
+    "with a generation below one": _daemon_set(annotations={_TEMPLATE_GENERATION: "-3"}),
+    "with a generation that is no number": _daemon_set(annotations={_TEMPLATE_GENERATION: "x"}),
+}
+for _title, _body in _DAEMON_SETS_WRITTEN.items():
+
+    async def _write(side: Side, body: Document = _body) -> None:
+        await side.post(f"{_DAEMON_SETS}?dryRun=All", body)
+
+    CASES.add(f"a DaemonSet {_title}", _write)
+
+
+@CASES.case("the template of a DaemonSet has a generation that only the server changes")
+async def _(side: Side) -> None:
+    await side.quietly(_exchange("POST", _DAEMON_SETS, _daemon_set()))
+    changes: dict[str, Document] = {
+        "template": {"spec": {"template": {"metadata": {"annotations": {"a": "1"}}}}},
+        "spec": {"spec": {"minReadySeconds": 1}},
+        "set": {"metadata": {"annotations": {_TEMPLATE_GENERATION: "9"}}},
+        "removed": {"metadata": {"annotations": {_TEMPLATE_GENERATION: None}}},
+        "selector": {"spec": {"selector": {"matchLabels": {"more": "x"}}}},
+    }
+    for title, change in changes.items():
+        exchange = _exchange("PATCH", f"{_DAEMON_SETS}/web", change, media="application/merge-patch+json")
+        body = (await side.server.send(side.filled(exchange))).body
+        metadata = body.get("metadata", {})
+        side.note(title, [body.get("message"), metadata.get("annotations"), metadata.get("generation")])
 
 
 @pytest.mark.parametrize("case", CASES.params())
