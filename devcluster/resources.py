@@ -14,6 +14,7 @@ RESOURCE_QUOTAS: Final = Resource("", "v1", "ResourceQuota", "resourcequotas", T
 DEPLOYMENTS: Final = Resource("apps", "v1", "Deployment", "deployments", True, ("deploy",))
 REPLICA_SETS: Final = Resource("apps", "v1", "ReplicaSet", "replicasets", True, ("rs",))
 STATEFUL_SETS: Final = Resource("apps", "v1", "StatefulSet", "statefulsets", True, ("sts",))
+DAEMON_SETS: Final = Resource("apps", "v1", "DaemonSet", "daemonsets", True, ("ds",))
 CONTROLLER_REVISIONS: Final = Resource("apps", "v1", "ControllerRevision", "controllerrevisions")
 VOLUME_CLAIMS: Final = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",))
 PERSISTENT_VOLUMES: Final = Resource("", "v1", "PersistentVolume", "persistentvolumes", False, ("pv",))

@@ -16,6 +16,7 @@ from devcluster.controllers.caches import AppCaches, ControllerCaches
 from devcluster.controllers.certificate_requests import CertificateRequests
 from devcluster.controllers.cluster_roles import ClusterRoles
 from devcluster.controllers.cron_jobs import CronJobs
+from devcluster.controllers.daemon_sets import DaemonSets
 from devcluster.controllers.deployments import Deployments
 from devcluster.controllers.endpoints import ServiceEndpoints
 from devcluster.controllers.finished_jobs import FinishedJobs, OrphanedPods
@@ -80,6 +81,7 @@ class Controllers:
         replica_set_events = EventRecorder(client, "replicaset-controller", clock=clock)
         deployment_events = EventRecorder(client, "deployment-controller", clock=clock)
         stateful_set_events = EventRecorder(client, "statefulset-controller", clock=clock)
+        daemon_set_events = EventRecorder(client, "daemonset-controller", clock=clock)
         watch = MetadataWatch(client, clock=clock)
         endpoints = ServiceEndpoints(client, self._caches, clock=clock)
         roles = ClusterRoles(client, clock=clock)
@@ -97,6 +99,8 @@ class Controllers:
             Deployments(client, apps, recorder=deployment_events, clock=clock),
             stateful_set_events,
             StatefulSets(client, apps, recorder=stateful_set_events, clock=clock),
+            daemon_set_events,
+            DaemonSets(client, apps, recorder=daemon_set_events, clock=clock),
             FinishedJobs(client, self._caches, clock=clock),
             OrphanedPods(client, self._caches, clock=clock),
             UnboundPods(client, self._caches, clock=clock),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pods of ReplicaSets and StatefulSets: their manifests, and which are ready and available. Pure."""
+"""The pods of ReplicaSets, StatefulSets and DaemonSets: their manifests, and which are ready and available. Pure."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import anyio
 
-from devcluster.resources import CONTROLLER_REVISIONS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
+from devcluster.resources import CONTROLLER_REVISIONS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 from multikueue.api.objects import JsonObject, controller_of
 from multikueue.api.resource import CONFIG_MAPS, JOBS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
 from multikueue.core.backoff import Backoff
@@ -94,20 +94,21 @@ def orphans(obj: JsonObject) -> Iterator[str]:
 
 
 class AppCaches:
-    """One informer for each kind of apps/v1 that has a controller; the pods are those of `caches`."""
+    """One informer for each kind of apps/v1 that has a controller; pods and nodes are those of `caches`."""
 
     def __init__(self, client: KubeClient, caches: ControllerCaches, *, clock: Clock) -> None:
         by_namespace = {BY_NAMESPACE: namespaces}
         owned = {BY_CONTROLLER: controllers, ORPHANS: orphans}
-        self.pods = caches.pods
+        self.pods, self.nodes = caches.pods, caches.nodes
         self.deployments = Informer(client, DEPLOYMENTS, indexers=by_namespace, clock=clock, backoff=BACKOFF)
         self.replica_sets = Informer(
             client, REPLICA_SETS, indexers={**by_namespace, **owned}, clock=clock, backoff=BACKOFF
         )
         self.stateful_sets = Informer(client, STATEFUL_SETS, indexers=by_namespace, clock=clock, backoff=BACKOFF)
+        self.daemon_sets = Informer(client, DAEMON_SETS, indexers=by_namespace, clock=clock, backoff=BACKOFF)
         self.revisions = Informer(client, CONTROLLER_REVISIONS, indexers=owned, clock=clock, backoff=BACKOFF)
 
     @property
     def informers(self) -> tuple[Informer, ...]:
         """The informers of apps/v1."""
-        return (self.deployments, self.replica_sets, self.stateful_sets, self.revisions)
+        return (self.deployments, self.replica_sets, self.stateful_sets, self.daemon_sets, self.revisions)

@@ -35,7 +35,7 @@ def update_revision(stateful_set: JsonObject, revisions: Sequence[JsonObject]) -
     """The revision of the template in the spec."""
     ordered = in_order(revisions)
     number = (ordered[-1]["revision"] if ordered else 0) + 1
-    data = _data(stateful_set)
+    data = data_of(stateful_set)
     equal = [each for each in ordered if each.get("data") == data]
     if equal:
         newest = equal[-1]
@@ -91,11 +91,12 @@ def in_order(revisions: Iterable[JsonObject]) -> list[JsonObject]:
     return sorted(revisions, key=place)
 
 
-def collisions_of(stateful_set: JsonObject) -> int:
+def collisions_of(owner: JsonObject) -> int:
     """How often the name of a new revision was taken."""
-    return int((stateful_set.get("status") or {}).get("collisionCount", 0))
+    return int((owner.get("status") or {}).get("collisionCount", 0))
 
 
-def _data(stateful_set: JsonObject) -> JsonObject:
-    template = copy.deepcopy(stateful_set["spec"]["template"])
+def data_of(owner: JsonObject) -> JsonObject:
+    """The data of a revision: the patch that brings the template of a StatefulSet or DaemonSet back."""
+    template = copy.deepcopy(owner["spec"]["template"])
     return {"spec": {"template": {**template, "$patch": "replace"}}}

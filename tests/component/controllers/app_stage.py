@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Deployment, ReplicaSet or StatefulSet named web in a namespace of its own, and what is to be seen of it.
+"""A Deployment, ReplicaSet, StatefulSet or DaemonSet named web in a namespace of its own, and what is to be seen of it.
 
 Names that differ from run to run are replaced: ReplicaSets and ControllerRevisions by their revision, pods by an x.
 """

@@ -15,7 +15,7 @@ from devcluster.controllers.app import Controllers
 from devcluster.kubelet.node import several
 from devcluster.kubelet.virtual_nodes import VirtualNodes
 from devcluster.providers.binaries.release import KUBECTL, Binaries
-from devcluster.resources import DEPLOYMENTS, STATEFUL_SETS
+from devcluster.resources import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import SERVICE_ACCOUNTS, Resource
 from multikueue.testing.plugin import kube_binaries
@@ -29,7 +29,8 @@ pytestmark = pytest.mark.binaries
 
 
 def app(kind: str) -> JsonObject:
-    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template()}
+    size = {} if kind == DAEMON_SETS.kind else {"replicas": 2}
+    spec = {**size, "selector": {"matchLabels": {"app": "web"}}, "template": template()}
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": kind.lower()}, "spec": spec}
 
 
@@ -38,6 +39,7 @@ def app(kind: str) -> JsonObject:
     [
         pytest.param(DEPLOYMENTS, "deployment/deployment", ["3/3", "3", "3"], id="of a Deployment"),
         pytest.param(STATEFUL_SETS, "statefulset/statefulset", ["3/3"], id="of a StatefulSet"),
+        pytest.param(DAEMON_SETS, "daemonset/daemonset", ["2", "2", "2", "2", "2"], id="of a DaemonSet"),
     ],
 )
 async def test_kubectl_follows_and_changes_rollouts(
@@ -59,12 +61,18 @@ async def test_kubectl_follows_and_changes_rollouts(
 
             await client.create(made, app(made.kind), namespace="default")
             await kubectl("rollout", "status", name, "--timeout=60s")
-            await kubectl("scale", name, "--replicas=3")
-            await kubectl("rollout", "status", name, "--timeout=60s")
+            if made is not DAEMON_SETS:
+                await kubectl("scale", name, "--replicas=3")
+                await kubectl("rollout", "status", name, "--timeout=60s")
+            await kubectl("annotate", name, "kubernetes.io/change-cause=restarted")
             await kubectl("rollout", "restart", name)
             await kubectl("rollout", "status", name, "--timeout=60s")
             history = await kubectl("rollout", "history", name)
-            assert [line.split()[0] for line in history.splitlines() if line[:1].isdigit()] == ["1", "2"]
+            rows = [line.split() for line in history.splitlines() if line[:1].isdigit()]
+            assert [row[0] for row in rows] == ["1", "2"]
+            assert rows[1][1:] == ["restarted"]
+            detail = await kubectl("rollout", "history", name, "--revision=2")
+            assert "kubectl.kubernetes.io/restartedAt" in detail
             await kubectl("rollout", "undo", name)
             await kubectl("rollout", "status", name, "--timeout=60s")
             row = await kubectl("get", name, "--no-headers")
