@@ -19,6 +19,7 @@ from devcluster.apiserver.http.requests import Answer, Request, RequestTarget, a
 from devcluster.apiserver.patch import json_patch
 from devcluster.apiserver.registry import ownership, versions
 from devcluster.apiserver.registry.deleting import DeleteOptions, Deleter
+from devcluster.apiserver.registry.options import dry_run
 from devcluster.apiserver.registry.resources import ResourceType
 from devcluster.apiserver.registry.writing import Writer
 
@@ -116,8 +117,11 @@ class Subresources:
                     "DisruptionBudget", f"The disruption budget {name} does not allow evicting pods currently"
                 )
                 raise errors.StatusError(429, "TooManyRequests", text, None, [cause])
+        # kubectl asks for a dry run in the options of the deletion, other clients by the parameter.
+        is_dry_run = bool(options.get("dryRun")) or dry_run(request)
         if entry is not None:
-            self._deleter.begin(kind, entry, pod, DeleteOptions(grace=options.get("gracePeriodSeconds")))
+            wanted = DeleteOptions(grace=options.get("gracePeriodSeconds"), dry_run=is_dry_run)
+            self._deleter.begin(kind, entry, pod, wanted)
         return answer(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 
     def issue_token(self, request: Request, kind: ResourceType, target: RequestTarget) -> Answer:
