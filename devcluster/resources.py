@@ -16,6 +16,7 @@ REPLICA_SETS: Final = Resource("apps", "v1", "ReplicaSet", "replicasets", True, 
 STATEFUL_SETS: Final = Resource("apps", "v1", "StatefulSet", "statefulsets", True, ("sts",))
 DAEMON_SETS: Final = Resource("apps", "v1", "DaemonSet", "daemonsets", True, ("ds",))
 CONTROLLER_REVISIONS: Final = Resource("apps", "v1", "ControllerRevision", "controllerrevisions")
+DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, ("pdb",))
 VOLUME_CLAIMS: Final = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",))
 PERSISTENT_VOLUMES: Final = Resource("", "v1", "PersistentVolume", "persistentvolumes", False, ("pv",))
 ATTRIBUTES_CLASSES: Final = Resource(

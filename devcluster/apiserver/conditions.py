@@ -49,4 +49,5 @@ def store_status(context: ServerContext, kind: ResourceType, value: JsonObject, 
         now=context.stamp(),
     )
     value["metadata"]["managedFields"] = managers.write(owners)
-    context.store.put(kind.collection, value["metadata"]["name"], value)
+    metadata = value["metadata"]
+    context.store.put(kind.collection, kind.key(metadata.get("namespace", ""), metadata["name"]), value)

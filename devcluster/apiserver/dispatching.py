@@ -21,6 +21,7 @@ from devcluster.apiserver.http.requests import Answer, Reply, Request, RequestTa
 from devcluster.apiserver.registry import versions
 from devcluster.apiserver.registry.bindings import Bindings
 from devcluster.apiserver.registry.deleting import Deleter
+from devcluster.apiserver.registry.evictions import Evictions
 from devcluster.apiserver.registry.patching import Patcher
 from devcluster.apiserver.registry.reading import Reader
 from devcluster.apiserver.registry.resources import ResourceType
@@ -56,6 +57,7 @@ class RequestDispatcher:
         patcher: Patcher,
         deleter: Deleter,
         subresources: Subresources,
+        evictions: Evictions,
         reviews: Reviews,
     ) -> None:
         self._context = context
@@ -67,6 +69,7 @@ class RequestDispatcher:
         self._deleter = deleter
         self._subresources = subresources
         self._bindings = Bindings(context)
+        self._evictions = evictions
         self._reviews = reviews
         self._pods = PodAccess(context)
         self._kubelets: Kubelets | None = None
@@ -152,7 +155,7 @@ class RequestDispatcher:
             case "binding":
                 return self._bindings.bind(request, kind, target)
             case "eviction":
-                return self._subresources.evict(request, kind, target)
+                return self._evictions.evict(request, kind, target)
             case "token":
                 return self._subresources.issue_token(request, kind, target)
             case "finalize":

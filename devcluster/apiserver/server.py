@@ -48,6 +48,7 @@ from devcluster.apiserver.registry import definitions
 from devcluster.apiserver.registry.conversion import Converter
 from devcluster.apiserver.registry.definitions import Definitions
 from devcluster.apiserver.registry.deleting import Deleter
+from devcluster.apiserver.registry.evictions import Evictions
 from devcluster.apiserver.registry.patching import Patcher
 from devcluster.apiserver.registry.reading import Reader
 from devcluster.apiserver.registry.resources import Registry, ResourceType
@@ -103,7 +104,8 @@ class ApiServer:
             writer=self.writer,
             patcher=Patcher(context, self.writer),
             deleter=self.deleter,
-            subresources=Subresources(context, self.writer, self.deleter, self.tokens),
+            subresources=Subresources(context, self.writer, self.tokens),
+            evictions=Evictions(context, self.admission, self.deleter),
             reviews=self._reviews,
         )
         self.faults = Faults(context.rng, changed=self._apply_faults_to_watches)

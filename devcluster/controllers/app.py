@@ -18,6 +18,8 @@ from devcluster.controllers.cluster_roles import ClusterRoles
 from devcluster.controllers.cron_jobs import CronJobs
 from devcluster.controllers.daemon_sets import DaemonSets
 from devcluster.controllers.deployments import Deployments
+from devcluster.controllers.disruptions import NAME as DISRUPTIONS_NAME
+from devcluster.controllers.disruptions import Disruptions
 from devcluster.controllers.endpoints import ServiceEndpoints
 from devcluster.controllers.finished_jobs import FinishedJobs, OrphanedPods
 from devcluster.controllers.garbage import GarbageCollector
@@ -83,6 +85,8 @@ class Controllers:
         stateful_set_events = EventRecorder(client, "statefulset-controller", clock=clock)
         daemon_set_events = EventRecorder(client, "daemonset-controller", clock=clock)
         watch = MetadataWatch(client, clock=clock)
+        disruption_events = EventRecorder(client, DISRUPTIONS_NAME, clock=clock)
+        disruptions = Disruptions(client, apps, watch, recorder=disruption_events, clock=clock)
         endpoints = ServiceEndpoints(client, self._caches, clock=clock)
         roles = ClusterRoles(client, clock=clock)
         quotas = ResourceQuotas(client, self._caches, watch, clock=clock)
@@ -101,6 +105,8 @@ class Controllers:
             StatefulSets(client, apps, recorder=stateful_set_events, clock=clock),
             daemon_set_events,
             DaemonSets(client, apps, recorder=daemon_set_events, clock=clock),
+            disruption_events,
+            disruptions,
             FinishedJobs(client, self._caches, clock=clock),
             OrphanedPods(client, self._caches, clock=clock),
             UnboundPods(client, self._caches, clock=clock),
@@ -114,7 +120,7 @@ class Controllers:
             quotas,
             volumes,
         ]
-        for part in (apps, crons, endpoints, roles, quotas, volumes):
+        for part in (apps, crons, disruptions, endpoints, roles, quotas, volumes):
             self._caches.add(part.informers)
         if options.authority is not None:
             requests = CertificateRequests(client, authority=options.authority, clock=clock)

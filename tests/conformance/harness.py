@@ -68,6 +68,7 @@ class Answer:
     body: Json
     """Parsed when it is JSON, else the text."""
     warnings: tuple[str, ...] = ()
+    retry_after: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ class Server:
         ) as response:
             raw = await response.read()
             media = response.headers.get("Content-Type", "")
-            return Answer(response.status, media, _read(raw, media), tuple(response.headers.getall("Warning", ())))
+            warnings = tuple(response.headers.getall("Warning", ()))
+            return Answer(response.status, media, _read(raw, media), warnings, response.headers.get("Retry-After", ""))
 
     async def stream(self, exchange: Exchange) -> AsyncIterator[Json]:
         """The lines of a streamed answer, as they arrive."""
@@ -179,6 +181,7 @@ class Side:
                 "status": found.status,
                 "contentType": found.content_type,
                 "warnings": list(found.warnings),
+                "retryAfter": found.retry_after,
                 "body": found.body,
             },
         )

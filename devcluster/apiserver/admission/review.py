@@ -32,6 +32,8 @@ class Review:
         gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
         if self.subresource == "scale":
             gvk = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+        elif self.subresource == "eviction":
+            gvk = {"group": "policy", "version": "v1", "kind": "Eviction"}
         gvr = {"group": kind.group, "version": kind.version, "resource": kind.plural}
         found: JsonObject = {"uid": uid, "kind": gvk, "resource": gvr}
         if self.subresource:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject
+from devcluster.apiserver.errors import StatusCause
 from devcluster.apiserver.kinds import quantities
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext
 
@@ -79,3 +81,14 @@ class BudgetBehaviour(KindBehaviour):
         """Keep what this write may not change; a status has all of its counts."""
         super().prepare_update(value, old, request_context)
         value["status"] = {**dict.fromkeys(_COUNTS, 0), **documents.child(value, "status")}
+
+    def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
+        """The problems of a status: no count is negative."""
+        if request_context.subresource != "status":
+            return []
+        status = documents.child(value, "status")
+        return [
+            field_errors.invalid(f"status.{name}", status[name], "must be greater than or equal to 0")
+            for name in _COUNTS
+            if status[name] < 0
+        ]

@@ -9,18 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
-from urllib.parse import parse_qs
 
 from devcluster.apiserver import errors
 from devcluster.apiserver.admission.admission import AdmissionChain, new_options
 from devcluster.apiserver.admission.review import Review
-from devcluster.apiserver.codec import decoding, documents, protobuf
+from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject
 from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.http.requests import Answer, Request, RequestTarget, answer
 from devcluster.apiserver.registry import objects, selectors, versions
 from devcluster.apiserver.registry.definitions import Definitions
-from devcluster.apiserver.registry.options import dry_run_problems
+from devcluster.apiserver.registry.deletion_options import DeleteOptions, read_options
 from devcluster.apiserver.registry.reading import continue_token, number, open_token
 from devcluster.apiserver.registry.resources import ResourceType
 from devcluster.apiserver.storage.entry import StoredObject
@@ -30,7 +29,6 @@ FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 _LONGEST_GRACE: Final = 100 * 365 * 86_400
 """Seconds that a deletionTimestamp is in the future at most; the field is an int64, and a time has a last year."""
-_POLICIES: Final = ("Background", "Foreground", "Orphan")
 # The answer to a deletion of these is the object, of others a Status.
 _RETURNED: Final = frozenset(
     {"pods", "services", "resourcequotas", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims"}
@@ -49,30 +47,12 @@ _LEFT_BEHIND: Final = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
     "propagationPolicy=Orphan to suppress this warning"
 )
-_FORMS: Final[dict[str, tuple[type, str]]] = {
-    "gracePeriodSeconds": (int, "int64"),
-    "preconditions": (dict, "v1.Preconditions"),
-    "orphanDependents": (bool, "bool"),
-    "propagationPolicy": (str, "v1.DeletionPropagation"),
-    "dryRun": (list, "[]string"),
-}
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
     entries: list[StoredObject]
     metadata: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
-    """The options of a deletion."""
-
-    policy: str = ""
-    grace: int | None = None
-    uid: str = ""
-    resource_version: str = ""
-    dry_run: bool = False
 
 
 class Deleter:
@@ -250,18 +230,7 @@ class Deleter:
             raise errors.not_found(about)
         value = entry.parse()
         metadata = value["metadata"]
-        if options.uid and options.uid != metadata["uid"]:
-            text = (
-                f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']}). "
-                "The object might have been deleted and then recreated"
-            )
-            raise errors.conflict(kind.about_kind(target.name), text)
-        if options.resource_version and options.resource_version != metadata["resourceVersion"]:
-            text = (
-                f"the ResourceVersion in the precondition ({options.resource_version}) does not match the "
-                f"ResourceVersion in record ({metadata['resourceVersion']}). The object might have been modified"
-            )
-            raise errors.conflict(kind.about_kind(target.name), text)
+        options.check_preconditions(metadata, kind.about_kind(target.name))
         delete_options = new_options("DeleteOptions", "", dry_run=options.dry_run)
         if options.policy:
             delete_options["propagationPolicy"] = options.policy
@@ -288,62 +257,3 @@ class Deleter:
                 raise errors.not_found(about)
             entry, value = current, current.parse()
         return entry, value
-
-
-def _body(request: Request) -> JsonObject:
-    """The body of a deletion as `DeleteOptions` of any version. Raises `StatusError`."""
-    if not request.body:
-        return {}
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media == protobuf.MEDIA_TYPE:
-        return protobuf.decode(request.body)
-    if media and media not in decoding.READ:
-        raise decoding.unknown_format()
-    body = decoding.head(request.body, is_yaml=media.endswith("yaml")) or {}
-    given = body.get("kind")
-    if given and given != "DeleteOptions":
-        version = body.get("apiVersion", "")
-        raise errors.bad_request(
-            f'no kind "{given}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
-        )
-    for name, (form, go_type) in _FORMS.items():
-        entry = body.get(name)
-        if entry is not None and (not isinstance(entry, form) or (form is int and isinstance(entry, bool))):
-            where = f"Go struct field DeleteOptions.{name} of type {go_type}"
-            raise errors.bad_request(f"json: cannot unmarshal {decoding.json_type(entry)} into {where}")
-    return body
-
-
-def read_options(request: Request) -> DeleteOptions:
-    """The options of a deletion, from body and parameters. Raises `StatusError`."""
-    body = _body(request)
-    query = request.query
-    policy = body.get("propagationPolicy") or query.get("propagationPolicy") or ""
-    orphan = body.get("orphanDependents", query.get("orphanDependents"))
-    if orphan is not None and policy:
-        text = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
-        cause = errors.StatusCause("FieldValueInvalid", text, "propagationPolicy")
-        raise errors.invalid(errors.About("", "meta.k8s.io", "DeleteOptions"), [cause])
-    if orphan is not None:
-        policy = "Orphan" if orphan in (True, "true") else "Background"
-    about = errors.About("", "meta.k8s.io", "DeleteOptions")
-    given = parse_qs(request.query_text, keep_blank_values=True).get("dryRun", []) if "dryRun" in query else []
-    wrong = dry_run_problems(body.get("dryRun") or given)
-    if wrong:
-        raise errors.invalid(about, wrong)
-    if policy and policy not in _POLICIES:
-        listed = ", ".join(f'"{name}"' for name in ("Foreground", "Background", "Orphan"))
-        text = f'Unsupported value: "{policy}": supported values: {listed}, "nil"'
-        raise errors.invalid(about, [errors.StatusCause("FieldValueNotSupported", text, "propagationPolicy")])
-    grace = body.get("gracePeriodSeconds")
-    if grace is None and query.get("gracePeriodSeconds"):
-        try:
-            grace = int(query["gracePeriodSeconds"])
-        except ValueError:
-            text = f'strconv.ParseInt: parsing "{query["gracePeriodSeconds"]}": invalid syntax'
-            raise errors.bad_request(text) from None
-    if isinstance(grace, int) and grace < 0:
-        grace = 1
-    preconditions = documents.child(body, "preconditions")
-    dry_run = bool(body.get("dryRun") or given)
-    return DeleteOptions(policy, grace, preconditions.get("uid", ""), preconditions.get("resourceVersion", ""), dry_run)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subresources with an action of their own: scale, eviction, token, finalize.
+"""Subresources with an action of their own: scale, token, finalize.
 
 `status` and `approval` are ordinary updates and handled by `writing`.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 from devcluster.apiserver import errors
-from devcluster.apiserver.admission.matching import selects
 from devcluster.apiserver.auth import issuing
 from devcluster.apiserver.auth.tokens import Tokens
 from devcluster.apiserver.codec import decoding, documents, forms
@@ -18,8 +17,6 @@ from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.http.requests import Answer, Request, RequestTarget, answer
 from devcluster.apiserver.patch import json_patch
 from devcluster.apiserver.registry import ownership, versions
-from devcluster.apiserver.registry.deleting import DeleteOptions, Deleter
-from devcluster.apiserver.registry.options import dry_run
 from devcluster.apiserver.registry.resources import ResourceType
 from devcluster.apiserver.registry.writing import Writer
 
@@ -33,10 +30,9 @@ _SCALE_PATHS: Final = {
 class Subresources:
     """Answers requests for subresources."""
 
-    def __init__(self, context: ServerContext, writer: Writer, deleter: Deleter, tokens: Tokens) -> None:
+    def __init__(self, context: ServerContext, writer: Writer, tokens: Tokens) -> None:
         self._context = context
         self._writer = writer
-        self._deleter = deleter
         self._tokens = tokens
 
     def get_scale(self, request: Request, kind: ResourceType, target: RequestTarget) -> Answer:
@@ -98,31 +94,6 @@ class Subresources:
             scale=lambda value: _scale(value, kind),
         )
         return answer(200, _scale(value, kind))
-
-    async def evict(self, request: Request, kind: ResourceType, target: RequestTarget) -> Answer:
-        """POST of a pod's `eviction`. Raises `StatusError`."""
-        body = decoding.decode(request)
-        options = documents.child(body, "deleteOptions") if isinstance(body, dict) else {}
-        pod = self._object(kind, target)
-        entry = self._context.store.collection(kind.collection).get(kind.key(target.namespace, target.name))
-        ended = documents.child(pod, "status").get("phase") in ("Succeeded", "Failed")
-        labels = documents.strings(pod["metadata"].get("labels"))
-        for budget in self._context.objects("poddisruptionbudgets.policy", namespace=target.namespace):
-            if ended or not selects(documents.child(budget, "spec").get("selector"), labels):
-                continue
-            if documents.child(budget, "status").get("disruptionsAllowed", 0) <= 0:
-                text = "Cannot evict pod as it would violate the pod's disruption budget."
-                name = budget["metadata"]["name"]
-                cause = errors.StatusCause(
-                    "DisruptionBudget", f"The disruption budget {name} does not allow evicting pods currently"
-                )
-                raise errors.StatusError(429, "TooManyRequests", text, None, [cause])
-        # kubectl asks for a dry run in the options of the deletion, other clients by the parameter.
-        is_dry_run = bool(options.get("dryRun")) or dry_run(request)
-        if entry is not None:
-            wanted = DeleteOptions(grace=options.get("gracePeriodSeconds"), dry_run=is_dry_run)
-            self._deleter.begin(kind, entry, pod, wanted)
-        return answer(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 
     def issue_token(self, request: Request, kind: ResourceType, target: RequestTarget) -> Answer:
         """POST of a service account's `token`. Raises `StatusError`."""

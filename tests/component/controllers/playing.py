@@ -24,6 +24,7 @@ from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
 from tests.component.controllers import cluster_cases, scenarios
 from tests.component.controllers.app_cases import APP_CASES
+from tests.component.controllers.budget_cases import BUDGET_CASES
 from tests.component.controllers.cluster_cases import CASES
 from tests.component.controllers.cron_cases import CRON_CASES
 from tests.component.controllers.daemon_cases import DAEMON_CASES
@@ -31,7 +32,10 @@ from tests.component.controllers.endpoint_cases import ENDPOINT_CASES
 from tests.component.controllers.job_scenarios import SCENARIOS
 from tests.component.controllers.stateful_cases import STATEFUL_CASES
 
-ALL_CASES: Final = (*CASES, *CRON_CASES, *ENDPOINT_CASES, *APP_CASES, *STATEFUL_CASES, *DAEMON_CASES)
+ALL_CASES: Final = (
+    *(*CASES, *CRON_CASES, *ENDPOINT_CASES, *APP_CASES, *STATEFUL_CASES),
+    *(*DAEMON_CASES, *BUDGET_CASES),
+)
 _NODES: Final = 2
 _NODE_SECONDS: Final = 60.0
 _FILE: Final = Path(__file__).parent / "recorded" / "outcomes.json"
