@@ -19,14 +19,14 @@ from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.http.pod_access import Kubelets, PodAccess
 from devcluster.apiserver.http.requests import Answer, Reply, Request, RequestTarget
 from devcluster.apiserver.registry import versions
-from devcluster.apiserver.registry.bindings import Bindings
 from devcluster.apiserver.registry.deleting import Deleter
-from devcluster.apiserver.registry.evictions import Evictions
 from devcluster.apiserver.registry.patching import Patcher
 from devcluster.apiserver.registry.reading import Reader
 from devcluster.apiserver.registry.resources import ResourceType
 from devcluster.apiserver.registry.reviews import Reviews
-from devcluster.apiserver.registry.subresources import Subresources
+from devcluster.apiserver.registry.subresources.actions import Subresources
+from devcluster.apiserver.registry.subresources.bindings import Bindings
+from devcluster.apiserver.registry.subresources.evictions import Evictions
 from devcluster.apiserver.registry.writing import Writer
 
 KUBELET_SUBRESOURCES: Final = frozenset({"log", "exec", "attach", "portforward", "proxy"})

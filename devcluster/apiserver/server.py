@@ -48,12 +48,12 @@ from devcluster.apiserver.registry import definitions
 from devcluster.apiserver.registry.conversion import Converter
 from devcluster.apiserver.registry.definitions import Definitions
 from devcluster.apiserver.registry.deleting import Deleter
-from devcluster.apiserver.registry.evictions import Evictions
 from devcluster.apiserver.registry.patching import Patcher
 from devcluster.apiserver.registry.reading import Reader
 from devcluster.apiserver.registry.resources import Registry, ResourceType
 from devcluster.apiserver.registry.reviews import Reviews
-from devcluster.apiserver.registry.subresources import Subresources
+from devcluster.apiserver.registry.subresources.actions import Subresources
+from devcluster.apiserver.registry.subresources.evictions import Evictions
 from devcluster.apiserver.registry.writing import Writer
 from devcluster.apiserver.service_addresses import ServiceAddresses
 from devcluster.apiserver.storage.entry import StoredChange
