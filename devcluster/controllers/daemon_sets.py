@@ -32,7 +32,7 @@ from multikueue.kube.runtime.controller import Controller, Result
 from multikueue.kube.runtime.events import EventRecorder, Reference
 from multikueue.kube.runtime.workqueue import WorkQueue
 
-_WORKERS: Final = 2
+_WORKERS: Final = 4
 _GATHER_SECONDS: Final = 0.02  # batches changes of a DaemonSet's pods
 _MOST_AT_ONCE: Final = 250
 
@@ -110,7 +110,7 @@ class DaemonSets:
         return await self._revisions.patch(revision, {"metadata": {"labels": label}})
 
     async def _current(self, daemon_set: JsonObject, history: daemon_revisions.DaemonHistory) -> JsonObject | None:
-        """The revision of the template, as stored; None if its name was taken, and the next one has another."""
+        """The revision of the template, as stored; None if its name is taken, or nothing more can be created."""
         current = history.current
         if current is not None:
             if current["revision"] < history.number:
@@ -129,6 +129,10 @@ class DaemonSets:
             collisions = {"collisionCount": collisions_of(daemon_set) + 1}
             await self._write(daemon_set, {**(daemon_set.get("status") or {}), **collisions})
             return None
+        except ApiError as error:
+            if is_namespace_ending(error):
+                return None
+            raise
 
     async def _replace_revision(self, duplicate: JsonObject, current: JsonObject, pods: Sequence[JsonObject]) -> None:
         """Delete a second revision of the current template, once no pod names it."""

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import orjson
+
 from devcluster.controllers.dependents import reference_to
 from devcluster.controllers.revision_sets import safe_hash
 from devcluster.resources import STATEFUL_SETS
@@ -97,6 +99,10 @@ def collisions_of(owner: JsonObject) -> int:
 
 
 def data_of(owner: JsonObject) -> JsonObject:
-    """The data of a revision: the patch that brings the template of a StatefulSet or DaemonSet back."""
-    template = copy.deepcopy(owner["spec"]["template"])
-    return {"spec": {"template": {**template, "$patch": "replace"}}}
+    """The data of a revision: the patch that brings the template of a StatefulSet or DaemonSet back.
+
+    Keys are in order, since kubectl compares the text with that of the current template.
+    """
+    template = {**owner["spec"]["template"], "$patch": "replace"}
+    ordered: JsonObject = orjson.loads(orjson.dumps({"spec": {"template": template}}, option=orjson.OPT_SORT_KEYS))
+    return ordered

@@ -35,7 +35,8 @@ class DaemonStage(AppStage):
 
     async def ready(self, count: int) -> None:
         """Wait until so many nodes have one pod each, which is available and of the current template."""
-        await self.shows(count, desiredNumberScheduled=count, numberAvailable=count, updatedNumberScheduled=count)
+        names = ("desiredNumberScheduled", "currentNumberScheduled", "updatedNumberScheduled", "numberAvailable")
+        await self.shows(count, numberMisscheduled=0, **dict.fromkeys(names, count))
 
     async def shows(self, pods: int, **counts: int) -> None:
         """Wait until so many pods exist and the status has these counts."""

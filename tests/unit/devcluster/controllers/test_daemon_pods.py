@@ -90,6 +90,12 @@ def test_a_new_revision_has_the_annotations_of_the_daemon_set() -> None:
     assert made["data"]["spec"]["template"]["$patch"] == "replace"
 
 
+def test_the_keys_of_a_revision_are_in_order() -> None:
+    data = daemon_revisions.new_revision(daemon_set(hostNetwork=True, affinity={}), 1)["data"]
+    assert list(data["spec"]["template"]) == ["$patch", "metadata", "spec"]
+    assert list(data["spec"]["template"]["spec"]) == ["affinity", "containers", "hostNetwork"]
+
+
 def test_a_template_that_comes_back_gets_the_highest_number() -> None:
     history = daemon_revisions.history_of(daemon_set("1"), [revision("2", 2), revision("1", 1)])
     assert history.current == revision("1", 1)
