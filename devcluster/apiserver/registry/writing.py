@@ -118,8 +118,10 @@ class Writer:
         self._admission.check_escalation(review)
         request_context = RequestContext(context.stamp(), target.namespace, requester=request.user.document())
         kind.behaviour.prepare_create(value, request_context)
-        if not kind.custom:
+        if kind.structural is None:
             builtin.fill_zero(kind.node, value)
+        elif "status" not in value and "status" in kind.structural.defaulted:
+            objects.default(value, kind)  # the status of the client was removed, and has defaults itself
         request.warnings.extend(objects.advice(value, kind))
         causes = objects.problems(value, kind=kind) + self._problems(value, None, kind, request_context)
         if causes:

@@ -197,6 +197,24 @@ async def _(side: Side) -> None:
     await side.get(f"{TOYS}/t")
 
 
+@CASES.case("a status has defaults, whatever the client sends with a new object")
+async def _(side: Side) -> None:
+    schema = _spec(size={"type": "integer"})
+    counted = {"type": "integer", "default": 3}
+    properties = {"seen": {"type": "integer"}, "counted": counted}
+    schema["properties"]["status"] = {"type": "object", "properties": properties, "default": {"seen": -1}}
+    await install(side, definition(version(schema=schema, subresources={"status": {}})))
+    await side.post(TOYS, toy("a", spec={"size": 1}))
+    await side.post(TOYS, toy("b", spec={"size": 1}, status={"seen": 5}))
+    await side.patch("apply", f"{TOYS}/c?fieldManager=m", toy("c", spec={"size": 1}))
+    for name in ("a", "b", "c"):
+        await side.get(f"{TOYS}/{name}")
+        await side.patch("merge", f"{TOYS}/{name}", {"spec": {"size": 2}})
+    await side.patch("merge", f"{TOYS}/a/status", {"status": {"seen": 7}})
+    await side.patch("merge", f"{TOYS}/a", {"spec": {"size": 3}})
+    await _finished(side)
+
+
 _KEYED: Final = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
 _KEYED_ITEM: Final[Schema] = {
     "type": "object",
