@@ -43,6 +43,8 @@ _RESERVED: Final = frozenset(
         *("import", "let", "loop", "package", "namespace", "return", "var", "void", "while"),
     }
 )
+_SYNTAX: Final = frozenset({"true", "false", "null", "in"})
+"""The reserved names that are no field's name without underscores, since they mean something else."""
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WRITTEN: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 
@@ -93,6 +95,8 @@ def _object(schema: JsonObject, name: str, *, whole: bool) -> Type | None:
         if kind is None or written is None:
             continue
         fields[written] = kind
+        if key in _RESERVED and key not in _SYNTAX:
+            fields[key] = kind
         if key in required and "default" not in child:
             least += len(key) + kind.least + 4
     return Type(name, fields=fields, least=least)

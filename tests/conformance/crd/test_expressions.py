@@ -147,8 +147,14 @@ _MESSAGES: Final[dict[str, Schema]] = {
 }
 _PLACES: Final[Schema] = {
     "type": "object",
-    "properties": {"left": {"type": "integer"}, "right": {"type": "integer"}, "a.b": {"type": "integer"}},
+    "properties": {
+        "left": {"type": "integer"},
+        "right": {"type": "integer"},
+        "a.b": {"type": "integer"},
+        "namespace": {"type": "string", "maxLength": 9},
+    },
     "x-kubernetes-validations": [
+        _rule("!has(self.namespace) || self.namespace == self.__namespace__ && self.namespace != 'c'", message="not c"),
         _rule("!has(self.left) || self.left < 5", fieldPath=".left", message="too far"),
         _rule("!has(self.right) || self.right < 5", fieldPath=".right", reason="FieldValueForbidden", message="no"),
         _rule("!has(self.a__dot__b) || self.a__dot__b < 5", fieldPath="['a.b']", message="dotted"),
@@ -230,6 +236,8 @@ for _name in _MESSAGES:
 _add("rules name other places", places={"left": 9, "right": 9, "a.b": 9})
 _add("satisfied rules cause nothing", said={"message": "a"}, places={"left": 1})
 _add("rules of several fields are broken", said={"plain": "b", "message": "c"}, places={"left": 9})
+_add("a rule reads a field with a reserved name", places={"namespace": "c"})
+_add("a rule about a field with a reserved name holds", places={"namespace": "a"})
 _add("rules are not evaluated for values of another type", said={"plain": "b", "message": 1})
 _add("rules are not evaluated beside an invalid enum", said={"plain": "b"}, changes={"chosen": "c"})
 _add("rules are evaluated for values beyond limits", said={"plain": "b"}, texts={"in": "x" * 50})

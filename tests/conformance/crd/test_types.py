@@ -52,6 +52,7 @@ FIELDS: Final[dict[str, Schema]] = {
     "choice": {"type": "string", "enum": ["a", "b"]},
     "x-y": _STRING,
     "namespace": _STRING,
+    **dict.fromkeys(("import", "package", "for", "as", "while", "const", "void"), _STRING),
 }
 _UNKNOWN: Final = r"""
 self.q == 1
@@ -221,6 +222,10 @@ type(self.either) == int
 self.t == null
 self.o == null
 self.x__dash__y == 'a' && self.__namespace__ == 'b'
+self.namespace == 'a' || !has(self.namespace)
+has(self.__namespace__) && size(self.namespace) > 1
+self.import == 'a' && self.package == 'b' && self.for == 'c' && self.as == 'd'
+self.while == 'a' && self.const == 'b' && self.void == 'c' && self.__void__ == 'd'
 dyn(self.a) == 1
 self.l == [] && self.m == {}
 self.l + ['a'] == self.l
