@@ -15,6 +15,7 @@ from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.patch import fieldset, typed
 from devcluster.apiserver.patch.fieldset import LEAF, FieldSet
+from devcluster.apiserver.patch.foreign import ForeignVersions
 from devcluster.apiserver.schema.node import TypeNode
 
 APPLY: Final = "Apply"
@@ -24,6 +25,10 @@ _ANCIENT: Final = "ancient-changes"
 BEFORE: Final = "before-first-apply"
 """The manager of the fields that existed before the first apply."""
 _KUBECTL: Final = "kubectl"
+_PRUNES: Final = "failed to prune fields: "
+_MERGED: Final = "failed to convert merged object"
+_ADDS_BACK: Final = f"failed add back owned items: {_MERGED}"
+_CONVERTS: Final = "failed to convert new object: "
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 # Never owned: set by the server, or part of the object's identity.
 _UNOWNED: Final[FieldSet] = {
@@ -143,10 +148,16 @@ def update(
     by: FieldManager,
     now: str,
     ignored: FieldSet | None = None,
+    foreign: ForeignVersions | None = None,
 ) -> dict[FieldManager, Owned]:
-    """The managers after an update from `old` to `new`."""
-    if documents.metadata(old).get("managedFields") is not documents.metadata(new).get("managedFields"):
+    """The managers after an update from `old` to `new`. Raises `VersionMismatch`."""
+    if foreign is not None or (
+        documents.metadata(old).get("managedFields") is not documents.metadata(new).get("managedFields")
+    ):
         old, new = _bare(old), _bare(new)
+    if foreign is not None:
+        for value in (old, new):
+            foreign.check(value, (manager.api_version for manager in managers))
     changes = typed.compare(old, new, kind)
     changed = fieldset.outside(changes.taken, ignored)
     removed = fieldset.outside(changes.removed, ignored)
@@ -175,20 +186,29 @@ def apply(
     now: str | None,
     force: bool,
     ignored: FieldSet | None = None,
+    foreign: ForeignVersions | None = None,
 ) -> tuple[JsonObject, dict[FieldManager, Owned]]:
-    """The object and its managers after an apply of `wanted`. Raises `ApplyConflict`."""
+    """The object and its managers after an apply of `wanted`. Raises `ApplyConflict` and `VersionMismatch`."""
     config = _bare(wanted)
     before = _bare(current)
+    if foreign is not None:
+        foreign.check(before, (manager.api_version for manager in managers))
+    managers, last_version = _moved(managers, by)
     applied = typed.field_set(config, kind)
     own = fieldset.outside(fieldset.difference(applied, _UNOWNED), ignored)
     last = managers.get(by)
     merged = typed.merge(before, config, kind)
+    if foreign is not None and last is not None and last.fields is not None:
+        foreign.check(merged, [last_version], lambda _: f"{_PRUNES}{_MERGED} to last applied version: ")
+        foreign.check(merged, _others(managers, by), lambda found: f"{_PRUNES}{_ADDS_BACK} at version {found}: ")
     if last is not None and fieldset.difference(last.fields, applied) is not None:
         held = typed.with_parents(applied, kind)
         for manager, owned in managers.items():
             if manager != by:
                 held = fieldset.union(held, typed.with_parents(owned.fields, kind))
         merged = typed.remove(merged, fieldset.difference(typed.with_parents(last.fields, kind), held), kind)
+    if foreign is not None:
+        foreign.check(merged, _others(managers, by), lambda _: _CONVERTS)
     changes = typed.compare(before, merged, kind)
     taken = fieldset.outside(changes.taken, ignored)
     kept = _last_applied(before) if by.name == _KUBECTL else None
@@ -222,6 +242,26 @@ def apply(
         text = documents.dump_sorted(config).decode() + "\n"
         result["metadata"]["annotations"] = {**result["metadata"]["annotations"], _LAST_APPLIED: text}
     return result, found
+
+
+def _moved(managers: dict[FieldManager, Owned], by: FieldManager) -> tuple[dict[FieldManager, Owned], str]:
+    """The managers with the last apply of this one in its version of now, and the version it was in.
+
+    A manager applies one configuration, whatever its version; only updates have an entry for each version.
+    """
+    name, _, api_version, subresource = by
+    for last in managers:
+        if last.name == name and last.operation == APPLY and last.subresource == subresource:
+            if last.api_version == api_version:
+                continue
+            found = {by if manager == last else manager: owned for manager, owned in managers.items()}
+            return found, last.api_version
+    return managers, api_version
+
+
+def _others(managers: dict[FieldManager, Owned], by: FieldManager) -> list[str]:
+    """The versions of the other managers."""
+    return [manager.api_version for manager in managers if manager != by]
 
 
 def _last_applied(current: JsonObject) -> JsonObject | None:

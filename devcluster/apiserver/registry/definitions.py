@@ -248,11 +248,10 @@ def types_of(value: JsonObject) -> list[ResourceType]:
     stored = next((entry["name"] for entry in versions if entry.get("storage")), versions[0]["name"])
     nodes: dict[str, TypeNode] = {}
     for entry in versions:
-        if entry.get("served") or entry["name"] == stored:
-            schema = documents.child(entry, "schema", "openAPIV3Schema")
-            nodes[entry["name"]] = structural.read(schema, root=True)
-            if spec.get("preserveUnknownFields"):
-                nodes[entry["name"]].preserve = True
+        schema = documents.child(entry, "schema", "openAPIV3Schema")
+        nodes[entry["name"]] = structural.read(schema, root=True)
+        if spec.get("preserveUnknownFields"):
+            nodes[entry["name"]].preserve = True
     found = []
     for entry in versions:
         if not entry.get("served"):
@@ -278,6 +277,7 @@ def types_of(value: JsonObject) -> list[ResourceType]:
                 version_entry=entry,
                 warning=_warning(entry, group, names["kind"]),
                 storage_node=None if entry["name"] == stored else nodes.get(stored),
+                nodes=nodes,
             )
         )
     return found

@@ -16,7 +16,9 @@ from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause, StatusError
 from devcluster.apiserver.http.requests import Request
 from devcluster.apiserver.patch import managers
+from devcluster.apiserver.patch.foreign import ForeignVersions, VersionMismatch
 from devcluster.apiserver.patch.managers import ApplyConflict, FieldManager, Owned
+from devcluster.apiserver.registry import versions
 from devcluster.apiserver.registry.resources import ResourceType
 from devcluster.apiserver.schema import builtin
 from devcluster.apiserver.schema.node import TypeNode
@@ -38,6 +40,15 @@ def ignored(kind: ResourceType, subresource: str) -> JsonObject | None:
     return kind.behaviour.ignored_by_main
 
 
+def foreign(kind: ResourceType, owners: dict[FieldManager, Owned]) -> ForeignVersions | None:
+    """The other versions to check an object against; None if all its managers wrote in this one."""
+    api_version = kind.api_version
+    if not kind.custom or all(manager.api_version == api_version for manager in owners):
+        return None
+    # What a webhook makes of the object is not known here.
+    return None if versions.by_webhook(kind) else ForeignVersions(kind.group, kind.nodes, requested=api_version)
+
+
 def track(old: JsonObject, value: JsonObject, kind: ResourceType, *, manager: str, subresource: str, now: str) -> None:
     """Set `managedFields` in place after an update, or after a create (`old` is empty)."""
     metadata = value["metadata"]
@@ -53,15 +64,22 @@ def track(old: JsonObject, value: JsonObject, kind: ResourceType, *, manager: st
         metadata.pop("managedFields", None)
         return
     by = FieldManager(manager, managers.UPDATE, kind.api_version, subresource)
-    owners = managers.update(
-        old or zero(kind),
-        value,
-        kind=kind.node,
-        managers=base,
-        by=by,
-        now=now,
-        ignored=ignored(kind, subresource),
-    )
+    try:
+        owners = managers.update(
+            old or zero(kind),
+            value,
+            kind=kind.node,
+            managers=base,
+            by=by,
+            now=now,
+            ignored=ignored(kind, subresource),
+            # A real server tracks a scale apart from the object.
+            foreign=None if subresource == "scale" else foreign(kind, base),
+        )
+    except VersionMismatch:
+        # An update is not refused for this, but its object is not tracked any more.
+        metadata.pop("managedFields", None)
+        return
     if before is not None and old and owners == current:
         metadata["managedFields"] = before
         return

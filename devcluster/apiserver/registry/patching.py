@@ -16,6 +16,7 @@ from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.errors import StatusCause, StatusError
 from devcluster.apiserver.http.requests import Answer, Request, RequestTarget
 from devcluster.apiserver.patch import json_patch, managers, strategic
+from devcluster.apiserver.patch.foreign import VersionMismatch
 from devcluster.apiserver.patch.forms import problem as form_problem
 from devcluster.apiserver.patch.managers import ApplyConflict, FieldManager
 from devcluster.apiserver.registry import options, ownership
@@ -121,7 +122,10 @@ class Patcher:
                     now=now,
                     force=force,
                     ignored=unowned,
+                    foreign=ownership.foreign(kind, current),
                 )
+            except VersionMismatch as error:
+                raise StatusError(500, "", str(error)) from error
             except ApplyConflict as error:
                 raise ownership.conflict(error) from error
             new = documents.copy_fresh(new, old) if kind.custom else documents.copy(new)

@@ -54,6 +54,8 @@ class ResourceType:
     """The warning for users of this version."""
     storage_node: TypeNode | None = None
     """The schema of the storage version of a custom resource, if it is another version."""
+    nodes: Mapping[str, TypeNode] = field(default_factory=dict)
+    """The schemas of all versions of a custom resource."""
     prefix: bytes = b""
     custom: bool = field(init=False)
     """Whether it comes from a custom resource definition."""

@@ -32,7 +32,12 @@ def waits(kind: ResourceType) -> bool:
     """Whether a webhook converts the objects of this version."""
     if kind.definition is None or kind.version == kind.storage_version:
         return False
-    return documents.child(kind.definition, "spec", "conversion").get("strategy") == "Webhook"
+    return by_webhook(kind)
+
+
+def by_webhook(kind: ResourceType) -> bool:
+    """Whether a webhook converts between the versions of this kind."""
+    return documents.child(kind.definition or {}, "spec", "conversion").get("strategy") == "Webhook"
 
 
 def same(kind: ResourceType, raw: bytes) -> bool:

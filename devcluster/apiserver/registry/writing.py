@@ -332,6 +332,9 @@ class Writer:
             value = await self._converter.inward(documents.copy(value), kind)
         elif value["apiVersion"] != api_version:
             value = versions.inward(dict(value), kind, api_version)
+            if kind.storage_node is not None:
+                # The answer is what is stored: with its defaults, but without fields that this version does not have.
+                shown = versions.outward(documents.copy(value), kind)
         rows = self._context.store.collection(kind.collection)
         current = rows.get(key)
         if current is not expected:

@@ -87,6 +87,16 @@ def test_more_than_ten_update_entries_are_merged() -> None:
     assert any(manager.name == "ancient-changes" for manager in owners)
 
 
+def test_an_apply_in_another_version_replaces_the_entry_of_the_last() -> None:
+    old = A._replace(api_version="v1beta1")
+    value, owners = apply(CURRENT, config(x="1", y="1"), {}, old)
+    updater = FieldManager("a", UPDATE, "v1beta1")
+    owners[updater] = Owned({"f:data": {"f:z": {}}}, "one")
+    value, owners = apply(value, config(x="1"), owners, A)
+    assert value["data"] == {"x": "1"}
+    assert set(owners) == {A, updater}
+
+
 def test_written_entries_are_read_again() -> None:
     _, owners = apply(CURRENT, config(x="1"), {}, A)
     written = managers.write(owners)
