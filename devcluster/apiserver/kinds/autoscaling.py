@@ -54,6 +54,25 @@ class AutoscalerBehaviour(KindBehaviour):
         super().prepare_update(value, old, request_context)
         value.setdefault("status", {}).setdefault("currentMetrics", None)
 
+    def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
+        """The problems of the reference to what is scaled."""
+        if request_context.subresource:
+            return []
+        return _target_problems(documents.child(value, "spec", "scaleTargetRef"), "spec.scaleTargetRef")
+
+
+def _target_problems(target: JsonObject, path: str) -> list[StatusCause]:
+    found = [field_errors.required(f"{path}.{name}") for name in ("kind", "name") if not target.get(name)]
+    version = str(target.get("apiVersion") or "")
+    group = version.partition("/")[0] if "/" in version else ""
+    if version.count("/") > 1:
+        text = f"unexpected GroupVersion string: {version}"
+        found.append(field_errors.invalid(f"{path}.apiVersion", version, text))
+    elif not group and target.get("kind") != "ReplicationController":
+        text = "apiVersion must specify API group"
+        found.append(field_errors.invalid(f"{path}.apiVersion", version, text))
+    return found
+
 
 def _default_rules(rules: JsonObject, policies: list[JsonObject]) -> None:
     """Set the defaults of one direction of scaling."""

@@ -71,6 +71,7 @@ _CATALOG: Final[dict[tuple[str, str], type[KindBehaviour]]] = {
     ("storage.k8s.io", "volumeattributesclasses"): storage.AttributesClassBehaviour,
     ("storage.k8s.io", "volumeattachments"): storage.AttachmentBehaviour,
     ("storage.k8s.io", "csistoragecapacities"): storage.CapacityBehaviour,
+    ("storage.k8s.io", "csinodes"): storage.DriverNodeBehaviour,
     ("storage.k8s.io", "csidrivers"): storage.DriverBehaviour,
     ("", "endpoints"): networking.EndpointsBehaviour,
     ("discovery.k8s.io", "endpointslices"): networking.EndpointSliceBehaviour,

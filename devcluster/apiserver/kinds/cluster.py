@@ -72,6 +72,12 @@ def _amount_problems(amounts: JsonObject, path: str) -> list[StatusCause]:
     ]
 
 
+def _pod_ranges(spec: JsonObject) -> list[JsonValue]:
+    """The ranges of a node's pods; the older field wins if the first of the list is another."""
+    first, ranges = spec.get("podCIDR"), spec.get("podCIDRs") or []
+    return [first] if first and ranges[:1] != [first] else list(ranges)
+
+
 class NodeBehaviour(KindBehaviour):
     """Nodes."""
 
@@ -118,6 +124,10 @@ class NodeBehaviour(KindBehaviour):
                 found.append(StatusCause("FieldValueDuplicate", text, where))
             seen.add((key, effect))
         if old is not None:
+            ranges = _pod_ranges(documents.child(old, "spec"))
+            if ranges and ranges != _pod_ranges(spec):
+                text = 'node updates may not change podCIDR except from "" to valid'
+                found.append(field_errors.forbidden("spec.podCIDRs", text))
             known = documents.child(old, "spec").get("providerID")
             if known and known != spec.get("providerID"):
                 text = 'node updates may not change providerID except from "" to valid'

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject
-from devcluster.apiserver.kinds.behaviour import KindBehaviour
+from devcluster.apiserver.errors import StatusCause
+from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext
 
 _DIRECTIONS: Final = ("ingress", "egress")
 _PROTOCOL: Final = "TCP"
@@ -61,6 +63,17 @@ class ServiceRangeBehaviour(KindBehaviour):
     """Ranges of service addresses; they have no generation."""
 
     has_status = True
+
+    def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
+        """The ranges stay; only a second one may come."""
+        if old is None:
+            return []
+        ranges = documents.child(value, "spec").get("cidrs")
+        given, known = ranges or [], documents.child(old, "spec").get("cidrs") or []
+        if len(given) != len(known) and (len(known), len(given)) != (1, 2):
+            return [field_errors.immutable("spec.cidrs", ranges)]
+        pairs = enumerate(zip(given, known, strict=False))
+        return [field_errors.immutable(f"spec.cidrs[{index}]", new) for index, (new, before) in pairs if new != before]
 
 
 class EndpointsBehaviour(KindBehaviour):

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
-from devcluster.apiserver.codec.documents import JsonObject
-from devcluster.apiserver.kinds import quantities, volumes
+from devcluster.apiserver.codec.documents import JsonObject, JsonValue
+from devcluster.apiserver.errors import StatusCause
+from devcluster.apiserver.kinds import quantities, volume_changes, volumes
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext
 
 _TOKENS: Final = (
@@ -46,6 +48,10 @@ class ClaimBehaviour(KindBehaviour):
         super().prepare_update(value, old, request_context)
         volumes.join_sources(value["spec"])
 
+    def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
+        """What may not change."""
+        return [] if old is None or request_context.subresource else volume_changes.claim_problems(value, old)
+
 
 class VolumeBehaviour(KindBehaviour):
     """Persistent volumes; they have no generation."""
@@ -73,6 +79,10 @@ class VolumeBehaviour(KindBehaviour):
         since = before.get("lastPhaseTransitionTime")
         if status.get("phase") != before.get("phase") and status.get("lastPhaseTransitionTime") in (None, since):
             status["lastPhaseTransitionTime"] = request_context.now
+
+    def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
+        """What may not change."""
+        return [] if old is None or request_context.subresource else volume_changes.volume_problems(value, old)
 
 
 class StorageClassBehaviour(KindBehaviour):
@@ -110,6 +120,23 @@ class CapacityBehaviour(KindBehaviour):
     def default(self, value: JsonObject) -> None:
         """Write amounts in their canonical form."""
         quantities.settle_fields(value, "capacity", "maximumVolumeSize")
+
+
+class DriverNodeBehaviour(KindBehaviour):
+    """The drivers that nodes have."""
+
+    def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
+        """Only the number of volumes of a driver may change, while it is there."""
+        known = {driver.get("name"): _fixed(driver) for driver in documents.items(old or {}, "spec", "drivers")}
+        return [
+            field_errors.immutable("spec.drivers", driver)
+            for driver in documents.items(value, "spec", "drivers")
+            if known.get(driver.get("name"), _fixed(driver)) != _fixed(driver)
+        ]
+
+
+def _fixed(driver: JsonObject) -> tuple[JsonValue, JsonValue]:
+    return driver.get("nodeID"), driver.get("topologyKeys") or []
 
 
 _DRIVER: Final[JsonObject] = {

@@ -19,6 +19,7 @@ from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.errors import StatusCause
 from devcluster.apiserver.http.requests import Answer, Request, RequestTarget
+from devcluster.apiserver.kinds import immutable_fields
 from devcluster.apiserver.kinds.behaviour import RequestContext
 from devcluster.apiserver.registry import objects, options, ownership, versions
 from devcluster.apiserver.registry.conversion import Converter
@@ -309,6 +310,8 @@ class Writer:
         if kind.structural is not None:
             return validate(value, kind.structural, old=old, subresource=request_context.subresource)
         found = kind.behaviour.validate(value, old, request_context)
+        if old is not None and not kind.custom and not request_context.subresource:
+            found = found + immutable_fields.problems((kind.group, kind.plural), value, old)
         changed = old is None or old.get("spec") != value.get("spec")
         if kind.kind == "CustomResourceDefinition" and not found and changed:
             return self._definitions.problems(value)
