@@ -118,7 +118,7 @@ async def _(place: Place) -> Any:
 async def _(place: Place) -> Any:
     stage = BudgetStage(place, STATEFUL_SETS)
     # Each controller needs a moment to see a pod that is being deleted, before there is another of its name.
-    made = template(terminationGracePeriodSeconds=1)
+    made = template(terminationGracePeriodSeconds=5)
     await stage.create(replicas=3, podManagementPolicy="Parallel", updateStrategy={"type": "OnDelete"}, template=made)
     await stage.ready(3)
     await stage.budget(maxUnavailable=1)
