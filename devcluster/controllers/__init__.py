@@ -3,5 +3,5 @@
 
 They are ordinary API clients built on `multikueue.kube`, so they run with the embedded API server and with a real one.
 Pure functions over objects decide, a thin shell writes. Controllers of kube-controller-manager that a batch federation
-does not need (daemon sets, volumes) are not implemented.
+does not need (volumes, replication controllers) are not implemented.
 """

@@ -128,7 +128,7 @@ class Writer:
         if causes:
             named = name or value["metadata"].get("generateName", "")
             raise errors.invalid(objects.about_given(value, named), causes)
-        self._allocate(value, kind, named=name)
+        self._allocate(value, None, kind, named=name)
         request.warnings.extend(kind.behaviour.warnings(value, None))
         if self._admission.concerns(kind, "CREATE", ""):
             await self._admission.validate(review)
@@ -280,7 +280,7 @@ class Writer:
         if causes:
             raise errors.invalid(objects.about_given(value, target.name), causes)
         if not subresource and scale is None:
-            self._allocate(value, kind, named=target.name)
+            self._allocate(value, old, kind, named=target.name)
             request.warnings.extend(kind.behaviour.warnings(value, old))
         if concerns:
             if scale is not None:
@@ -296,11 +296,11 @@ class Writer:
             return value
         return await self._store(kind, entry.key, value, expected=entry)
 
-    def _allocate(self, value: JsonObject, kind: ResourceType, *, named: str) -> None:
+    def _allocate(self, value: JsonObject, old: JsonObject | None, kind: ResourceType, *, named: str) -> None:
         """Give a Service its addresses. Raises `StatusError`."""
         if kind.collection != SERVICES:
             return
-        causes = self._services.allocate(value)
+        causes = self._services.allocate(value, old)
         if causes:
             raise errors.invalid(objects.about_given(value, named), causes)
 

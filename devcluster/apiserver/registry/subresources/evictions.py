@@ -97,7 +97,7 @@ class Evictions:
         """Ask the policies and webhooks that validate evictions. Raises `StatusError`."""
         if not self._admission.concerns(kind, "CREATE", target.subresource):
             return
-        dry_run = options.dry_run(request)  # they are not told of one in the options of the deletion
+        dry_run = options.dry_run(request)  # webhooks do not see that of the deletion
         review = Review(
             kind=kind,
             operation="CREATE",
