@@ -28,13 +28,14 @@ from tests.component.controllers.budget_cases import BUDGET_CASES
 from tests.component.controllers.cluster_cases import CASES
 from tests.component.controllers.cron_cases import CRON_CASES
 from tests.component.controllers.daemon_cases import DAEMON_CASES
+from tests.component.controllers.daemon_node_cases import DAEMON_NODE_CASES
 from tests.component.controllers.endpoint_cases import ENDPOINT_CASES
 from tests.component.controllers.job_scenarios import SCENARIOS
 from tests.component.controllers.stateful_cases import STATEFUL_CASES
 
 ALL_CASES: Final = (
     *(*CASES, *CRON_CASES, *ENDPOINT_CASES, *APP_CASES, *STATEFUL_CASES),
-    *(*DAEMON_CASES, *BUDGET_CASES),
+    *(*DAEMON_CASES, *DAEMON_NODE_CASES, *BUDGET_CASES),
 )
 _NODES: Final = 2
 _AT_ONCE: Final = 60
