@@ -123,6 +123,7 @@ class Agent:
             window=intervals.status_window_seconds,
             clock=clock,
             random=random,
+            written=lambda obj: self.mailbox.on_write(obj),
         )
         self.mailbox: MailboxView
         if isinstance(hub, InMemoryMailbox):

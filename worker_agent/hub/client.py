@@ -65,6 +65,9 @@ class MailboxView(Protocol):
     def names(self) -> list[str]:
         """The names of all assignments."""
 
+    def on_write(self, obj: JsonObject) -> None:
+        """Take in the assignment that the hub answered to a write of its status."""
+
     async def owner(self) -> str:
         """The uid of the manager that owns the mailbox. Raises what the API server answers."""
 

@@ -166,6 +166,9 @@ class InMemoryMailbox:
         self.synced = anyio.Event()
         self._notify_agent, self._on_open, self._on_request = changed, on_open, on_request
 
+    def on_write(self, obj: JsonObject) -> None:
+        """Nothing is to be taken in: what is written is here at once."""
+
     @property
     def informer(self) -> InMemoryMailbox:
         """Itself: an assignment in memory needs no watch."""

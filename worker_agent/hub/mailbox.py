@@ -19,6 +19,7 @@ from multikueue.api.remoteassignment import mailbox_namespace
 from multikueue.api.resource import NAMESPACES, REMOTE_ASSIGNMENTS, Resource
 from multikueue.core.clock import Clock
 from multikueue.core.keys import Key
+from multikueue.core.parsing import version_number
 from multikueue.dispatch.protocol.digests import Digests, within
 from multikueue.dispatch.protocol.wire import assigned_epoch
 from multikueue.kube.cache.informer import Change, Informer
@@ -48,7 +49,7 @@ class Mailbox:
         """`changed` is called with the name of each assignment that changed.
 
         `resend` is called with each assignment whose status on the hub is in doubt, as the hub has it. `is_behind`
-        is whether a listed assignment is older than a write of this agent, as after a restore of the hub.
+        is whether an assignment that was read is older than a write of this agent, as after a restore of the hub.
         """
         self._quarantine = quarantine if quarantine is not None else Quarantine(clock=clock, random=random)
         self.namespace = mailbox_namespace(cluster)
@@ -86,6 +87,19 @@ class Mailbox:
     def digests(self) -> list[str]:
         """Checksums of the assignments as the agent sees them; the hub compares them with its own."""
         return list(self._digests.values())
+
+    def on_write(self, obj: JsonObject) -> None:
+        """Take in the assignment that the hub answered to a write of its status.
+
+        It counts in the digests before a watch shows it: a hub that was restored from a backup meanwhile has lost the
+        write, and has what the cache here still has.
+        """
+        metadata: JsonObject = obj["metadata"]
+        row = self.informer.store.get(Key(self.namespace, metadata["name"]))
+        if row is None or row.uid != metadata["uid"]:
+            return  # it was deleted, or is not listed yet
+        if version_number(row.resource_version) < version_number(str(metadata.get("resourceVersion") or "")):
+            self._digests.put(obj)
 
     def resync(self, buckets: Iterable[int]) -> None:
         """List the mailbox again and resend the status of assignments in these buckets where it differs."""
@@ -132,12 +146,14 @@ class Mailbox:
         for row in self.informer.store.list():
             if row.key.name in in_doubt or self._is_behind(row):
                 with self._quarantine.guard("mailbox", REMOTE_ASSIGNMENTS, row.key):
-                    self._resend(row.object())
+                    assignment = row.object()
+                    self._resend(assignment)
+                    self._digests.put(assignment)
         self._in_doubt = frozenset()
 
     def _on_assignment(self, change: Change) -> None:
         if change.new is None:
             self._digests.remove(change.key.name)
-        else:
+        elif not self._is_behind(change.new):
             self._digests.put(change.new.object())
         self._changed(change.key.name)

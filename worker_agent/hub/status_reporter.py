@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -55,7 +56,7 @@ class _PendingStatus:
     sent_at: float | None = None
     sequence: int = 0
     version: int = 0
-    """The resourceVersion that the last write gave the assignment; 0 if unknown."""
+    """The resourceVersion with which the hub had `sent`; 0 if unknown."""
     progress: int = 0
     starts: bool = False
     """Whether its start is to be reported."""
@@ -70,9 +71,19 @@ class StatusReporter:
     """The statuses of all assignments of one mailbox."""
 
     def __init__(
-        self, client: HubClient, namespace: str, *, boot_id: str, window: float, clock: Clock, random: Random
+        self,
+        client: HubClient,
+        namespace: str,
+        *,
+        boot_id: str,
+        window: float,
+        clock: Clock,
+        random: Random,
+        written: Callable[[JsonObject], None] = lambda obj: None,
     ) -> None:
+        """`written` is called with each assignment whose status was written, as the hub stored it."""
         self.writes = 0
+        self._written = written
         self._client = client
         self._namespace = namespace
         self._boot_id = boot_id
@@ -156,7 +167,8 @@ class StatusReporter:
         reported = (status.get("bootID"), status.get("sequence"))
         if reported == (self._boot_id, pending.sequence) or _version(metadata) <= pending.version:
             return  # it is the last status, or the cache is older than the last write
-        pending.sent, pending.sent_logs = status_of(obj), answers_of(obj)
+        # Of a write whose answer was lost, this is the version that it gave the assignment.
+        pending.sent, pending.sent_logs, pending.version = status_of(obj), answers_of(obj), _version(metadata)
         self._controller.queue.add_after(metadata["name"], self._pause(pending))
 
     def forget(self, name: str) -> None:
@@ -202,7 +214,11 @@ class StatusReporter:
             _log.warning("hub rejected status assignment=%s error=%s", name, error)
         else:
             pending.sequence = sequence
-            pending.version = _version(orjson.loads(answer).get("metadata") or {}) if isinstance(answer, bytes) else 0
+            pending.version = 0
+            if isinstance(answer, bytes):
+                stored: JsonObject = orjson.loads(answer)
+                pending.version = _version(stored.get("metadata") or {})
+                self._written(stored)
         if pending.sent is not None and pending.sent != status and pending.sent.phase is status.phase:
             pending.progress += 1
         pending.sent, pending.sent_logs, pending.sent_at = status, logs, self._clock.monotonic()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
@@ -15,11 +16,13 @@ import pytest
 from aiohttp import web
 
 from multikueue.api.constants import CANNOT_STOP_ANNOTATION, MANAGER_UID_ANNOTATION
+from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import AssignmentPhase
 from multikueue.core.clock import Clock, ManualClock, SystemClock
 from multikueue.dispatch.protocol.job_logs import LogAnswer
 from multikueue.dispatch.protocol.wire import status_wire
 from multikueue.dispatch.worker.assignment_state import ReportedStatus
+from multikueue.kube.rest.client import KubeClient
 from tests.support.stub_api import StubApi, json_answer, listing, status_answer, stub_api
 from worker_agent.hub.heartbeat import AgentIntervals, Heartbeat
 from worker_agent.hub.mailbox import Mailbox
@@ -31,6 +34,7 @@ pytestmark = pytest.mark.anyio
 WINDOW = 0.15
 SAID = ReportedStatus()
 RESERVED = ReportedStatus(epoch=1, phase=AssignmentPhase.RESERVED)
+FINISHED = ReportedStatus(epoch=1, phase=AssignmentPhase.FINISHED, job_uid="j")
 
 
 def running(active: int) -> ReportedStatus:
@@ -51,11 +55,16 @@ async def until(condition: Callable[[], bool], *, what: str) -> None:
 
 @asynccontextmanager
 async def status_reporter(
-    answer: Callable[[web.Request], Awaitable[web.StreamResponse]], *, clock: Clock | None = None
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    *,
+    clock: Clock | None = None,
+    written: Callable[[JsonObject], None] = lambda obj: None,
 ) -> AsyncIterator[tuple[StatusReporter, StubApi]]:
     async with stub_api(answer) as stub, stub.client() as client, anyio.create_task_group() as tasks:
         clock = clock or SystemClock()
-        made = StatusReporter(client, "mk-w", boot_id="b", window=WINDOW, clock=clock, random=Random(1))
+        made = StatusReporter(
+            client, "mk-w", boot_id="b", window=WINDOW, clock=clock, random=Random(1), written=written
+        )
         tasks.start_soon(made.run)
         yield made, stub
         tasks.cancel_scope.cancel()
@@ -182,11 +191,23 @@ async def test_a_status_that_cannot_land_is_given_up(code: int, reason: str) -> 
         assert len(stub.seen) == 1
 
 
-def stored(*, version: str, epoch: int = 1, reported: ReportedStatus = SAID) -> dict[str, Any]:
+def stored(*, version: str, epoch: int = 1, reported: ReportedStatus = SAID, sequence: int = 1) -> dict[str, Any]:
     """The assignment `a` as the hub has it."""
     metadata = {"name": "a", "namespace": "mk-w", "uid": "u1", "resourceVersion": version}
-    status = status_wire(reported, sequence=1, boot_id="b", now=SystemClock().now())
+    status = status_wire(reported, sequence=sequence, boot_id="b", now=SystemClock().now())
     return {"metadata": metadata, "spec": {"epoch": epoch, "intent": "Run"}, "status": status}
+
+
+def mailbox_of(client: KubeClient, reporter: StatusReporter) -> Mailbox:
+    return Mailbox(
+        client,
+        "w",
+        clock=SystemClock(),
+        random=Random(1),
+        changed=lambda name: None,
+        resend=reporter.resend,
+        is_behind=reporter.is_ahead_of,
+    )
 
 
 async def test_a_restored_hub_gets_the_lost_statuses_again() -> None:
@@ -198,18 +219,68 @@ async def test_a_restored_hub_gets_the_lost_statuses_again() -> None:
     async with status_reporter(answer) as (it, stub), stub.client() as client:
         it.put("a", "u1", RESERVED, reported=SAID)
         await until(lambda: it.unsent == 0, what="sent")
-        mailbox = Mailbox(
-            client,
-            "w",
-            clock=SystemClock(),
-            random=Random(1),
-            changed=lambda name: None,
-            resend=it.resend,
-            is_behind=it.is_ahead_of,
-        )
-        await mailbox.informer.relist()  # as when a version that was followed is too old there
+        await mailbox_of(client, it).informer.relist()  # as when a version that was followed is too old there
         await until(lambda: len(statuses(stub)) == 2, what="it is said again")
         assert [status["phase"] for status in statuses(stub)] == ["Reserved", "Reserved"]
+
+
+async def test_a_restored_hub_gets_the_status_again_whose_write_was_not_answered() -> None:
+    answered = True
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("/remoteassignments"):
+            return listing(stored(version="120", reported=RESERVED), version="1000")
+        if not answered:
+            assert request.transport is not None
+            request.transport.abort()
+        return json_answer(stored(version="120", reported=RESERVED))
+
+    async with status_reporter(answer, clock=ManualClock()) as (it, stub), stub.client() as client:
+        it.put("a", "u1", RESERVED, reported=SAID)
+        await until(lambda: it.unsent == 0, what="sent")
+        answered = False
+        it.put("a", "u1", FINISHED, reported=SAID)
+        await until(lambda: len(stub.seen) == 2, what="its end is written")
+        it.resend_if_replaced(stored(version="130", reported=FINISHED, sequence=2))
+        assert it.unsent == 0, "the watch has shown it"
+        answered = True
+        await mailbox_of(client, it).informer.relist()
+        await until(lambda: len(statuses(stub)) == 3, what="the end is written again")
+        assert statuses(stub)[-1]["phase"] == "Finished"
+
+
+async def test_a_write_counts_in_the_digests_before_a_watch_shows_it_until_a_restored_hub_lists_without_it() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("/remoteassignments"):
+            return listing(stored(version="100", reported=RESERVED), version="1000")
+        return web.Response(body=await resumed.get(), content_type="application/json")
+
+    resumed: asyncio.Queue[bytes] = asyncio.Queue()
+    written: list[Any] = []
+    async with status_reporter(answer, written=written.append) as (it, stub), stub.client() as client:
+        mailbox = mailbox_of(client, it)
+        await mailbox.informer.relist()
+        listed = mailbox.digests()
+        it.put("a", "u1", FINISHED, reported=RESERVED)
+        resumed.put_nowait(orjson.dumps(stored(version="130", reported=FINISHED)))
+        await until(lambda: bool(written), what="the end is written")
+        mailbox.on_write(written.pop())
+        reported = mailbox.digests()
+        assert reported != listed, "a hub that has lost the write still has those of the list"
+        await mailbox.informer.relist()
+        assert mailbox.digests() == listed
+        resumed.put_nowait(orjson.dumps(stored(version="1001", reported=FINISHED)))
+        await until(lambda: bool(written), what="the end is written again")
+        mailbox.on_write(written.pop())
+        assert mailbox.digests() == reported
+
+
+async def test_an_answer_that_comes_after_the_end_of_an_assignment_counts_in_no_digest() -> None:
+    async with status_reporter(fine) as (it, stub), stub.client() as client:
+        mailbox = mailbox_of(client, it)
+        empty = mailbox.digests()
+        mailbox.on_write(stored(version="130", reported=FINISHED))
+        assert mailbox.digests() == empty
 
 
 async def test_the_status_of_an_epoch_that_a_restored_hub_lost_is_dropped() -> None:
