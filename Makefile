@@ -46,7 +46,7 @@ test: $(STAMP) ## unit and component tests, then whole federations; attacks and 
 
 attacks: $(STAMP) ## kill all processes, a short fuzz, poison objects, a flood, failing writes; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
-	@$(RUN_TESTS) -n $(JOBS) --dist worksteal -m attacks $(ON_SERVERS) tests/simulation
+	@$(RUN_TESTS) -n $(WAITING_JOBS) --dist worksteal -m attacks $(ON_SERVERS) tests/simulation
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
