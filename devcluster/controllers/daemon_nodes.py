@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which nodes a DaemonSet's pods run on: by name, node selector, required node affinity and taints. Pure.
 
-The resources of a node do not count: its pod waits until there is room.
+The resources of a node do not count: its pod waits until they are free.
 """
 
 from __future__ import annotations
