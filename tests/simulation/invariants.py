@@ -212,7 +212,7 @@ class Watcher:
     def _ended(self, cluster: str, epoch: int, key: str) -> bool:
         """Whether the remote job there, of that epoch, ran to its end."""
         copies = self.pods[cluster].copies.values() if cluster in self.pods else ()
-        return any(copy.state == "ended" and (copy.key, copy.epoch) == (key, epoch) for copy in copies)
+        return any(copy.ended and (copy.key, copy.epoch) == (key, epoch) for copy in copies)
 
     def _record(self, uid: str) -> Record:
         return self.records.setdefault(uid, Record())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to a seed whose hub is lost: it is rebuilt, or restored from a backup.
+"""What happens to a seed whose hub is lost, and is rebuilt or restored from a backup; or a worker, and is restored.
 
 Owns the order of things by docs/operations/recover.md and restore.md: the managers end, another hub comes or the same
 is put back to what it was, its administrator sees to it, and users submit again what is not there any more. What a
@@ -34,7 +34,7 @@ class Losing:
         self._play = play
         self._hub = play.servers["hub"]
         self._spare = spare
-        self._backup: tuple[Backup, dict[str, Record]] | None = None
+        self._backups: dict[str, tuple[Backup, dict[str, Record]]] = {}
 
     async def rebuild(self, seconds: float) -> None:
         """The hub is gone with its managers and all it knew; another one comes and is filled again."""
@@ -60,17 +60,16 @@ class Losing:
                 await self._submit_again(work)
             await administrator.clear()
 
-    def back_up(self) -> None:
-        """Keep what the hub holds now."""
-        self._backup = Backup(self._hub.api.context.store), self._play.watcher.remember()
+    def back_up(self, server: str) -> None:
+        """Keep what the hub, or a worker, holds now."""
+        self._backups[server] = Backup(self._play.servers[server].api.context.store), self._play.watcher.remember()
 
     async def restore(self, seconds: float) -> None:
         """The hub is restored from its backup; its managers restart, and lost objects are created again."""
-        assert self._backup is not None, "it was backed up before it was lost"
         play, hub = self._play, self._hub
         bump = play.random.random() < 0.5
         works = await self._lose(seconds)
-        backup, known = self._backup
+        backup, known = self._backups["hub"]
         backup.put_back(hub.api.context.store, bump=bump)
         play.watcher.tell(f"the hub is restored, its versions {'far beyond' if bump else 'as they were'}")
         play.watcher.put_back(known)
@@ -85,6 +84,19 @@ class Losing:
             await asyncio.sleep(play.random.uniform(0.0, 5.0))
             if work.name not in play.deleted:
                 await self._submit_again(work)
+
+    async def restore_worker(self, name: str, seconds: float) -> None:
+        """A worker is restored from its backup. Its agent runs on, and so does the manager where that serves it."""
+        play, worker = self._play, self._play.servers[name]
+        bump = play.random.random() < 0.5
+        worker.lose()
+        await asyncio.sleep(seconds)
+        backup, _ = self._backups[name]
+        backup.put_back(worker.api.context.store, bump=bump)
+        play.watcher.tell(f"{name} is restored, its versions {'far beyond' if bump else 'as they were'}")
+        worker.replace(worker.api)
+        worker.restart()
+        play.watcher.pods[name].restored()
 
     async def _lose(self, seconds: float) -> list[Work]:
         """Until another hub may come; gives the works that were there. The managers go with it."""

@@ -321,10 +321,12 @@ class Play:
                 self.processes[whom[0]].start()
             case Trouble.REBUILD_HUB:
                 await self._losing.rebuild(mishap.seconds)
-            case Trouble.BACK_UP_HUB:
-                self._losing.back_up()
+            case Trouble.BACK_UP_HUB | Trouble.BACK_UP_WORKER:
+                self._losing.back_up(whom[0])
             case Trouble.RESTORE_HUB:
                 await self._losing.restore(mishap.seconds)
+            case Trouble.RESTORE_WORKER:
+                await self._losing.restore_worker(whom[0], mishap.seconds)
             case Trouble.WATCH_CUT:
                 self.servers[whom[0]].api.cut_watches()
             case Trouble.HOLD_QUEUE | Trouble.LEAVE_CONFIG | Trouble.REMOVE_CLUSTER | Trouble.DRAIN:

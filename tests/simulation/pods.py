@@ -56,6 +56,8 @@ class Copy:
     """What the Job's status is to say."""
     behind: bool = False
     """Whether that is still to be written."""
+    ended: bool = False
+    """Whether they ran to their end once; on a worker that was restored they may run again."""
 
     @property
     def live(self) -> bool:
@@ -97,6 +99,20 @@ class Pods:
             if copy.state is State.LIVE and copy.key.rpartition("/")[2] == job:
                 self._complete(copy)
 
+    def restored(self) -> None:
+        """The server was restored from a backup: pods follow the Jobs that it has now; what had ended runs again."""
+        stored = {job["metadata"]["uid"]: job for job in self._server.api.context.objects(JOBS)}
+        for copy in self.copies.values():
+            job = stored.get(copy.uid)
+            if job is None:
+                copy.wanted, copy.behind = False, False
+            else:
+                copy.status = job.get("status") or {}
+                if copy.state is State.ENDED and not self._has_ended(job):
+                    copy.state = State.IDLE
+                self._follow(copy, job)
+            self._look(copy)
+
     def _on_write(self, collection: str, event: StoredChange) -> None:
         if collection != JOBS:
             return
@@ -105,14 +121,16 @@ class Pods:
         copy = self.copies.get(uid)
         if copy is None:
             copy = self.copies[uid] = Copy(event.key, uid)
+        self._follow(copy, job)
+        copy.wanted = copy.wanted and event.entry is not None
+        # What is to follow is written by the controllers, each in its own turn, never within this write.
+        asyncio.get_running_loop().call_soon(self._look, copy)
+
+    def _follow(self, copy: Copy, job: Object) -> None:
         # A remote job that another hub adopts gets the annotations of that one.
         marks = job["metadata"].get("annotations") or {}
         copy.workload, copy.epoch = marks.get(PREBUILT_WORKLOAD_LABEL, ""), int(marks.get(EPOCH_ANNOTATION, 0))
-        copy.wanted = (
-            event.entry is not None and not job["spec"].get("suspend") and not job["metadata"].get("deletionTimestamp")
-        )
-        # What is to follow is written by the controllers, each in its own turn, never within this write.
-        asyncio.get_running_loop().call_soon(self._look, copy)
+        copy.wanted = not job["spec"].get("suspend") and not job["metadata"].get("deletionTimestamp")
 
     def _look(self, copy: Copy) -> None:
         match copy.state, copy.wanted:
@@ -136,8 +154,10 @@ class Pods:
         seconds = min(self._longest, self._seconds(copy.key.rpartition("/")[2]))
         self._move(copy, State.LIVE, seconds, self._complete)
         self._tell("starts", copy)
-        status: Object = {"active": 1, "ready": 1, "startTime": self._now()}
-        if self._says_suspended(self._job(copy) or {}):
+        job = self._job(copy) or {}
+        # On a worker that was restored the Job may have started before.
+        status: Object = {"active": 1, "ready": 1, "startTime": copy.status.get("startTime") or self._now()}
+        if self._says_suspended(job):
             now = self._now()
             resumed = {"type": "Suspended", "status": "False", "lastProbeTime": now, "lastTransitionTime": now}
             status["conditions"] = [resumed]
@@ -145,6 +165,7 @@ class Pods:
 
     def _complete(self, copy: Copy) -> None:
         self._move(copy, State.ENDED)
+        copy.ended = True
         self._tell("completes", copy)
         now = self._now()
         done = [
@@ -171,6 +192,10 @@ class Pods:
             now = self._now()
             told = {"type": "Suspended", "status": "True", "lastProbeTime": now, "lastTransitionTime": now}
             self._write(copy, {"active": 0, "ready": 0, "startTime": None, "conditions": [told]})
+
+    def _has_ended(self, job: Object) -> bool:
+        conditions = (job.get("status") or {}).get("conditions") or []
+        return any(entry["type"] == "Complete" and entry["status"] == "True" for entry in conditions)
 
     def _says_suspended(self, job: Object) -> bool:
         conditions = (job.get("status") or {}).get("conditions") or []

@@ -26,6 +26,7 @@ vain (10 s), pods that take their time (3 s) and clocks that run 4 % apart need 
 """
 _FENCED_BY_THEN: Final = 100.0
 """How long a hub with fenced work is kept unreachable before it is restored: a lease and the grace to stop in."""
+_RESTORED_WORKERS: Final = 0.1
 _POLICIES: Final = ("keep", "failover", "fenced")
 
 
@@ -56,6 +57,8 @@ class Trouble(StrEnum):
     REBUILD_HUB = "hub lost with all it knew, and rebuilt"
     BACK_UP_HUB = "hub backed up"
     RESTORE_HUB = "hub lost, and restored from the backup"
+    BACK_UP_WORKER = "worker backed up"
+    RESTORE_WORKER = "worker lost, and restored from the backup"
 
 
 class Theme(StrEnum):
@@ -160,6 +163,11 @@ def draw(seed: int) -> Scenario:
         drawn.append(Mishap(0.0, until, Trouble.LEAVE_CONFIG, (late,)))
         if late not in pushed:
             drawn.append(Mishap(0.0, until, Trouble.CRASH, (late,)))
+    if theme is not Theme.JOINING:  # without its identity an agent does nothing
+        restored = _restored_worker(Random(f"{seed} restored worker"), workers)
+        drawn += restored
+        if restored:
+            jobs = tuple(replace(work, policy="keep" if work.policy == "fenced" else work.policy) for work in jobs)
     machines = {
         name: Machine(offset=random.uniform(-90, 90), drift=random.uniform(-0.02, 0.02))
         for name in ("manager", "manager-2", "hub", *workers)
@@ -256,6 +264,19 @@ def _restored(random: Random, workers: tuple[str, ...], pushed: frozenset[str], 
         seconds = random.choice((random.uniform(1, 30), random.uniform(30, 70)))
         found.append(Mishap(at, seconds, what, _away(name, pushed)))
     return found
+
+
+def _restored_worker(random: Random, workers: tuple[str, ...]) -> list[Mishap]:
+    """In one of ten seeds the backup of a worker, and its loss some time later. Its agent runs on."""
+    if random.random() >= _RESTORED_WORKERS:
+        return []
+    worker = (random.choice(workers),)
+    backup = random.uniform(3.0, 40.0)
+    lost = backup + random.choice((random.uniform(1, 10), random.uniform(10, 40)))
+    return [
+        Mishap(backup, 0.0, Trouble.BACK_UP_WORKER, worker),
+        Mishap(lost, random.uniform(0.5, 30), Trouble.RESTORE_WORKER, worker),
+    ]
 
 
 def _away(worker: str, pushed: frozenset[str]) -> tuple[str, str]:

@@ -119,7 +119,8 @@ class RemoteJobs:
         self._assignments: dict[Key, str] = {}
         self._by_assignment: dict[str, set[Key]] = {}
         self._managers: dict[Key, str] = {}
-        self._overlay = WriteOverlay(self.informer.store, clock=clock)
+        # A job that was created, and that no watch has shown since, is not gone because its cluster does not answer.
+        self._overlay = WriteOverlay(self.informer.store, clock=clock, expires=False)
         self.informer.add_handler(self._on_job)
 
     @property
@@ -215,6 +216,21 @@ class RemoteJobs:
             self._remember(raw)
         return job
 
+    async def verify_writes(self) -> None:
+        """Ask the server about each job that was written long ago and is in no list or watch since: it may be gone.
+
+        It was deleted while no watch ran, or is not in the backup from which the cluster was restored. Raises what the
+        API server answers; the rest is asked about next time.
+        """
+        for row in self._overlay.overdue():
+            try:
+                self._remember(
+                    await self._client.get(self.integration.resource, row.key.name, namespace=row.key.namespace)
+                )
+            except NotFound:
+                if self._overlay.holds(row):  # and not one that was created meanwhile
+                    self._on_not_found(row.key)
+
     async def adopt(self, key: Key, uid: str, manifest: JsonObject) -> None:
         """Give the job the marks of the assignment of `manifest`; nothing else of it changes."""
         marks: JsonObject = manifest["metadata"]
@@ -232,7 +248,7 @@ class RemoteJobs:
                 self.integration.resource, key.name, body, namespace=key.namespace, kind=PatchKind.MERGE
             )
         except NotFound:
-            return
+            self._on_not_found(key)
 
     async def stop(self, key: Key, uid: str, *, by_deletion: bool = False) -> None:
         """Suspend the job; delete it if it cannot be suspended, the agent may not patch it, or with `by_deletion`.
@@ -260,7 +276,7 @@ class RemoteJobs:
                 self.integration.resource, key.name, body, namespace=key.namespace, kind=PatchKind.MERGE
             )
         except NotFound:
-            return
+            self._on_not_found(key)
 
     async def change(self, key: Key, uid: str, patch: JsonObject) -> JsonObject | None:
         """Patch the job; None if it is gone, or the agent may not patch it. Raises `Conflict` if the uid differs."""
@@ -273,6 +289,7 @@ class RemoteJobs:
                 self.integration.resource, key.name, body, namespace=key.namespace, kind=PatchKind.MERGE
             )
         except NotFound:
+            self._on_not_found(key)
             return None
         self._remember(raw)
         changed: JsonObject = orjson.loads(raw)
@@ -288,17 +305,21 @@ class RemoteJobs:
                 self.integration.resource, key.name, namespace=key.namespace, uid=uid, propagation=propagation
             )
         except NotFound:
-            return
-        finally:
-            self._overlay.on_not_found(key)
+            self._on_not_found(key)
 
     def _remember(self, raw: bytes) -> None:
         seen = self._overlay.on_write(raw)
         if seen is not None and seen.new is not None:
             self._index_job(seen.key, seen.new.object())
 
+    def _on_not_found(self, key: Key) -> None:
+        """The server has no such job: what was written of it is dropped, and its assignment reconciled."""
+        self._on_seen(self._overlay.on_not_found(key))
+
     def _on_job(self, change: Change) -> None:
-        seen = self._overlay.on_change(change)
+        self._on_seen(self._overlay.on_change(change))
+
+    def _on_seen(self, seen: Change | None) -> None:
         if seen is None:
             return
         if seen.new is not None:

@@ -92,6 +92,10 @@ class KindFollower:
             await anyio.sleep(self._seconds)
             if isinstance(self.jobs.informer.last_error, NotFound):
                 return
+            try:
+                await self.jobs.verify_writes()
+            except KubeError as error:
+                _log.debug("cannot verify writes resource=%s error=%s", self.resource.qualified, error)
 
     async def _is_installed(self) -> bool:
         """Whether the server has the kind; a server that does not answer is left to the informer's back-off."""

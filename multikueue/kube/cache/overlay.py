@@ -4,9 +4,10 @@
 An informer's store lags behind the writes of its own process. `WriteOverlay` shows the newer of both, so that no
 reader acts on an object older than what this process last wrote. Each method that takes something in returns the change
 as a reader sees it, or None when there is nothing new to a reader: each version of an object is returned at most once,
-and never an older one after a newer one. An entry goes once the store has caught up, and is not shown after a minute;
-an answer that comes late does not bring a deleted object back. An object that was deleted while no watch ran is in no
-list and ends with no event: who has readers that count on its end asks the server about what is `overdue`.
+and never an older one after a newer one. An entry goes once the store has caught up, and is not shown after a minute,
+unless its owner keeps it. An answer that comes late does not bring a deleted object back. An object that was deleted
+while no watch ran is in no list and ends with no event: who has readers that count on its end asks the server about
+what is `overdue`.
 """
 
 from __future__ import annotations
@@ -29,10 +30,15 @@ _LATE_SECONDS: Final = 120.0  # longer than any answer takes
 class WriteOverlay:
     """The objects of one resource: those of the store, and over them what this process wrote."""
 
-    def __init__(self, store: Store, *, clock: Clock) -> None:
-        """`store` is an informer's, whose every change has to be given to `on_change`."""
+    def __init__(self, store: Store, *, clock: Clock, expires: bool = True) -> None:
+        """`store` is an informer's, whose every change has to be given to `on_change`.
+
+        Without `expires` an entry is shown until the store has caught up or `on_not_found`: its owner verifies what is
+        overdue, and must not take for gone what a server that is away cannot show.
+        """
         self.store = store
         self._clock = clock
+        self._expiring = expires
         self._written = store.like()
         self._expires: dict[Key, float] = {}
         self._deleted: dict[str, float] = {}
@@ -100,7 +106,7 @@ class WriteOverlay:
         written = self._written.get(key)
         if written is None:
             return cached
-        if self._clock.monotonic() > self._expires[key]:
+        if self._expiring and self._clock.monotonic() > self._expires[key]:
             return cached
         return cached if cached is not None and not _newer(written, cached) else written
 

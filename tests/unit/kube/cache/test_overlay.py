@@ -59,6 +59,17 @@ def feed() -> Feed:
     return Feed()
 
 
+def test_an_entry_whose_owner_verifies_it_is_shown_until_the_store_has_caught_up() -> None:
+    clock, store = ManualClock(), Store()
+    overlay = WriteOverlay(store, clock=clock, expires=False)
+    overlay.on_write(raw(7))
+    clock.advance(3_600.0)
+    assert overlay.get(KEY) is not None
+    assert [row.key for row in overlay.overdue()] == [KEY]
+    overlay.on_not_found(KEY)
+    assert overlay.get(KEY) is None
+
+
 def test_a_write_is_seen_at_once_and_returned_once(feed: Feed) -> None:
     feed.caches(1)
     feed.writes(5)
