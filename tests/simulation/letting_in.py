@@ -33,7 +33,7 @@ from manager import seals
 from multikueue.api.constants import AGENT_USER_PREFIX, CLUSTER_LABEL
 from multikueue.cli.cluster import registering
 from multikueue.core.clock import Clock
-from multikueue.core.errors import BadInput
+from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.dispatch.protocol.enrolment import bootstrap_user
 from multikueue.kube.errors import KubeError
 from multikueue.kube.rest.client import KubeClient
@@ -143,7 +143,8 @@ class Registrar:
                 try:
                     made = await registering.register(hub, wanted, clock=self._clock)
                     break
-                except KubeError:
+                except MultikueueError:
+                    # Also that the manager is creating the mailbox at this moment: the message says what to do.
                     await asyncio.sleep(_AGAIN)
             _HANDED[cluster] = made.kubeconfig
             while not at_once:

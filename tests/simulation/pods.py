@@ -111,6 +111,11 @@ class Pods:
                 if copy.state is State.ENDED and not self._has_ended(job):
                     copy.state = State.IDLE
                 self._follow(copy, job)
+                if copy.live:
+                    # The backup may be of a moment before its start was written.
+                    self._write(
+                        copy, {"active": 1, "ready": 1, "startTime": copy.status.get("startTime") or self._now()}
+                    )
             self._look(copy)
 
     def _on_write(self, collection: str, event: StoredChange) -> None:
