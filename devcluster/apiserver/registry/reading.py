@@ -94,8 +94,7 @@ class Reader:
         prefix = f"{target.namespace}/" if kind.namespaced and target.namespace else ""
         version_text = query.get("resourceVersion", "")
         version = _version(version_text)
-        if version > context.store.version:
-            raise errors.too_large_version(version, context.store.version)
+        ahead = version > context.store.version
         initial: Sequence[StoredObject] = ()
         backlog: Sequence[StoredChange] = ()
         initial_end = False
@@ -106,6 +105,8 @@ class Reader:
             if request.flag("sendInitialEvents"):
                 if not request.flag("allowWatchBookmarks"):
                     raise _invalid_options("allowWatchBookmarks")
+                if ahead:
+                    return _ended_by(errors.too_large_version(version, context.store.version))
                 initial = list(collection.entries(prefix=prefix))
                 initial_end = True
             elif version:
@@ -122,8 +123,7 @@ class Reader:
             try:
                 backlog = collection.since(version)
             except Compacted as gone:
-                error = errors.expired(f"too old resource version: {gone.requested} ({gone.oldest})")
-                return Answer(200, b'{"type":"ERROR","object":' + documents.dump(error.document()) + b"}\n")
+                return _ended_by(errors.expired(f"too old resource version: {gone.requested} ({gone.oldest})"))
         seconds = number(query.get("timeoutSeconds", "")) or DEFAULT_SECONDS * (1 + random.random())
         waits = versions.waits(kind)
         feed = WatchFeed(
@@ -136,6 +136,7 @@ class Reader:
             request=request,
             seconds=seconds,
             bookmarks=request.flag("allowWatchBookmarks"),
+            after=version if ahead else 0,
             backlog=backlog,
             initial=initial,
             initial_end=initial_end,
@@ -234,6 +235,11 @@ class Reader:
             return False
         value = entry.parse()
         return selection.matches(versions.outward(value, kind) if kind.collection == "events" else value, kind)
+
+
+def _ended_by(error: StatusError) -> Answer:
+    """A watch whose only event is an error."""
+    return Answer(200, b'{"type":"ERROR","object":' + documents.dump(error.document()) + b"}\n")
 
 
 def _version(text: str) -> int:

@@ -46,12 +46,15 @@ class WatchFeed:
         request: Request,
         seconds: float,
         bookmarks: bool,
+        after: int = 0,
         backlog: Sequence[StoredChange] = (),
         initial: Sequence[StoredObject] = (),
         initial_end: bool = False,
         convert: Convert | None = None,
         ended: Callable[[WatchFeed], None] | None = None,
     ) -> None:
+        """Nothing is sent of changes up to version `after`: a client that asks from the future waits for it."""
+        self._after = after
         self._context = context
         self._kind = kind
         self._prefix = prefix
@@ -123,6 +126,8 @@ class WatchFeed:
 
     def notify(self, event: StoredChange) -> None:
         """Write a change that the selection matches."""
+        if event.version <= self._after:
+            return
         if self._everything:
             self._emit(event.type, event)
             return
@@ -217,6 +222,8 @@ class WatchFeed:
         self._buffer.append(b'{"type":"ADDED","object":' + raw + b"}\n")
 
     def _mark(self, *, initial_end: bool = False) -> None:
+        if self._context.store.version <= self._after:
+            return
         mark = forms.bookmark(self._context.store.version, self._kind, self._form, initial_end=initial_end)
         if self._queue is not None:  # a bookmark follows the events that are being converted
             self._queue.put_nowait(("MODIFIED", mark))

@@ -276,6 +276,21 @@ async def _(side: Side) -> None:
 async def _(side: Side) -> None:
     found = await side.server.send(Exchange("GET", side.own(f"{MAPS}?resourceVersion=999999999")))
     side.note("list", [found.status, found.body["reason"], found.body["details"].get("causes")])
+    start = side.own(f"{MAPS}?watch=true&resourceVersion=999999999&allowWatchBookmarks=true&timeoutSeconds=4")
+    events = side.server.stream(Exchange("GET", start))
+    await make(side, MAPS, "a")
+    async with asyncio.timeout(30):
+        side.note("watch", [event async for event in events])
+
+
+@CASES.case("initial events of a version of the future end with an error")
+async def _(side: Side) -> None:
+    query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=999999999"
+    events = side.server.stream(Exchange("GET", side.own(f"{MAPS}?{query}&allowWatchBookmarks=true")))
+    async with asyncio.timeout(30):
+        found = await anext(events)
+    await events.aclose()  # type: ignore[attr-defined]
+    side.note("event", [found["type"], found["object"]["code"], found["object"]["reason"], found["object"]["details"]])
 
 
 @CASES.case("finalizers make a deletion two events")
