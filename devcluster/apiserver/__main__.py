@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import signal
 import sys
+import time
 from pathlib import Path
 
 from devcluster.apiserver.http.audit import AuditFile
@@ -14,6 +15,7 @@ from devcluster.apiserver.http.listener import Listener, Serving
 from devcluster.apiserver.http.requests import MASTERS, User
 from devcluster.apiserver.server import ApiServer
 from devcluster.apiserver.storage.durable import SqliteJournal
+from devcluster.apiserver.storage.store import NoJournal
 
 
 def main() -> None:
@@ -41,7 +43,7 @@ async def _serve(options: argparse.Namespace) -> None:
         tokens[token] = User(name, (*groups, "system:authenticated"))
     api = ApiServer(
         signing_key=options.signing_key.read_bytes(),
-        journal=SqliteJournal(options.data) if options.data else None,
+        journal=SqliteJournal(options.data) if options.data else NoJournal(first=time.time_ns() // 1_000_000),
         static_tokens=tokens,
         services=dict(entry.split("=", 1) for entry in options.service),
         audit=audit,

@@ -34,11 +34,18 @@ class WriteJournal(Protocol):
 
 
 class NoJournal:
-    """Keeps nothing; for a server whose objects are in memory only."""
+    """Keeps nothing; for a server whose objects are in memory only.
+
+    A server that is started again at the same address begins with `first`: above every version that its clients have
+    seen, so that their watches get 410 and they list again. A watch from a version of the future would get nothing.
+    """
+
+    def __init__(self, *, first: int = 0) -> None:
+        self._first = first
 
     def load(self) -> tuple[int, Iterator[tuple[str, StoredObject]]]:
-        """Nothing."""
-        return 0, iter(())
+        """The version that it begins with, and no objects."""
+        return self._first, iter(())
 
     def put(self, collection: str, entry: StoredObject) -> None:
         """Nothing to do: the collection has the object."""
