@@ -55,7 +55,7 @@ from tests.support.managers import (
 )
 from tests.support.names import unique_name
 from tests.support.sites import gates_of
-from tests.support.workers import KUEUE, SCALED_DOWN, check_of, make_check
+from tests.support.workers import KUEUE, PATIENT, SCALED_DOWN, check_of, make_check
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
@@ -199,12 +199,12 @@ async def test_j9_an_eviction_by_the_workers_engine_starts_over(hub: Cluster, wo
 
 async def test_j8_a_restarted_manager_finds_job_and_clone(hub: Cluster, worker: Cluster, scene: Scene) -> None:
     dispatch = partial(DispatchController, push=QUICK_PUSH)
-    async with managed(hub, worker, scene):
+    async with managed(hub, worker, scene, settings=PATIENT):
         await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name)
         await eventually(
             scene.job, what="the job is started", until=lambda seen: bool(seen and not seen["spec"]["suspend"])
         )
-    async with running_manager(hub, settings=SCALED_DOWN, dispatch=dispatch):
+    async with running_manager(hub, settings=PATIENT, dispatch=dispatch):
         await eventually(lambda: finish_pods(scene.there, "j", namespace=scene.namespace), what="its pod ends")
         workload = await wait_condition(scene.hub, "j", "Finished", namespace=scene.namespace, reason="Succeeded")
         assert "evictions" not in (workload["status"].get("schedulingStats") or {})
