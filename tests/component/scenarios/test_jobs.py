@@ -59,6 +59,7 @@ async def test_j3_the_status_of_a_job_that_runs_elsewhere_is_seen_while_it_runs(
 async def test_a_workload_that_is_deleted_stops_before_its_job_is_sent_again(stage: Stage) -> None:
     async with scene(stage, "deleted workload") as made:
         workload = await made.running(made.w1)
+        await made.w2.relieved(workload)  # of the clone that asked before w1 was granted
         before = await made.workload()
         assert before is not None
         await made.client.delete(WORKLOADS, workload, namespace=made.namespace)
