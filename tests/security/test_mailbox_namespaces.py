@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
@@ -201,6 +202,26 @@ async def test_register_refuses_a_namespace_of_another_user(hub: Cluster) -> Non
         await client.delete(MULTIKUEUE_CLUSTERS, "reg")
         await register(client, wanted, clock=CLOCK)
         await withdraw(client, "reg", namespace="kueue-system")
+
+
+@pytest.mark.parametrize("finished", [True, False], ids=["the manager finishes it", "somebody copied its first seal"])
+async def test_register_waits_for_a_mailbox_that_the_manager_is_creating(finished: bool) -> None:
+    request = RegistrationRequest(cluster="one", namespace="kueue-system", ttl=timedelta(hours=1), accept=True)
+    async with running_hub() as hub, hub.client() as client:
+        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}})
+        seals = await Seals.load(client, namespace="kueue-system")
+        first = seals.mailbox_seal(namespace="mk-one", cluster="one")
+        made = await squat(client, "mk-one", **{CLUSTER_LABEL: "one", MAILBOX_SEAL_ANNOTATION: first})
+        registering = asyncio.ensure_future(register(client, request, clock=CLOCK))
+        if finished:
+            await asyncio.sleep(0.1)
+            assert not registering.done()
+            seal = seals.mailbox_seal(namespace="mk-one", cluster="one", uid=made["metadata"]["uid"])
+            await client.patch(NAMESPACES, "mk-one", {"metadata": {"annotations": {MAILBOX_SEAL_ANNOTATION: seal}}})
+            assert (await registering).accepted
+        else:
+            with pytest.raises(BadInput, match="namespace mk-one already exists"):
+                await registering
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["while it watches", "while it is away"])

@@ -144,7 +144,7 @@ class Registrar:
                     made = await registering.register(hub, wanted, clock=self._clock)
                     break
                 except MultikueueError:
-                    # Also that the manager is creating the mailbox at this moment: the message says what to do.
+                    # It is partly registered, or the hub did not answer: the message says to run it again.
                     await asyncio.sleep(_AGAIN)
             _HANDED[cluster] = made.kubeconfig
             while not at_once:

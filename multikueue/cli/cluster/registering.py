@@ -64,6 +64,7 @@ from multikueue.kube.rest.client import KubeClient
 FIELD_MANAGER: Final = "mkctl"
 BOOTSTRAP_LABEL: Final = "multikueue.io/bootstrap-of"
 _ID_BYTES: Final = 5
+_SEAL_ATTEMPTS: Final = 10  # the manager seals a new mailbox in two writes
 _POLL_SECONDS: Final = 0.5
 
 
@@ -200,19 +201,26 @@ async def _handed_over(hub: KubeClient, request: RegistrationRequest, existing: 
     """The UID of an existing namespace to use as the mailbox; empty if that is not needed.
 
     Raises `BadInput` for a namespace that the manager did not create: users with access to it can act as the cluster.
+    One that it is creating at this moment is waited for.
     """
-    found = await _get(hub, NAMESPACES, mailbox_namespace(request.cluster))
-    if found is None or "deletionTimestamp" in found["metadata"]:
-        return ""
-    name, uid = found["metadata"]["name"], str(found["metadata"]["uid"])
-    if request.use_namespace:
-        return uid
-    reason = condition_of(existing, ACTIVE_CONDITION).get("reason")
-    if reason and reason != ClusterReason.MAILBOX_NAMESPACE_TAKEN:
-        return ""  # the manager has already accepted it
-    key = await seal_key(hub, request.namespace)
-    if key is not None and is_sealed_mailbox(key, found, cluster=request.cluster):
-        return ""
+    key: bytes | None = None
+    for attempt in range(_SEAL_ATTEMPTS):
+        found = await _get(hub, NAMESPACES, mailbox_namespace(request.cluster))
+        if found is None or "deletionTimestamp" in found["metadata"]:
+            return ""
+        name, uid = found["metadata"]["name"], str(found["metadata"]["uid"])
+        if request.use_namespace:
+            return uid
+        reason = condition_of(existing, ACTIVE_CONDITION).get("reason")
+        if reason and reason != ClusterReason.MAILBOX_NAMESPACE_TAKEN:
+            return ""  # the manager has already accepted it
+        if attempt == 0:
+            key = await seal_key(hub, request.namespace)
+        if key is not None and is_sealed_mailbox(key, found, cluster=request.cluster):
+            return ""
+        if key is None or not is_sealed_mailbox(key, found, cluster=request.cluster, made=False):
+            break
+        await anyio.sleep(_POLL_SECONDS)
     raise BadInput(
         f"namespace {name} already exists and was not created by a manager: users with access to it could act as"
         f" {request.cluster}. Delete the namespace, or pass --use-namespace to use it anyway (its uid is {uid})"
