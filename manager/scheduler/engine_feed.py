@@ -106,7 +106,6 @@ class EngineFeed:
 
     def _new_engine(self) -> Engine:
         engine = Engine(self._settings)
-        engine.hold_trees_until_flush()
         engine.allow_early_flushes(self._cost.heads_per_second)
         return engine
 

@@ -22,7 +22,6 @@ from multikueue.engine.cache.tree import QuotaNode
 from multikueue.engine.cycle import verdicts
 from multikueue.engine.cycle.cycle import CycleRunner, Head, HeadVerdict, required_checks
 from multikueue.engine.cycle.evaluated import EvaluatedHead, EvaluatedTrees
-from multikueue.engine.cycle.held import HeldTrees
 from multikueue.engine.cycle.nomination import NominatedHead, Nominator
 from multikueue.engine.decisions import (
     Bypassed,
@@ -67,7 +66,6 @@ class Engine(Cache):
         self._number = 0
         self._waits_for_pods = False
         self._evaluated = EvaluatedTrees()
-        self._held: HeldTrees | None = None
         self._turns: dict[QuotaNode, int] = {}
         """The last cycle of each tree, while not all of them have a turn in each."""
         self._configured = 0
@@ -133,10 +131,6 @@ class Engine(Cache):
     def allow_early_flushes(self, heads: float) -> None:
         """Evaluate so many heads a second sooner than a window after the last flush of their tree."""
         self.flushes.allowance = heads
-
-    def hold_trees_until_flush(self) -> None:
-        """Evaluate no head of a tree while a flush of it is due that concerns other workloads, but with `repeat`."""
-        self._held = HeldTrees()
 
     def flush(self, now: datetime) -> None:
         """Carry out requested flushes now instead of at the end of their window."""
@@ -308,19 +302,7 @@ class Engine(Cache):
                 ready |= self._evaluated.forget(root)
             elif head is None or self._evaluated.has(root):
                 ready.discard(name)
-        names = sorted(name for name in ready if self.active.get(name, False))
-        return names if repeat or self._held is None else self._not_held(self._held, names)
-
-    def _not_held(self, held: HeldTrees, names: list[str]) -> list[str]:
-        roots = {name: self.cluster_queues[name].node.root() for name in names}
-        decided = held.decided(set(roots.values()), is_offered_soon=self._is_offered_soon)
-        return [name for name in names if roots[name] in decided]
-
-    def _is_offered_soon(self, root: QuotaNode) -> bool:
-        """Whether a flush is due of a tree that has inadmissible workloads."""
-        if not self.flushes.is_due(root):
-            return False
-        return any(self.cluster_queues[node.name].queue.inadmissible for node in root.all_queues())
+        return sorted(name for name in ready if self.active.get(name, False))
 
     def _note_evaluated(self, heads: list[Head], before: Mapping[str, _QueueBefore]) -> None:
         """Note the trees in which the evaluated heads are the heads again, and no decision changed anything."""

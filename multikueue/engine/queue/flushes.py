@@ -56,10 +56,6 @@ class FlushRequests:
         else:
             self._due[key] = done + self._window
 
-    def is_due(self, root: QuotaNode) -> bool:
-        """Whether a flush of the tree of this root is requested."""
-        return (root.is_cohort, root.name) in self._due
-
     def next(self) -> datetime | None:
         """When the next flush is due."""
         return min(self._due.values(), default=None)
