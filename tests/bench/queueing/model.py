@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from heapq import heappop, heappush
+from itertools import product
 from random import Random
 from statistics import mean
 from typing import Any, Final
@@ -26,7 +27,7 @@ from multikueue.engine import Engine, Outcome, Settings, lifecycle
 from multikueue.engine.decisions import Decision, Victim
 from multikueue.engine.values import Flavor, LocalQueue, Namespace
 from multikueue.engine.workloads import PodSet, Workload
-from tests.bench.engine.mix import BASELINE, START, Class, Mix, cluster_queue, shape
+from tests.bench.engine.mix import BASELINE, LARGE_SCALE, START, Class, Mix, cluster_queue, shape
 from tests.bench.figure import FigureShape
 
 _EARLY_HEADS: Final = 1000.0
@@ -34,6 +35,7 @@ _ADMISSION_SECONDS: Final = 0.02
 _WATCH_SECONDS: Final = 0.005
 _BUSY: Final = 1.7  # how much longer a call takes while Workloads are created
 _BUSY_ADMISSION: Final = 2.5
+_LARGE_CREATION: Final = 205.0
 
 
 class Rule(StrEnum):
@@ -59,8 +61,24 @@ class ModelRun:
 class Model:
     """One run; `call` is how many seconds a call of the worker takes when nothing is created."""
 
-    def __init__(self, mix: Mix, *, rule: Rule, delay: float, call: float, seed: int) -> None:
+    def __init__(
+        self,
+        mix: Mix,
+        *,
+        rule: Rule,
+        delay: float,
+        call: float,
+        seed: int,
+        creation: float | None = None,
+        pause: float = 0.0,
+    ) -> None:
+        """Workloads are created on time, or in `creation` seconds: one of each class and queue after another.
+
+        A cycle is at least `pause` seconds after the last one; without it cycles follow at once, and take no time.
+        """
         self._mix, self._rule, self._delay, self._call = mix, rule, delay, call
+        self._creation, self._pause = creation, pause
+        self._next_cycle = 0.0
         self._random = Random(seed)
         self._engine = Engine(Settings(pods_ready=None))
         self._engine.allow_early_flushes(_EARLY_HEADS * mix.cohorts / BASELINE.cohorts)
@@ -78,7 +96,7 @@ class Model:
         self._calling = False
         self._wake: datetime | None = None
         self._evictions = 0
-        self._busy_until = max(each.every_ms * each.count for each in mix.classes) / 1000
+        self._busy_until = creation or max(each.every_ms * each.count for each in mix.classes) / 1000
 
     def run(self) -> ModelRun:
         """Run to the end."""
@@ -98,27 +116,39 @@ class Model:
 
     def _make_queues(self) -> None:
         self._engine.upsert_flavor(Flavor(name="rf"), START)
+        for name in self._queues():
+            self._engine.upsert_cluster_queue(cluster_queue(name, f"cohort-{name.split('-')[1]}"), START)
+            self._engine.upsert_namespace(Namespace(name), START)
+            self._engine.upsert_local_queue(LocalQueue(key=Key(name, name), cluster_queue=name), START)
         shapes = {each.name: shape(each.cpu) for each in self._mix.classes}
-        for cohort in range(self._mix.cohorts):
-            for index in range(self._mix.queues):
-                name = f"q-{cohort}-{index}"
-                self._engine.upsert_cluster_queue(cluster_queue(name, f"cohort-{cohort}"), START)
-                self._engine.upsert_namespace(Namespace(name), START)
-                self._engine.upsert_local_queue(LocalQueue(key=Key(name, name), cluster_queue=name), START)
-                for each in self._mix.classes:
-                    for position in range(each.count):
-                        moment = each.every_ms * (position + 1) / 1000 + self._random.random() / 20
-                        workload = Workload(
-                            key=Key(name, f"{each.name}-{position}"),
-                            uid=f"{name}-{each.name}-{position}",
-                            created=START + timedelta(seconds=moment),
-                            queue_name=name,
-                            pod_sets=(PodSet(shape=shapes[each.name]),),
-                            priority=each.priority,
-                        )
-                        self._classes[workload.key] = each
-                        self._created_at[workload.key] = moment
-                        self._at(moment, partial(self._put, workload))
+        for moment, name, each, position in self._arrivals():
+            workload = Workload(
+                key=Key(name, f"{each.name}-{position}"),
+                uid=f"{name}-{each.name}-{position}",
+                created=START + timedelta(seconds=moment),
+                queue_name=name,
+                pod_sets=(PodSet(shape=shapes[each.name]),),
+                priority=each.priority,
+            )
+            self._classes[workload.key] = each
+            self._created_at[workload.key] = moment
+            self._at(moment, partial(self._put, workload))
+
+    def _queues(self) -> list[str]:
+        return [f"q-{cohort}-{index}" for cohort in range(self._mix.cohorts) for index in range(self._mix.queues)]
+
+    def _arrivals(self) -> Iterator[tuple[float, str, Class, int]]:
+        """When which Workload of which queue and class is created."""
+        queues, classes = self._queues(), self._mix.classes
+        if self._creation is None:
+            for name, each in product(queues, classes):
+                for position in range(each.count):
+                    yield each.every_ms * (position + 1) / 1000 + self._random.random() / 20, name, each, position
+            return
+        rounds = range(max(each.count for each in classes))
+        order = [found for found in product(rounds, queues, classes) if found[0] < found[2].count]
+        for number, (position, name, each) in enumerate(order):
+            yield self._creation * number / len(order), name, each, position
 
     def _at(self, moment: float, event: Callable[[], None]) -> None:
         self._number += 1
@@ -139,8 +169,11 @@ class Model:
 
     def _decide(self) -> None:
         self._end_delays()
-        while self._engine.has_heads(self._time, repeat=False):
+        while self._now >= self._next_cycle and self._engine.has_heads(self._time, repeat=False):
             cycle = self._engine.cycle(self._time, repeat=False)
+            if self._pause:
+                self._next_cycle = self._now + self._pause
+                self._at(self._next_cycle, lambda: None)
             for decision in cycle.decisions:
                 if decision.outcome is Outcome.RESERVED:
                     answered = self._now + self._takes(_ADMISSION_SECONDS, _BUSY_ADMISSION)
@@ -250,11 +283,20 @@ def main() -> dict[str, Any]:
     return figures
 
 
-def played(rule: Rule, *, seeds: int, delay: float = 0.1, call: float = 0.012) -> list[ModelRun]:
-    """Runs of one cohort of five, with a worker that is five times as slow."""
-    mix = replace(BASELINE, cohorts=1)
+def played(
+    rule: Rule, *, seeds: int, delay: float = 0.1, call: float = 0.012, large: int = 0, pause: float = 0.0
+) -> list[ModelRun]:
+    """Runs of a part of the mix, with a worker that is slower in proportion.
+
+    It is one cohort of the five of the baseline; or `large` of the thousand queues of the large mix, whose Workloads
+    are created in as many seconds as with a real API server.
+    """
+    whole = LARGE_SCALE if large else BASELINE
+    mix = replace(whole, cohorts=1, queues=large) if large else replace(whole, cohorts=1)
+    call *= whole.cohorts * whole.queues / mix.queues
+    creation = _LARGE_CREATION if large else None
     return [
-        Model(mix, rule=rule, delay=delay, call=call * BASELINE.cohorts, seed=seed).run()
+        Model(mix, rule=rule, delay=delay, call=call, seed=seed, creation=creation, pause=pause).run()
         for seed in range(1, seeds + 1)
     ]
 
@@ -264,9 +306,18 @@ if __name__ == "__main__":
     flags.add_argument("--seeds", type=int, default=4, help="runs with each rule and delay (4)")
     flags.add_argument("--call-ms", type=float, default=12.0, help="how long a call of the worker takes (12)")
     flags.add_argument("--delay", type=float, default=0.1, help="the shortest delay in seconds (0.1)")
+    flags.add_argument("--large", type=int, default=0, metavar="N", help="N queues of the mix large-scale")
+    flags.add_argument("--pause", type=float, default=0.0, help="seconds between two cycles (0)")
     options = flags.parse_args()
     for rule in Rule:
-        runs = played(rule, seeds=options.seeds, delay=options.delay, call=options.call_ms / 1000)
+        runs = played(
+            rule,
+            seeds=options.seeds,
+            delay=options.delay,
+            call=options.call_ms / 1000,
+            large=options.large,
+            pause=options.pause,
+        )
         waits = ", ".join(
             f"{each.name} {mean(run.waits[each.name] for run in runs):.0f} s" for each in BASELINE.classes
         )
