@@ -125,6 +125,7 @@ async def _measure(options: argparse.Namespace) -> dict[str, object]:
                     "evictions": {**seen.evictions, "all": seen.evictions.total()},
                     "evictions_per_workload": round(seen.evictions.total() / total, 3),
                     "mean_run_until_eviction_seconds": round(mean(seen.ran), 2) if seen.ran else None,
+                    "preemptions": seen.preemptions.figures(),
                     "neighbour": neighbour.figures(),
                     "worker": worker.figures,
                     "requests": dict(requests.most_common()),

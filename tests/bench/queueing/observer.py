@@ -14,6 +14,7 @@ from multikueue.api.resource import WORKLOADS
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.rest.watch import BOOKMARK
 from tests.bench.queueing import causes
+from tests.bench.queueing.preemptions import Preemptions
 from tests.bench.queueing.workloads import NAMESPACE, class_of
 from tests.support.managers import condition, is_true
 
@@ -37,6 +38,7 @@ class Observer:
         self.ran: list[float] = []
         """Seconds from an admission to the eviction."""
         self.evictions: Counter[str] = Counter()
+        self.preemptions = Preemptions()
         self.writes: Counter[str] = Counter()
         self._since: dict[str, float] = {}
 
@@ -64,11 +66,13 @@ class Observer:
         name = new["metadata"]["name"]
         old = self._known.get(name)
         self._known[name] = new
+        now = monotonic()
+        if old is None:
+            self.preemptions.on_created(new, now)
         found = causes.cause(old, new)
         if found is None:
             return
         self.writes[found] += 1
-        now = monotonic()
         if found == causes.ADMISSION:
             self._since[name] = now
             if name not in self._admitted:
@@ -76,7 +80,9 @@ class Observer:
                 self.waits[class_of(new)].append(now - self._created[name])
         elif found == causes.EVICTION:
             self.evictions[condition(new, "Preempted").get("reason") or condition(new, "Evicted")["reason"]] += 1
-            self.ran.append(now - self._since.get(name, now))
+            admitted = self._since.get(name, now)
+            self.ran.append(now - admitted)
+            self.preemptions.on_evicted(new, admitted=admitted, now=now)
         elif found == causes.END_BY_WORKER and is_true(new, "Finished"):
             self.finished += 1
             self.ends[class_of(new)].append(now - self._created[name])
