@@ -203,28 +203,34 @@ async def _handed_over(hub: KubeClient, request: RegistrationRequest, existing: 
     Raises `BadInput` for a namespace that the manager did not create: users with access to it can act as the cluster.
     One that it is creating at this moment is waited for.
     """
-    key: bytes | None = None
-    for attempt in range(_SEAL_ATTEMPTS):
-        found = await _get(hub, NAMESPACES, mailbox_namespace(request.cluster))
-        if found is None or "deletionTimestamp" in found["metadata"]:
-            return ""
-        name, uid = found["metadata"]["name"], str(found["metadata"]["uid"])
-        if request.use_namespace:
-            return uid
-        reason = condition_of(existing, ACTIVE_CONDITION).get("reason")
-        if reason and reason != ClusterReason.MAILBOX_NAMESPACE_TAKEN:
-            return ""  # the manager has already accepted it
-        if attempt == 0:
-            key = await seal_key(hub, request.namespace)
-        if key is not None and is_sealed_mailbox(key, found, cluster=request.cluster):
-            return ""
-        if key is None or not is_sealed_mailbox(key, found, cluster=request.cluster, made=False):
-            break
-        await anyio.sleep(_POLL_SECONDS)
+    found = await _get(hub, NAMESPACES, mailbox_namespace(request.cluster))
+    if found is None or "deletionTimestamp" in found["metadata"]:
+        return ""
+    name, uid = found["metadata"]["name"], str(found["metadata"]["uid"])
+    if request.use_namespace:
+        return uid
+    reason = condition_of(existing, ACTIVE_CONDITION).get("reason")
+    if reason and reason != ClusterReason.MAILBOX_NAMESPACE_TAKEN:
+        return ""  # the manager has already accepted it
+    key = await seal_key(hub, request.namespace)
+    if key is not None and await _is_mailbox(hub, found, key, cluster=request.cluster):
+        return ""
     raise BadInput(
         f"namespace {name} already exists and was not created by a manager: users with access to it could act as"
         f" {request.cluster}. Delete the namespace, or pass --use-namespace to use it anyway (its uid is {uid})"
     )
+
+
+async def _is_mailbox(hub: KubeClient, namespace: JsonObject, key: bytes, *, cluster: str) -> bool:
+    """Whether the manager created the namespace; waits while it is creating it. Raises `KubeError`."""
+    for _ in range(_SEAL_ATTEMPTS):
+        if is_sealed_mailbox(key, namespace, cluster=cluster):
+            return True
+        if not is_sealed_mailbox(key, namespace, cluster=cluster, made=False):
+            break
+        await anyio.sleep(_POLL_SECONDS)
+        namespace = await hub.get_object(NAMESPACES, namespace["metadata"]["name"])
+    return False
 
 
 async def registration_of(hub: KubeClient, cluster: str) -> JsonObject:
