@@ -204,7 +204,7 @@ async def test_register_refuses_a_namespace_of_another_user(hub: Cluster) -> Non
         await withdraw(client, "reg", namespace="kueue-system")
 
 
-@pytest.mark.parametrize("finished", [True, False], ids=["the manager finishes it", "somebody copied its first seal"])
+@pytest.mark.parametrize("finished", [True, False], ids=["the manager finishes it", "a tenant copied its first seal"])
 async def test_register_waits_for_a_mailbox_that_the_manager_is_creating(finished: bool) -> None:
     request = RegistrationRequest(cluster="one", namespace="kueue-system", ttl=timedelta(hours=1), accept=True)
     async with running_hub() as hub, hub.client() as client:

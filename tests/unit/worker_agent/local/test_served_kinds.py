@@ -35,6 +35,10 @@ def job() -> dict[str, Any]:
     return {"metadata": {**metadata, "labels": labels, "annotations": annotations}, "spec": {"suspend": False}}
 
 
+async def no_event() -> None:
+    await asyncio.Event().wait()
+
+
 class Cluster:
     """A worker whose list and watch show no job, although it takes one."""
 
@@ -46,7 +50,7 @@ class Cluster:
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("watch") == "true":
-            answer: web.StreamResponse = await stream(request, then=asyncio.Event().wait)  # type: ignore[arg-type]
+            answer: web.StreamResponse = await stream(request, then=no_event)
             return answer
         if request.path.endswith("/jobs"):
             return json_answer(job(), 201) if request.method == "POST" else listing(version="1000")
