@@ -5,32 +5,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from random import Random
-from typing import Any
 
 import pytest
 from aiohttp import web
 
-from multikueue.api.constants import ASSIGNMENT_ANNOTATION, CLUSTER_LABEL, ORIGIN_LABEL
 from multikueue.core.clock import ManualClock
-from multikueue.core.keys import Key
-from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from multikueue.kube.errors import KubeError
+from tests.support.remote_jobs import ASSIGNMENT, KEY, OVERDUE, job, remote_jobs
 from tests.support.stub_api import json_answer, listing, status_answer, stub_api
-from worker_agent.local.jobs import ASSIGNMENT_ANNOTATIONS, RemoteJobKey, RemoteJobs
+from worker_agent.local.jobs import RemoteJobKey, RemoteJobs
 
 pytestmark = pytest.mark.anyio
-
-KEY = Key("team", "j")
-ASSIGNMENT = "a"
-OVERDUE = 31.0
-
-
-def job(version: str) -> dict[str, Any]:
-    annotations = dict.fromkeys(ASSIGNMENT_ANNOTATIONS, "1") | {ASSIGNMENT_ANNOTATION: ASSIGNMENT, CLUSTER_LABEL: "w"}
-    metadata = {"namespace": KEY.namespace, "name": KEY.name, "uid": "u", "resourceVersion": version}
-    labels = {ORIGIN_LABEL: "multikueue"}
-    return {"metadata": {**metadata, "labels": labels, "annotations": annotations}, "spec": {"suspend": False}}
 
 
 class Cluster:
@@ -56,16 +41,7 @@ class Cluster:
     async def created(self) -> AsyncIterator[RemoteJobs]:
         """The jobs, of which one was just created, and is in no list."""
         async with stub_api(self) as api, api.client() as client:
-            made = RemoteJobs(
-                client,
-                BATCH_JOB,
-                cluster="w",
-                origin="multikueue",
-                clock=self.clock,
-                random=Random(1),
-                changed=self.changed.append,
-                gone=self.gone.append,
-            )
+            made = remote_jobs(client, self.clock, changed=self.changed.append, gone=self.gone.append)
             await made.informer.relist()
             await made.create(job("7"))
             assert made.get(KEY)

@@ -7,32 +7,21 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
 
 import pytest
 from aiohttp import web
 
-from multikueue.api.constants import ASSIGNMENT_ANNOTATION, CLUSTER_LABEL, ORIGIN_LABEL
 from multikueue.core.clock import ManualClock
-from multikueue.core.keys import Key
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
+from tests.support.remote_jobs import KEY, OVERDUE, job, remote_jobs
 from tests.support.stub_api import json_answer, listing, status_answer, stream, stub_api
-from worker_agent.local.jobs import ASSIGNMENT_ANNOTATIONS, RemoteJobKey, RemoteJobs
+from worker_agent.local.jobs import RemoteJobKey, RemoteJobs
 from worker_agent.local.rights import Rights
 from worker_agent.local.served_kinds import KindFollower
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
-KEY = Key("team", "j")
-OVERDUE = 31.0
 SECONDS = 0.01
-
-
-def job() -> dict[str, Any]:
-    annotations = dict.fromkeys(ASSIGNMENT_ANNOTATIONS, "1") | {ASSIGNMENT_ANNOTATION: "a", CLUSTER_LABEL: "w"}
-    metadata = {"namespace": KEY.namespace, "name": KEY.name, "uid": "u", "resourceVersion": "1007"}
-    labels = {ORIGIN_LABEL: "multikueue"}
-    return {"metadata": {**metadata, "labels": labels, "annotations": annotations}, "spec": {"suspend": False}}
 
 
 async def no_event() -> None:
@@ -53,9 +42,9 @@ class Cluster:
             answer: web.StreamResponse = await stream(request, then=no_event)
             return answer
         if request.path.endswith("/jobs"):
-            return json_answer(job(), 201) if request.method == "POST" else listing(version="1000")
+            return json_answer(job("1007"), 201) if request.method == "POST" else listing(version="1000")
         self.asked += 1
-        return json_answer(job()) if self.answer == 200 else status_answer(self.answer, "Answer")
+        return json_answer(job("1007")) if self.answer == 200 else status_answer(self.answer, "Answer")
 
     async def is_asked(self) -> None:
         """Wait until it is asked about the job once more."""
@@ -67,16 +56,7 @@ class Cluster:
     async def followed(self) -> AsyncIterator[RemoteJobs]:
         """Its jobs, while they are followed; one was just created."""
         async with stub_api(self) as api, api.client() as client:
-            jobs = RemoteJobs(
-                client,
-                BATCH_JOB,
-                cluster="w",
-                origin="multikueue",
-                clock=self.clock,
-                random=Random(1),
-                changed=lambda _: None,
-                gone=self.gone.put_nowait,
-            )
+            jobs = remote_jobs(client, self.clock, changed=lambda _: None, gone=self.gone.put_nowait)
             rights = Rights(
                 client, [BATCH_JOB.resource], seconds=60.0, clock=self.clock, random=Random(2), on_change=lambda: None
             )
@@ -85,7 +65,7 @@ class Cluster:
                 task = tasks.create_task(follower.run())
                 await follower.decided.wait()
                 assert follower.is_served
-                await jobs.create(job())
+                await jobs.create(job("1007"))
                 yield jobs
                 task.cancel()
 
