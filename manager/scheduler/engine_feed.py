@@ -106,6 +106,7 @@ class EngineFeed:
 
     def _new_engine(self) -> Engine:
         engine = Engine(self._settings)
+        engine.defer_admissions()
         engine.allow_early_flushes(self._cost.heads_per_second)
         return engine
 

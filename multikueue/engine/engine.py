@@ -62,7 +62,7 @@ class Engine(Cache):
             usage_of=self.usage_order.usage if self.usage_order is not None else None,
             placer=placer,
         )
-        self._runner = CycleRunner(settings=settings, nominator=self._nominator)
+        self._runner = CycleRunner(settings=settings, nominator=self._nominator, withheld=self.withheld)
         self._number = 0
         self._waits_for_pods = False
         self._evaluated = EvaluatedTrees()
@@ -131,6 +131,15 @@ class Engine(Cache):
     def allow_early_flushes(self, heads: float) -> None:
         """Evaluate so many heads a second sooner than a window after the last flush of their tree."""
         self.flushes.allowance = heads
+
+    def defer_admissions(self) -> None:
+        """From now on, leave admissions for later cycles that others would preempt soon (ADR 0032).
+
+        Those are heads that need what ended workloads held before the next flush of a tree with inadmissible workloads,
+        which would get it with the flush (§1.7); and heads that borrow while a queue has more for its own quota.
+        """
+        self._withholds = True
+        self._runner.defers = True
 
     def flush(self, now: datetime) -> None:
         """Carry out requested flushes now instead of at the end of their window."""
@@ -277,6 +286,9 @@ class Engine(Cache):
     def _flush(self, until: datetime | None, now: datetime) -> None:
         for is_cohort, name in self.flushes.take(until, now):
             node = (self.forest.cohorts if is_cohort else self.forest.queues).get(name)
+            if node is not None and self.withheld.release(node):
+                # Heads that would have taken it are evaluated again.
+                self.reservations.changed.add(node)
             # An edit within the window may have cut the node off; such nodes are not flushed.
             for queue in node.all_queues() if node is not None and not node.cut_off else ():
                 cluster_queue = self.cluster_queues.get(queue.name)

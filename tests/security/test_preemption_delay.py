@@ -46,6 +46,7 @@ class Cohort:
         self.evictions = 0
         self.admitted: dict[str, float] = {}
         self.engine = Engine(Settings(pods_ready=None))
+        self.engine.defer_admissions()
         self.engine.upsert_flavor(Flavor(name="rf"), START)
         for name in ("hostile", "owner"):
             self.engine.upsert_cluster_queue(cluster_queue(name, "cohort"), START)

@@ -151,8 +151,14 @@ def holding(value: Workload, cluster_queue: str, since: float = 0, flavor: str =
 class Bench:
     """An engine on the table: queues with local queues of their names, workloads, cycles, evictions at once."""
 
-    def __init__(self, *queues: ClusterQueue, settings: Settings | None = None, flavors: Iterable[Flavor] = ()) -> None:
-        self.engine = Engine(settings or Settings(pods_ready=None))
+    def __init__(
+        self,
+        *queues: ClusterQueue,
+        settings: Settings | None = None,
+        flavors: Iterable[Flavor] = (),
+        engine: Engine | None = None,
+    ) -> None:
+        self.engine = engine or Engine(settings or Settings(pods_ready=None))
         self.now = START
         self.engine.upsert_namespace(Namespace(NAMESPACE), START)
         known = {flavor.name for flavor in flavors}

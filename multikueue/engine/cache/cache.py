@@ -19,6 +19,7 @@ from multikueue.engine.cache.referenced_objects import ReferencedObjects
 from multikueue.engine.cache.reservations import Reservations
 from multikueue.engine.cache.reserved_workloads import Reserved
 from multikueue.engine.cache.tree import Forest, QuotaNode
+from multikueue.engine.cache.withheld import WithheldQuota
 from multikueue.engine.flavorassigner.topology import TopologyLevels
 from multikueue.engine.queue.flushes import FlushRequests
 from multikueue.engine.queue.second_pass import SecondPassQueue
@@ -67,6 +68,8 @@ class Cache:
         self.replacements: dict[Key, Key] = {}
         """Slices whose quota a newer slice has taken over, until the API shows them finished; old to new."""
         self.cohorts: dict[str, Cohort] = {}
+        self.withheld = WithheldQuota()
+        self._withholds = False
         self.configured = 0
         """How often something changed that decisions in any tree may depend on."""
         self._exemptions: list[tuple[datetime, Key]] = []
@@ -95,6 +98,7 @@ class Cache:
             value.resource_groups,
             value.weight,
         ):
+            self.withheld.clear()
             self.forest.set_queue(value.name, cohort=value.cohort, groups=value.resource_groups, weight=value.weight)
         cluster_queue.resolve(value)
         usage_based = value.admission_mode == AdmissionMode.USAGE_BASED
@@ -112,6 +116,7 @@ class Cache:
         if cluster_queue is None or cluster_queue.value is None:
             return
         self.configured += 1
+        self.withheld.clear()
         self.forest.set_queue(name, cohort="", groups=(), weight=1.0)
         cluster_queue.resolve(None)
         self.active.pop(name, None)
@@ -124,6 +129,7 @@ class Cache:
             return
         self.configured += 1
         self.cohorts[value.name] = value
+        self.withheld.clear()
         self.forest.set_cohort(value.name, parent=value.parent, groups=value.resource_groups, weight=value.weight)
         self.flushes.request(self.forest.cohorts[value.name], now)
 
@@ -132,6 +138,7 @@ class Cache:
         if self.cohorts.pop(name, None) is None:
             return
         self.configured += 1
+        self.withheld.clear()
         self.forest.remove_cohort(name)
         if name in self.forest.cohorts:
             self.flushes.request(self.forest.cohorts[name], now)
@@ -305,6 +312,7 @@ class Cache:
         record = self.reservations.records.get(key)
         if record is not None:
             self._release(record, now)
+            self._withhold(record)
         self.waiting.withdraw(key)
 
     def eviction_failed(self, key: Key, now: datetime, *, exempt_until: datetime | None = None) -> None:
@@ -364,6 +372,17 @@ class Cache:
         self._restore_replaced(record, now)
         self.flushes.request(cluster_queue.node, now)
         self._forget_unused(cluster_queue)
+
+    def _withhold(self, record: Reserved) -> None:
+        """Keep what an ended workload used for the next flush of its tree, if workloads wait for that.
+
+        What a victim used is free at once: its preemptor is a head.
+        """
+        node = record.node
+        if not self._withholds or record.evicted or node.cut_off or not node.exists:
+            return
+        if any(self.cluster_queues[queue.name].queue.has_inadmissible for queue in node.root().all_queues()):
+            self.withheld.add(node, record.usage)
 
     def _is_replaced(self, value: Workload) -> bool:
         """Whether a newer slice of the same job holds this workload's quota."""

@@ -8,7 +8,7 @@ any state of the tree; a negative amount (§3.10) stays at its queue and must be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from multikueue.engine.cache.tree import Cell
 
@@ -89,6 +89,14 @@ def _available_below(cell: Cell, above: int) -> int:
 def fits(amounts: Iterable[tuple[Cell, int]]) -> bool:
     """Whether each amount is available; an amount of zero always is."""
     return all(amount <= 0 or amount <= available(cell) for cell, amount in amounts)
+
+
+def fits_beside(others: Collection[tuple[Cell, int]], amounts: Iterable[tuple[Cell, int]]) -> bool:
+    """Whether each amount is available while the others, which may not be negative, are used as well."""
+    add_all(others)
+    found = fits(amounts)
+    remove_all(others)
+    return found
 
 
 def level(cell: Cell, amount: int) -> tuple[int, bool]:

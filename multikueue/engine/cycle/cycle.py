@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from multikueue.api.constants import PreemptionPolicy
+from multikueue.api.constants import PreemptionPolicy, QueueingStrategy
 from multikueue.api.reasons import QuotaReservedReason
 from multikueue.core.keys import Key
 from multikueue.engine import lifecycle, messages
@@ -19,13 +20,17 @@ from multikueue.engine.cache import quota
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cache.quota import Amounts
 from multikueue.engine.cache.tree import Cell, QuotaNode
+from multikueue.engine.cache.withheld import WithheldQuota
 from multikueue.engine.cycle import order
+from multikueue.engine.cycle.deferred_admissions import DeferredAdmissions
 from multikueue.engine.cycle.nomination import NominatedHead, Nominator, Rejection
 from multikueue.engine.decisions import Outcome, RequeueReason
 from multikueue.engine.flavorassigner.assignment import AssignmentMode
 from multikueue.engine.preemption.problem import PreemptionTarget
 from multikueue.engine.queue.pending import Pending
 from multikueue.engine.settings import Settings
+
+_INADMISSIBLE: Final = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})
 
 
 @dataclass(slots=True)
@@ -104,9 +109,12 @@ class CycleUsage:
 class CycleRunner:
     """Runs cycles; keeps nothing between them except the workload at which a cycle failed."""
 
-    def __init__(self, *, settings: Settings, nominator: Nominator) -> None:
+    def __init__(self, *, settings: Settings, nominator: Nominator, withheld: WithheldQuota) -> None:
         self._settings = settings
         self._nominator = nominator
+        self._withheld = withheld
+        self.defers = False
+        """Whether admissions that others would soon preempt are left for later cycles."""
         self.deciding: Key | None = None
 
     def run(self, heads: Sequence[Head], *, number: int, waits_for_pods: bool) -> tuple[list[HeadVerdict], bool]:
@@ -128,18 +136,23 @@ class CycleRunner:
         gone = _CycleVictims()
         verdicts: list[HeadVerdict] = []
         blocked = False
+        deferred = DeferredAdmissions(self._withheld) if self.defers else None
         for nomination in ordered(nominations, self._settings):
             if blocked:
                 verdicts.append(_restored(nomination))
                 continue
             self.deciding = nomination.pending.workload.key
             verdict = self._process(nomination, usage, gone)
+            if verdict.outcome is Outcome.RESERVED and deferred is not None and deferred.has(nomination):
+                verdict = _restored(nomination)
             if verdict.outcome is Outcome.RESERVED and waits_for_pods:
                 blocked = True
                 verdict = _waiting(nomination)
             if verdict.outcome is Outcome.RESERVED:
                 usage.add(nomination.amounts, lasting=True)
                 waits_for_pods = waits_for_pods or self._would_wait(nomination)
+            if deferred is not None and _makes_way(verdict):
+                deferred.makes_way(nomination.cluster_queue)
             verdicts.append(verdict)
             self.deciding = None
         usage.end()
@@ -241,6 +254,15 @@ def required_checks(nomination: NominatedHead) -> tuple[str, ...]:
     return tuple(rule.name for rule in value.checks if not rule.on_flavors or rule.on_flavors & flavors)
 
 
+def _makes_way(verdict: HeadVerdict) -> bool:
+    """Whether the next head of the queue is evaluated in the next cycle, if there is one."""
+    if verdict.outcome is Outcome.RESERVED:
+        return True
+    # The first workload of a strict queue remains its head.
+    strict = verdict.nomination.cluster_queue.queue.strategy == QueueingStrategy.STRICT_FIFO
+    return verdict.requeue in _INADMISSIBLE and not strict
+
+
 def _overlaps(nomination: NominatedHead, gone: _CycleVictims) -> bool:
     """Whether a workload that this cycle evicts is also a victim of this entry, or the slice it replaces."""
     if not gone.keys:
@@ -278,7 +300,7 @@ def _waiting(nomination: NominatedHead) -> HeadVerdict:
 
 
 def _restored(nomination: NominatedHead) -> HeadVerdict:
-    """The verdict for an entry that waits for the pods of another: it is retried when they are ready."""
+    """The verdict for an entry that is evaluated again: when pods are ready, or what others need is theirs."""
     return HeadVerdict(nomination, Outcome.SKIPPED, None, "", RequeueReason.FAILED_AFTER_NOMINATION)
 
 

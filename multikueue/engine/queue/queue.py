@@ -205,6 +205,11 @@ class Queue:
         return bool(self.entries) or bool(self.inadmissible_hashes)
 
     @property
+    def has_inadmissible(self) -> bool:
+        """Whether a workload waits for a flush."""
+        return bool(self.inadmissible or self.inadmissible_hashes)
+
+    @property
     def inadmissible_count(self) -> int:
         """How many workloads wait for a flush."""
         return len(self.inadmissible) + sum(lane.size for lane in self._lanes.values() if lane.inadmissible)

@@ -81,6 +81,7 @@ class Model:
         self._next_cycle = 0.0
         self._random = Random(seed)
         self._engine = Engine(Settings(pods_ready=None))
+        self._engine.defer_admissions()
         self._engine.allow_early_flushes(_EARLY_HEADS * mix.cohorts / BASELINE.cohorts)
         self._delayed = DelayedPreemptions()
         self._now = 0.0
