@@ -123,6 +123,7 @@ async def _measure(options: argparse.Namespace) -> dict[str, object]:
                     "mean_wait_seconds": {name: round(mean(found), 2) for name, found in seen.waits.items()},
                     "mean_end_seconds": {name: round(mean(found), 2) for name, found in seen.ends.items()},
                     "evictions": {**seen.evictions, "all": seen.evictions.total()},
+                    "evictions_during_creation": seen.evictions_during_creation,
                     "evictions_per_workload": round(seen.evictions.total() / total, 3),
                     "mean_run_until_eviction_seconds": round(mean(seen.ran), 2) if seen.ran else None,
                     "preemptions": seen.preemptions.figures(),

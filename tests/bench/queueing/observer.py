@@ -38,6 +38,7 @@ class Observer:
         self.ran: list[float] = []
         """Seconds from an admission to the eviction."""
         self.evictions: Counter[str] = Counter()
+        self._evicted_at: list[float] = []
         self.preemptions = Preemptions()
         self.writes: Counter[str] = Counter()
         self._since: dict[str, float] = {}
@@ -50,6 +51,12 @@ class Observer:
     def creation_seconds(self) -> float:
         """From the first creation to the last: waits are counted from the creation, and depend on it."""
         return max(self._created.values()) - min(self._created.values())
+
+    @property
+    def evictions_during_creation(self) -> int:
+        """Those before the last creation: Workloads come that nobody could have waited for."""
+        last = max(self._created.values())
+        return sum(moment <= last for moment in self._evicted_at)
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -80,6 +87,7 @@ class Observer:
                 self.waits[class_of(new)].append(now - self._created[name])
         elif found == causes.EVICTION:
             self.evictions[condition(new, "Preempted").get("reason") or condition(new, "Evicted")["reason"]] += 1
+            self._evicted_at.append(now)
             admitted = self._since.get(name, now)
             self.ran.append(now - admitted)
             self.preemptions.on_evicted(new, admitted=admitted, now=now)
