@@ -136,7 +136,7 @@ class Engine(Cache):
         """From now on, leave admissions for later cycles that others would preempt soon (ADR 0032).
 
         Those are heads that need what ended workloads held before the next flush of a tree with inadmissible workloads,
-        which would get it with the flush (§1.7); and heads that borrow while a queue has more for its own quota.
+        which would get it with the flush (§1.7); and heads that borrow of that what its owner would reclaim at once.
         """
         self._withholds = True
         self._runner.defers = True

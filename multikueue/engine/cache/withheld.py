@@ -19,6 +19,7 @@ class WithheldQuota:
 
     def __init__(self) -> None:
         self._amounts: dict[QuotaNode, dict[Cell, int]] = {}
+        self._offering: set[QuotaNode] = set()
 
     def add(self, node: QuotaNode, usage: Iterable[tuple[Cell, int]]) -> None:
         """Withhold what a workload of this queue used."""
@@ -33,8 +34,20 @@ class WithheldQuota:
 
     def release(self, root: QuotaNode) -> bool:
         """Offer what is withheld in a tree to all of its workloads; whether there was anything."""
-        return self._amounts.pop(root, None) is not None
+        if self._amounts.pop(root, None) is None:
+            return False
+        self._offering.add(root)
+        return True
+
+    def is_offered(self, root: QuotaNode) -> bool:
+        """Whether workloads have not been evaluated yet to which freed quota of this tree was offered."""
+        return root in self._offering
+
+    def on_evaluated(self, root: QuotaNode) -> None:
+        """All of them are evaluated."""
+        self._offering.discard(root)
 
     def clear(self) -> None:
         """Withhold nothing any more: the trees are others now."""
         self._amounts.clear()
+        self._offering.clear()

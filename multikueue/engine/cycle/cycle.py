@@ -156,6 +156,8 @@ class CycleRunner:
             verdicts.append(verdict)
             self.deciding = None
         usage.end()
+        if deferred is not None:
+            deferred.end({nomination.cluster_queue.node.root() for nomination in nominations})
         return [*verdicts, *rejections], blocked
 
     def _would_wait(self, nomination: NominatedHead) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heads that borrow what others need for their own quota wait for a later cycle (ADR 0032)."""
+"""Heads that borrow freed quota which its owner needs wait for a later cycle (ADR 0032)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from multikueue.engine.values import ClusterQueue
 from multikueue.engine.workloads import Workload
 from tests.support.engine_builders import STRICT, Bench, group, holding, pods, preemption, queue, workload
 
-RECLAIMS = preemption(reclaim="Any")
+OWNED = 2
 
 
 def bench_of(*queues: ClusterQueue, defers: bool = True) -> Bench:
@@ -22,15 +22,39 @@ def bench_of(*queues: ClusterQueue, defers: bool = True) -> Bench:
     return Bench(*queues, engine=engine)
 
 
-def owner_and_borrower(*, defers: bool = True, strict: bool = False, unused: str = "0") -> Bench:
-    """A queue with two of its own cpu, and one that can only borrow; no workloads yet."""
+def full(*, defers: bool = True, strict: bool = False, unused: int = 0, reclaim: str = "Any") -> Bench:
+    """A queue with two of its own cpu, one that can only borrow, and perhaps one that lends; all cpu are used."""
     changes = {"strategy": STRICT} if strict else {}
-    return bench_of(
-        queue("owner", group(default="2"), cohort="c", preemption=RECLAIMS, **changes),
+    bench = bench_of(
+        queue("owner", group(default=str(OWNED)), cohort="c", preemption=preemption(reclaim=reclaim), **changes),
         queue("borrower", group(default="0"), cohort="c"),
-        queue("unused", group(default=unused), cohort="c"),
+        queue("unused", group(default=str(unused)), cohort="c"),
         defers=defers,
     )
+    for number in range(OWNED):
+        bench.add(workload(f"first-{number}", "owner", pods(cpu="1")))
+        settle(bench)
+    for number in range(unused):
+        bench.add(workload(f"lent-{number}", "borrower", pods(cpu="1")))
+        settle(bench)
+    bench.pass_time(2)
+    settle(bench)
+    return bench
+
+
+def all_end(bench: Bench) -> None:
+    """What holds quota ends, and the flush that offers it to those that wait is due."""
+    for held in list(bench.engine.reservations.records):
+        bench.finish(str(held.name))
+    bench.pass_time(1.1)
+
+
+def wait(bench: Bench, **cpus: str) -> None:
+    """Workloads come and are inadmissible: `own_1="1"` waits in the queue of the owner, others borrow."""
+    for number, (name, cpu) in enumerate(cpus.items()):
+        where = "owner" if name.startswith("own") else "borrower"
+        bench.add(workload(name.replace("_", "-"), where, pods(cpu=cpu), created=10 + number))
+    settle(bench)
 
 
 def settle(bench: Bench) -> None:
@@ -46,66 +70,86 @@ def reserved(bench: Bench) -> set[str]:
     return {str(each.workload.name) for each in bench.cycle().decisions if each.outcome is Outcome.RESERVED}
 
 
-def two_own(bench: Bench, first: str = "1") -> None:
-    bench.add(workload("own-1", "owner", pods(cpu=first)), workload("own-2", "owner", pods(cpu="1"), created=1))
-
-
 def test_what_a_queue_needs_of_its_own_quota_in_the_next_cycle_is_not_lent_in_this_one() -> None:
-    bench = owner_and_borrower()
-    two_own(bench)
-    bench.add(workload("borrows", "borrower", pods(cpu="1")))
+    bench = full()
+    wait(bench, own_1="1", own_2="1", borrows="1")
+    all_end(bench)
     assert reserved(bench) == {"own-1"}
     assert reserved(bench) == {"own-2"}
 
 
 def test_without_that_the_borrower_is_admitted_and_preempted_in_the_next_cycle() -> None:
-    bench = owner_and_borrower(defers=False)
-    two_own(bench)
-    bench.add(workload("borrows", "borrower", pods(cpu="1")))
+    bench = full(defers=False)
+    wait(bench, own_1="1", own_2="1", borrows="1")
+    all_end(bench)
     assert reserved(bench) == {"own-1", "borrows"}
     victims = [victim for each in bench.cycle().decisions for victim in each.victims]
     assert [str(victim.workload.name) for victim in victims] == ["borrows"]
 
 
 def test_a_head_that_does_not_fit_makes_way_for_the_next_one_of_its_queue_before_others_borrow() -> None:
-    bench = owner_and_borrower()
-    two_own(bench, first="9")
-    bench.add(workload("borrows", "borrower", pods(cpu="2")))
+    bench = full()
+    wait(bench, own_1="9", own_2="1", borrows="2")
+    all_end(bench)
     assert reserved(bench) == set()
     assert reserved(bench) == {"own-2"}
 
 
 def test_what_an_owner_has_no_more_heads_for_is_lent_in_the_same_cycle() -> None:
-    bench = owner_and_borrower()
-    bench.add(workload("own-1", "owner", pods(cpu="1")), workload("borrows", "borrower", pods(cpu="1")))
+    bench = full()
+    wait(bench, own_1="1", borrows="1")
+    all_end(bench)
     assert reserved(bench) == {"own-1", "borrows"}
 
 
 def test_what_others_have_left_is_lent_in_the_same_cycle() -> None:
-    bench = owner_and_borrower(unused="1")
-    two_own(bench)
-    bench.add(workload("borrows", "borrower", pods(cpu="1")))
+    bench = full(unused=1)
+    wait(bench, own_1="1", own_2="1", borrows="1")
+    all_end(bench)
     assert reserved(bench) == {"own-1", "borrows"}
 
 
 def test_a_strict_queue_that_is_stuck_keeps_nothing_from_others() -> None:
-    bench = owner_and_borrower(strict=True)
-    two_own(bench, first="9")
-    bench.add(workload("borrows", "borrower", pods(cpu="2")))
+    bench = full(strict=True)
+    wait(bench, own_1="9", own_2="1", borrows="2")
+    all_end(bench)
     assert reserved(bench) == {"borrows"}
 
 
+def test_a_queue_that_reclaims_nothing_keeps_nothing_from_others() -> None:
+    bench = full(reclaim="Never")
+    wait(bench, own_1="1", own_2="1", borrows="1")
+    all_end(bench)
+    assert reserved(bench) == {"own-1", "borrows"}
+
+
+@pytest.mark.parametrize(("priority", "first"), [(0, {"own-1", "borrows"}), (-1, {"own-1"})])
+def test_a_queue_that_reclaims_from_lower_priorities_keeps_nothing_from_others(priority: int, first: set[str]) -> None:
+    bench = full(reclaim="LowerPriority")
+    wait(bench, own_1="1", own_2="1")
+    bench.add(workload("borrows", "borrower", pods(cpu="1"), priority=priority, created=20))
+    settle(bench)
+    all_end(bench)
+    assert reserved(bench) == first
+
+
+def test_workloads_that_come_while_quota_is_free_are_decided_as_in_kueue() -> None:
+    bench = full()
+    all_end(bench)
+    settle(bench)
+    bench.add(*(workload(f"own-{number}", "owner", pods(cpu="1"), created=number) for number in range(2)))
+    bench.add(workload("borrows", "borrower", pods(cpu="1")))
+    assert reserved(bench) == {"own-0", "borrows"}
+
+
 def test_an_owner_whose_workloads_come_and_end_all_the_time_keeps_only_its_own_quota_from_others() -> None:
-    bench = owner_and_borrower(unused="1")
-    for number in range(50):
-        bench.add(workload(f"own-{number}", "owner", pods(cpu="1"), created=number))
-    bench.add(*(workload(f"borrows-{number}", "borrower", pods(cpu="1")) for number in range(2)))
-    assert reserved(bench) == {"own-0", "borrows-0"}
-    for number in range(40):
-        bench.finish(f"own-{number}")
+    bench = full(unused=1)
+    wait(bench, **{f"own_{number}": "1" for number in range(50)}, borrows="1")
+    for _ in range(10):
+        all_end(bench)
         settle(bench)
-        bench.pass_time(0.3)
-    assert len(bench.waits("borrower")) == 1
+    assert bench.waits("borrower") == []
+    assert bench.waits("owner")
 
 
 @pytest.mark.parametrize("seed", range(30))
