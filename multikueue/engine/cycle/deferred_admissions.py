@@ -12,6 +12,7 @@ from typing import NamedTuple
 from multikueue.api.constants import PreemptionPolicy
 from multikueue.engine.cache import quota
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
+from multikueue.engine.cache.quota import Amounts
 from multikueue.engine.cache.tree import Cell, QuotaNode
 from multikueue.engine.cache.withheld import WithheldQuota
 from multikueue.engine.cycle.nomination import NominatedHead
@@ -32,6 +33,8 @@ class DeferredAdmissions:
     def __init__(self, withheld: WithheldQuota) -> None:
         self._withheld = withheld
         self._owned: dict[QuotaNode, list[_Owned]] = {}
+        self._deferred: dict[QuotaNode, Amounts] = {}
+        """What the heads need that wait."""
 
     def makes_way(self, cluster_queue: CachedClusterQueue) -> None:
         """The head of a queue was decided: what is left of the queue's own quota is for its next one, if any."""
@@ -53,22 +56,29 @@ class DeferredAdmissions:
 
         A queue that borrows what was freed waits for those that have more heads for their own quota, and would reclaim
         it; and each queue for inadmissible workloads for which quota is withheld, but those of other queues have no
-        better claim to its own quota.
+        better claim to its own quota. No later head borrows what a deferred one needs: it would be its victim.
         """
         cluster_queue = nomination.cluster_queue
         root = cluster_queue.node.root()
-        if nomination.assignment.level:
+        if self._waits(root, nomination, borrows=nomination.assignment.level > 0):
+            self._deferred.setdefault(root, []).extend(nomination.amounts)
+            return True
+        return False
+
+    def _waits(self, root: QuotaNode, nomination: NominatedHead, *, borrows: bool) -> bool:
+        amounts = nomination.amounts
+        if not borrows and not nomination.cluster_queue.queue.has_inadmissible:
+            return False
+        if borrows:
             priority = nomination.pending.priority
             owned = [
                 (each.cell, each.amount)
                 for each in self._owned.get(root, ())
                 if each.reclaims_below is None or priority < each.reclaims_below
             ]
-            if owned and not quota.fits_beside(owned, nomination.amounts):
+            if any(others and not quota.fits_beside(others, amounts) for others in (owned, self._deferred.get(root))):
                 return True
-        elif not cluster_queue.queue.has_inadmissible:
-            return False
-        return not self._withheld.leaves(root, nomination.amounts)
+        return not self._withheld.leaves(root, amounts)
 
     def end(self, roots: Iterable[QuotaNode]) -> None:
         """The cycle has evaluated heads of these trees."""

@@ -61,7 +61,9 @@ def settle(bench: Bench) -> None:
     for _ in range(1000):
         if not bench.engine.has_heads(bench.now, repeat=False):
             return
-        bench.engine.cycle(bench.now, repeat=False)
+        for decision in bench.engine.cycle(bench.now, repeat=False).decisions:
+            for victim in decision.victims:
+                bench.evict(str(victim.workload.name))
     pytest.fail("the same heads are decided again and again")
 
 
@@ -152,11 +154,17 @@ def test_an_owner_whose_workloads_come_and_end_all_the_time_keeps_only_its_own_q
     assert bench.waits("owner")
 
 
+@pytest.mark.parametrize("reclaim", ["Never", "Any"])
 @pytest.mark.parametrize("seed", range(30))
-def test_at_rest_nothing_waits_that_an_engine_without_it_would_admit(seed: int) -> None:
+def test_at_rest_nothing_waits_that_an_engine_without_it_would_admit(seed: int, reclaim: str) -> None:
     random = Random(seed)
     queues = [
-        queue(f"q-{number}", group(default=f"{random.randint(0, 4)}/{random.choice(['', '2', '9'])}"), cohort="c")
+        queue(
+            f"q-{number}",
+            group(default=f"{random.randint(0, 4)}/{random.choice(['', '2', '9'])}"),
+            cohort="c",
+            preemption=preemption(reclaim=reclaim),
+        )
         for number in range(4)
     ]
     bench = bench_of(*queues)
