@@ -41,13 +41,6 @@ class NoCredentials(Unreachable):
         super().__init__(message, sent=False)
 
 
-class ConnectionClosed(Unreachable):
-    """This process has closed its connections to the server, for example since the cluster was removed."""
-
-    def __init__(self, request: str) -> None:
-        super().__init__(f"{request}: the connection of this process is closed", sent=False)
-
-
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One entry of `details.causes`."""

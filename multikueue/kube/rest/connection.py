@@ -172,8 +172,6 @@ class ApiConnection:
         session = self._sessions.watches if watch else self._sessions.calls
         renewed = False
         while True:
-            if session.closed:
-                raise errors.ConnectionClosed(request)
             try:
                 headers = await self._request_headers(accept, content_type if data is not None else None)
                 tls = self.config.tls.context() if url.scheme == "https" else True

@@ -60,8 +60,6 @@ def delay(error: errors.KubeError, *, verb: str, attempt: int, random: Random) -
     match error:
         case errors.NoCredentials():
             return None  # the caller retries; a file or plug-in need not be tried more often
-        case errors.ConnectionClosed():
-            return None
         case errors.Unreachable():
             # A server that accepted the request and did not answer has used up the caller's timeout.
             again = not error.hung and (verb == "GET" or not error.sent)

@@ -12,13 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import aiohttp
-import pytest
 import trustme
 
-from multikueue.kube.errors import ConnectionClosed
-from multikueue.kube.rest.connection import ApiConnection, Sessions
-from multikueue.kube.rest.credentials import ClusterConfig
-from multikueue.kube.rest.tls import TlsSource
+from multikueue.kube.rest.connection import Sessions
 
 _CA = trustme.CA()
 
@@ -96,17 +92,3 @@ def test_no_connection_is_left_open_when_a_request_was_given_up_and_the_server_i
         asyncio.run(give_up_a_request(server))
         gc.collect()
     assert [str(each.message) for each in caught] == []
-
-
-def test_a_request_after_the_end_names_itself_and_is_not_repeated() -> None:
-    attempts: list[object] = []
-
-    async def closed() -> None:
-        config = ClusterConfig(name="worker-1", server="http://127.0.0.1:1", tls=TlsSource())
-        async with ApiConnection(config) as connection:
-            pass
-        with pytest.raises(ConnectionClosed, match=r"^worker-1: GET /api: the connection of this process is closed$"):
-            await connection.request("GET", "/api", answered=lambda seconds, error: attempts.append(error))
-
-    asyncio.run(closed())
-    assert len(attempts) == 1
