@@ -61,7 +61,9 @@ class DeferredAdmissions:
         cluster_queue = nomination.cluster_queue
         root = cluster_queue.node.root()
         if self._waits(root, nomination, borrows=nomination.assignment.level > 0):
-            self._deferred.setdefault(root, []).extend(nomination.amounts)
+            # A slice that replaces a larger one needs less than nothing of a resource.
+            needed = [(cell, amount) for cell, amount in nomination.amounts if amount > 0]
+            self._deferred.setdefault(root, []).extend(needed)
             return True
         return False
 
