@@ -54,7 +54,7 @@ class Observer:
 
     @property
     def evictions_during_creation(self) -> int:
-        """Those before the last creation: Workloads come that nobody could have waited for."""
+        """Those before the last creation, as new Workloads still arrive."""
         last = max(self._created.values())
         return sum(moment <= last for moment in self._evicted_at)
 
