@@ -61,7 +61,7 @@ class DeferredAdmissions:
         cluster_queue = nomination.cluster_queue
         root = cluster_queue.node.root()
         if self._waits(root, nomination, borrows=nomination.assignment.level > 0):
-            # A slice that replaces a larger one needs less than nothing of a resource.
+            # A slice may need less of a resource than the one that it replaces.
             needed = [(cell, amount) for cell, amount in nomination.amounts if amount > 0]
             self._deferred.setdefault(root, []).extend(needed)
             return True
