@@ -62,7 +62,9 @@ class Engine(Cache):
             usage_of=self.usage_order.usage if self.usage_order is not None else None,
             placer=placer,
         )
-        self._runner = CycleRunner(settings=settings, nominator=self._nominator, withheld=self.withheld)
+        self._runner = CycleRunner(
+            settings=settings, nominator=self._nominator, withheld=self.withheld, offered=self.offered
+        )
         self._number = 0
         self._waits_for_pods = False
         self._evaluated = EvaluatedTrees()
@@ -125,7 +127,7 @@ class Engine(Cache):
     def next_wake(self, now: datetime) -> datetime | None:
         """When a flush window, a back-off or an exemption ends next, without which the same heads are decided alike."""
         self._catch_up(now)
-        moments = [self.flushes.next(), self.waiting.next_wake(), self.next_exemption_end]
+        moments = [self.flushes.next(), self.waiting.next_wake(), self.next_exemption_end, self.offered.next_end()]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def allow_early_flushes(self, heads: float) -> None:
@@ -280,20 +282,28 @@ class Engine(Cache):
 
     def _catch_up(self, now: datetime) -> None:
         self._end_exemptions(now)
+        self.reservations.changed.update(self.offered.end(now))
         self._flush(now, now)
         self.waiting.wake(now)
 
     def _flush(self, until: datetime | None, now: datetime) -> None:
         for is_cohort, name in self.flushes.take(until, now):
             node = (self.forest.cohorts if is_cohort else self.forest.queues).get(name)
-            if node is not None and self.withheld.release(node):
-                # Heads that would have taken it are evaluated again.
-                self.reservations.changed.add(node)
+            if node is not None:
+                self._offer(node, now)
             # An edit within the window may have cut the node off; such nodes are not flushed.
             for queue in node.all_queues() if node is not None and not node.cut_off else ():
                 cluster_queue = self.cluster_queues.get(queue.name)
                 if cluster_queue is not None and cluster_queue.value is not None:
                     self.waiting.flush(cluster_queue, now)
+
+    def _offer(self, root: QuotaNode, now: datetime) -> None:
+        self.offered.on_flush(root)
+        freed = self.withheld.release(root)
+        if freed is not None:
+            self.offered.offer(root, freed, now)
+            # Heads that would have taken it are evaluated again.
+            self.reservations.changed.add(root)
 
     def _queues_to_evaluate(self, *, repeat: bool) -> list[str]:
         """The active queues with a head, by name; without `repeat`, those of trees in which something has changed."""

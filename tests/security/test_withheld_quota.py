@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tenant whose Workloads end all the time, and one that never fits, delay others by a second at most.
+"""A tenant whose Workloads end all the time, and one that never fits, delay others for a short time only.
 
 In virtual time with the real engine. Quota of ended Workloads is withheld until the next flush where Workloads are
-inadmissible (ADR 0032), so that a tenant can have it withheld whenever it likes.
+inadmissible, and those of higher priorities come first for a while then (ADR 0032). So a tenant can have it withheld
+whenever it likes.
 """
 
 from __future__ import annotations
@@ -77,3 +78,32 @@ def test_another_tenant_of_the_same_queue_waits_for_a_second_at_most() -> None:
 def test_a_queue_within_its_own_quota_does_not_wait(queue: str) -> None:
     cohort = Cohort()
     assert [cohort.wait_of(queue, f"own-{number}") for number in range(20)] == [0.0] * 20
+
+
+@pytest.mark.parametrize(("runs", "longest"), [(1.0, WINDOW + 0.5), (4.0, WINDOW + 2.0), (60.0, WINDOW + 4.0)])
+def test_one_that_waits_for_all_of_a_cohort_keeps_its_quota_from_lower_priorities_for_half_a_run(
+    runs: float, longest: float
+) -> None:
+    bench = Bench(queue("hostile", group(default="1"), cohort="c"), queue("owner", group(default="2"), cohort="c"))
+    bench.engine.defer_admissions()
+    for number in range(3):
+        bench.add(workload(f"other-{number}", "owner", pods(cpu="1"), created=number))
+        _run(bench, STEP)
+    bench.add(workload("waits-for-all", "hostile", pods(cpu="3"), priority=1_000_000))
+    waits = []
+    for number in range(3, 10):
+        bench.add(workload(f"other-{number}", "owner", pods(cpu="1"), created=number))
+        _run(bench, runs)
+        bench.finish(f"other-{number - 1}")
+        since = bench.now
+        while bench.engine.is_pending(key(f"other-{number}")):
+            _run(bench, STEP)
+        waits.append((bench.now - since).total_seconds())
+    assert 0 < max(waits) <= longest + 2 * STEP
+
+
+def _run(bench: Bench, seconds: float) -> None:
+    for _ in range(round(seconds / STEP)):
+        while bench.engine.has_heads(bench.now, repeat=False):
+            bench.engine.cycle(bench.now, repeat=False)
+        bench.pass_time(STEP)

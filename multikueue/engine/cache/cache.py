@@ -15,6 +15,7 @@ from multikueue.api.constants import AdmissionMode
 from multikueue.core.keys import Key
 from multikueue.engine import states
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
+from multikueue.engine.cache.offered import OfferedQuota
 from multikueue.engine.cache.referenced_objects import ReferencedObjects
 from multikueue.engine.cache.reservations import Reservations
 from multikueue.engine.cache.reserved_workloads import Reserved
@@ -69,6 +70,7 @@ class Cache:
         """Slices whose quota a newer slice has taken over, until the API shows them finished; old to new."""
         self.cohorts: dict[str, Cohort] = {}
         self.withheld = WithheldQuota()
+        self.offered = OfferedQuota()
         self._withholds = False
         self.configured = 0
         """How often something changed that decisions in any tree may depend on."""
@@ -98,7 +100,7 @@ class Cache:
             value.resource_groups,
             value.weight,
         ):
-            self.withheld.clear()
+            self._forget_freed()
             self.forest.set_queue(value.name, cohort=value.cohort, groups=value.resource_groups, weight=value.weight)
         cluster_queue.resolve(value)
         usage_based = value.admission_mode == AdmissionMode.USAGE_BASED
@@ -116,7 +118,7 @@ class Cache:
         if cluster_queue is None or cluster_queue.value is None:
             return
         self.configured += 1
-        self.withheld.clear()
+        self._forget_freed()
         self.forest.set_queue(name, cohort="", groups=(), weight=1.0)
         cluster_queue.resolve(None)
         self.active.pop(name, None)
@@ -129,7 +131,7 @@ class Cache:
             return
         self.configured += 1
         self.cohorts[value.name] = value
-        self.withheld.clear()
+        self._forget_freed()
         self.forest.set_cohort(value.name, parent=value.parent, groups=value.resource_groups, weight=value.weight)
         self.flushes.request(self.forest.cohorts[value.name], now)
 
@@ -138,7 +140,7 @@ class Cache:
         if self.cohorts.pop(name, None) is None:
             return
         self.configured += 1
-        self.withheld.clear()
+        self._forget_freed()
         self.forest.remove_cohort(name)
         if name in self.forest.cohorts:
             self.flushes.request(self.forest.cohorts[name], now)
@@ -381,8 +383,17 @@ class Cache:
         node = record.node
         if not self._withholds or record.evicted or node.cut_off or not node.exists:
             return
-        if any(self.cluster_queues[queue.name].queue.has_inadmissible for queue in node.root().all_queues()):
-            self.withheld.add(node, record.usage)
+        queues = [self.cluster_queues[queue.name].queue for queue in node.root().all_queues()]
+        if any(queue.has_inadmissible for queue in queues):
+            run = self.cluster_queues[node.name].mean_run
+            self.withheld.add(node, record.usage, mean_run=run if run is not None else 0.0)
+        elif any(queue.head() is not None for queue in queues):
+            self.withheld.offer(node.root())
+
+    def _forget_freed(self) -> None:
+        """The trees are others now: what was freed is free for all."""
+        self.withheld.clear()
+        self.offered.clear()
 
     def _is_replaced(self, value: Workload) -> bool:
         """Whether a newer slice of the same job holds this workload's quota."""

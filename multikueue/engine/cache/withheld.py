@@ -8,36 +8,55 @@ freed, piece by piece, would leave nothing that a larger workload fits in, and b
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from multikueue.engine.cache import quota
 from multikueue.engine.cache.quota import Amounts
 from multikueue.engine.cache.tree import Cell, QuotaNode
 
 
+@dataclass(slots=True, eq=False)
+class FreedQuota:
+    """What ended workloads of one tree used."""
+
+    mean_run: float
+    """The shortest mean run of the queues in which they ended, in seconds."""
+    amounts: dict[Cell, int] = field(default_factory=dict)
+
+
 class WithheldQuota:
     """What ended workloads used, by tree. The tree itself counts it as free."""
 
     def __init__(self) -> None:
-        self._amounts: dict[QuotaNode, dict[Cell, int]] = {}
+        self._freed: dict[QuotaNode, FreedQuota] = {}
         self._offering: set[QuotaNode] = set()
 
-    def add(self, node: QuotaNode, usage: Iterable[tuple[Cell, int]]) -> None:
-        """Withhold what a workload of this queue used."""
-        amounts = self._amounts.setdefault(node.root(), {})
+    def add(self, node: QuotaNode, usage: Iterable[tuple[Cell, int]], *, mean_run: float) -> None:
+        """Withhold what a workload of this queue used, whose workloads run for so many seconds on the mean."""
+        freed = self._freed.setdefault(node.root(), FreedQuota(mean_run))
+        freed.mean_run = min(mean_run, freed.mean_run)
         for cell, amount in usage:
-            amounts[cell] = amounts.get(cell, 0) + amount
+            freed.amounts[cell] = freed.amounts.get(cell, 0) + amount
+
+    def freed(self, root: QuotaNode) -> FreedQuota | None:
+        """What is withheld in a tree."""
+        return self._freed.get(root)
 
     def leaves(self, root: QuotaNode, amounts: Amounts) -> bool:
         """Whether these amounts fit into what is free in this tree besides what is withheld."""
-        withheld = self._amounts.get(root)
-        return withheld is None or quota.fits_beside(withheld.items(), amounts)
+        freed = self._freed.get(root)
+        return freed is None or quota.fits_beside(freed.amounts.items(), amounts)
 
-    def release(self, root: QuotaNode) -> bool:
-        """Offer what is withheld in a tree to all of its workloads; whether there was anything."""
-        if self._amounts.pop(root, None) is None:
-            return False
+    def release(self, root: QuotaNode) -> FreedQuota | None:
+        """Offer what is withheld in a tree to all of its workloads; returns it."""
+        freed = self._freed.pop(root, None)
+        if freed is not None:
+            self._offering.add(root)
+        return freed
+
+    def offer(self, root: QuotaNode) -> None:
+        """Quota of this tree was freed that is not withheld."""
         self._offering.add(root)
-        return True
 
     def is_offered(self, root: QuotaNode) -> bool:
         """Whether workloads have not been evaluated yet to which freed quota of this tree was offered."""
@@ -49,5 +68,5 @@ class WithheldQuota:
 
     def clear(self) -> None:
         """Withhold nothing any more: the trees are others now."""
-        self._amounts.clear()
+        self._freed.clear()
         self._offering.clear()

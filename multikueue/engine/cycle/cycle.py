@@ -18,6 +18,7 @@ from multikueue.core.keys import Key
 from multikueue.engine import lifecycle, messages
 from multikueue.engine.cache import quota
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
+from multikueue.engine.cache.offered import OfferedQuota
 from multikueue.engine.cache.quota import Amounts
 from multikueue.engine.cache.tree import Cell, QuotaNode
 from multikueue.engine.cache.withheld import WithheldQuota
@@ -109,10 +110,13 @@ class CycleUsage:
 class CycleRunner:
     """Runs cycles; keeps nothing between them except the workload at which a cycle failed."""
 
-    def __init__(self, *, settings: Settings, nominator: Nominator, withheld: WithheldQuota) -> None:
+    def __init__(
+        self, *, settings: Settings, nominator: Nominator, withheld: WithheldQuota, offered: OfferedQuota
+    ) -> None:
         self._settings = settings
         self._nominator = nominator
         self._withheld = withheld
+        self._offered = offered
         self.defers = False
         """Whether admissions that others would soon preempt are left for later cycles."""
         self.deciding: Key | None = None
@@ -136,7 +140,7 @@ class CycleRunner:
         gone = _CycleVictims()
         verdicts: list[HeadVerdict] = []
         blocked = False
-        deferred = DeferredAdmissions(self._withheld) if self.defers else None
+        deferred = DeferredAdmissions(self._withheld, self._offered) if self.defers else None
         for nomination in ordered(nominations, self._settings):
             if blocked:
                 verdicts.append(_restored(nomination))
@@ -151,8 +155,8 @@ class CycleRunner:
             if verdict.outcome is Outcome.RESERVED:
                 usage.add(nomination.amounts, lasting=True)
                 waits_for_pods = waits_for_pods or self._would_wait(nomination)
-            if deferred is not None and _makes_way(verdict):
-                deferred.makes_way(nomination.cluster_queue)
+            if deferred is not None:
+                _note(verdict, deferred)
             verdicts.append(verdict)
             self.deciding = None
         usage.end()
@@ -256,13 +260,21 @@ def required_checks(nomination: NominatedHead) -> tuple[str, ...]:
     return tuple(rule.name for rule in value.checks if not rule.on_flavors or rule.on_flavors & flavors)
 
 
-def _makes_way(verdict: HeadVerdict) -> bool:
-    """Whether the next head of the queue is evaluated in the next cycle, if there is one."""
-    if verdict.outcome is Outcome.RESERVED:
-        return True
+def _note(verdict: HeadVerdict, deferred: DeferredAdmissions) -> None:
+    """Note what others leave to this head, or to the one that comes after it."""
+    nomination = verdict.nomination
+    queue, inadmissible = nomination.cluster_queue.queue, verdict.requeue in _INADMISSIBLE
     # The first workload of a strict queue remains its head.
-    strict = verdict.nomination.cluster_queue.queue.strategy == QueueingStrategy.STRICT_FIFO
-    return verdict.requeue in _INADMISSIBLE and not strict
+    if verdict.outcome is Outcome.RESERVED or (inadmissible and queue.strategy != QueueingStrategy.STRICT_FIFO):
+        following = queue.head()
+    else:
+        following = nomination.pending if verdict.outcome is Outcome.SKIPPED and verdict.reason is not None else None
+    if following is not None:
+        deferred.keep_for(following, nomination.cluster_queue, again=following is nomination.pending)
+    if verdict.outcome is Outcome.RESERVED:
+        deferred.on_admitted(nomination)
+    elif inadmissible and verdict.reason is QuotaReservedReason.WAITING_FOR_QUOTA:
+        deferred.on_inadmissible(nomination)
 
 
 def _overlaps(nomination: NominatedHead, gone: _CycleVictims) -> bool:

@@ -12,10 +12,12 @@ from typing import NamedTuple
 from multikueue.api.constants import PreemptionPolicy
 from multikueue.engine.cache import quota
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
+from multikueue.engine.cache.offered import OfferedQuota
 from multikueue.engine.cache.quota import Amounts
 from multikueue.engine.cache.tree import Cell, QuotaNode
 from multikueue.engine.cache.withheld import WithheldQuota
 from multikueue.engine.cycle.nomination import NominatedHead
+from multikueue.engine.queue.pending import Pending
 
 
 class _Owned(NamedTuple):
@@ -28,19 +30,19 @@ class _Owned(NamedTuple):
 
 
 class DeferredAdmissions:
-    """Which admissions wait: for the next cycle, or for the next flush of their tree."""
+    """Which admissions of a cycle wait: for the next one, or for the next flush of their tree."""
 
-    def __init__(self, withheld: WithheldQuota) -> None:
+    def __init__(self, withheld: WithheldQuota, offered: OfferedQuota) -> None:
         self._withheld = withheld
+        self._offered = offered
         self._owned: dict[QuotaNode, list[_Owned]] = {}
         self._deferred: dict[QuotaNode, Amounts] = {}
         """What the heads need that wait."""
 
-    def makes_way(self, cluster_queue: CachedClusterQueue) -> None:
-        """The head of a queue was decided: what is left of the queue's own quota is for its next one, if any."""
-        head, value = cluster_queue.queue.head(), cluster_queue.value
-        root = cluster_queue.node.root()
-        if head is None or value is None or not self._withheld.is_offered(root):
+    def keep_for(self, head: Pending, cluster_queue: CachedClusterQueue, *, again: bool) -> None:
+        """What is left of a queue's own quota is for this workload, which is its head in the next cycle."""
+        value, root = cluster_queue.value, cluster_queue.node.root()
+        if value is None or not (again or self._withheld.is_offered(root)):
             return
         reclaim = value.preemption.reclaim_within_cohort
         if reclaim == PreemptionPolicy.NEVER:
@@ -51,24 +53,34 @@ class DeferredAdmissions:
         if left:
             self._owned.setdefault(root, []).extend(left)
 
+    def on_inadmissible(self, nomination: NominatedHead) -> None:
+        """A head waits for quota until the next flush."""
+        self._offered.on_inadmissible(nomination.cluster_queue.node, nomination.pending.priority)
+
+    def on_admitted(self, nomination: NominatedHead) -> None:
+        """A head takes what it needs."""
+        self._offered.on_admitted(
+            nomination.cluster_queue.node,
+            nomination.amounts,
+            priority=nomination.pending.priority,
+            borrows=_borrows(nomination),
+        )
+
     def has(self, nomination: NominatedHead) -> bool:
         """Whether an admission has to wait for others.
 
-        A queue that borrows what was freed waits for those that have more heads for their own quota, and would reclaim
-        it; and each queue for inadmissible workloads for which quota is withheld, but those of other queues have no
-        better claim to its own quota. No later head borrows what a deferred one needs: it would be its victim.
+        A queue that borrows waits for those that have more heads for their own quota, and would reclaim it; and each
+        queue for inadmissible workloads for which quota is withheld or kept, but those of other queues have no better
+        claim to its own quota. No later head borrows what a deferred one needs: it would be its victim.
         """
-        cluster_queue = nomination.cluster_queue
-        root = cluster_queue.node.root()
-        if self._waits(root, nomination, borrows=nomination.assignment.level > 0):
-            # A slice may need less of a resource than the one that it replaces.
-            needed = [(cell, amount) for cell, amount in nomination.amounts if amount > 0]
-            self._deferred.setdefault(root, []).extend(needed)
+        root = nomination.cluster_queue.node.root()
+        if self._waits(root, nomination):
+            self._deferred.setdefault(root, []).extend(_needed(nomination))
             return True
         return False
 
-    def _waits(self, root: QuotaNode, nomination: NominatedHead, *, borrows: bool) -> bool:
-        amounts = nomination.amounts
+    def _waits(self, root: QuotaNode, nomination: NominatedHead) -> bool:
+        amounts, borrows = nomination.amounts, _borrows(nomination)
         if not borrows and not nomination.cluster_queue.queue.has_inadmissible:
             return False
         if borrows:
@@ -78,12 +90,31 @@ class DeferredAdmissions:
                 for each in self._owned.get(root, ())
                 if each.reclaims_below is None or priority < each.reclaims_below
             ]
-            if any(others and not quota.fits_beside(others, amounts) for others in (owned, self._deferred.get(root))):
+            if not (_fits_beside(owned, amounts) and _fits_beside(self._deferred.get(root, []), amounts)):
                 return True
-        return not self._withheld.leaves(root, amounts)
+        return not self._withheld.leaves(root, amounts) or not self._offered.leaves(
+            nomination.cluster_queue.node,
+            amounts,
+            priority=nomination.pending.priority,
+            borrows=borrows,
+            beside=self._withheld.freed(root),
+        )
 
     def end(self, roots: Iterable[QuotaNode]) -> None:
         """The cycle has evaluated heads of these trees."""
         for root in roots:
             if root not in self._owned:
                 self._withheld.on_evaluated(root)
+
+
+def _borrows(nomination: NominatedHead) -> bool:
+    return nomination.assignment.level > 0
+
+
+def _needed(nomination: NominatedHead) -> Amounts:
+    """What an admission takes: a slice may need less of a resource than the one that it replaces."""
+    return [(cell, amount) for cell, amount in nomination.amounts if amount > 0]
+
+
+def _fits_beside(others: Amounts, amounts: Amounts) -> bool:
+    return not others or quota.fits_beside(others, amounts)

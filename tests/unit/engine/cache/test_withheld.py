@@ -210,7 +210,7 @@ def test_the_engine_asks_to_be_called_when_it_ends() -> None:
     bench = full()
     passes(bench, 0.1)
     ends(bench, "first-1")
-    comes(bench, "new")
+    comes(bench, "new", priority=10)
     assert not bench.engine.has_heads(bench.now, repeat=False), "the same heads are not decided again"
     wake = bench.engine.next_wake(bench.now)
     assert wake is not None

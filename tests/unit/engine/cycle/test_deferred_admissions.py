@@ -135,6 +135,29 @@ def test_a_queue_that_reclaims_from_lower_priorities_keeps_nothing_from_others(p
     assert reserved(bench) == first
 
 
+def test_what_a_head_has_left_of_its_own_that_no_longer_fits_is_not_lent_in_the_same_cycle() -> None:
+    owners = ("first", "second")
+    bench = bench_of(
+        *(queue(name, group(default="4"), cohort="c", preemption=preemption(reclaim="Any")) for name in owners),
+        queue("borrower", group(default="1"), cohort="c"),
+    )
+    bench.add(*(workload(f"runs-{name}", name, pods(cpu="1")) for name in owners))
+    settle(bench)
+    bench.add(*(workload(name, name, pods(cpu="4"), created=number) for number, name in enumerate(owners)))
+    bench.add(workload("borrows", "borrower", pods(cpu="2"), created=2))
+    assert reserved(bench) == {"first"}
+
+
+def test_what_is_freed_where_nothing_is_inadmissible_goes_to_its_owner_first() -> None:
+    bench = full()
+    bench.add(*(workload(f"own-{number}", "owner", pods(cpu="1"), created=number) for number in range(2)))
+    bench.add(workload("borrows", "borrower", pods(cpu="1")))
+    for held in list(bench.engine.reservations.records):
+        bench.finish(str(held.name))
+    assert reserved(bench) == {"own-0"}
+    assert reserved(bench) == {"own-1"}
+
+
 def test_workloads_that_come_while_quota_is_free_are_decided_as_in_kueue() -> None:
     bench = full()
     all_end(bench)
@@ -190,8 +213,9 @@ def test_at_rest_nothing_waits_that_an_engine_without_it_would_admit(seed: int, 
         settle(bench)
         bench.pass_time(random.choice([0.0, 0.01, 0.2, 1.5]))
         settle(bench)
-    bench.pass_time(2)
-    settle(bench)
+    for _ in range(2):
+        bench.pass_time(10)
+        settle(bench)
     held = {name for name, value in values.items() if not bench.engine.is_pending(value.key)}
     plain = bench_of(*queues, defers=False)
     plain.add(*(holding(values[name], values[name].queue_name) for name in held))
