@@ -72,7 +72,8 @@ class Model:
         creation: float | None = None,
         pause: float = 0.0,
     ) -> None:
-        """Workloads are created on time, or in `creation` seconds: one of each class and queue after another.
+        """Workloads are created on time, or in `creation` seconds: one of each class and queue after another, those of
+        one cohort in a tenth of that, as there are ten cohorts.
 
         A cycle is at least `pause` seconds after the last one; without it cycles follow at once, and take no time.
         """
@@ -147,9 +148,11 @@ class Model:
                     yield each.every_ms * (position + 1) / 1000 + self._random.random() / 20, name, each, position
             return
         rounds = range(max(each.count for each in classes))
-        order = [found for found in product(rounds, queues, classes) if found[0] < found[2].count]
-        for number, (position, name, each) in enumerate(order):
-            yield self._creation * number / len(order), name, each, position
+        seconds = self._creation / len(rounds)
+        for position, (index, name), each in product(rounds, enumerate(queues), classes):
+            if position < each.count:
+                share = index / len(queues) / LARGE_SCALE.cohorts
+                yield seconds * (position + share), name, each, position
 
     def _at(self, moment: float, event: Callable[[], None]) -> None:
         self._number += 1
