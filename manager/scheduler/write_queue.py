@@ -3,9 +3,10 @@
 
 Jobs of one key run one after another in the order they were put; a job may replace a waiting one of the same slot (a
 newer pending reason makes the older one worthless). Those of other keys of a namespace run by priority, then in the
-order they were put. Jobs handle their failures: one that is to be retried is postponed, which blocks no runner, and is
-dropped when another of its key and slot is put before. A job that raises nevertheless quarantines the Workload for the
-reader `status` and ends no runner. How many run at once follows the server's latency.
+order they were put, and each fourth is the one that waits longest. Jobs handle their failures: one that is to be
+retried is postponed, which blocks no runner, and is dropped when another of its key and slot is put before. A job that
+raises nevertheless quarantines the Workload for the reader `status` and ends no runner. How many run at once follows
+the server's latency.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
@@ -32,6 +33,7 @@ _log = logging.getLogger(__name__)
 Job = Callable[[], Awaitable[None]]
 
 _AHEAD: Final = 4  # jobs that may wait for each that may run
+_OLDEST_EACH: Final = 4
 
 
 @dataclass(slots=True)
@@ -196,20 +198,55 @@ class NamespaceTurns:
     """A queue in which namespaces take turns, each by priority and then first in, first out."""
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[str, list[tuple[int, int, Key]]] = OrderedDict()
-        self._numbers = count()
+        self._waiting: OrderedDict[str, _NamespaceKeys] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def append(self, key: Key, *, priority: int = 0) -> None:
         """Add `key` behind those of its namespace that have no lower priority."""
-        heappush(self._waiting.setdefault(key.namespace, []), (-priority, next(self._numbers), key))
+        self._waiting.setdefault(key.namespace, _NamespaceKeys()).append(key, priority=priority)
 
     def popleft(self) -> Key:
         """Remove and return the first key of the next namespace. Raises `KeyError` when the queue is empty."""
         namespace, keys = self._waiting.popitem(last=False)
-        _, _, key = heappop(keys)
+        key = keys.popleft()
         if keys:
             self._waiting[namespace] = keys
         return key
+
+
+class _NamespaceKeys:
+    """The keys of one namespace, of which each fourth one taken is the one that waits longest.
+
+    Else those of low priorities would wait for as long as others come: they hold quota that was reserved for them, and
+    do not run.
+    """
+
+    def __init__(self) -> None:
+        self._by_priority: list[tuple[int, int]] = []
+        """Up to twice as many, since some were taken out of their order."""
+        self._by_age: OrderedDict[int, Key] = OrderedDict()
+        self._numbers = count()
+        self._taken = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._by_age)
+
+    def append(self, key: Key, *, priority: int) -> None:
+        number = next(self._numbers)
+        heappush(self._by_priority, (-priority, number))
+        self._by_age[number] = key
+
+    def popleft(self) -> Key:
+        self._taken += 1
+        if self._taken % _OLDEST_EACH == 0:
+            key = self._by_age.popitem(last=False)[1]
+            if len(self._by_priority) > 2 * len(self._by_age):
+                self._by_priority = [found for found in self._by_priority if found[1] in self._by_age]
+                heapify(self._by_priority)
+            return key
+        while True:
+            _, number = heappop(self._by_priority)
+            if number in self._by_age:
+                return self._by_age.pop(number)

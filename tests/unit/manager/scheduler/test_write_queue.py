@@ -203,10 +203,10 @@ async def test_a_job_of_higher_priority_runs_before_those_that_wait_and_a_postpo
     writes.gate.set()
     write_queue.put(A, fails, slot="x", priority=5)
     async with running(write_queue):
-        for name, priority in (("low", 1), ("high", 9), ("also high", 9), ("middle", 5)):
+        for name, priority in (("low", 1), ("high", 9)):
             write_queue.put(Key("ns", name), writes.job(name), slot="x", priority=priority)
         await empty(write_queue)
-    assert writes.ended == ["high", "also high", "middle", "again", "low"]
+    assert writes.ended == ["high", "again", "low"]
 
 
 async def test_it_is_behind_while_more_jobs_wait_than_will_run_soon() -> None:
@@ -261,6 +261,26 @@ def test_a_key_waits_for_one_of_another_namespace_however_many_there_are() -> No
     turns.append(Key("other", "b"))
     found = [str(turns.popleft()) for _ in range(5)]
     assert found == ["flood/0", "other/a", "flood/1", "other/b", "flood/2"]
+
+
+def test_a_key_of_a_low_priority_does_not_wait_for_as_long_as_others_come() -> None:
+    turns = NamespaceTurns()
+    turns.append(Key("a", "low"), priority=-1)
+    turns.append(Key("a", "next"), priority=-2)
+    found = []
+    for number in range(8):
+        for more in range(2):
+            turns.append(Key("a", f"{number}-{more}"), priority=7)
+        found.append(turns.popleft().name)
+    assert found == ["0-0", "0-1", "1-0", "low", "1-1", "2-0", "2-1", "next"]
+
+
+def test_a_key_that_was_taken_out_of_its_order_does_not_come_again() -> None:
+    turns = NamespaceTurns()
+    for number in range(50):
+        turns.append(Key("a", str(number)), priority=number % 5)
+    assert sorted(int(turns.popleft().name) for _ in range(50)) == list(range(50))
+    assert not turns
 
 
 def test_it_is_empty_when_each_key_was_taken() -> None:
