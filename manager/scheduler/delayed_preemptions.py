@@ -16,6 +16,8 @@ from multikueue.core.keys import Key
 
 _SHORT_RUN: Final = 300.0  # times the shortest delay
 _LONGEST: Final = 40.0  # times the shortest delay
+_RELEASES: Final = 10.0
+_DUE_SECONDS: Final = 10.0
 
 
 def delay_for_runs(runs: Iterable[float | None], shortest: float) -> float:
@@ -32,6 +34,17 @@ def delay_for_runs(runs: Iterable[float | None], shortest: float) -> float:
     return max(shortest, min(2.0 * max(short), _LONGEST * shortest))
 
 
+def delay_for_releases(seconds: float | None, shortest: float) -> float:
+    """The delay for victims that hold as much as workloads of their cohort release in so many seconds on the mean.
+
+    If that is within four seconds with the default, it is ten times as long, as others take most of what is released,
+    but four seconds at most.
+    """
+    if seconds is None or seconds > _LONGEST * shortest:
+        return shortest
+    return max(shortest, min(_RELEASES * seconds, _LONGEST * shortest))
+
+
 @dataclass(slots=True)
 class _Delayed:
     until: float
@@ -43,7 +56,8 @@ class DelayedPreemptions:
 
     def __init__(self) -> None:
         self._delayed: dict[Key, _Delayed] = {}
-        self._due: set[Key] = set()
+        self._due: dict[Key, float] = {}
+        """When their delays ended."""
 
     @property
     def next_end(self) -> float | None:
@@ -55,16 +69,17 @@ class DelayedPreemptions:
         delayed = self._delayed.setdefault(preemptor, _Delayed(until))
         delayed.victims.update(dict.fromkeys(victims))
 
-    def take_due(self, preemptor: Key) -> bool:
-        """Whether its delay has ended, so that the victims of this decision are evicted now; once for each delay."""
-        if preemptor not in self._due:
-            return False
-        self._due.discard(preemptor)
-        return True
+    def take_due(self, preemptor: Key, now: float) -> bool:
+        """Whether its delay has ended, so that the victims of this decision are evicted now; once for each delay.
+
+        After ten seconds it has to wait again: quota was free meanwhile, or it would have preempted others before.
+        """
+        ended = self._due.pop(preemptor, None)
+        return ended is not None and now <= ended + _DUE_SECONDS
 
     def end(self, now: float, *, is_pending: Callable[[Key], bool]) -> list[Key]:
         """The victims of the delays that end: at their time, or because the preemptor is no longer pending."""
-        self._due = {preemptor for preemptor in self._due if is_pending(preemptor)}
+        self._due = {preemptor: at for preemptor, at in self._due.items() if is_pending(preemptor)}
         ended = [
             preemptor
             for preemptor, delayed in self._delayed.items()
@@ -74,7 +89,7 @@ class DelayedPreemptions:
         for preemptor in ended:
             victims.extend(self._delayed.pop(preemptor).victims)
             if is_pending(preemptor):
-                self._due.add(preemptor)
+                self._due[preemptor] = now
         return victims
 
     def clear(self) -> None:

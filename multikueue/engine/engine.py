@@ -8,14 +8,14 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
 from multikueue.api.reasons import QuotaReservedReason
 from multikueue.core.keys import Key
 from multikueue.engine import lifecycle, states
-from multikueue.engine.cache import quota
+from multikueue.engine.cache import quota, releases
 from multikueue.engine.cache.cache import Cache
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cache.tree import QuotaNode
@@ -208,6 +208,11 @@ class Engine(Cache):
         """How long workloads of a queue that ended lately held quota, in seconds; None if none has ended."""
         cached = self.cluster_queues.get(cluster_queue)
         return cached.mean_run if cached is not None else None
+
+    def seconds_until_released(self, holders: Iterable[Key]) -> float | None:
+        """How soon workloads of their cohorts release on the mean as much as these hold; None if that is not known."""
+        records = [self.reservations.records[key] for key in holders if key in self.reservations.records]
+        return releases.seconds_until_released(records, self.cluster_queues)
 
     def cluster_queue_state(self, name: str) -> ClusterQueueState:
         """The figures of a ClusterQueue."""

@@ -21,7 +21,7 @@ from random import Random
 from statistics import mean
 from typing import Any, Final
 
-from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_runs
+from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_releases, delay_for_runs
 from multikueue.core.keys import Key
 from multikueue.engine import Engine, Outcome, Settings, lifecycle
 from multikueue.engine.decisions import Decision, Victim
@@ -196,12 +196,14 @@ class Model:
         if not victims:
             return
         runs = (self._engine.mean_run(each.cluster_queue) for each in victims)
-        delay = max(self._delay, delay_for_runs(runs, self._delay)) if self._rule is Rule.RUNS else self._delay
+        released = self._engine.seconds_until_released(each.workload for each in victims)
+        longer = max(delay_for_runs(runs, self._delay), delay_for_releases(released, self._delay))
+        delay = max(self._delay, longer) if self._rule is Rule.RUNS else self._delay
         if self._rule is Rule.FIRST:
             for victim in victims:
                 self._evicting.add(victim.workload)
                 self._at(self._now + delay, partial(self._evict_if_pending, decision, victim))
-        elif delay > 0 and not self._delayed.take_due(decision.workload):
+        elif delay > 0 and not self._delayed.take_due(decision.workload, self._now):
             self._delayed.delay(decision.workload, (each.workload for each in victims), until=self._now + delay)
             self._at(self._now + delay, lambda: None)
         else:

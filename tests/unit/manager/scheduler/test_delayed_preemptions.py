@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_runs
+from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_releases, delay_for_runs
 from multikueue.core.keys import Key
 
 URGENT, OTHER = Key("team", "urgent"), Key("team", "other")
@@ -21,18 +21,27 @@ def pending(*keys: Key) -> Callable[[Key], bool]:
 def test_victims_are_chosen_again_when_the_delay_ends_and_evicted_then() -> None:
     delayed = DelayedPreemptions()
     delayed.delay(URGENT, [A, B], until=10.0)
-    assert not delayed.take_due(URGENT)
+    assert not delayed.take_due(URGENT, 12.0)
     assert delayed.end(9.9, is_pending=pending(URGENT)) == []
     assert delayed.end(10.0, is_pending=pending(URGENT)) == [A, B]
-    assert delayed.take_due(URGENT)
+    assert delayed.take_due(URGENT, 12.0)
 
 
 def test_a_delay_that_has_ended_counts_for_one_decision() -> None:
     delayed = DelayedPreemptions()
     delayed.delay(URGENT, [A], until=10.0)
     delayed.end(10.0, is_pending=pending(URGENT))
-    assert delayed.take_due(URGENT)
-    assert not delayed.take_due(URGENT)
+    assert delayed.take_due(URGENT, 12.0)
+    assert not delayed.take_due(URGENT, 12.0)
+
+
+def test_a_preemptor_that_did_not_need_to_preempt_for_ten_seconds_has_a_new_delay() -> None:
+    delayed = DelayedPreemptions()
+    for moment, evicts in ((20.0, True), (20.1, False)):
+        delayed.delay(URGENT, [A], until=10.0)
+        delayed.end(10.0, is_pending=pending(URGENT))
+        assert delayed.take_due(URGENT, moment) == evicts
+        assert not delayed.take_due(URGENT, moment)
 
 
 def test_more_victims_of_the_same_preemptor_do_not_make_its_delay_longer() -> None:
@@ -49,7 +58,7 @@ def test_the_victims_of_a_preemptor_that_is_no_longer_pending_are_released_at_on
     delayed.delay(URGENT, [A], until=10.0)
     delayed.delay(OTHER, [B, C], until=12.0)
     assert delayed.end(1.0, is_pending=pending(OTHER)) == [A]
-    assert not delayed.take_due(URGENT)
+    assert not delayed.take_due(URGENT, 12.0)
     assert delayed.next_end == 12.0
 
 
@@ -58,7 +67,7 @@ def test_a_preemptor_that_leaves_after_its_delay_has_a_new_delay_when_it_comes_b
     delayed.delay(URGENT, [A], until=10.0)
     delayed.end(10.0, is_pending=pending(URGENT))
     delayed.end(11.0, is_pending=pending())
-    assert not delayed.take_due(URGENT)
+    assert not delayed.take_due(URGENT, 12.0)
 
 
 def test_nothing_is_left_of_an_engine_that_is_gone() -> None:
@@ -69,7 +78,7 @@ def test_nothing_is_left_of_an_engine_that_is_gone() -> None:
     delayed.clear()
     assert delayed.next_end is None
     assert delayed.end(20.0, is_pending=pending(URGENT, OTHER)) == []
-    assert not delayed.take_due(OTHER)
+    assert not delayed.take_due(OTHER, 12.0)
 
 
 @pytest.mark.parametrize(
@@ -87,5 +96,22 @@ def test_the_delay_is_as_long_as_two_runs_where_workloads_end_soon(runs: list[fl
     assert delay_for_runs(runs, 0.1) == pytest.approx(delay)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "delay"),
+    [
+        pytest.param(0.3, 3.0, id="soon"),
+        pytest.param(4.0, 4.0, id="within four seconds"),
+        pytest.param(4.1, 0.1, id="later"),
+        pytest.param(0.0, 0.1, id="nothing is held"),
+        pytest.param(None, 0.1, id="not known"),
+    ],
+)
+def test_the_delay_is_ten_times_as_long_as_the_cohort_needs_to_release_as_much(
+    seconds: float | None, delay: float
+) -> None:
+    assert delay_for_releases(seconds, 0.1) == pytest.approx(delay)
+
+
 def test_no_delay_stays_none_however_soon_workloads_end() -> None:
     assert delay_for_runs([0.0], 0.0) == 0.0
+    assert delay_for_releases(0.0, 0.0) == 0.0
