@@ -56,8 +56,8 @@ class DelayedPreemptions:
 
     def __init__(self) -> None:
         self._delayed: dict[Key, _Delayed] = {}
-        self._due: dict[Key, float] = {}
-        """When their delays ended."""
+        self._due: dict[Key, float | None] = {}
+        """Since when they need no victims; None if they were not decided again."""
 
     @property
     def next_end(self) -> float | None:
@@ -69,17 +69,24 @@ class DelayedPreemptions:
         delayed = self._delayed.setdefault(preemptor, _Delayed(until))
         delayed.victims.update(dict.fromkeys(victims))
 
+    def needs_no_victims(self, preemptor: Key, now: float) -> None:
+        """The preemptor was decided again, and preempts nothing now."""
+        if preemptor in self._due and self._due[preemptor] is None:
+            self._due[preemptor] = now
+
     def take_due(self, preemptor: Key, now: float) -> bool:
         """Whether its delay has ended, so that the victims of this decision are evicted now; once for each delay.
 
-        After ten seconds it has to wait again: quota was free meanwhile, or it would have preempted others before.
+        One that needed no victims for ten seconds has to wait again: quota is released that others take before it.
         """
-        ended = self._due.pop(preemptor, None)
-        return ended is not None and now <= ended + _DUE_SECONDS
+        if preemptor not in self._due:
+            return False
+        since = self._due.pop(preemptor)
+        return since is None or now <= since + _DUE_SECONDS
 
     def end(self, now: float, *, is_pending: Callable[[Key], bool]) -> list[Key]:
         """The victims of the delays that end: at their time, or because the preemptor is no longer pending."""
-        self._due = {preemptor: at for preemptor, at in self._due.items() if is_pending(preemptor)}
+        self._due = {preemptor: since for preemptor, since in self._due.items() if is_pending(preemptor)}
         ended = [
             preemptor
             for preemptor, delayed in self._delayed.items()
@@ -89,7 +96,7 @@ class DelayedPreemptions:
         for preemptor in ended:
             victims.extend(self._delayed.pop(preemptor).victims)
             if is_pending(preemptor):
-                self._due[preemptor] = now
+                self._due[preemptor] = None
         return victims
 
     def clear(self) -> None:

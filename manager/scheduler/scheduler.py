@@ -265,7 +265,10 @@ class Scheduler:
                 key, lambda: self._reserve(decision, now), slot="reserve", replace=True, priority=self._priority(key)
             )
             return
-        self._evict(decision, now)
+        if decision.outcome is Outcome.PREEMPTING:
+            self._evict(decision, now)
+        else:
+            self._delayed.needs_no_victims(decision.workload, self._clock.monotonic())
         if decision.reason is not None:
             self._put_reason(PendingReason(decided=decision, now=now, uid=decision.uid))
 

@@ -106,8 +106,10 @@ class Cohort:
             for decision in cycle.decisions:
                 if decision.outcome is Outcome.RESERVED:
                     self._admit(decision)
-                else:
+                elif decision.outcome is Outcome.PREEMPTING:
                     self._preempt(decision)
+                else:
+                    self._delayed.needs_no_victims(decision.workload, self._now)
             if not cycle.success:
                 break
         wake = self.engine.next_wake(self._time)

@@ -182,8 +182,10 @@ class Model:
                 if decision.outcome is Outcome.RESERVED:
                     answered = self._now + self._takes(_ADMISSION_SECONDS, _BUSY_ADMISSION)
                     self._at(answered, partial(self._admit, decision))
-                else:
+                elif decision.outcome is Outcome.PREEMPTING:
                     self._preempt(decision)
+                else:
+                    self._delayed.needs_no_victims(decision.workload, self._now)
             if not cycle.success:
                 break
         due = self._engine.next_wake(self._time)

@@ -35,13 +35,24 @@ def test_a_delay_that_has_ended_counts_for_one_decision() -> None:
     assert not delayed.take_due(URGENT, 12.0)
 
 
-def test_a_preemptor_that_did_not_need_to_preempt_for_ten_seconds_has_a_new_delay() -> None:
+@pytest.mark.parametrize(("moment", "evicts"), [(21.0, True), (21.1, False)])
+def test_a_preemptor_that_needed_no_victims_for_ten_seconds_has_a_new_delay(moment: float, evicts: bool) -> None:
     delayed = DelayedPreemptions()
-    for moment, evicts in ((20.0, True), (20.1, False)):
-        delayed.delay(URGENT, [A], until=10.0)
-        delayed.end(10.0, is_pending=pending(URGENT))
-        assert delayed.take_due(URGENT, moment) == evicts
-        assert not delayed.take_due(URGENT, moment)
+    delayed.delay(URGENT, [A], until=10.0)
+    delayed.end(10.0, is_pending=pending(URGENT))
+    delayed.needs_no_victims(URGENT, 11.0)
+    delayed.needs_no_victims(URGENT, 15.0)
+    assert delayed.take_due(URGENT, moment) == evicts
+    assert not delayed.take_due(URGENT, moment)
+
+
+def test_a_preemptor_that_is_decided_again_much_later_has_no_new_delay() -> None:
+    delayed = DelayedPreemptions()
+    delayed.needs_no_victims(URGENT, 1.0)
+    delayed.delay(URGENT, [A], until=10.0)
+    delayed.needs_no_victims(URGENT, 5.0)
+    delayed.end(10.0, is_pending=pending(URGENT))
+    assert delayed.take_due(URGENT, 1000.0)
 
 
 def test_more_victims_of_the_same_preemptor_do_not_make_its_delay_longer() -> None:
