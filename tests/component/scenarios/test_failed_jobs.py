@@ -124,6 +124,8 @@ async def test_a_kept_job_goes_when_the_user_deletes_theirs_and_a_new_one_of_the
         await failed(made)
         await made.client.delete(JOBS, "j", namespace=made.namespace, propagation="Background")
         await eventually(made.job, what="it is deleted", until=lambda seen: seen is None)
+        # A real API server removes it a moment later, and it is found by the name of the Job.
+        await eventually(made.workload, what="its Workload is deleted", until=lambda seen: seen is None)
         workload = await made.submit()
         await made.w1.cleaned("j")
         await made.w1.admits(workload)
