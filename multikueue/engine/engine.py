@@ -125,7 +125,10 @@ class Engine(Cache):
         )
 
     def next_wake(self, now: datetime) -> datetime | None:
-        """When a flush window, a back-off or an exemption ends next, without which the same heads are decided alike."""
+        """When a flush window, a back-off, an exemption or an offer of freed quota ends next.
+
+        Without that, the same heads are decided alike.
+        """
         self._catch_up(now)
         moments = [self.flushes.next(), self.waiting.next_wake(), self.next_exemption_end, self.offered.next_end()]
         return min((moment for moment in moments if moment is not None), default=None)

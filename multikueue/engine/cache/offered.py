@@ -27,7 +27,7 @@ _LONGEST: Final = 4.0
 class _Offer:
     root: QuotaNode
     amounts: dict[Cell, int]
-    """What nobody has taken."""
+    """What is left of it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -109,9 +109,7 @@ class OfferedQuota:
         ended = []
         while self._ends and self._ends[0][0] <= now:
             offer = heappop(self._ends)[2]
-            tree = self._trees.get(offer.root)
-            if tree is None or offer not in tree.offers:
-                continue
+            tree = self._trees[offer.root]
             tree.offers.remove(offer)
             if tree.waits:
                 ended.append(offer.root)

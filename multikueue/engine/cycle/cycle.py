@@ -270,7 +270,7 @@ def _note(verdict: HeadVerdict, deferred: DeferredAdmissions) -> None:
     else:
         following = nomination.pending if verdict.outcome is Outcome.SKIPPED and verdict.reason is not None else None
     if following is not None:
-        deferred.keep_for(following, nomination.cluster_queue, again=following is nomination.pending)
+        deferred.keep_for(following, nomination.cluster_queue, no_longer_fits=following is nomination.pending)
     if verdict.outcome is Outcome.RESERVED:
         deferred.on_admitted(nomination)
     elif inadmissible and verdict.reason is QuotaReservedReason.WAITING_FOR_QUOTA:

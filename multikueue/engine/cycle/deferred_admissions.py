@@ -39,10 +39,13 @@ class DeferredAdmissions:
         self._deferred: dict[QuotaNode, Amounts] = {}
         """What the heads need that wait."""
 
-    def keep_for(self, head: Pending, cluster_queue: CachedClusterQueue, *, again: bool) -> None:
-        """What is left of a queue's own quota is for this workload, which is its head in the next cycle."""
+    def keep_for(self, head: Pending, cluster_queue: CachedClusterQueue, *, no_longer_fits: bool) -> None:
+        """What is left of a queue's own quota is for this workload, which is its head in the next cycle.
+
+        That is so for quota that was freed, and for a head of this cycle that fitted when the cycle began.
+        """
         value, root = cluster_queue.value, cluster_queue.node.root()
-        if value is None or not (again or self._withheld.is_offered(root)):
+        if value is None or not (no_longer_fits or self._withheld.is_offered(root)):
             return
         reclaim = value.preemption.reclaim_within_cohort
         if reclaim == PreemptionPolicy.NEVER:
