@@ -11,7 +11,7 @@ changed in their tree, and without that the loop waits for an event or for the t
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -28,7 +28,9 @@ from manager.scheduler.cycle_cost import LONGEST_PACE, SLICE_SECONDS, pause_afte
 from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_releases, delay_for_runs
 from manager.scheduler.engine_feed import READER, EngineFeed
 from manager.scheduler.pending_writes import News, PendingSender, PendingWrites
+from manager.scheduler.preemption_report import report_preemption
 from manager.scheduler.usage_sampling import UsageSampler
+from manager.scheduler.withdrawn_reservations import WithdrawnReservations
 from manager.scheduler.write_concurrency import WriteConcurrency
 from manager.scheduler.write_queue import WriteQueue
 from manager.workload.status import Status
@@ -84,6 +86,7 @@ class Scheduler:
         self._reasons = PendingSender(self._news, self._write_reason)
         self._preemption_delay = preemption_delay
         self._delayed = DelayedPreemptions()
+        self._withdrawn = WithdrawnReservations()
         self._concurrency = WriteConcurrency(most=_MOST_WRITES)
         quarantine = context.caches.quarantine
         self._write_queue = WriteQueue(
@@ -273,12 +276,18 @@ class Scheduler:
             self._put_reason(PendingReason(decided=decision, now=now, uid=decision.uid))
 
     def _evict(self, decision: Decision, now: datetime) -> None:
-        """Evict victims that are not being evicted: after the delay, or at once if it has passed for this preemptor."""
+        """Evict victims that are not being evicted: after the delay, or at once if it has passed for this preemptor.
+
+        Those whose reservation is not written yet lose it instead. That interrupts none, and without others waits for
+        no delay.
+        """
         held = self._write_queue.holds
         victims = [each for each in decision.victims if not (each.evicted or held(each.workload, "preempt"))]
-        if not victims:
-            return
         started = self._clock.monotonic()
+        unwritten = [each.workload for each in victims if self._may_withdraw(each.workload, started)]
+        if len(unwritten) == len(victims):
+            self._withdraw(unwritten, decision.workload, started)
+            return
         delay = self._concurrency.delay(self._preemption_delay, now=started)
         runs = (self.engine.mean_run(each.cluster_queue) for each in victims)
         released = self.engine.seconds_until_released(each.workload for each in victims)
@@ -288,9 +297,25 @@ class Scheduler:
             self._delayed.delay(decision.workload, (each.workload for each in victims), until=until)
             return
         priority = self._priority(decision.workload)
+        self._withdraw(unwritten, decision.workload, started)
         for victim in victims:
+            if victim.workload in unwritten:
+                continue
             evict = partial(self._preempt, decision, victim, now)
             self._write_queue.put(victim.workload, evict, slot="preempt", priority=priority)
+
+    def _may_withdraw(self, key: Key, now: float) -> bool:
+        """Whether the API server cannot have a Workload's reservation, and it has lost none lately."""
+        unwritten = self.engine.holds_unwritten(key) and self._write_queue.holds_unbegun(key, "reserve")
+        return unwritten and self._withdrawn.may_withdraw(key, now)
+
+    def _withdraw(self, keys: Iterable[Key], preemptor: Key, now: float) -> None:
+        """Take reservations that are not written yet from these Workloads."""
+        for key in keys:
+            _log.info("reservation withdrawn before it was written workload=%s preemptor=%s", key, preemptor)
+            self._write_queue.withdraw(key, "reserve")
+            self._withdrawn.add(key, now)
+            self._admission_failed(key)
 
     def _priority(self, key: Key) -> int:
         """That of a Workload in the order of writes."""
@@ -418,7 +443,7 @@ class Scheduler:
                 key,
                 lambda status: admission_writes.preempt(status, victim, now=now),
                 uid=victim.uid,
-                written=lambda workload, before, after: self._preempted(decision, victim, workload),
+                written=lambda workload, *_: report_preemption(self._context, decision, victim, evicted=workload),
             )
         except (ApiError, Unreachable) as error:
             match effect_of(error):
@@ -441,28 +466,6 @@ class Scheduler:
         """Have the engine choose victims again, this one or another."""
         self.engine.eviction_failed(key, self._clock.now(), exempt_until=exempt_until)
         self._wake.set()
-
-    def _preempted(self, decision: Decision, victim: Victim, evicted: JsonObject) -> None:
-        _log.info(
-            "preempted workload=%s cluster_queue=%s preemptor=%s reason=%s rule=%s",
-            victim.workload,
-            victim.cluster_queue,
-            decision.workload,
-            victim.reason,
-            victim.rule,
-        )
-        metrics, recorder = self._context.metrics, self._context.recorder
-        metrics.preempted.labels(decision.cluster_queue, str(victim.reason), metrics.role).inc()
-        preemptor = self._context.statuses.current(decision.workload)
-        recorder.event(Reference.of(evicted), "Normal", "Preempted", f"{victim.message}; {victim.priorities}")
-        if preemptor is not None:
-            recorder.event(
-                Reference.of(preemptor),
-                "Normal",
-                "PreemptedWorkload",
-                f"Preempted workload {victim.workload} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue};"
-                f" {victim.priorities}",
-            )
 
     def _write_succeeded(self, key: Key) -> None:
         self._failures = 0

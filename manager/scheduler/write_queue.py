@@ -4,9 +4,9 @@
 Jobs of one key run one after another in the order they were put; a job may replace a waiting one of the same slot (a
 newer pending reason makes the older one worthless). Those of other keys of a namespace run by priority, then in the
 order they were put, and each fourth is the one that waits longest. Jobs handle their failures: one that is to be
-retried is postponed, which blocks no runner, and is dropped when another of its key and slot is put before. A job that
-raises nevertheless quarantines the Workload for the reader `status` and ends no runner. How many run at once follows
-the server's latency.
+retried is postponed, which blocks no runner, and is dropped when another of its key and slot is put before. One that
+has never run can be withdrawn. A job that raises nevertheless quarantines the Workload for the reader `status` and ends
+no runner. How many run at once follows the server's latency.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ _AHEAD: Final = 4  # jobs that may wait for each that may run
 _OLDEST_EACH: Final = 4
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Entry:
     slot: str
     job: Job
     priority: int
+    begun: bool = False
+    """Whether it has run before, and may have reached the server."""
 
 
 class WriteQueue:
@@ -85,33 +87,50 @@ class WriteQueue:
         """Put `job` after so many seconds, unless another of its key and slot waits or comes before."""
         if any(entry.slot == slot for entry in self._jobs.get(key, ())):
             return
+        entry = _Entry(slot, job, priority, begun=True)
         if seconds <= 0:
-            self.put(key, job, slot=slot, priority=priority)
+            self._append(key, entry)
             return
         assert self._tasks is not None, "jobs are only postponed while the queue runs"
-        entry = self._postponed[key, slot] = _Entry(slot, job, priority)
+        self._postponed[key, slot] = entry
         self._tasks.start_soon(self._put_later, key, entry, seconds)
 
     async def _put_later(self, key: Key, entry: _Entry, seconds: float) -> None:
         await anyio.sleep(seconds)
         if self._postponed.get((key, entry.slot)) is entry:
-            self.put(key, entry.job, slot=entry.slot, priority=entry.priority)
+            self._append(key, entry)
 
     def put(self, key: Key, job: Job, *, slot: str, replace: bool = False, priority: int = 0) -> None:
         """Run `job` after those of this key; with `replace`, in the place of a waiting one of the same slot.
 
         Among the keys of a namespace, that with the highest `priority` of its next job comes first.
         """
-        self._postponed.pop((key, slot), None)
+        for entry in self._jobs.get(key, ()) if replace else ():
+            if entry.slot == slot:
+                self._postponed.pop((key, slot), None)
+                entry.job = job
+                return
+        self._append(key, _Entry(slot, job, priority))
+
+    def _append(self, key: Key, entry: _Entry) -> None:
+        self._postponed.pop((key, entry.slot), None)
         jobs = self._jobs.setdefault(key, deque())
-        if replace:
-            for entry in jobs:
-                if entry.slot == slot:
-                    entry.job = job
-                    return
-        jobs.append(_Entry(slot, job, priority))
+        jobs.append(entry)
         if len(jobs) == 1 and key not in self._running:
             self._offer(key)
+
+    def holds_unbegun(self, key: Key, slot: str) -> bool:
+        """Whether a job of that slot waits which has never run."""
+        return any(entry.slot == slot and not entry.begun for entry in self._jobs.get(key, ()))
+
+    def withdraw(self, key: Key, slot: str) -> None:
+        """Drop the jobs of that slot that wait and have never run."""
+        left = deque(entry for entry in self._jobs.pop(key, ()) if entry.slot != slot or entry.begun)
+        if left:
+            self._jobs[key] = left
+        self._started.set()
+        if not self.busy:
+            self._drained.set()
 
     @property
     def behind(self) -> bool:
@@ -147,6 +166,8 @@ class WriteQueue:
                 self._idle.append(wanted)
                 await wanted.wait()
             key = self._ready.popleft()
+            if key in self._running or key not in self._jobs:
+                continue  # its job was withdrawn
             jobs = self._jobs[key]
             entry = jobs.popleft()
             if not jobs:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import logging
+
 import orjson
 import pytest
 
 from devcluster.apiserver.http.faults import Fault
 from manager.app import Manager
-from multikueue.api.resource import WORKLOADS
+from multikueue.api.resource import CLUSTER_QUEUES, WORKLOADS
 from multikueue.core.keys import Key
 from multikueue.kube.rest.client import KubeClient
 from tests.support.hubs import running_hub
@@ -19,6 +21,8 @@ pytestmark = pytest.mark.anyio
 NAMESPACE = "team"
 SMALL = 80
 """More than the manager decides ahead of its writes."""
+FEW = 20
+"""More than are written at once, and fewer than it decides ahead."""
 
 
 async def create(client: KubeClient, name: str, *, priority: int) -> None:
@@ -48,6 +52,15 @@ async def under_way(manager: Manager) -> int:
     return manager.statuses.under_way
 
 
+async def reserving(client: KubeClient) -> int:
+    found = orjson.loads(await client.get(CLUSTER_QUEUES, "q"))
+    return found.get("status", {}).get("reservingWorkloads", 0)
+
+
+async def logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    return text in caplog.text
+
+
 async def test_a_workload_of_high_priority_comes_before_those_whose_admission_cannot_be_written_yet() -> None:
     async with running_hub() as hub, hub.client() as client:
         preemption = {"withinClusterQueue": "LowerPriority"}
@@ -70,3 +83,29 @@ async def test_a_workload_of_high_priority_comes_before_those_whose_admission_ca
             assert "urgent" in await having(client, "Admitted")
             # Had all been decided at once, its quota would have had to be taken from one of them.
             assert await having(client, "Preempted") == []
+
+
+async def test_a_preempted_workload_whose_admission_is_not_written_yet_loses_it_without_an_eviction(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="manager.scheduler.scheduler")
+    async with running_hub() as hub, hub.client() as client:
+        preemption = {"withinClusterQueue": "LowerPriority"}
+        await make_queue(client, "q", namespace=NAMESPACE, cpu=str(FEW), preemption=preemption)
+        async with running_manager(hub.as_cluster, webhooks=False) as manager:
+            path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads/"
+            hub.api.faults.rules = [Fault(method="PATCH", path=path, hang=True)]
+            for number in range(FEW):
+                await create(client, f"small-{number}", priority=0)
+            await eventually(lambda: reserving(client), what="all quota is reserved", until=lambda n: n == FEW)
+            assert await under_way(manager) < FEW
+            await create(client, "urgent", priority=1000)
+            text = f"preemptor={NAMESPACE}/urgent"
+            await eventually(lambda: logged(caplog, text), what="a reservation is withdrawn for the urgent Workload")
+
+            hub.api.faults.rules = []
+            admitted = await eventually(
+                lambda: having(client, "Admitted"), what="the quota is used", until=lambda names: len(names) == FEW
+            )
+            assert "urgent" in admitted
+            assert await having(client, "Evicted") == []

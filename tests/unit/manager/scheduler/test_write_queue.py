@@ -64,6 +64,77 @@ async def test_jobs_of_one_key_run_in_order_and_those_of_others_beside_them() ->
     assert [name for name in writes.ended if name.startswith("a")] == ["a1", "a2"]
 
 
+async def test_a_withdrawn_job_never_runs_and_others_of_its_key_do() -> None:
+    write_queue, writes = WriteQueue(runners=1), Writes()
+    async with running(write_queue):
+        write_queue.put(B, writes.job("b"), slot="reserve")
+        await anyio.wait_all_tasks_blocked()
+        write_queue.put(A, writes.job("reserve"), slot="reserve")
+        write_queue.put(A, writes.job("preempt"), slot="preempt")
+        assert write_queue.holds_unbegun(A, "reserve")
+        write_queue.withdraw(A, "reserve")
+        assert not write_queue.holds(A, "reserve")
+        writes.gate.set()
+        await empty(write_queue)
+    assert writes.ended == ["b", "preempt"]
+
+
+async def test_a_job_that_runs_or_is_retried_is_not_withdrawn() -> None:
+    write_queue, writes = WriteQueue(runners=1), Writes()
+    async with running(write_queue):
+        write_queue.put(A, writes.job("runs"), slot="reserve")
+        await anyio.wait_all_tasks_blocked()
+        write_queue.postpone(A, writes.job("again"), slot="reserve", seconds=0)
+        assert not write_queue.holds_unbegun(A, "reserve")
+        write_queue.withdraw(A, "reserve")
+        writes.gate.set()
+        await empty(write_queue)
+    assert writes.ended == ["runs", "again"]
+
+
+async def test_a_job_that_was_postponed_is_not_withdrawn_once_it_waits_again() -> None:
+    write_queue, writes = WriteQueue(runners=1), Writes()
+    async with running(write_queue):
+        write_queue.put(B, writes.job("b"), slot="reserve")
+        await anyio.wait_all_tasks_blocked()
+        write_queue.postpone(A, writes.job("again"), slot="reserve", seconds=0.001)
+        await anyio.sleep(0.01)
+        write_queue.withdraw(A, "reserve")
+        writes.gate.set()
+        await empty(write_queue)
+    assert sorted(writes.ended) == ["again", "b"]
+
+
+async def test_a_key_that_is_put_again_after_a_withdrawal_runs_one_job_at_a_time() -> None:
+    write_queue, writes = WriteQueue(runners=3), Writes()
+    blocked = Writes()
+    async with running(write_queue):
+        for number in range(3):
+            write_queue.put(Key("ns", f"other-{number}"), blocked.job("other"), slot="x")
+        await anyio.wait_all_tasks_blocked()
+        write_queue.put(A, writes.job("dropped"), slot="reserve")
+        write_queue.withdraw(A, "reserve")
+        write_queue.put(A, writes.job("first"), slot="reserve")
+        write_queue.put(A, writes.job("second"), slot="preempt")
+        blocked.gate.set()
+        await anyio.wait_all_tasks_blocked()
+        assert writes.begun == ["first"]
+        writes.gate.set()
+        await empty(write_queue)
+    assert writes.ended == ["first", "second"]
+
+
+async def test_who_waits_for_the_end_of_all_jobs_does_not_wait_for_withdrawn_ones() -> None:
+    write_queue, writes = WriteQueue(runners=1), Writes()
+    write_queue.put(A, writes.job("dropped"), slot="reserve")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(write_queue.drained)
+        await anyio.wait_all_tasks_blocked()
+        write_queue.withdraw(A, "reserve")
+        with anyio.fail_after(30):
+            await write_queue.drained()
+
+
 async def test_a_newer_reason_takes_the_place_of_one_that_waits() -> None:
     write_queue, writes = WriteQueue(runners=1), Writes()
     async with running(write_queue):
