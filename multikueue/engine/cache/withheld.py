@@ -42,10 +42,18 @@ class WithheldQuota:
         """What is withheld in a tree."""
         return self._freed.get(root)
 
-    def leaves(self, root: QuotaNode, amounts: Amounts) -> bool:
-        """Whether these amounts fit into what is free in this tree besides what is withheld."""
+    def leaves(self, root: QuotaNode, amounts: Amounts, *, borrows: bool) -> bool:
+        """Whether these amounts fit into what is free in this tree besides what is withheld.
+
+        What a workload of the same queue held of its own quota is left as such, even if as much is free elsewhere: else
+        an inadmissible workload of the queue would have to borrow, come after others that do, and preempt this one.
+        """
         freed = self._freed.get(root)
-        return freed is None or quota.fits_beside(freed.amounts.items(), amounts)
+        if freed is None:
+            return True
+        if not borrows and any(_takes_own(freed, cell, amount) for cell, amount in amounts):
+            return False
+        return quota.fits_beside(freed.amounts.items(), amounts)
 
     def release(self, root: QuotaNode) -> FreedQuota | None:
         """Offer what is withheld in a tree to all of its workloads; returns it."""
@@ -70,3 +78,9 @@ class WithheldQuota:
         """Withhold nothing any more: the trees are others now."""
         self._freed.clear()
         self._offering.clear()
+
+
+def _takes_own(freed: FreedQuota, cell: Cell, amount: int) -> bool:
+    """Whether this amount takes of its queue's own quota what a workload of that queue held."""
+    held = freed.amounts.get(cell, 0)
+    return held > 0 and amount > 0 and cell.usage + held + amount > cell.nominal

@@ -95,7 +95,7 @@ class DeferredAdmissions:
             ]
             if not (_fits_beside(owned, amounts) and _fits_beside(self._deferred.get(root, []), amounts)):
                 return True
-        return not self._withheld.leaves(root, amounts) or not self._offered.leaves(
+        return not self._withheld.leaves(root, amounts, borrows=borrows) or not self._offered.leaves(
             nomination.cluster_queue.node,
             amounts,
             priority=nomination.pending.priority,

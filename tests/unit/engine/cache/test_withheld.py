@@ -218,3 +218,37 @@ def test_the_engine_asks_to_be_called_when_it_ends() -> None:
     bench.now = wake
     settle(bench)
     assert has_quota(bench, "new")
+
+
+def test_what_was_freed_of_a_queues_own_quota_is_left_to_it_even_if_as_much_is_free_elsewhere() -> None:
+    bench = Bench(
+        queue("q", group(default=str(QUOTA)), cohort="c", preemption=preemption(within="LowerPriority")),
+        queue("lends", group(default="2"), cohort="c"),
+    )
+    bench.engine.defer_admissions()
+    comes(bench, "first", cpu=str(QUOTA), priority=10)
+    comes(bench, "large", cpu=str(QUOTA), priority=10)
+    assert bench.waits("q") == ["[large]"]
+    passes(bench, 5)
+    ends(bench, "first")
+    comes(bench, "small")
+    assert not has_quota(bench, "small")
+    passes(bench, WINDOW)
+    assert has_quota(bench, "large")
+    assert bench.engine.cluster_queue_state("q").borrowed_reservation == {("default", "cpu"): 1000}
+    assert has_quota(bench, "small")
+
+
+def test_a_queue_takes_of_its_own_quota_what_was_not_in_use() -> None:
+    bench = Bench(
+        queue("q", group(default=str(QUOTA)), cohort="c", preemption=preemption(within="LowerPriority")),
+        queue("lends", group(default="2"), cohort="c"),
+    )
+    bench.engine.defer_admissions()
+    comes(bench, "first", cpu=str(QUOTA - 1), priority=10)
+    comes(bench, "large", cpu=str(QUOTA), priority=10)
+    assert bench.waits("q") == ["[large]"]
+    passes(bench, 5)
+    ends(bench, "first")
+    comes(bench, "small")
+    assert has_quota(bench, "small")
