@@ -46,6 +46,11 @@ class RequeueReason(StrEnum):
     NAMESPACE_MISMATCH = "NamespaceMismatch"
     GENERIC = "Generic"
 
+    @property
+    def lacks_quota(self) -> bool:
+        """Whether there was none for the head, neither free nor by preemption."""
+        return self in (RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetFlavors:

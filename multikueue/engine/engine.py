@@ -143,8 +143,7 @@ class Engine(Cache):
         Those are heads that need what ended workloads held before the next flush of a tree with inadmissible workloads,
         which would get it with the flush (§1.7); and heads that borrow of that what its owner would reclaim at once.
         """
-        self._withholds = True
-        self._runner.defers = True
+        self.withheld.enabled = True
 
     def flush(self, now: datetime) -> None:
         """Carry out requested flushes now instead of at the end of their window."""

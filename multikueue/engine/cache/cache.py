@@ -71,7 +71,6 @@ class Cache:
         self.cohorts: dict[str, Cohort] = {}
         self.withheld = WithheldQuota()
         self.offered = OfferedQuota()
-        self._withholds = False
         self.configured = 0
         """How often something changed that decisions in any tree may depend on."""
         self._exemptions: list[tuple[datetime, Key]] = []
@@ -381,7 +380,7 @@ class Cache:
         What a victim used is free at once: its preemptor is a head.
         """
         node = record.node
-        if not self._withholds or record.evicted or node.cut_off or not node.exists:
+        if not self.withheld.enabled or record.evicted or node.cut_off or not node.exists:
             return
         queues = [self.cluster_queues[queue.name].queue for queue in node.root().all_queues()]
         if any(queue.has_inadmissible for queue in queues):

@@ -28,6 +28,8 @@ class WithheldQuota:
     """What ended workloads used, by tree. The tree itself counts it as free."""
 
     def __init__(self) -> None:
+        self.enabled = False
+        """Whether admissions are left for later cycles at all; in the manager they are."""
         self._freed: dict[QuotaNode, FreedQuota] = {}
         self._offering: set[QuotaNode] = set()
 

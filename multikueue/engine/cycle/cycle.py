@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from multikueue.api.constants import PreemptionPolicy, QueueingStrategy
 from multikueue.api.reasons import QuotaReservedReason
@@ -30,8 +29,6 @@ from multikueue.engine.flavorassigner.assignment import AssignmentMode
 from multikueue.engine.preemption.problem import PreemptionTarget
 from multikueue.engine.queue.pending import Pending
 from multikueue.engine.settings import Settings
-
-_INADMISSIBLE: Final = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})
 
 
 @dataclass(slots=True)
@@ -117,8 +114,6 @@ class CycleRunner:
         self._nominator = nominator
         self._withheld = withheld
         self._offered = offered
-        self.defers = False
-        """Whether admissions that others would soon preempt are left for later cycles."""
         self.deciding: Key | None = None
 
     def run(self, heads: Sequence[Head], *, number: int, waits_for_pods: bool) -> tuple[list[HeadVerdict], bool]:
@@ -140,7 +135,7 @@ class CycleRunner:
         gone = _CycleVictims()
         verdicts: list[HeadVerdict] = []
         blocked = False
-        deferred = DeferredAdmissions(self._withheld, self._offered) if self.defers else None
+        deferred = DeferredAdmissions(self._withheld, self._offered) if self._withheld.enabled else None
         for nomination in ordered(nominations, self._settings):
             if blocked:
                 verdicts.append(_restored(nomination))
@@ -263,7 +258,8 @@ def required_checks(nomination: NominatedHead) -> tuple[str, ...]:
 def _note(verdict: HeadVerdict, deferred: DeferredAdmissions) -> None:
     """Note what others leave to this head, or to the one that comes after it."""
     nomination = verdict.nomination
-    queue, inadmissible = nomination.cluster_queue.queue, verdict.requeue in _INADMISSIBLE
+    queue = nomination.cluster_queue.queue
+    inadmissible = verdict.requeue is not None and verdict.requeue.lacks_quota
     # The first workload of a strict queue remains its head.
     if verdict.outcome is Outcome.RESERVED or (inadmissible and queue.strategy != QueueingStrategy.STRICT_FIFO):
         following = queue.head()

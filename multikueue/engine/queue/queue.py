@@ -27,7 +27,6 @@ _IMMEDIATE: Final = frozenset(
         RequeueReason.PREEMPTION_FAILED,
     }
 )
-_SETS_EQUALS_INADMISSIBLE: Final = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})
 _RECORDS_PREEMPTOR: Final = frozenset({RequeueReason.PENDING_PREEMPTION, RequeueReason.PENDING_MIGRATION})
 
 
@@ -161,7 +160,7 @@ class Queue:
     ) -> list[Pending]:
         """Make all equals of an inadmissible workload inadmissible, unevaluated; returns those to notify."""
         if (
-            reason not in _SETS_EQUALS_INADMISSIBLE
+            not reason.lacks_quota
             or self.strategy != QueueingStrategy.BEST_EFFORT_FIFO
             or not pending.hash
             or pending.place is not Place.INADMISSIBLE
