@@ -9,7 +9,7 @@ from tests.support.engine_builders import START, Bench, group, pods, preemption,
 
 WINDOW = 1.0
 QUOTA = 6
-LONGEST = 4.0
+LONGEST = 15.0
 PRIORITY = 10
 
 
@@ -72,7 +72,7 @@ def test_without_that_a_small_one_takes_it() -> None:
     assert has_quota(bench, "small")
 
 
-def test_a_smaller_one_gets_what_was_not_enough_after_four_seconds() -> None:
+def test_a_smaller_one_gets_what_was_not_enough_after_fifteen_seconds() -> None:
     bench = full()
     comes(bench, "small")
     ends(bench, 0)
@@ -185,15 +185,15 @@ def test_a_preemption_does_not_wait_for_what_is_kept() -> None:
 
 
 @pytest.mark.parametrize("steps", [3, 40])
-def test_a_smaller_one_waits_for_five_seconds_at_most_however_often_quota_is_freed(steps: int) -> None:
+def test_a_smaller_one_waits_for_sixteen_seconds_at_most_however_often_quota_is_freed(steps: int) -> None:
     bench = full(large=str(QUOTA))
     comes(bench, "small")
     since = bench.now
     for number in range(4):
         bench.finish(f"first-{number}")
         for _ in range(steps):
-            passes(bench, 2.0 / steps)
+            passes(bench, 5.0 / steps)
             if has_quota(bench, "small"):
-                assert (bench.now - since).total_seconds() <= WINDOW + LONGEST + 2.0 / steps
+                assert (bench.now - since).total_seconds() <= WINDOW + LONGEST + 5.0 / steps
                 return
     pytest.fail("it still waits")

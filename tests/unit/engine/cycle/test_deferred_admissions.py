@@ -214,7 +214,7 @@ def test_at_rest_nothing_waits_that_an_engine_without_it_would_admit(seed: int, 
         bench.pass_time(random.choice([0.0, 0.01, 0.2, 1.5]))
         settle(bench)
     for _ in range(2):
-        bench.pass_time(10)
+        bench.pass_time(20)
         settle(bench)
     held = {name for name, value in values.items() if not bench.engine.is_pending(value.key)}
     plain = bench_of(*queues, defers=False)
