@@ -55,7 +55,7 @@ class OfferedQuota:
         self._number = 0
 
     def offer(self, root: QuotaNode, freed: FreedQuota, now: datetime) -> None:
-        """A flush offers what was freed. It is kept for half of a mean run of what ended, and fifteen seconds at most."""
+        """A flush offers what was freed. It is kept for half of the mean run of what ended, fifteen seconds at most."""
         seconds = min(_PART_OF_A_RUN * freed.mean_run, _LONGEST)
         if seconds <= 0:
             return
