@@ -47,6 +47,7 @@ MESSAGE_MODULES: Final = (
     "manager/registration/approval.py",
     "manager/registration/controller.py",
     "manager/scheduler/admission_writes.py",
+    "manager/scheduler/preemption_report.py",
     "manager/scheduler/scheduler.py",
     "manager/visibility/api.py",
     "manager/visibility/install.py",
