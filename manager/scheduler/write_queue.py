@@ -42,7 +42,7 @@ class _Entry:
     job: Job
     priority: int
     begun: bool = False
-    """Whether it has run before, and may have reached the server."""
+    """Whether it, or the job whose place it took, has run before, and may have reached the server."""
 
 
 class WriteQueue:
@@ -110,7 +110,9 @@ class WriteQueue:
                 self._postponed.pop((key, slot), None)
                 entry.job = job
                 return
-        self._append(key, _Entry(slot, job, priority))
+        # What runs now, or is to be retried, may have reached the server for this job too.
+        begun = key in self._running or (key, slot) in self._postponed
+        self._append(key, _Entry(slot, job, priority, begun=begun))
 
     def _append(self, key: Key, entry: _Entry) -> None:
         self._postponed.pop((key, entry.slot), None)
