@@ -220,18 +220,24 @@ def test_the_engine_asks_to_be_called_when_it_ends() -> None:
     assert has_quota(bench, "new")
 
 
-def test_what_was_freed_of_a_queues_own_quota_is_left_to_it_even_if_as_much_is_free_elsewhere() -> None:
+def small_comes_after_the_end_of(first: str) -> Bench:
+    """A large workload waits for all of its queue's quota, of which one of so many cpu ends; two are free elsewhere."""
     bench = Bench(
         queue("q", group(default=str(QUOTA)), cohort="c", preemption=preemption(within="LowerPriority")),
         queue("lends", group(default="2"), cohort="c"),
     )
     bench.engine.defer_admissions()
-    comes(bench, "first", cpu=str(QUOTA), priority=10)
+    comes(bench, "first", cpu=first, priority=10)
     comes(bench, "large", cpu=str(QUOTA), priority=10)
     assert bench.waits("q") == ["[large]"]
     passes(bench, 5)
     ends(bench, "first")
     comes(bench, "small")
+    return bench
+
+
+def test_what_was_freed_of_a_queues_own_quota_is_left_to_it_even_if_as_much_is_free_elsewhere() -> None:
+    bench = small_comes_after_the_end_of(str(QUOTA))
     assert not has_quota(bench, "small")
     passes(bench, WINDOW)
     assert has_quota(bench, "large")
@@ -240,15 +246,5 @@ def test_what_was_freed_of_a_queues_own_quota_is_left_to_it_even_if_as_much_is_f
 
 
 def test_a_queue_takes_of_its_own_quota_what_was_not_in_use() -> None:
-    bench = Bench(
-        queue("q", group(default=str(QUOTA)), cohort="c", preemption=preemption(within="LowerPriority")),
-        queue("lends", group(default="2"), cohort="c"),
-    )
-    bench.engine.defer_admissions()
-    comes(bench, "first", cpu=str(QUOTA - 1), priority=10)
-    comes(bench, "large", cpu=str(QUOTA), priority=10)
-    assert bench.waits("q") == ["[large]"]
-    passes(bench, 5)
-    ends(bench, "first")
-    comes(bench, "small")
+    bench = small_comes_after_the_end_of(str(QUOTA - 1))
     assert has_quota(bench, "small")
