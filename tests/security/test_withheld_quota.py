@@ -33,10 +33,6 @@ class Cohort:
         for _ in range(2 * SHARED):
             self._replace()
 
-    def _settle(self) -> None:
-        while self.bench.engine.has_heads(self.bench.now, repeat=False):
-            self.bench.engine.cycle(self.bench.now, repeat=False)
-
     def _replace(self) -> None:
         """The hostile tenant ends its oldest Workload that holds quota, and submits another one."""
         held = [name for name in self._running if not self._waits(name)]
@@ -48,7 +44,7 @@ class Cohort:
             name = f"short-{self._number}"
             self._running.append(name)
             self.bench.add(workload(name, "hostile", pods(cpu="1"), priority=1_000_000, created=self._number))
-        self._settle()
+        self.bench.settle()
 
     def _waits(self, name: str) -> bool:
         return self.bench.engine.is_pending(key(name))
@@ -57,14 +53,14 @@ class Cohort:
         """How many seconds a Workload of one cpu waits in this queue, before the hostile ones of its ClusterQueue."""
         since = self.bench.now
         self.bench.add(workload(name, queue, pods(cpu="1"), priority=2_000_000))
-        self._settle()
+        self.bench.settle()
         while self._waits(name):
             assert (self.bench.now - since).total_seconds() < 60, self.bench.waits(queue)
             self.bench.pass_time(STEP)
             self._replace()
         waited = (self.bench.now - since).total_seconds()
         self.bench.finish(name)
-        self._settle()
+        self.bench.settle()
         return waited
 
 

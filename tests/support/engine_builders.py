@@ -192,6 +192,16 @@ class Bench:
         """One cycle."""
         return self.engine.cycle(self.now)
 
+    def settle(self) -> None:
+        """Cycles until none has anything to decide at this time."""
+        while self.engine.has_heads(self.now, repeat=False):
+            self.engine.cycle(self.now, repeat=False)
+
+    def settle_after(self, seconds: float) -> None:
+        """Let time pass, and run the cycles that follow."""
+        self.pass_time(seconds)
+        self.settle()
+
     def decide(self, name: str) -> Decision:
         """One cycle, and what it decided about a workload."""
         found = {str(decision.workload.name): decision for decision in self.cycle().decisions}
@@ -214,6 +224,10 @@ class Bench:
         value = self.engine.workload(key(name))
         assert value is not None, name
         self.engine.upsert_workload(lifecycle.finished(value, "Succeeded", "", self.now), self.now)
+
+    def has_quota(self, name: str) -> bool:
+        """Whether quota is reserved for a workload."""
+        return self.engine.workload(key(name)) is not None and not self.engine.is_pending(key(name))
 
     def waits(self, name: str) -> list[str]:
         """The pending workloads of a queue, in order; inadmissible ones in brackets."""

@@ -24,70 +24,56 @@ def full(*, runs: float = 60.0, large: str = "4", defers: bool = True) -> Bench:
     for number in range(QUOTA):
         comes(bench, f"first-{number}", "q", priority=PRIORITY)
     comes(bench, "large", "q", priority=PRIORITY, cpu=large)
-    passes(bench, runs)
+    bench.settle_after(runs)
     return bench
-
-
-def settle(bench: Bench) -> None:
-    while bench.engine.has_heads(bench.now, repeat=False):
-        bench.engine.cycle(bench.now, repeat=False)
 
 
 def ends(bench: Bench, *numbers: int) -> None:
     """Some of the first ones end, and the flush comes that offers what they used."""
     for number in numbers:
         bench.finish(f"first-{number}")
-    settle(bench)
-    passes(bench, WINDOW)
+    bench.settle()
+    bench.settle_after(WINDOW)
 
 
 def comes(bench: Bench, name: str, where: str = "other", *, priority: int = 0, cpu: str = "1") -> None:
     bench.add(workload(name, where, pods(cpu=cpu), priority=priority, created=(bench.now - START).total_seconds()))
-    settle(bench)
-
-
-def passes(bench: Bench, seconds: float) -> None:
-    bench.pass_time(seconds)
-    settle(bench)
-
-
-def has_quota(bench: Bench, name: str) -> bool:
-    return not any(waits.strip("[]") == name for where in ("q", "other") for waits in bench.waits(where))
+    bench.settle()
 
 
 def test_what_one_flush_after_another_offers_adds_up_for_a_larger_workload() -> None:
     bench = full()
     comes(bench, "small")
     for number in range(4):
-        assert not has_quota(bench, "large")
+        assert not bench.has_quota("large")
         ends(bench, number)
-    assert has_quota(bench, "large")
-    assert not has_quota(bench, "small")
+    assert bench.has_quota("large")
+    assert not bench.has_quota("small")
 
 
 def test_without_that_a_small_one_takes_it() -> None:
     bench = full(defers=False)
     comes(bench, "small")
     ends(bench, 0)
-    assert has_quota(bench, "small")
+    assert bench.has_quota("small")
 
 
 def test_a_smaller_one_gets_what_was_not_enough_after_fifteen_seconds() -> None:
     bench = full()
     comes(bench, "small")
     ends(bench, 0)
-    passes(bench, LONGEST - WINDOW)
-    assert not has_quota(bench, "small")
-    passes(bench, WINDOW)
-    assert has_quota(bench, "small")
+    bench.settle_after(LONGEST - WINDOW)
+    assert not bench.has_quota("small")
+    bench.settle_after(WINDOW)
+    assert bench.has_quota("small")
 
 
 def test_where_workloads_run_for_two_seconds_it_is_kept_for_one() -> None:
     bench = full(runs=2)
     bench.add(workload("small", "other", pods(cpu="1"), created=30))
     ends(bench, 0)
-    passes(bench, 1.1)
-    assert has_quota(bench, "small")
+    bench.settle_after(1.1)
+    assert bench.has_quota("small")
 
 
 def test_the_engine_asks_to_be_called_when_it_is_not_kept_any_more() -> None:
@@ -98,8 +84,8 @@ def test_the_engine_asks_to_be_called_when_it_is_not_kept_any_more() -> None:
     assert wake is not None
     assert 0 < (wake - bench.now).total_seconds() <= LONGEST
     bench.now = wake
-    settle(bench)
-    assert has_quota(bench, "small")
+    bench.settle()
+    assert bench.has_quota("small")
 
 
 def test_the_engine_does_not_ask_to_be_called_if_no_workload_waits_for_it() -> None:
@@ -112,48 +98,48 @@ def test_one_of_the_same_priority_takes_it_at_once() -> None:
     bench = full()
     comes(bench, "small", priority=PRIORITY)
     ends(bench, 0)
-    assert has_quota(bench, "small")
+    assert bench.has_quota("small")
 
 
 def test_nothing_is_kept_for_a_workload_that_exceeds_all_quota() -> None:
     bench = full(large=str(QUOTA + 1))
     comes(bench, "small")
     ends(bench, 0)
-    assert has_quota(bench, "small")
+    assert bench.has_quota("small")
 
 
 def test_what_was_free_before_is_not_kept() -> None:
     bench = full(large=str(QUOTA))
     ends(bench, 0)
-    passes(bench, LONGEST)
+    bench.settle_after(LONGEST)
     ends(bench, 1)
     comes(bench, "small")
     comes(bench, "next")
-    assert has_quota(bench, "small")
-    assert not has_quota(bench, "next")
+    assert bench.has_quota("small")
+    assert not bench.has_quota("next")
 
 
 def test_what_an_urgent_workload_takes_is_of_what_was_kept() -> None:
     bench = full(large=str(QUOTA))
     ends(bench, 0)
-    passes(bench, LONGEST)
+    bench.settle_after(LONGEST)
     ends(bench, 1)
     comes(bench, "urgent", priority=PRIORITY)
     comes(bench, "small")
-    assert has_quota(bench, "urgent")
-    assert has_quota(bench, "small"), "of what is not kept any more"
+    assert bench.has_quota("urgent")
+    assert bench.has_quota("small"), "of what is not kept any more"
 
 
 def test_a_queue_does_not_leave_its_own_quota_to_other_queues() -> None:
     bench = full()
     bench.add_queue(queue("owner", group(default="1"), cohort="c"))
     comes(bench, "lent")
-    assert has_quota(bench, "lent"), "borrowed of the owner"
-    passes(bench, 60)
+    assert bench.has_quota("lent"), "borrowed of the owner"
+    bench.settle_after(60)
     bench.finish("lent")
-    passes(bench, WINDOW)
+    bench.settle_after(WINDOW)
     bench.add(workload("owned", "owner", pods(cpu="1"), created=200))
-    settle(bench)
+    bench.settle()
     assert bench.waits("owner") == []
 
 
@@ -161,19 +147,19 @@ def test_a_queue_leaves_its_own_quota_to_its_own_workloads_of_a_higher_priority(
     bench = full()
     ends(bench, 0)
     comes(bench, "small", "q")
-    assert not has_quota(bench, "small")
-    passes(bench, LONGEST)
-    assert has_quota(bench, "small")
+    assert not bench.has_quota("small")
+    bench.settle_after(LONGEST)
+    assert bench.has_quota("small")
 
 
 def test_an_edit_of_the_tree_ends_it() -> None:
     bench = full()
     comes(bench, "small")
     ends(bench, 0)
-    assert not has_quota(bench, "small")
+    assert not bench.has_quota("small")
     bench.add_queue(queue("third", group(default="0"), cohort="c"))
-    settle(bench)
-    assert has_quota(bench, "small")
+    bench.settle()
+    assert bench.has_quota("small")
 
 
 def test_a_preemption_does_not_wait_for_what_is_kept() -> None:
@@ -192,8 +178,8 @@ def test_a_smaller_one_waits_for_sixteen_seconds_at_most_however_often_quota_is_
     for number in range(4):
         bench.finish(f"first-{number}")
         for _ in range(steps):
-            passes(bench, 5.0 / steps)
-            if has_quota(bench, "small"):
+            bench.settle_after(5.0 / steps)
+            if bench.has_quota("small"):
                 assert (bench.now - since).total_seconds() <= WINDOW + LONGEST + 5.0 / steps
                 return
     pytest.fail("it still waits")

@@ -127,15 +127,10 @@ def full(*, allowance: float, shapes: int = 1) -> Bench:
     bench.engine.allow_early_flushes(allowance)
     bench.add(*(workload(f"first-{number}", "q", pods(cpu="1")) for number in range(FULL)))
     bench.pass_time(5)
-    settle(bench)
+    bench.settle()
     bench.add(*(workload(f"more-{n}", "q", pods(cpu=f"{1000 - n % shapes}m")) for n in range(FULL)))
-    settle(bench)
+    bench.settle()
     return bench
-
-
-def settle(bench: Bench) -> None:
-    while bench.engine.has_heads(bench.now, repeat=False):
-        bench.engine.cycle(bench.now, repeat=False)
 
 
 def admitted(bench: Bench) -> int:
@@ -148,7 +143,7 @@ def after_all_end(bench: Bench, *, seconds: int) -> list[int]:
     for step in range(seconds * 100):
         if step < FULL:
             bench.finish(f"first-{step}")
-        settle(bench)
+        bench.settle()
         if step % 10 == 9:
             found.append(admitted(bench))
         bench.pass_time(0.01)
