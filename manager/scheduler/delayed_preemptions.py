@@ -13,19 +13,28 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from multikueue.core.keys import Key
+from multikueue.engine import Engine
+from multikueue.engine.decisions import Victim
 
-_SHORT_RUN: Final = 300.0  # times the shortest delay
+_SHORT_RUN: Final = 600.0  # times the shortest delay
 _LONGEST: Final = 40.0  # times the shortest delay
 _RELEASES: Final = 10.0
 _DUE_SECONDS: Final = 10.0
 
 
+def delay_for_victims(victims: Iterable[Victim], engine: Engine, shortest: float) -> float:
+    """How many seconds the evictions of these wait, so that quota may be released without them."""
+    found = list(victims)
+    runs = engine.mean_runs(each.cluster_queue for each in found)
+    released = engine.seconds_until_released(each.workload for each in found)
+    return max(delay_for_runs(runs, shortest), delay_for_releases(released, shortest))
+
+
 def delay_for_runs(runs: Iterable[float | None], shortest: float) -> float:
     """The delay for victims whose queues' workloads ran for so many seconds on the mean; None is not known.
 
-    If all these runs are short, up to half a minute with the default, it is twice the longest of them, but four seconds
-    at most: by then many of them have ended, and each eviction costs writes and the victim its run. Measured with
-    `tests/bench/queueing/model.py`.
+    If all these runs are short, up to a minute with the default, it is twice the longest of them, but four seconds at
+    most: by then many of them have ended, and each eviction costs writes and the victim its run.
     """
     known = list(runs)
     short = [run for run in known if run is not None and run <= _SHORT_RUN * shortest]

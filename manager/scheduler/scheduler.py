@@ -25,7 +25,7 @@ from manager.scheduler import admission_writes
 from manager.scheduler.admission_writes import PendingReason
 from manager.scheduler.affected_queues import AffectedQueues
 from manager.scheduler.cycle_cost import LONGEST_PACE, SLICE_SECONDS, pause_after
-from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_releases, delay_for_runs
+from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_victims
 from manager.scheduler.engine_feed import READER, EngineFeed
 from manager.scheduler.pending_writes import News, PendingSender, PendingWrites
 from manager.scheduler.preemption_report import report_preemption
@@ -289,10 +289,7 @@ class Scheduler:
             self._withdraw(unwritten, decision.workload, started)
             return
         delay = self._concurrency.delay(self._preemption_delay, now=started)
-        runs = (self.engine.mean_run(each.cluster_queue) for each in victims)
-        released = self.engine.seconds_until_released(each.workload for each in victims)
-        shortest = self._preemption_delay
-        until = started + max(delay, delay_for_runs(runs, shortest), delay_for_releases(released, shortest))
+        until = started + max(delay, delay_for_victims(victims, self.engine, self._preemption_delay))
         if until > started and not self._delayed.take_due(decision.workload, started):
             self._delayed.delay(decision.workload, (each.workload for each in victims), until=until)
             return

@@ -206,10 +206,12 @@ class Engine(Cache):
         """The workload as of its last event; None if it is unknown or has finished."""
         return self.workloads.get(key)
 
-    def mean_run(self, cluster_queue: str) -> float | None:
-        """How long workloads of a queue that ended lately held quota, in seconds; None if none has ended."""
-        cached = self.cluster_queues.get(cluster_queue)
-        return cached.mean_run if cached is not None else None
+    def mean_runs(self, cluster_queues: Iterable[str]) -> tuple[float | None, ...]:
+        """How long workloads of each queue that ended lately held quota, in seconds; None if that is not known.
+
+        If none of a queue has ended, it is the mean of the queues of its cohorts in which some have.
+        """
+        return releases.mean_runs(cluster_queues, self.cluster_queues)
 
     def seconds_until_released(self, holders: Iterable[Key]) -> float | None:
         """How soon workloads of their cohorts release on the mean as much as these hold; None if that is not known."""

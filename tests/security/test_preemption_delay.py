@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_releases, delay_for_runs
+from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_victims
 from multikueue.core.keys import Key
 from multikueue.engine import Engine, Outcome, Settings, lifecycle
 from multikueue.engine.decisions import Decision
@@ -131,9 +131,7 @@ class Cohort:
 
     def _preempt(self, decision: Decision) -> None:
         victims = [each for each in decision.victims if not each.evicted]
-        runs = (self.engine.mean_run(each.cluster_queue) for each in victims)
-        released = self.engine.seconds_until_released(each.workload for each in victims)
-        delay = max(delay_for_runs(runs, PREEMPTION_DELAY), delay_for_releases(released, PREEMPTION_DELAY))
+        delay = delay_for_victims(victims, self.engine, PREEMPTION_DELAY)
         if victims and not self._delayed.take_due(decision.workload, self._now):
             self._delayed.delay(decision.workload, (each.workload for each in victims), until=self._now + delay)
             self._after(delay, lambda: None)

@@ -229,6 +229,11 @@ class Bench:
         """Whether quota is reserved for a workload."""
         return self.engine.workload(key(name)) is not None and not self.engine.is_pending(key(name))
 
+    def mean_run(self, name: str) -> float | None:
+        """How long workloads of a queue run, in seconds."""
+        (run,) = self.engine.mean_runs([name])
+        return run
+
     def waits(self, name: str) -> list[str]:
         """The pending workloads of a queue, in order; inadmissible ones in brackets."""
         return [

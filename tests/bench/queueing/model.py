@@ -21,7 +21,7 @@ from random import Random
 from statistics import mean
 from typing import Any, Final
 
-from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_releases, delay_for_runs
+from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_victims
 from multikueue.core.keys import Key
 from multikueue.engine import Engine, Outcome, Settings, lifecycle
 from multikueue.engine.decisions import Decision, Victim
@@ -197,10 +197,7 @@ class Model:
         victims = [each for each in decision.victims if not each.evicted and each.workload not in self._evicting]
         if not victims:
             return
-        runs = (self._engine.mean_run(each.cluster_queue) for each in victims)
-        released = self._engine.seconds_until_released(each.workload for each in victims)
-        longer = max(delay_for_runs(runs, self._delay), delay_for_releases(released, self._delay))
-        delay = max(self._delay, longer) if self._rule is Rule.RUNS else self._delay
+        delay = delay_for_victims(victims, self._engine, self._delay) if self._rule is Rule.RUNS else self._delay
         if self._rule is Rule.FIRST:
             for victim in victims:
                 self._evicting.add(victim.workload)

@@ -237,14 +237,14 @@ def test_other_levels_of_a_topology_bring_inadmissible_workloads_of_its_flavors_
 
 def test_the_mean_run_of_a_queue_is_that_of_workloads_that_ended_lately() -> None:
     bench = Bench(BASE)
-    assert bench.engine.mean_run("q") is None
+    assert bench.mean_run("q") is None
     for name in ("first", "second"):
         value = holding(workload(name, "q", pods(cpu="1")), "q", since=(bench.now - START).total_seconds())
         bench.add(value)
         bench.pass_time(4.0 if name == "first" else 14.0)
         bench.add(lifecycle.finished(value, "Succeeded", "", bench.now))
-    assert bench.engine.mean_run("q") == pytest.approx(4.0 + 0.1 * 10.0)
-    assert bench.engine.mean_run("another") is None
+    assert bench.mean_run("q") == pytest.approx(4.0 + 0.1 * 10.0)
+    assert bench.mean_run("another") is None
 
 
 def test_neither_an_evicted_workload_nor_one_that_is_deleted_counts_as_a_run() -> None:
@@ -255,4 +255,4 @@ def test_neither_an_evicted_workload_nor_one_that_is_deleted_counts_as_a_run() -
     evicted = lifecycle.evicted(evicted, "Preempted", "", bench.now)
     bench.add(evicted, lifecycle.finished(evicted, "Failed", "", bench.now))
     bench.engine.delete_workload(key("deleted"), bench.now)
-    assert bench.engine.mean_run("q") is None
+    assert bench.mean_run("q") is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How soon a cohort releases as much quota as some of its workloads hold."""
+"""How long workloads of a queue run, and how soon a cohort releases as much quota as some of its workloads hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def running() -> Bench:
         for number in range(3):
             bench.add(workload(f"{name}-{number}", name, pods(cpu="1")))
             bench.cycle()
-        bench.pass_time(seconds - 10.0 * (name == "slow"))
+        bench.pass_time(seconds)
         bench.finish(f"{name}-0")
     return bench
 
@@ -26,7 +26,7 @@ def soon(bench: Bench, *names: str) -> float | None:
 
 def test_it_is_what_they_hold_by_what_all_queues_of_the_cohort_release_in_a_second() -> None:
     bench = running()
-    a_second = 2 / bench.engine.mean_run("fast") + 2 / bench.engine.mean_run("slow")
+    a_second = 2 / bench.mean_run("fast") + 2 / bench.mean_run("slow")
     assert soon(bench, "fast-1") == pytest.approx(1 / a_second)
     assert soon(bench, "fast-1", "slow-1") == pytest.approx(2 / a_second)
 
@@ -63,3 +63,16 @@ def test_a_workload_that_holds_nothing_any_more_does_not_count() -> None:
     bench = running()
     assert soon(bench, "fast-0") is None
     assert soon(bench, "fast-0", "fast-1") == soon(bench, "fast-1")
+
+
+def test_a_queue_in_which_nothing_has_ended_is_taken_to_run_its_workloads_as_long_as_the_others_of_its_cohort() -> None:
+    bench = running()
+    bench.add_queue(queue("new", group(default="3"), cohort="c"))
+    bench.add_queue(queue("alone", group(default="3")))
+    assert bench.mean_run("new") == pytest.approx(15.0)
+    assert bench.mean_run("alone") is None
+    bench.add(workload("new", "new", pods(cpu="1")))
+    bench.cycle()
+    bench.pass_time(100.0)
+    bench.finish("new")
+    assert bench.mean_run("new") == pytest.approx(100.0)

@@ -96,9 +96,9 @@ def test_nothing_is_left_of_an_engine_that_is_gone() -> None:
     ("runs", "delay"),
     [
         pytest.param([0.3, 0.8], 1.6, id="all end soon"),
-        pytest.param([0.3, 30.0], 4.0, id="all end within half a minute"),
+        pytest.param([0.3, 60.0], 4.0, id="all end within a minute"),
         pytest.param([0.02, 0.03], 0.1, id="all end sooner than the shortest delay"),
-        pytest.param([0.3, 30.1], 0.1, id="one is of a queue of longer ones"),
+        pytest.param([0.3, 60.1], 0.1, id="one is of a queue of longer ones"),
         pytest.param([0.3, None], 0.1, id="none of a queue has ended yet"),
         pytest.param([], 0.1, id="no victims"),
     ],
