@@ -8,7 +8,7 @@ time, what is freed would never be enough, and the larger one would preempt them
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
@@ -18,6 +18,7 @@ from multikueue.engine.cache import quota
 from multikueue.engine.cache.quota import Amounts
 from multikueue.engine.cache.tree import Cell, QuotaNode
 from multikueue.engine.cache.withheld import FreedQuota
+from multikueue.engine.resources import FlavorResource
 
 _PART_OF_A_RUN: Final = 0.5
 _LONGEST: Final = 15.0
@@ -33,17 +34,24 @@ class _Offer:
 @dataclass(slots=True, eq=False)
 class _Tree:
     offers: deque[_Offer] = field(default_factory=deque)
-    inadmissible: dict[QuotaNode, int] = field(default_factory=dict)
-    """The highest priority of each queue's workloads that were inadmissible since the last flush."""
-    highest: int | None = None
-    """The highest of those."""
+    inadmissible: dict[QuotaNode, dict[FlavorResource, int]] = field(default_factory=dict)
+    """What each queue's workloads lacked that were inadmissible since the last flush, with their highest priority."""
+    highest: dict[FlavorResource, int] = field(default_factory=dict)
+    """The same for all queues."""
     waits: bool = False
     """Whether a workload left it to others since the last offer ended."""
 
-    def is_kept_from(self, node: QuotaNode, *, priority: int, borrows: bool) -> bool:
-        """Whether a workload leaves it to others: one that borrows to all queues, another one to its own queue."""
-        highest = self.highest if borrows else self.inadmissible.get(node)
-        return highest is not None and priority < highest
+    def add_inadmissible(self, node: QuotaNode, priority: int, lacking: Iterable[FlavorResource]) -> None:
+        """A workload of this queue lacks these."""
+        of_queue = self.inadmissible.setdefault(node, {})
+        for key in lacking:
+            for priorities in (of_queue, self.highest):
+                priorities[key] = max(priority, priorities.get(key, priority))
+
+    def kept_from(self, node: QuotaNode, *, priority: int, borrows: bool) -> Collection[FlavorResource]:
+        """What a workload leaves to others: one that borrows to all queues, another one to its own queue."""
+        priorities = self.highest if borrows else self.inadmissible.get(node, {})
+        return {key for key, highest in priorities.items() if priority < highest}
 
 
 class OfferedQuota:
@@ -69,22 +77,22 @@ class OfferedQuota:
         tree = self._trees.get(root)
         if tree is not None:
             tree.inadmissible.clear()
-            tree.highest = None
+            tree.highest.clear()
 
-    def on_inadmissible(self, node: QuotaNode, priority: int) -> None:
-        """A workload of this queue waits for quota until the next flush."""
+    def on_inadmissible(self, node: QuotaNode, priority: int, lacking: Iterable[FlavorResource]) -> None:
+        """A workload of this queue waits for quota of these until the next flush."""
         tree = self._trees.get(node.root())
         if tree is not None:
-            tree.inadmissible[node] = max(priority, tree.inadmissible.get(node, priority))
-            tree.highest = priority if tree.highest is None else max(priority, tree.highest)
+            tree.add_inadmissible(node, priority, lacking)
 
     def on_admitted(self, node: QuotaNode, amounts: Amounts, *, priority: int, borrows: bool) -> None:
         """A workload of this queue takes quota: what was offered first, unless it has left that to others."""
         tree = self._trees.get(node.root())
-        if tree is None or tree.is_kept_from(node, priority=priority, borrows=borrows):
+        if tree is None:
             return
+        kept = tree.kept_from(node, priority=priority, borrows=borrows)
         for cell, amount in amounts:
-            left = amount
+            left = 0 if cell.key in kept else amount
             for offer in tree.offers:
                 if left <= 0:
                     break
@@ -95,9 +103,12 @@ class OfferedQuota:
     ) -> bool:
         """Whether a workload of this queue may take these amounts, or others come first; `beside` is withheld."""
         tree = self._trees.get(node.root())
-        if tree is None or not tree.offers or not tree.is_kept_from(node, priority=priority, borrows=borrows):
+        if tree is None:
             return True
-        kept = [found for offer in tree.offers for found in offer.amounts.items()]
+        keys = tree.kept_from(node, priority=priority, borrows=borrows)
+        kept = [(cell, amount) for offer in tree.offers for cell, amount in offer.amounts.items() if cell.key in keys]
+        if not kept:
+            return True
         if beside is not None:
             kept.extend(beside.amounts.items())
         found = quota.fits_beside(kept, amounts)

@@ -58,7 +58,8 @@ class DeferredAdmissions:
 
     def on_inadmissible(self, nomination: NominatedHead) -> None:
         """A head waits for quota until the next flush."""
-        self._offered.on_inadmissible(nomination.cluster_queue.node, nomination.pending.priority)
+        lacking = nomination.assignment.lacking()
+        self._offered.on_inadmissible(nomination.cluster_queue.node, nomination.pending.priority, lacking)
 
     def on_admitted(self, nomination: NominatedHead) -> None:
         """A head takes what it needs."""

@@ -6,14 +6,14 @@ Owns the flavor of each resource, its mode, what it would borrow, and the reason
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from multikueue.api.reasons import QuotaReservedReason
 from multikueue.engine.cache.quota import Amounts
 from multikueue.engine.cache.tree import Cell
-from multikueue.engine.resources import Requests
+from multikueue.engine.resources import FlavorResource, Requests
 
 
 class Mode(IntEnum):
@@ -130,6 +130,14 @@ class Assignment:
                 if assignment_mode(choice.mode) is AssignmentMode.PREEMPT:
                     cells[choice.cell] = None
         return list(cells)
+
+    def lacking(self) -> Iterator[FlavorResource]:
+        """What did not fit, in each flavor that was tried."""
+        for pod_set in self.pod_sets:
+            for attempt in pod_set.attempts:
+                for choice in attempt.choices.values():
+                    if choice.mode is not Mode.FIT:
+                        yield choice.cell.key
 
     def tried(self) -> tuple[Mapping[str, int], ...]:
         """Where the scan stopped, by pod set and resource."""

@@ -152,6 +152,27 @@ def test_a_queue_leaves_its_own_quota_to_its_own_workloads_of_a_higher_priority(
     assert bench.has_quota("small")
 
 
+@pytest.mark.parametrize(("small", "waits"), [({"cpu": "1"}, False), ({"cpu": "1", "gpu": "1"}, True)])
+def test_a_workload_that_lacks_gpus_keeps_gpus_and_no_cpu_from_lower_priorities(
+    small: dict[str, str], waits: bool
+) -> None:
+    bench = Bench(
+        queue("q", group(default={"cpu": "9", "gpu": "3"}), cohort="c"),
+        queue("other", group(default={"cpu": "0", "gpu": "0"}), cohort="c"),
+    )
+    bench.engine.defer_admissions()
+    for number in range(3):
+        bench.add(workload(f"first-{number}", "q", pods(cpu="3", gpu="1"), priority=PRIORITY, created=number))
+        bench.settle()
+    bench.add(workload("training", "q", pods(cpu="1", gpu="2"), priority=PRIORITY, created=4))
+    bench.settle_after(60)
+    ends(bench, 0)
+    assert not bench.has_quota("training")
+    bench.add(workload("small", "other", pods(**small), created=5))
+    bench.settle()
+    assert bench.has_quota("small") is not waits
+
+
 def test_an_edit_of_the_tree_ends_it() -> None:
     bench = full()
     comes(bench, "small")

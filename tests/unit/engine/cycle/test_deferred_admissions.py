@@ -181,10 +181,11 @@ def test_an_owner_whose_workloads_come_and_end_all_the_time_keeps_only_its_own_q
 @pytest.mark.parametrize("seed", range(30))
 def test_at_rest_nothing_waits_that_an_engine_without_it_would_admit(seed: int, reclaim: str) -> None:
     random = Random(seed)
+    resources = ("cpu", "gpu") if seed % 2 else ("cpu",)
     queues = [
         queue(
             f"q-{number}",
-            group(default=f"{random.randint(0, 4)}/{random.choice(['', '2', '9'])}"),
+            group(default={each: f"{random.randint(0, 4)}/{random.choice(['', '2', '9'])}" for each in resources}),
             cohort="c",
             preemption=preemption(reclaim=reclaim),
         )
@@ -198,7 +199,7 @@ def test_at_rest_nothing_waits_that_an_engine_without_it_would_admit(seed: int, 
             made = workload(
                 name,
                 f"q-{random.randrange(4)}",
-                pods(cpu=str(random.choice([1, 1, 2, 5]))),
+                pods(**{each: str(random.choice([1, 1, 2, 5])) for each in random.choice([resources, resources[:1]])}),
                 priority=random.choice([0, 0, 10]),
                 created=number,
             )
