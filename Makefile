@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 RUNS := $(VENV)/.runs
+LOWEST := .venv-lowest
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 # Whole federations wait for servers a part of the time, so that two cores serve three of them.
@@ -24,7 +25,7 @@ RUN_TESTS := $(BIN)/python hack/run_tests.py
 # Without bytecode each process compiles the libraries anew: two seconds in each of a thousand processes of the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test attacks conformance combinations faults fuzz lint type bench simulate lifecycle arrivals writes verify fmt clean
+.PHONY: help demo test lowest attacks conformance combinations faults fuzz lint type bench simulate lifecycle arrivals writes verify fmt clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +44,9 @@ test: $(STAMP) ## unit and component tests, then whole federations; attacks and 
 	@$(RUN_TESTS) -n $(SERVING_JOBS) --dist worksteal -m "not e2e and not bench and not conformance and not faults and not attacks" \
 		$(ON_SERVERS) tests/simulation
 	@$(RUN_TESTS) -n $(WAITING_JOBS) --maxschedchunk 1 -m "e2e and not attacks" tests/e2e
+
+lowest: $(LOWEST)/.ready ## the unit tests with the lowest version of each library that pyproject.toml allows, in a virtual environment of its own
+	@$(LOWEST)/bin/python hack/run_tests.py -n $(JOBS) --dist worksteal -m "not conformance" tests/unit
 
 attacks: $(STAMP) ## kill all processes, a short fuzz, poison objects, a flood, failing writes; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
@@ -111,7 +115,7 @@ fmt: $(STAMP) ## format and sort imports
 	@$(BIN)/ruff format .
 
 clean: ## remove the virtual environment and caches of this checkout
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	@rm -rf $(VENV) $(LOWEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What the demo needs, without the tools of development.
@@ -128,4 +132,12 @@ $(STAMP): $(RUNS)
 	@echo "adding the tools of development (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --group dev
+	@touch $@
+
+$(LOWEST)/.ready: pyproject.toml requirements.lock hack/lowest_versions.py | $(STAMP)
+	@echo "setting up $(LOWEST) (once)"
+	@$(BIN)/python -m venv --clear $(LOWEST)
+	@$(BIN)/python hack/lowest_versions.py >$(LOWEST)/constraints.txt
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt --editable . --group test
 	@touch $@

@@ -57,6 +57,7 @@ async def test_a_new_default_of_stored_objects_survives_a_restart(tmp_path: Path
 
     second = Caller(api_server(journal=SqliteJournal(tmp_path / "db")))
     assert (await second.get("/apis/example.test/v1/things/a")).body == found
+    await second.api.close()
 
 
 async def test_a_restart_has_every_object(tmp_path: Path) -> None:

@@ -139,9 +139,11 @@ def test_an_amended_object_keeps_its_version_and_is_no_change(tmp_path: Path) ->
     assert amended is not None
     store.amend("a", "ns/x", {**amended.parse(), "color": "blue"})
     store.close()
-    again = ObjectStore(SqliteJournal(tmp_path / "db")).collection("a").get("ns/x")
-    assert again is not None
-    assert (again.version, again.parse()["color"], seen.seen) == (version, "blue", [])
+    again = ObjectStore(SqliteJournal(tmp_path / "db"))
+    kept = again.collection("a").get("ns/x")
+    assert kept is not None
+    assert (kept.version, kept.parse()["color"], seen.seen) == (version, "blue", [])
+    again.close()
 
 
 def test_an_object_that_is_gone_is_not_amended() -> None:
