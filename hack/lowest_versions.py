@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Print pip's constraints for the lowest version of each library that pyproject.toml allows, for `make lowest`.
 
-What only the tests need has the versions of requirements.lock. What the libraries themselves depend on is not held, since
-they say what they work with. A bound must name a version that exists, or pip finds none.
+What only the tests need has the versions of requirements.lock. What the libraries themselves depend on is not held,
+since they say what they work with. A bound must name a version that exists, or pip finds none.
 """
 
 from __future__ import annotations
