@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Preemptions that were decided, and whose evictions wait for `preemptionDelay`.
 
-Pure: times are passed in, in seconds. Quota that is released meanwhile may be enough for the preemptor, or for a part
-of what it needs. So no eviction of the first decision is written: when the delay ends, the preemptor is decided again,
-and the victims of that decision are evicted at once.
+Pure: times are passed in, in seconds, and the engine is only asked for figures. Quota that is released meanwhile may
+be enough for the preemptor, or for a part of what it needs. So no eviction of the first decision is written: when the
+delay ends, the preemptor is decided again, and the victims of that decision are evicted at once.
 """
 
 from __future__ import annotations

@@ -27,15 +27,19 @@ LONGEST_DELAY = 4.0
 EVICTION_SECONDS = 0.5
 """Until a victim that was told to stop has released its quota."""
 CYCLE_SECONDS = 0.01
-OWNED, BORROWED = 20, 20
+OWNED = 20
+"""What each queue has, and what is borrowed of the owner."""
 LONG = 35
 """The Workloads that never end, which the short ones are to keep from being preempted."""
 
 
 class Cohort:
-    """A hostile queue that has borrowed all and replaces each Workload that ends, and the owner of half of it."""
+    """Hostile queues that have borrowed all and replace each Workload that ends, and the owner of a part of it.
 
-    def __init__(self, *, run: float) -> None:
+    The Workloads that end are of the queue in which the others run without end, or of a queue `beside` it.
+    """
+
+    def __init__(self, *, run: float, beside: bool = False) -> None:
         self._run = run
         self._random = Random(1)
         self._now = 0.0
@@ -48,13 +52,15 @@ class Cohort:
         self.engine = Engine(Settings(pods_ready=None))
         self.engine.defer_admissions()
         self.engine.upsert_flavor(Flavor(name="rf"), START)
-        for name in ("hostile", "owner"):
+        queues = ("hostile", "beside", "owner") if beside else ("hostile", "owner")
+        self._ending = "beside" if beside else "hostile"
+        for name in queues:
             self.engine.upsert_cluster_queue(cluster_queue(name, "cohort"), START)
             self.engine.upsert_namespace(Namespace(name), START)
             self.engine.upsert_local_queue(LocalQueue(key=Key(name, name), cluster_queue=name), START)
         self._long = {self.submit("hostile", cpu=1, priority=1_000_000) for _ in range(LONG)}
-        for _ in range(OWNED + BORROWED - LONG + 10):  # some always wait, to take whatever is released
-            self.submit("hostile", cpu=1, priority=1_000_000)
+        for _ in range(OWNED * len(queues) - LONG + 10):  # some always wait, to take whatever is released
+            self.submit(self._ending, cpu=1, priority=1_000_000)
 
     def submit(self, queue: str, *, cpu: int, priority: int) -> str:
         """A Workload now; gives its name."""
@@ -121,13 +127,13 @@ class Cohort:
         self._put(lifecycle.reserved(self._workloads[key], decision, self._time))
         self.engine.admission_written(key, self._time)
         self.admitted[key.name] = self._now
-        if key.namespace == "hostile" and key.name not in self._long:
+        if key.namespace != "owner" and key.name not in self._long:
             self._after(self._run * self._random.uniform(0.5, 1.5), partial(self._end, key))
 
     def _end(self, key: Key) -> None:
         if self._workloads[key].reserved and not self._workloads[key].evicted:
             self._put(lifecycle.finished(self._workloads[key], "Succeeded", "", self._time))
-            self.submit("hostile", cpu=1, priority=1_000_000)
+            self.submit(self._ending, cpu=1, priority=1_000_000)
 
     def _preempt(self, decision: Decision) -> None:
         victims = [each for each in decision.victims if not each.evicted]
@@ -147,14 +153,15 @@ class Cohort:
 
 
 @pytest.mark.parametrize("run", [0.05, 0.5, 1.9, 5.0, 9.9, 60.0])
+@pytest.mark.parametrize("beside", [False, True], ids=["in the queue", "in another of the cohort"])
 def test_a_queue_gets_its_own_quota_back_after_one_delay_however_soon_the_borrower_replaces_its_workloads(
-    run: float,
+    run: float, beside: bool
 ) -> None:
-    cohort = Cohort(run=run)
+    cohort = Cohort(run=run, beside=beside)
     cohort.pass_seconds(2 * run + 5.0)
     submitted = cohort.now
     name = cohort.submit("owner", cpu=OWNED, priority=0)
     cohort.pass_seconds(60.0)
     waited = cohort.admitted[name] - submitted
     assert waited <= LONGEST_DELAY + EVICTION_SECONDS
-    assert cohort.evictions <= BORROWED
+    assert cohort.evictions <= OWNED

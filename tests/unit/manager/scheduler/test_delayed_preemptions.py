@@ -7,8 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_releases, delay_for_runs
+from manager.scheduler.delayed_preemptions import (
+    DelayedPreemptions,
+    delay_for_releases,
+    delay_for_runs,
+    delay_for_victims,
+)
+from multikueue.api.reasons import PreemptedReason
 from multikueue.core.keys import Key
+from multikueue.engine.decisions import Victim
+from tests.support.engine_builders import Bench, group, key, pods, queue, workload
 
 URGENT, OTHER = Key("team", "urgent"), Key("team", "other")
 A, B, C = (Key("team", name) for name in "abc")
@@ -126,3 +134,25 @@ def test_the_delay_is_ten_times_as_long_as_the_cohort_needs_to_release_as_much(
 def test_no_delay_stays_none_however_soon_workloads_end() -> None:
     assert delay_for_runs([0.0], 0.0) == 0.0
     assert delay_for_releases(0.0, 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ended_in", "delay"),
+    [
+        pytest.param("its", 4.0, id="its own queue, which releases as much in each run"),
+        pytest.param("next", 1.8, id="another queue of its cohort"),
+        pytest.param("far", 0.1, id="a queue of another cohort"),
+    ],
+)
+def test_a_victim_has_the_time_of_the_runs_of_its_queue_or_else_of_its_cohort(ended_in: str, delay: float) -> None:
+    cohorts = {"its": "cohort", "next": "cohort", "far": "elsewhere"}
+    bench = Bench(*(queue(name, group(default="4"), cohort=cohort) for name, cohort in cohorts.items()))
+    bench.add(workload("short", ended_in, pods(cpu="1"))).settle()
+    bench.pass_time(0.9)
+    bench.finish("short")
+    bench.add(workload("running", "its", pods(cpu="1"))).settle()
+    assert bench.has_quota("running")
+    victim = Victim(
+        workload=key("running"), uid="uid", cluster_queue="its", reason=PreemptedReason.IN_COHORT_RECLAMATION
+    )
+    assert delay_for_victims([victim], bench.engine, 0.1) == pytest.approx(delay)
