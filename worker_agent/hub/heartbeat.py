@@ -96,6 +96,10 @@ class Heartbeat:
                 self._valid_limits.add(limit)  # the caller knows it now; only its end is notified
         return is_valid
 
+    def renewed_within(self, seconds: float) -> bool:
+        """Whether the last renewal was sent less than so long ago. Unlike with `valid`, its end is not notified."""
+        return self._age() < seconds
+
     async def run(self) -> None:
         """Renew until cancelled. After a failure the next attempt comes sooner."""
         while True:

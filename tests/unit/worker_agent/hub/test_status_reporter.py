@@ -421,6 +421,16 @@ class TestHeartbeat:
             await until(lambda: not heartbeat.valid(within=1) and len(flips) in (2, 4), what="its end is told")
             assert heartbeat.valid(), "the agent's own lease is longer than the hub counts with"
 
+    async def test_to_ask_how_old_the_last_renewal_is_causes_no_renewal(self) -> None:
+        rare = AgentIntervals(renew_seconds=600, lease_seconds=600)
+        async with self.beating(hub=fine, worker=fine, intervals=rare) as (heartbeat, hub, flips):
+            assert not heartbeat.renewed_within(0.05)
+            await until(heartbeat.tried.is_set, what="renewed")
+            assert heartbeat.renewed_within(60)
+            await until(lambda: not heartbeat.renewed_within(0.05), what="older than what was asked for")
+            await anyio.sleep(0.1)  # a limit would have ended, and the lease would be renewed for it
+            assert (len(hub.seen), flips) == (1, [True])
+
     async def test_the_end_of_a_lease_that_is_not_renewed_is_notified(self) -> None:
         away = False
 
