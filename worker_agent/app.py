@@ -278,7 +278,7 @@ class Agent:
             pod_starts=self.pod_starts,
             status_reporter=self.status_reporter,
             namespace_exists=self.namespaces.exists,
-            lease_valid=lambda seconds: self.heartbeat.valid(within=seconds),
+            permits_fenced_work=self.heartbeat.permits_fenced_work,
             clock=clock,
             quarantine=self.quarantine,
             failures=self._failures,

@@ -82,7 +82,7 @@ class Reconciler:
         pod_starts: PodStarts,
         status_reporter: StatusReporter,
         namespace_exists: Callable[[str], bool],
-        lease_valid: Callable[[float], bool],
+        permits_fenced_work: Callable[[float], bool],
         clock: Clock,
         quarantine: Quarantine | None = None,
         failures: FailureReadings | None = None,
@@ -104,7 +104,7 @@ class Reconciler:
         self._objects = dependencies
         self._pod_starts = pod_starts
         self._status_reporter = status_reporter
-        self._lease_valid = lease_valid
+        self._permits_fenced_work = permits_fenced_work
         self._clock = clock
         self._obstacles = Obstacles(
             boundary=boundary, queues=queues, dependencies=dependencies, namespace_exists=namespace_exists, clock=clock
@@ -146,7 +146,7 @@ class Reconciler:
         return self._quarantine.guard("assignments", REMOTE_ASSIGNMENTS, Key(self._mailbox.namespace, name))
 
     def _read(self, obj: JsonObject) -> AssignmentSpec:
-        return read_assignment(obj, kinds=self._kinds, lease_valid=self._lease_valid)
+        return read_assignment(obj, kinds=self._kinds, permits_fenced_work=self._permits_fenced_work)
 
     async def reconcile(self, name: str) -> Result | None:
         """Reconcile the job of one assignment and report its status.

@@ -65,7 +65,7 @@ class Heartbeat:
         validity_changed: Callable[[], None],
         restore_detector: RestoreDetector,
     ) -> None:
-        """`validity_changed` is called when the lease, or a shorter limit passed to `valid`, ends or is valid again."""
+        """`validity_changed` is called when the lease, or a shorter one of an assignment, ends or is valid again."""
         self.problem = "the lease has not been renewed yet"
         self._hub = hub
         self._worker = worker
@@ -79,26 +79,27 @@ class Heartbeat:
         self._cannot_stop_since = ""
         self._limits: set[float] = {intervals.lease_seconds}
         self._valid_limits: set[float] = set()
+        self._limit_added = anyio.Event()
         self.tried = anyio.Event()
         """Set after the first attempt; before it, it is unknown whether fenced work may run."""
 
     def valid(self, *, within: float = float("inf")) -> bool:
-        """Whether the last renewal is younger than the lease duration, and than `within` seconds.
+        """Whether the last renewal is younger than the lease duration, and than `within` seconds."""
+        return self._age() < min(within, self._intervals.lease_seconds)
 
-        Each `within` that was ever passed becomes a limit of its own, whose end is notified like that of the lease:
-        an assignment that was sent under another configuration of the hub has its own lease duration.
+    def permits_fenced_work(self, lease_seconds: float) -> bool:
+        """Whether fenced work of an assignment with this lease duration may run.
+
+        An assignment that was sent under another configuration of the hub has its own lease duration. From the first
+        call with it on, renewals come in time for it too, and its end is notified like that of the lease.
         """
-        limit = min(within, self._intervals.lease_seconds)
-        is_valid = self._age() < limit
-        if limit not in self._limits:
-            self._limits.add(limit)
+        is_valid = self.valid(within=lease_seconds)
+        if lease_seconds < self._intervals.lease_seconds and lease_seconds not in self._limits:
+            self._limits.add(lease_seconds)
             if is_valid:
-                self._valid_limits.add(limit)  # the caller knows it now; only its end is notified
+                self._valid_limits.add(lease_seconds)  # the caller knows it now; only its end is notified
+            self._limit_added.set()
         return is_valid
-
-    def renewed_within(self, seconds: float) -> bool:
-        """Whether the last renewal was sent less than so long ago. Unlike with `valid`, its end is not notified."""
-        return self._age() < seconds
 
     async def run(self) -> None:
         """Renew until cancelled. After a failure the next attempt comes sooner."""
@@ -114,18 +115,28 @@ class Heartbeat:
                 if text != self.problem:
                     _log.warning("lease not renewed namespace=%s error=%s", self._namespace, text)
                 self.problem = text
-                pause = self._intervals.renew_seconds / 5
+                attempts = 5
             else:
                 if self.problem:
                     _log.info("lease renewed namespace=%s", self._namespace)
                 self.problem = ""
                 self._renewed = began
-                pause = self._intervals.renew_seconds
+                attempts = 1
             self.tried.set()
             self._notify_changes()
-            left = self._left()
-            pause = max(0.0, pause - (self._clock.monotonic() - began))
-            await anyio.sleep(min(pause, left) if left else pause)
+            await self._pause(since=began, attempts=attempts)
+
+    async def _pause(self, *, since: float, attempts: int) -> None:
+        """Wait until the next of so many attempts in a renewal interval, or until a limit ends."""
+        while True:
+            self._limit_added = anyio.Event()
+            # Renewals are as many in the shortest limit as they would be in a whole lease.
+            interval = self._intervals.renew_seconds * min(self._limits) / self._intervals.lease_seconds
+            pause = max(0.0, interval / attempts - (self._clock.monotonic() - since))
+            with anyio.move_on_after(min(pause, self._left() or pause)) as passed:
+                await self._limit_added.wait()
+            if passed.cancelled_caught:
+                return
 
     def _notify_changes(self) -> None:
         age = self._age()

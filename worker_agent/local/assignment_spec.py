@@ -60,7 +60,7 @@ class AssignmentSpec:
 
 
 def read_assignment(
-    obj: JsonObject, *, kinds: Mapping[tuple[str, str], RemoteJobs], lease_valid: Callable[[float], bool]
+    obj: JsonObject, *, kinds: Mapping[tuple[str, str], RemoteJobs], permits_fenced_work: Callable[[float], bool]
 ) -> AssignmentSpec:
     """The spec of the assignment; `kinds` are the job kinds by group and kind. Raises `BadInput`."""
     spec: JsonObject = obj["spec"]
@@ -82,7 +82,7 @@ def read_assignment(
             epoch=assigned_epoch(obj),
             intent=intent,
             # The hub counts with the duration in the assignment, whatever duration the agent was started with.
-            may_run=not fenced or lease_valid(_lease_seconds(spec)),
+            may_run=not fenced or permits_fenced_work(_lease_seconds(spec)),
         ),
         uid=obj["metadata"]["uid"],
         manager_uid=str(spec["managerUID"]),

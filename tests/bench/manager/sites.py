@@ -136,7 +136,7 @@ async def answers(client: KubeClient) -> bool:
 def all_connected(sites: Iterable[Site], *, since: float = 0.0) -> bool:
     """Whether each has renewed its lease since then, follows its mailbox, and has nothing left to report."""
     return all(
-        site.agent.heartbeat.renewed_within(monotonic() - since)
+        site.agent.heartbeat.valid(within=monotonic() - since)
         and isinstance(site.agent.mailbox, Mailbox)
         and site.agent.mailbox.informer.synced.is_set()
         and site.agent.mailbox.informer.connected

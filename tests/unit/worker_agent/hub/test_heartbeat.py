@@ -73,7 +73,7 @@ async def test_the_end_of_each_limit_is_notified() -> None:
 
     async with beating(hub=answer, worker=fine, clock=clock) as (heartbeat, _, flips):
         await until(heartbeat.valid, what="renewed")
-        assert all(heartbeat.valid(within=seconds) for seconds in (0.2, 0.6))
+        assert all(heartbeat.permits_fenced_work(seconds) for seconds in (0.2, 0.6))
         cut = True
         await until(lambda: heartbeat.problem != "", what="the hub is away")
         # What has a longer lease must hear of its own end, too.
@@ -83,7 +83,7 @@ async def test_the_end_of_each_limit_is_notified() -> None:
         assert flips == [True, True, True, False]
         cut = False
         await until(lambda: len(flips) == 5, what="it is valid again")
-        assert all(heartbeat.valid(within=seconds) for seconds in (0.2, 0.6))
+        assert all(heartbeat.permits_fenced_work(seconds) for seconds in (0.2, 0.6))
 
 
 async def test_an_agent_that_cannot_reach_its_cluster_does_not_renew_and_annotates_the_lease() -> None:
@@ -114,22 +114,47 @@ async def test_a_limit_shorter_than_the_lease_is_notified_when_it_ends() -> None
 
     long = AgentIntervals(renew_seconds=0.05, lease_seconds=600, report_seconds=1)
     async with beating(hub=answer, worker=fine, intervals=long) as (heartbeat, _, flips):
-        await until(lambda: heartbeat.valid(within=1), what="renewed")
+        await until(lambda: heartbeat.permits_fenced_work(1), what="renewed")
         away = True
         # Told of each turn: after an even number of them it is over.
-        await until(lambda: not heartbeat.valid(within=1) and len(flips) in (2, 4), what="its end is told")
+        await until(lambda: not heartbeat.permits_fenced_work(1) and len(flips) in (2, 4), what="its end is told")
         assert heartbeat.valid(), "the agent's own lease is longer than the hub counts with"
 
 
 async def test_to_ask_how_old_the_last_renewal_is_causes_no_renewal() -> None:
     rare = AgentIntervals(renew_seconds=600, lease_seconds=600)
     async with beating(hub=fine, worker=fine, intervals=rare) as (heartbeat, hub, flips):
-        assert not heartbeat.renewed_within(0.05)
+        assert not heartbeat.valid(within=0.05)
         await until(heartbeat.tried.is_set, what="renewed")
-        assert heartbeat.renewed_within(60)
+        assert heartbeat.valid(within=60)
         # With a limit of 0.05 s the lease would be renewed again and again before that.
-        await until(lambda: not heartbeat.renewed_within(0.2), what="older than what was asked for")
+        await until(lambda: not heartbeat.valid(within=0.2), what="older than what was asked for")
         assert (len(hub.seen), flips) == (1, [True])
+
+
+async def test_an_assignment_with_a_short_lease_is_renewed_for_before_it_ends() -> None:
+    rare = AgentIntervals(renew_seconds=150, lease_seconds=600)
+    async with beating(hub=fine, worker=fine, intervals=rare) as (heartbeat, hub, flips):
+        await until(heartbeat.tried.is_set, what="renewed")
+        assert heartbeat.permits_fenced_work(2), "asked while the next renewal is 150 s away"
+        await until(lambda: len(hub.seen) == 4, what="renewed a quarter of the short lease after another")
+        assert flips == [True], "fenced work was never stopped"
+
+
+async def test_the_end_of_a_short_lease_is_notified_although_the_next_renewal_is_far_away() -> None:
+    away = False
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return status_answer(503, "ServiceUnavailable") if away else json_answer({})
+
+    rare = AgentIntervals(renew_seconds=150, lease_seconds=600)
+    async with beating(hub=answer, worker=fine, intervals=rare) as (heartbeat, _, flips):
+        await until(heartbeat.tried.is_set, what="renewed")
+        away = True
+        assert heartbeat.permits_fenced_work(1)
+        await until(lambda: len(flips) == 2, what="the end of the short lease is told")
+        assert not heartbeat.permits_fenced_work(1)
+        assert heartbeat.valid()
 
 
 async def test_the_end_of_a_lease_that_is_not_renewed_is_notified() -> None:
