@@ -48,7 +48,6 @@ class Dispatch:
     origin: str
     manager_uid: str
     epoch: int
-    policy: PartitionPolicy
     lease_seconds: int
     adopts: Adoption | None = None
     verdicts: tuple[str, ...] = ()
@@ -70,12 +69,13 @@ def assignment(
     dispatch: Dispatch,
     cluster: str,
     *,
+    policy: PartitionPolicy,
     intent: Intent = Intent.RESERVE,
     clones: bool = True,
     gate: GatePosition | None = None,
     provisions: bool = False,
 ) -> JsonObject:
-    """The object for the mailbox of `cluster`. Raises `InjectionConflict`.
+    """The object for the mailbox of `cluster`, where `policy` applies. Raises `InjectionConflict`.
 
     `provisions`: its capacity is provisioned before the job runs.
 
@@ -104,9 +104,9 @@ def assignment(
             assignment=name,
         ),
     )
-    if dispatch.policy is PartitionPolicy.FENCED:
+    if policy is PartitionPolicy.FENCED:
         # For an agent that starts while it cannot read its mailbox.
-        manifest["metadata"]["annotations"][PARTITION_POLICY_ANNOTATION] = str(dispatch.policy)
+        manifest["metadata"]["annotations"][PARTITION_POLICY_ANNOTATION] = str(policy)
     body: JsonObject = {
         "workload": {"namespace": key.namespace, "name": key.name, "uid": uid},
         "origin": dispatch.origin,
@@ -121,7 +121,7 @@ def assignment(
             "manifest": manifest,
         },
         "podSetAssignments": [_pod_set(dispatch.workload, info) for info in infos],
-        "partitionPolicy": str(dispatch.policy),
+        "partitionPolicy": str(policy),
         "leaseSeconds": dispatch.lease_seconds,
     }
     if clones:

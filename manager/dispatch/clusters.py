@@ -112,11 +112,14 @@ class Clusters:
 
     def _absent(self, name: str, since: datetime, *, now: datetime, why: str) -> ClusterFacts:
         agent_lost_since = self._silent_since(name, now, otherwise=since)
-        return outside_config(name, self._facts.get(name), lost_since=since, agent_lost_since=agent_lost_since, why=why)
-
-    def fences(self, name: str) -> bool:
-        """Whether an agent beside the cluster stops fenced work there while the link is cut."""
-        return not self._push.serves(name)
+        return outside_config(
+            name,
+            self._facts.get(name),
+            lost_since=since,
+            agent_lost_since=agent_lost_since,
+            fences=not self._push.serves(name),
+            why=why,
+        )
 
     def report(self, name: str) -> JsonObject:
         """The status of the last accepted report of its agent; empty when there is none."""
@@ -293,6 +296,7 @@ class Clusters:
                 name, now, otherwise=now if health.lost_since is None else health.lost_since
             ),
             cannot_stop=self._lease(name).cannot_stop,
+            fences=not self._push.serves(name),
             reason=health.reason,
             message=health.message,
             capacity=self._capacities.of(name),

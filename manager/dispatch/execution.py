@@ -43,6 +43,7 @@ from multikueue.dispatch.hub.actions import (
     StartUpdate,
     SyncStatus,
 )
+from multikueue.dispatch.hub.availability import policy_on
 from multikueue.dispatch.hub.preemption_gates import position
 from multikueue.dispatch.protocol.annotations import avoided_text, gate_opening_text, round_text
 from multikueue.jobs.framework.capabilities import SentGroups
@@ -217,7 +218,13 @@ class Executor:
                         gate, clones = self._gate(plan, gathered, cluster), _clones(gathered, cluster)
                         provisions = bool(dispatch.provisioning) and _provisions(plan, gathered, cluster, intent)
                         body = assignment(
-                            dispatch, cluster, intent=intent, clones=clones, gate=gate, provisions=provisions
+                            dispatch,
+                            cluster,
+                            policy=policy_on(gathered.facts, cluster),
+                            intent=intent,
+                            clones=clones,
+                            gate=gate,
+                            provisions=provisions,
                         )
                         calls.append(partial(self._assign, cluster, key, dispatch, body))
                 case SetIntent(cluster, intent):
@@ -273,7 +280,6 @@ class Executor:
             origin=self._context.configuration.multikueue.origin,
             manager_uid=self._context.manager_uid,
             epoch=facts.epoch,
-            policy=facts.partition_policy,
             lease_seconds=int(gathered.facts.settings.lease.total_seconds()),
             adopts=adoption_for(self._context.seals, gathered.workload, job, epoch=facts.epoch),
             verdicts=plan.verdicts,

@@ -43,7 +43,6 @@ from multikueue.api.resource import RESOURCE_FLAVORS, WORKLOADS, Resource
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub import messages
-from multikueue.dispatch.hub.availability import agreed
 from multikueue.dispatch.hub.facts import (
     Adoption,
     CheckFacts,
@@ -115,9 +114,6 @@ class ClusterFactsSource(Protocol):
 
     def outside(self, name: str, *, check: str, why: str) -> ClusterFacts:
         """The facts of a cluster that is named by the workload but not in the config of the check."""
-
-    def fences(self, name: str) -> bool:
-        """Whether an agent beside the cluster stops fenced work there while the link is cut."""
 
 
 class CheckSources(Protocol):
@@ -283,7 +279,7 @@ class Gatherer:
             runs_on=self._slices.runs_on(workload, observations.values()) if waits else "",
             nominated=status.nominated,
             fingerprint="" if rests else self._fingerprint(gathered, observations.get(status.cluster_name)),
-            partition_policy=self._policy(workload, status.cluster_name, observations),
+            partition_policy=_policy(workload),
             queue=Key(key.namespace, str(workload["spec"].get("queueName") or "")),
             demands=self.requests.by(workload),
             dependency_kinds=self.requests.dependency_kinds(workload) if waits else frozenset(),
@@ -352,16 +348,6 @@ class Gatherer:
         subject = DispatchSubject.of(namespace, job, workload_spec=gathered.workload["spec"])
         clusters = (*facts.clusters, *facts.others.values())
         return verdict(subject, self._rules, {cluster.name: cluster.rules for cluster in clusters})
-
-    def _policy(
-        self, workload: JsonObject, cluster_name: str, observations: Mapping[str, Observation]
-    ) -> PartitionPolicy:
-        granted = observations.get(cluster_name)
-        return agreed(
-            _policy(workload),
-            fences=all(map(self._clusters.fences, {cluster_name, *observations})),
-            assigned=None if granted is None else granted.policy,
-        )
 
     def _preferences(self, annotations: dict[str, str], gathered: Gathered) -> Preferences:
         """Those of the Workload, else those of its job, where users write them."""

@@ -21,6 +21,7 @@ from multikueue.dispatch.dispatchers.cluster_capacity import Lack
 from multikueue.dispatch.dispatchers.registry import DISPATCHERS
 from multikueue.dispatch.hub import messages, waits
 from multikueue.dispatch.hub.actions import DispatchPlan, Rule
+from multikueue.dispatch.hub.availability import policy_on
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, DispatchFacts, Observation
 from multikueue.dispatch.hub.nomination import of_replicas
 from multikueue.dispatch.hub.plan import plan
@@ -107,7 +108,7 @@ def explain_dispatch(
         dispatcher=facts.settings.dispatcher,
         epoch=workload.epoch,
         cluster_name=workload.cluster_name,
-        partition_policy=workload.partition_policy,
+        partition_policy=policy_on(facts, workload.cluster_name),
         clusters=tuple(_of(cluster, facts, workload, decision, now=now, hosted=hosted) for cluster in known),
     )
 
@@ -128,7 +129,8 @@ def _of(
     if workload.finished:
         state, reason = _after_the_end(cluster, workload)
     elif cluster.name == workload.cluster_name:
-        state, reason = _chosen(cluster, observation, decision, workload, now=now, hidden=hidden)
+        policy = policy_on(facts, cluster.name)
+        state, reason = _chosen(cluster, observation, decision, workload, policy=policy, now=now, hidden=hidden)
     elif workload.cluster_name or workload.check is None or workload.check.state is not CheckState.PENDING:
         state, reason = _elsewhere(observation, workload)
     else:
@@ -182,12 +184,13 @@ def _chosen(
     decision: DispatchPlan,
     workload: DispatchedWorkload,
     *,
+    policy: PartitionPolicy,
     now: datetime,
     hidden: bool,
 ) -> tuple[DispatchState, str]:
     away = waits.unavailable(cluster)
     if away:
-        return DispatchState.UNAVAILABLE, f"{away}; {_consequence(decision, workload, now)}"
+        return DispatchState.UNAVAILABLE, f"{away}; {_consequence(decision, cluster.name, policy=policy, now=now)}"
     shown = workload.not_started
     if shown is not None:
         return (
@@ -205,17 +208,16 @@ def _chosen(
     return state, f"{text}: {reported}" if reported else text
 
 
-def _consequence(decision: DispatchPlan, workload: DispatchedWorkload, now: datetime) -> str:
-    held = next((entry.reason for entry in decision.waiting if entry.cluster == workload.cluster_name), "")
+def _consequence(decision: DispatchPlan, chosen: str, *, policy: PartitionPolicy, now: datetime) -> str:
+    held = next((entry.reason for entry in decision.waiting if entry.cluster == chosen), "")
     if held:
         return held
-    policy = f"policy {workload.partition_policy}"
     if decision.check is not None:
-        return f"its work moves to another cluster now ({policy})"
+        return f"its work moves to another cluster now (policy {policy})"
     if decision.requeue_after is None:
-        return f"its work stays there ({policy})"
+        return f"its work stays there (policy {policy})"
     moves_at = format_time(now + timedelta(seconds=decision.requeue_after))
-    return f"its work moves to another cluster at {moves_at} ({policy})"
+    return f"its work moves to another cluster at {moves_at} (policy {policy})"
 
 
 def _elsewhere(observation: Observation | None, workload: DispatchedWorkload) -> tuple[DispatchState, str]:

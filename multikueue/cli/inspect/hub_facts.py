@@ -269,13 +269,14 @@ class _Clusters:
         self._now = now
         self._capacities: dict[str, ClusterCapacity] = {}
         self._known: dict[str, ClusterFacts] = {}
-        hosted = set()
-        for cluster in objects.all(MULTIKUEUE_CLUSTERS):
-            name: str = cluster["metadata"]["name"]
-            if (cluster["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) != TransportType.AGENT:
-                hosted.add(name)
+        clusters = {each["metadata"]["name"]: each for each in objects.all(MULTIKUEUE_CLUSTERS)}
+        self.hosted = frozenset(
+            name
+            for name, cluster in clusters.items()
+            if (cluster["metadata"].get("annotations") or {}).get(TRANSPORT_ANNOTATION) != TransportType.AGENT
+        )
+        for name, cluster in clusters.items():
             self._known[name] = self._facts(name, cluster)
-        self.hosted = frozenset(hosted)
 
     def capacity(self, name: str) -> ClusterCapacity:
         return self._capacities.setdefault(name, ClusterCapacity())
@@ -288,10 +289,8 @@ class _Clusters:
         known = self._known.get(name)
         if known is not None and known.lost_since is not None:
             return known
-        return outside_config(name, known, lost_since=self._now, agent_lost_since=None, why=why)
-
-    def fences(self, name: str) -> bool:
-        return name not in self.hosted
+        fences = name not in self.hosted
+        return outside_config(name, known, lost_since=self._now, agent_lost_since=None, fences=fences, why=why)
 
     def _facts(self, name: str, cluster: JsonObject) -> ClusterFacts:
         metadata: JsonObject = cluster["metadata"]
@@ -314,6 +313,7 @@ class _Clusters:
             lost_since=None if available else since,
             agent_lost_since=None if available else since,
             cannot_stop=self._cannot_stop(mailbox),
+            fences=name not in self.hosted,
             reason="" if active is None else active.reason,
             message="not processed by the manager yet" if active is None else active.message,
             capacity=capacity,

@@ -14,7 +14,7 @@ from typing import Final
 
 from multikueue.api.constants import PartitionPolicy
 from multikueue.core.keys import Key
-from multikueue.dispatch.hub.facts import ClusterFacts, DispatchSettings
+from multikueue.dispatch.hub.facts import ClusterFacts, DispatchFacts, DispatchSettings
 
 _FEW: Final = 3  # with fewer clusters, one loss is already a majority
 
@@ -33,15 +33,19 @@ def gone_after(policy: PartitionPolicy, settings: DispatchSettings) -> timedelta
             return max(settings.worker_lost_timeout, settings.lease + settings.fencing_grace)
 
 
-def agreed(policy: PartitionPolicy, *, fences: bool, assigned: PartitionPolicy | None) -> PartitionPolicy:
-    """The policy that applies: the one the user asked for, if the worker side can enforce it.
+def policy_on(facts: DispatchFacts, cluster: str) -> PartitionPolicy:
+    """The policy that applies to the work on a cluster: the one that the user asked for, if it is enforced there.
 
-    `fences` is false if no agent on the cluster's side of a cut link stops the work. `assigned` is the policy that the
-    agent of the granted cluster was given; None if not known.
+    Fenced work counts as kept where no agent stops it while the link is cut, and where the agent was told another
+    policy with the assignment, whether the cluster is still the chosen one or not.
     """
-    if policy is PartitionPolicy.FENCED and not (fences and assigned in (None, PartitionPolicy.FENCED)):
-        return PartitionPolicy.KEEP
-    return policy
+    policy = PartitionPolicy.FAILOVER if facts.workload is None else facts.workload.partition_policy
+    if policy is not PartitionPolicy.FENCED:
+        return policy
+    known, observation = facts.cluster(cluster), facts.observations.get(cluster)
+    fences = known is None or known.fences
+    told = None if observation is None else observation.policy
+    return policy if fences and told in (None, PartitionPolicy.FENCED) else PartitionPolicy.KEEP
 
 
 def remaining_grace(

@@ -27,6 +27,7 @@ def cluster_facts(
     lost_since: datetime | None,
     agent_lost_since: datetime | None,
     cannot_stop: bool,
+    fences: bool,
     reason: str,
     message: str,
     capacity: ClusterCapacity,
@@ -41,6 +42,7 @@ def cluster_facts(
         lost_since=lost_since,
         agent_lost_since=agent_lost_since,
         cannot_stop=cannot_stop,
+        fences=fences,
         reason=reason,
         message=message,
         takes_new_work=not (spec.get("cordoned") or spec.get("drain")),
@@ -55,7 +57,13 @@ def cluster_facts(
 
 
 def outside_config(
-    name: str, known: ClusterFacts | None, *, lost_since: datetime, agent_lost_since: datetime | None, why: str
+    name: str,
+    known: ClusterFacts | None,
+    *,
+    lost_since: datetime,
+    agent_lost_since: datetime | None,
+    fences: bool,
+    why: str,
 ) -> ClusterFacts:
     """The facts of a cluster that no config of the check lists, or that does not exist (`known` is None)."""
     return ClusterFacts(
@@ -64,6 +72,7 @@ def outside_config(
         lost_since=lost_since,
         agent_lost_since=agent_lost_since,
         cannot_stop=known is not None and known.cannot_stop,
+        fences=fences,
         reason=NOT_IN_CONFIG,
         message=why,
         takes_new_work=False,

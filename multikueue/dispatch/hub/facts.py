@@ -186,6 +186,7 @@ class DispatchedWorkload:
     nominated: tuple[str, ...] = ()
     fingerprint: str = ""
     partition_policy: PartitionPolicy = PartitionPolicy.FAILOVER
+    """What its user asked for; `availability.policy_on` is what applies on a cluster."""
     queue: Key | None = None
     demands: tuple[Demand, ...] = ()
     dependency_kinds: frozenset[str] = frozenset()
@@ -229,6 +230,8 @@ class ClusterFacts:
     agent_lost_since: datetime | None = None
     cannot_stop: bool = False
     """Whether its agent reported that it cannot reach its API server, so that it cannot stop what runs there."""
+    fences: bool = True
+    """Whether an agent beside it stops fenced work while the link is cut: not if it is reached by kubeconfig."""
     reason: str = ""
     message: str = ""
     takes_new_work: bool = True

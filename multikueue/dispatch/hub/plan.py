@@ -33,7 +33,7 @@ from multikueue.dispatch.hub.actions import (
     SyncStatus,
     WaitingReason,
 )
-from multikueue.dispatch.hub.availability import describe_loss, mass_loss, remaining_grace
+from multikueue.dispatch.hub.availability import describe_loss, mass_loss, policy_on, remaining_grace
 from multikueue.dispatch.hub.condition_updates import change_update, start_update
 from multikueue.dispatch.hub.delegation import delegate
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, DispatchFacts, Observation
@@ -150,7 +150,7 @@ def _stopping(facts: DispatchFacts, workload: DispatchedWorkload, now: datetime)
         elif observation.has_phase(AssignmentPhase.REFUSED) or observation.has_phase(AssignmentPhase.EVICTED):
             actions.append(DeclareStopped())
         else:
-            grace = _grace_of_silent(facts, workload, observation.cluster, now)
+            grace = _grace_of_silent(facts, observation.cluster, now)
             if grace is not None and grace <= 0:
                 actions += (DeclareStopped(), RemoveAssignment(observation.cluster))
                 continue
@@ -169,7 +169,7 @@ def _stopping(facts: DispatchFacts, workload: DispatchedWorkload, now: datetime)
     return DispatchPlan(rule=Rule.STOPPING, actions=tuple(actions), requeue_after=requeue_after)
 
 
-def _grace_of_silent(facts: DispatchFacts, workload: DispatchedWorkload, name: str, now: datetime) -> float | None:
+def _grace_of_silent(facts: DispatchFacts, name: str, now: datetime) -> float | None:
     """The seconds to wait for a disconnected cluster to stop the work; None while its agent is connected.
 
     A cluster that was removed from the config can still stop its work.
@@ -177,11 +177,9 @@ def _grace_of_silent(facts: DispatchFacts, workload: DispatchedWorkload, name: s
     cluster = facts.cluster(name)
     if cluster is None:
         return 0.0
-    if cluster.agent_lost_since is None or _cannot_be_fenced(workload, cluster):
+    if cluster.agent_lost_since is None or _cannot_be_fenced(facts, cluster):
         return None
-    grace = remaining_grace(
-        cluster.agent_lost_since, policy=workload.partition_policy, settings=facts.settings, now=now
-    )
+    grace = remaining_grace(cluster.agent_lost_since, policy=policy_on(facts, name), settings=facts.settings, now=now)
     return None if grace is None else grace.total_seconds()
 
 
@@ -190,7 +188,7 @@ def _grace_after_removal(facts: DispatchFacts, workload: DispatchedWorkload, now
     cluster = facts.cluster(workload.cluster_name)
     if cluster is None or cluster.exists:
         return None
-    policy = _with_failover(workload).partition_policy
+    policy = _policy_after_removal(facts, cluster.name)
     grace = remaining_grace(cluster.lost_since, policy=policy, settings=facts.settings, now=now)
     return grace.total_seconds() if grace is not None and grace.total_seconds() > 0 else None
 
@@ -320,21 +318,27 @@ def _drained(
 
 
 def _lost(
-    facts: DispatchFacts, workload: DispatchedWorkload, losers: tuple[RemoveAssignment, ...], now: datetime
+    facts: DispatchFacts,
+    workload: DispatchedWorkload,
+    losers: tuple[RemoveAssignment, ...],
+    now: datetime,
+    *,
+    policy: PartitionPolicy | None = None,
 ) -> DispatchPlan | None:
-    """6a. The chosen cluster is lost: wait, then dispatch elsewhere if the partition policy allows it."""
+    """6a. The chosen cluster is lost: wait, then dispatch elsewhere if `policy`, or that of the cluster, permits it."""
     cluster = facts.cluster(workload.cluster_name)
     if cluster is not None and cluster.available:
         return None
     since = None if cluster is None else cluster.lost_since
-    grace = remaining_grace(since, policy=workload.partition_policy, settings=facts.settings, now=now)
+    policy = policy or policy_on(facts, workload.cluster_name)
+    grace = remaining_grace(since, policy=policy, settings=facts.settings, now=now)
     if grace is None:
         return DispatchPlan(rule=Rule.LOST, actions=losers)
     # Without any facts about the cluster there is nothing to wait for.
     if cluster is not None and grace.total_seconds() > 0:
         return DispatchPlan(rule=Rule.LOST, actions=losers, requeue_after=grace.total_seconds())
     held = mass_loss(facts.clusters, facts.settings)
-    if cluster is not None and _cannot_be_fenced(workload, cluster):
+    if cluster is not None and _cannot_be_fenced(facts, cluster):
         held = messages.CANNOT_STOP
     if held:
         return DispatchPlan(
@@ -358,19 +362,20 @@ def _cluster_removed(
 ) -> DispatchPlan | None:
     """6a. The cluster was removed with its mailbox, so its agent may still run the work."""
     cluster = facts.cluster(workload.cluster_name)
-    return None if cluster is None or cluster.exists else _lost(facts, _with_failover(workload), losers, now)
+    if cluster is None or cluster.exists:
+        return None
+    return _lost(facts, workload, losers, now, policy=_policy_after_removal(facts, cluster.name))
 
 
-def _with_failover(workload: DispatchedWorkload) -> DispatchedWorkload:
+def _policy_after_removal(facts: DispatchFacts, cluster: str) -> PartitionPolicy:
     """Work with policy Keep on a removed cluster is treated like Failover."""
-    if workload.partition_policy is not PartitionPolicy.KEEP:
-        return workload
-    return replace(workload, partition_policy=PartitionPolicy.FAILOVER)
+    policy = policy_on(facts, cluster)
+    return PartitionPolicy.FAILOVER if policy is PartitionPolicy.KEEP else policy
 
 
-def _cannot_be_fenced(workload: DispatchedWorkload, cluster: ClusterFacts) -> bool:
+def _cannot_be_fenced(facts: DispatchFacts, cluster: ClusterFacts) -> bool:
     # Without anything to stop it no wait is long enough; an administrator may remove the cluster.
-    return workload.partition_policy is PartitionPolicy.FENCED and cluster.cannot_stop
+    return policy_on(facts, cluster.name) is PartitionPolicy.FENCED and cluster.cannot_stop
 
 
 def _forbidden(

@@ -13,7 +13,7 @@ import pytest
 from multikueue.api.constants import CheckState, PartitionPolicy
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
 from multikueue.dispatch.hub.actions import Action, Assign, CheckUpdate, DeclareStopped, DispatchPlan, Rule, SetIntent
-from multikueue.dispatch.hub.availability import agreed, gone_after
+from multikueue.dispatch.hub.availability import gone_after, policy_on
 from multikueue.dispatch.hub.facts import (
     ClusterFacts,
     DispatchedWorkload,
@@ -89,6 +89,7 @@ def any_observation(random: Random, name: str) -> Observation:
         fingerprint=random.choice(["f", "g"]),
         end=RemoteEnd(reason="Succeeded") if phase is AssignmentPhase.FINISHED else None,
         reason=random.choice(["", "JobNotFound", "NoCapacity"]),
+        policy=random.choice([None, *PartitionPolicy]),
     )
 
 
@@ -338,15 +339,31 @@ class TestGrantedWithoutAsking:
 @pytest.mark.parametrize(
     ("fences", "told", "policy"),
     [
-        pytest.param(True, None, PartitionPolicy.FENCED, id="nobody is granted yet"),
+        pytest.param(True, None, PartitionPolicy.FENCED, id="nothing is assigned yet"),
         pytest.param(True, PartitionPolicy.FENCED, PartitionPolicy.FENCED, id="its agent stops it"),
-        pytest.param(False, None, PartitionPolicy.KEEP, id="a cluster in the race has no agent beside it"),
-        pytest.param(True, PartitionPolicy.KEEP, PartitionPolicy.KEEP, id="its agent was told while there was one"),
+        pytest.param(False, None, PartitionPolicy.KEEP, id="no agent is beside the cluster"),
+        pytest.param(False, PartitionPolicy.FENCED, PartitionPolicy.KEEP, id="its agent was replaced by a kubeconfig"),
+        pytest.param(True, PartitionPolicy.KEEP, PartitionPolicy.KEEP, id="it was reached by kubeconfig before"),
         pytest.param(True, PartitionPolicy.FAILOVER, PartitionPolicy.KEEP, id="it was made fenced while it ran"),
     ],
 )
 def test_fenced_work_is_moved_only_if_its_agent_was_asked_to_stop_it(
     fences: bool, told: PartitionPolicy | None, policy: PartitionPolicy
 ) -> None:
-    assert agreed(PartitionPolicy.FENCED, fences=fences, assigned=told) is policy
-    assert agreed(PartitionPolicy.FAILOVER, fences=fences, assigned=told) is PartitionPolicy.FAILOVER
+    of, clusters = granted("w1", policy=told), (cluster("w1", fences=fences), cluster("w2"))
+    for chosen in ("w1", ""):  # an eviction clears the name while the work still runs there
+        asked = workload(cluster_name=chosen, partition_policy=PartitionPolicy.FENCED)
+        assert policy_on(facts(asked, of, clusters=clusters), "w1") is policy
+        assert policy_on(facts(asked, of, clusters=clusters), "w2") is PartitionPolicy.FENCED
+        asked = replace(asked, partition_policy=PartitionPolicy.FAILOVER)
+        assert policy_on(facts(asked, of, clusters=clusters), "w1") is PartitionPolicy.FAILOVER
+
+
+@pytest.mark.parametrize("chosen", ["w1", ""])
+@pytest.mark.parametrize("told", [PartitionPolicy.KEEP, PartitionPolicy.FENCED])
+def test_evicted_work_is_declared_stopped_by_what_its_own_agent_was_told(told: PartitionPolicy, chosen: str) -> None:
+    """Kept work on a lost cluster counted as fenced once an eviction had cleared its name: seed 5923."""
+    of = workload(stopping=True, cluster_name=chosen, partition_policy=PartitionPolicy.FENCED)
+    away = (cluster("w1", lost_minutes=600), cluster("w2"))
+    found = plan(facts(of, granted("w1", intent=Intent.EVICT, policy=told), clusters=away), NOW)
+    assert (DeclareStopped() in found.actions) is (told is PartitionPolicy.FENCED)
