@@ -21,6 +21,7 @@ from multikueue.kube.cache.informer import Informer
 from multikueue.kube.cache.overlay import WriteOverlay
 from multikueue.kube.cache.store import Row, Store
 from multikueue.kube.cache.subscribers import Change, Handler, Subscribers
+from multikueue.kube.errors import NotFound
 from multikueue.kube.rest import watch
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.runtime.quarantine import Quarantine
@@ -123,6 +124,14 @@ class View:
                 self.on_write(page.items[0])
             elif self._overlay.holds(row):  # and not one that was created meanwhile
                 self.on_not_found(row.key)
+
+    async def refresh(self, client: KubeClient, key: Key) -> None:
+        """Take in an object as it is on the server, which this cache may lag behind. Raises `KubeError`."""
+        try:
+            answer = await client.get(self.resource, key.name, namespace=key.namespace or None)
+        except NotFound:
+            return
+        self.on_write(answer)
 
     def get(self, key: Key) -> Row | None:
         """The newest row."""

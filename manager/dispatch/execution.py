@@ -12,12 +12,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import anyio
 
 from manager.context import ManagerContext
 from manager.dispatch.assignments import Dispatch, as_sent, assignment, limited_to_slice
-from manager.dispatch.gather import Gathered, adoption_for, load_job
+from manager.dispatch.gather import Gathered, adoption_for, is_group_workload, load_job
 from manager.dispatch.reported.failure_records import FailureRecords
 from manager.dispatch.transport.mailbox_transport import Transport
 from manager.dispatch.transport.object_sending import ObjectSending
@@ -56,10 +57,12 @@ _log = logging.getLogger(__name__)
 
 Call = Callable[[], Awaitable[None]]
 
+_ABOUT_JOB: Final = (Assign, SetGate, SyncStatus, DeclareStopped)  # actions that do nothing without the job
+
 
 @dataclass(frozen=True, slots=True)
 class ExecutionOutcome:
-    """The result of a plan: dropped because the Workload changed, or when to plan again."""
+    """The result of a plan: dropped because it was made for something outdated, or when to plan again."""
 
     outdated: bool = False
     deferred: float | None = None
@@ -83,6 +86,8 @@ class Executor:
 
     async def execute(self, key: Key, plan: DispatchPlan, gathered: Gathered) -> ExecutionOutcome:
         """Sync the job, write the status, assign. Raises what the API server answers; running it again is safe."""
+        if await self._found_job(plan, gathered):
+            return ExecutionOutcome(outdated=True)
         deferred = await self._write_job(plan, gathered)
         try:
             calls = self._calls(key, plan, gathered)
@@ -107,6 +112,20 @@ class Executor:
         if not outdated:
             self.report(plan, gathered)
         return ExecutionOutcome(outdated=outdated, deferred=deferred)
+
+    async def _found_job(self, plan: DispatchPlan, gathered: Gathered) -> bool:
+        """Whether the plan lacked a job that exists.
+
+        After a partition, or in a new leader, the cache of jobs may lag behind those of Workloads and assignments. The
+        end of a remote job is written once, so that a job that is not found would never get its status.
+        """
+        needed = plan.finish is not None or any(isinstance(each, _ABOUT_JOB) for each in plan.actions)
+        if not needed or gathered.integration is None or gathered.job is None or gathered.workload is None:
+            return False
+        if is_group_workload(gathered.workload) or load_job(self._context, gathered) is not None:
+            return False
+        await self._context.caches.view(gathered.integration.resource).refresh(self._context.client, gathered.job)
+        return load_job(self._context, gathered) is not None
 
     async def _write_job(self, plan: DispatchPlan, gathered: Gathered) -> float | None:
         """Write the job's status; returns the seconds after which a deferred status is tried again."""

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from manager.context import ManagerContext
 from manager.controllers.workload_removal import remove_orphan
+from multikueue.api.constants import RESOURCE_IN_USE_FINALIZER
 from multikueue.api.resource import JOBS, Resource
 from multikueue.core.keys import Key
 from multikueue.kube.errors import ApiError, NotFound
@@ -25,19 +26,24 @@ WORKLOAD: Final[dict[str, Any]] = {
 }
 
 
-async def deletions(
-    answer: Callable[[], web.Response], *, removed: bool = False, resource: Resource = PIPELINES
+async def writes(
+    answer: Callable[[], web.Response],
+    *,
+    removed: bool = False,
+    resource: Resource = PIPELINES,
+    workload: dict[str, Any] = WORKLOAD,
 ) -> list[str]:
-    """What is deleted if the server answers so to a GET of the job; `removed` is what the caches know of the kind."""
+    """What is written if the server answers so to a GET of the job; `removed` is what the caches know of the kind."""
 
     async def server(request: web.Request) -> web.StreamResponse:
-        return json_answer({"kind": "Status"}) if request.method == "DELETE" else answer()
+        return answer() if request.method == "GET" else json_answer(workload)
 
     async with stub_api(server) as api, api.client() as client:
-        caches = SimpleNamespace(is_removed=lambda _: removed)
+        written = SimpleNamespace(on_write=lambda raw: None)
+        caches = SimpleNamespace(is_removed=lambda _: removed, view=lambda _: written)
         context = cast(ManagerContext, SimpleNamespace(client=client, caches=caches))
-        await remove_orphan(context, WORKLOAD, job=JOB, resource=resource)
-        return [seen for seen in api.seen if seen.startswith("DELETE")]
+        await remove_orphan(context, workload, job=JOB, resource=resource)
+        return [seen for seen in api.seen if not seen.startswith("GET")]
 
 
 def named() -> web.Response:
@@ -51,14 +57,24 @@ def not_served() -> web.Response:
 
 async def test_it_is_removed_if_the_server_has_no_such_job_or_one_of_that_name() -> None:
     gone = ["DELETE /apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads/w"]
-    assert await deletions(named) == gone
-    assert await deletions(lambda: json_answer({"metadata": {"uid": "another"}})) == gone
-    assert await deletions(lambda: json_answer({"metadata": {"uid": "u"}})) == []
+    assert await writes(named) == gone
+    assert await writes(lambda: json_answer({"metadata": {"uid": "another"}})) == gone
+    assert await writes(lambda: json_answer({"metadata": {"uid": "u"}})) == []
+
+
+async def test_its_finalizer_is_removed_only_if_the_job_is_gone_whatever_the_cache_has() -> None:
+    path = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads/w"
+    held: dict[str, Any] = {"metadata": {**WORKLOAD["metadata"], "finalizers": [RESOURCE_IN_USE_FINALIZER]}}
+    deleted: dict[str, Any] = {"metadata": {**held["metadata"], "deletionTimestamp": "2026-01-01T12:00:00Z"}}
+    for workload in (held, deleted):
+        assert await writes(lambda: json_answer({"metadata": {"uid": "u"}}), workload=workload) == []
+    assert await writes(named, workload=held) == [f"PATCH {path}", f"DELETE {path}"]
+    assert await writes(named, workload=deleted) == [f"PATCH {path}"]
 
 
 async def test_it_is_removed_if_the_job_went_with_its_kind() -> None:
-    assert await deletions(not_served, removed=True) != []
-    assert await deletions(not_served, resource=JOBS) != []
+    assert await writes(not_served, removed=True) != []
+    assert await writes(not_served, resource=JOBS) != []
 
 
 @pytest.mark.parametrize(
@@ -75,4 +91,4 @@ async def test_it_is_kept_and_tried_again_if_that_is_not_certain(
     answer: Callable[[], web.Response], error: type[ApiError]
 ) -> None:
     with pytest.raises(error):
-        await deletions(answer)
+        await writes(answer)

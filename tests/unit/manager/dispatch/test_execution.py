@@ -1,20 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted of a plan that was carried out."""
+"""What a plan does without its job in the cache, and what is counted of one that was carried out."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
+import pytest
+from aiohttp import web
+
+from manager.cache.views import View
 from manager.context import ManagerContext
 from manager.dispatch.execution import Executor
 from manager.dispatch.gather import Gathered
 from manager.dispatch.transport.mailbox_transport import Transport
 from manager.metrics import STANDALONE, ManagerMetrics
-from multikueue.dispatch.hub.actions import Assign, ChangeUpdate, DispatchPlan, Rule, StartUpdate
+from multikueue.api.configuration import Configuration
+from multikueue.api.resource import JOBS
+from multikueue.core.clock import SystemClock
+from multikueue.core.keys import Key
+from multikueue.dispatch.hub.actions import Assign, ChangeUpdate, DispatchPlan, Finish, Rule, StartUpdate, SyncStatus
 from multikueue.dispatch.hub.facts import Observation
+from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.kube.runtime.events import Reference
-from tests.unit.dispatch.builders import facts, running, seen, workload
+from tests.support.stub_api import json_answer, status_answer, stub_api
+from tests.unit.dispatch.builders import ended, facts, running, seen, workload
 from tests.unit.manager.builders import reserved, wire
 
 
@@ -62,3 +72,56 @@ def test_pods_that_do_not_start_are_reported_once_and_that_they_have_started_is_
     executor.report(DispatchPlan(rule=Rule.GRANTED, pods_started=StartUpdate("FailedCreate", "m")), gathered)
     executor.report(DispatchPlan(rule=Rule.GRANTED, pods_started=StartUpdate()), gathered)
     assert events == [("Workload", "Warning", "PodsNotStarted", "FailedCreate: m")]
+
+
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "nightly", "uid": "job-uid", "controller": True}
+JOB = {"metadata": {"name": "nightly", "namespace": "team", "uid": "job-uid", "resourceVersion": "7"}, "spec": {}}
+KEY = Key("team", "nightly")
+
+
+async def ends_recorded(answer: web.Response, view: View) -> list[Key]:
+    """The Workloads whose end is written if the server answers so to a GET of a job that is not in the cache."""
+    recorded: list[Key] = []
+
+    async def server(request: web.Request) -> web.StreamResponse:
+        return answer
+
+    async def write(key: Key, change: object, **_: object) -> None:
+        recorded.append(key)
+
+    registry = JobRegistry.configured(Configuration())
+    gathered = Gathered(
+        facts=facts(running(), ended()),
+        workload=wire(reserved(), ownerReferences=[OWNER]),
+        status=reserved(),
+        integration=registry.sent_kind("batch/v1", "Job"),
+        job=KEY,
+    )
+    plan = DispatchPlan(rule=Rule.REMOTE_FINISHED, actions=(SyncStatus("w1"),), finish=Finish("Succeeded", "done"))
+    async with stub_api(server) as api, api.client() as client:
+        context: Any = SimpleNamespace(
+            client=client,
+            clock=SystemClock(),
+            caches=SimpleNamespace(view=lambda _: view),
+            statuses=SimpleNamespace(write=write),
+        )
+        outcome = await Executor(context, cast(Transport, None)).execute(KEY, plan, gathered)
+        assert api.seen == ["GET /apis/batch/v1/namespaces/team/jobs/nightly"]
+    assert outcome.outdated, "the plan is made again"
+    return recorded
+
+
+@pytest.mark.anyio
+async def test_an_end_is_not_recorded_while_the_cache_lags_behind_and_lacks_the_job() -> None:
+    """Its job would never get its status: seed 8778 of the simulation, with a leader that was cut off."""
+    view = View(JOBS, clock=SystemClock())
+    assert await ends_recorded(json_answer(JOB), view) == []
+    assert view.get(KEY) is not None, "the next plan finds it"
+
+
+@pytest.mark.anyio
+async def test_an_end_is_recorded_without_a_job_that_is_gone_or_replaced() -> None:
+    view = View(JOBS, clock=SystemClock())
+    assert await ends_recorded(status_answer(404, "NotFound"), view) == [KEY]
+    another = {**JOB, "metadata": {**JOB["metadata"], "uid": "another"}}
+    assert await ends_recorded(json_answer(another), view) == [KEY]
