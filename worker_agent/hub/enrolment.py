@@ -15,6 +15,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -121,8 +122,9 @@ class Renewer:
 
     async def run(self) -> None:
         """Renew until cancelled; returns if the identity has no certificate, which something else renews."""
+        kubeconfig: JsonObject | None = None
         while True:
-            kubeconfig = await self._current()
+            kubeconfig = await self._stored(kubeconfig)
             try:
                 life = None if kubeconfig is None else certificate_life(kubeconfig)
             except BadInput as error:
@@ -200,8 +202,14 @@ class Renewer:
         nonce = f"{self._random.getrandbits(_NONCE_BITS):0{_NONCE_BITS // 4}x}"
         return _Request(renewal_request(self._cluster, nonce), _new_request(self._cluster))
 
-    async def _current(self) -> JsonObject | None:
-        return await retry_every(_RETRY_SECONDS, self._store.load, what="identity")
+    async def _stored(self, used: JsonObject | None) -> JsonObject | None:
+        """The stored identity. If it was deleted since this agent has `used` it, it is stored again."""
+        found = await retry_every(_RETRY_SECONDS, self._store.load, what="identity")
+        if found is not None or used is None:
+            return found
+        _log.warning("the identity was deleted while this agent uses it; storing it again cluster=%s", self._cluster)
+        await retry_every(_RETRY_SECONDS, partial(self._store.save, used), what="identity")
+        return used
 
 
 async def _obtain(
