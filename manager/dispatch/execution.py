@@ -16,9 +16,10 @@ from typing import Final
 
 import anyio
 
+from manager.cache.views import View
 from manager.context import ManagerContext
 from manager.dispatch.assignments import Dispatch, as_sent, assignment, limited_to_slice
-from manager.dispatch.gather import Gathered, adoption_for, is_group_workload, load_job
+from manager.dispatch.gather import Gathered, adoption_for, is_group_workload, load_job, owners_of
 from manager.dispatch.reported.failure_records import FailureRecords
 from manager.dispatch.transport.mailbox_transport import Transport
 from manager.dispatch.transport.object_sending import ObjectSending
@@ -114,18 +115,24 @@ class Executor:
         return ExecutionOutcome(outdated=outdated, deferred=deferred)
 
     async def _found_job(self, plan: DispatchPlan, gathered: Gathered) -> bool:
-        """Whether the plan lacked a job that exists.
+        """Whether the plan lacked a job, or a member of a group, that exists.
 
         After a partition, or in a new leader, the cache of jobs may lag behind those of Workloads and assignments. The
         end of a remote job is written once, so that a job that is not found would never get its status.
         """
-        needed = plan.finish is not None or any(isinstance(each, _ABOUT_JOB) for each in plan.actions)
-        if not needed or gathered.integration is None or gathered.job is None or gathered.workload is None:
+        workload, kind = gathered.workload, gathered.integration
+        if workload is None or kind is None:
             return False
-        if is_group_workload(gathered.workload) or load_job(self._context, gathered) is not None:
-            return False
-        await self._context.caches.view(gathered.integration.resource).refresh(self._context.client, gathered.job)
-        return load_job(self._context, gathered) is not None
+        ends = plan.finish is not None
+        if not ends and (is_group_workload(workload) or not any(isinstance(each, _ABOUT_JOB) for each in plan.actions)):
+            return False  # the members that are missing may have been deleted long ago: they are looked for once
+        view, found = self._context.caches.view(kind.resource), False
+        for reference in owners_of(workload):
+            owner = Key(workload["metadata"]["namespace"], reference["name"])
+            if not _holds(view, owner, reference["uid"]):
+                await view.refresh(self._context.client, owner)
+                found = found or _holds(view, owner, reference["uid"])
+        return found
 
     async def _write_job(self, plan: DispatchPlan, gathered: Gathered) -> float | None:
         """Write the job's status; returns the seconds after which a deferred status is tried again."""
@@ -344,6 +351,11 @@ class Executor:
         if plan.rule in (Rule.GRANT, Rule.GRANT_AT_ONCE, Rule.TAKE_OVER) and plan.cluster_name:
             metrics = self._context.metrics
             metrics.granted.labels(_queue(gathered), plan.cluster_name, metrics.role).inc()
+
+
+def _holds(view: View, key: Key, uid: str) -> bool:
+    row = view.get(key)
+    return row is not None and row.uid == uid
 
 
 def _queue(gathered: Gathered) -> str:

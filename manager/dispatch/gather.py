@@ -147,6 +147,12 @@ def owner_of(workload: JsonObject) -> JsonObject | None:
     return _controller(workload)
 
 
+def owners_of(workload: JsonObject) -> list[JsonObject]:
+    """The owner references of its job, or of the members of its group."""
+    owners: list[JsonObject] = workload["metadata"].get("ownerReferences") or []
+    return owners if is_group_workload(workload) else [owner for owner in owners if owner.get("controller")][:1]
+
+
 def sent_kind(owner: JsonObject, integration: JobIntegration | None) -> tuple[str, str]:
     """The apiVersion and kind of the remote job of that owner."""
     sent = None if integration is None else integration.traits.sent_as

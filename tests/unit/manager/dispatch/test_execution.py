@@ -6,6 +6,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import orjson
 import pytest
 from aiohttp import web
 
@@ -15,8 +16,9 @@ from manager.dispatch.execution import Executor
 from manager.dispatch.gather import Gathered
 from manager.dispatch.transport.mailbox_transport import Transport
 from manager.metrics import STANDALONE, ManagerMetrics
-from multikueue.api.configuration import Configuration
-from multikueue.api.resource import JOBS
+from multikueue.api import configuration_file
+from multikueue.api.constants import IS_GROUP_WORKLOAD_ANNOTATION
+from multikueue.api.resource import JOBS, PODS
 from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub.actions import Assign, ChangeUpdate, DispatchPlan, Finish, Rule, StartUpdate, SyncStatus
@@ -76,11 +78,17 @@ def test_pods_that_do_not_start_are_reported_once_and_that_they_have_started_is_
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "nightly", "uid": "job-uid", "controller": True}
 JOB = {"metadata": {"name": "nightly", "namespace": "team", "uid": "job-uid", "resourceVersion": "7"}, "spec": {}}
+FRAMEWORKS = "integrations: {frameworks: [batch/job, pod]}"
+MEMBERS = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"} for name in ("a", "b")]
 KEY = Key("team", "nightly")
 
 
-async def ends_recorded(answer: web.Response, view: View) -> list[Key]:
-    """The Workloads whose end is written if the server answers so to a GET of a job that is not in the cache."""
+def pod(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": "7"}, "spec": {}}
+
+
+async def ends_recorded(answer: web.Response, view: View, *, asked: str, **metadata: Any) -> list[Key]:
+    """The Workloads whose end is written if the server answers so to a GET of what is not in the cache."""
     recorded: list[Key] = []
 
     async def server(request: web.Request) -> web.StreamResponse:
@@ -89,12 +97,13 @@ async def ends_recorded(answer: web.Response, view: View) -> list[Key]:
     async def write(key: Key, change: object, **_: object) -> None:
         recorded.append(key)
 
-    registry = JobRegistry.configured(Configuration())
+    workload, registry = wire(reserved(), **metadata), JobRegistry.configured(configuration_file.load(FRAMEWORKS))
+    owner = workload["metadata"]["ownerReferences"][0]
     gathered = Gathered(
-        facts=facts(running(), ended()),
-        workload=wire(reserved(), ownerReferences=[OWNER]),
+        facts=facts(running(), ended(job_status=None)),
+        workload=workload,
         status=reserved(),
-        integration=registry.sent_kind("batch/v1", "Job"),
+        integration=registry.sent_kind(owner["apiVersion"], owner["kind"]),
         job=KEY,
     )
     plan = DispatchPlan(rule=Rule.REMOTE_FINISHED, actions=(SyncStatus("w1"),), finish=Finish("Succeeded", "done"))
@@ -106,7 +115,7 @@ async def ends_recorded(answer: web.Response, view: View) -> list[Key]:
             statuses=SimpleNamespace(write=write),
         )
         outcome = await Executor(context, cast(Transport, None)).execute(KEY, plan, gathered)
-        assert api.seen == ["GET /apis/batch/v1/namespaces/team/jobs/nightly"]
+        assert api.seen == [f"GET {asked}"]
     assert outcome.outdated, "the plan is made again"
     return recorded
 
@@ -114,14 +123,24 @@ async def ends_recorded(answer: web.Response, view: View) -> list[Key]:
 @pytest.mark.anyio
 async def test_an_end_is_not_recorded_while_the_cache_lags_behind_and_lacks_the_job() -> None:
     """Its job would never get its status: seed 8778 of the simulation, with a leader that was cut off."""
-    view = View(JOBS, clock=SystemClock())
-    assert await ends_recorded(json_answer(JOB), view) == []
+    view, asked = View(JOBS, clock=SystemClock()), "/apis/batch/v1/namespaces/team/jobs/nightly"
+    assert await ends_recorded(json_answer(JOB), view, asked=asked, ownerReferences=[OWNER]) == []
     assert view.get(KEY) is not None, "the next plan finds it"
 
 
 @pytest.mark.anyio
 async def test_an_end_is_recorded_without_a_job_that_is_gone_or_replaced() -> None:
-    view = View(JOBS, clock=SystemClock())
-    assert await ends_recorded(status_answer(404, "NotFound"), view) == [KEY]
-    another = {**JOB, "metadata": {**JOB["metadata"], "uid": "another"}}
-    assert await ends_recorded(json_answer(another), view) == [KEY]
+    view, asked = View(JOBS, clock=SystemClock()), "/apis/batch/v1/namespaces/team/jobs/nightly"
+    gone = status_answer(404, "NotFound")
+    assert await ends_recorded(gone, view, asked=asked, ownerReferences=[OWNER]) == [KEY]
+    another = json_answer({**JOB, "metadata": {**JOB["metadata"], "uid": "another"}})
+    assert await ends_recorded(another, view, asked=asked, ownerReferences=[OWNER]) == [KEY]
+
+
+@pytest.mark.anyio
+async def test_nor_while_the_cache_lacks_a_member_of_a_group() -> None:
+    view, asked = View(PODS, clock=SystemClock()), "/api/v1/namespaces/team/pods/b"
+    view.on_write(orjson.dumps(pod("a")))
+    group = {"ownerReferences": MEMBERS, "annotations": {IS_GROUP_WORKLOAD_ANNOTATION: "true"}}
+    assert await ends_recorded(status_answer(404, "NotFound"), view, asked=asked, **group) == [KEY]
+    assert await ends_recorded(json_answer(pod("b")), view, asked=asked, **group) == []
