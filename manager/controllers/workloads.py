@@ -145,6 +145,7 @@ class WorkloadReconciler:
             self._may_explain.discard(key)
             return None
         await self._follow_class(workload)
+        await self._look_for_owners(workload)
         uid = workload["metadata"]["uid"]
         decision: WorkloadDecision | None = None
 
@@ -292,6 +293,16 @@ class WorkloadReconciler:
             if job is not None and job.uid == owner["uid"]:
                 return False
         return True
+
+    async def _look_for_owners(self, workload: JsonObject) -> None:
+        """Ask the server for owners that seem to be gone: the caches of jobs may lag behind that of Workloads."""
+        if not self._owner_gone(workload):
+            return
+        for owner in workload["metadata"].get("ownerReferences") or ():
+            integration = self._registry.sent_kind(owner["apiVersion"], owner["kind"])
+            if integration is not None:
+                key = Key(workload["metadata"]["namespace"], owner["name"])
+                await self._context.caches.view(integration.resource).refresh(self._context.client, key)
 
     async def _follow_class(self, workload: JsonObject) -> None:
         """Give it the value that its WorkloadPriorityClass has now (`docs/spec/kueue-api.md §1.11`)."""
