@@ -77,10 +77,11 @@ type: $(STAMP) ## mypy --strict
 	@$(BIN)/mypy
 
 SEEDS ?= 2000
-simulate: $(STAMP) ## run $(SEEDS) seeds of a federation in virtual time; a failing one prints its timeline
-	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
-	@$(BIN)/python -m tests.simulation --provisioning --seeds $$(( ($(SEEDS) + 11) / 12 ))
-	@$(BIN)/python -m tests.simulation.arrivals --seeds $(SEEDS)
+FIRST ?= 1
+simulate: $(STAMP) ## run $(SEEDS) seeds from $(FIRST) of a federation in virtual time; a failing one prints its timeline
+	@$(BIN)/python -m tests.simulation --first $(FIRST) --seeds $(SEEDS)
+	@$(BIN)/python -m tests.simulation --provisioning --first $(FIRST) --seeds $$(( ($(SEEDS) + 11) / 12 ))
+	@$(BIN)/python -m tests.simulation.arrivals --first $(FIRST) --seeds $(SEEDS)
 
 STEPS ?= 10000
 LIFECYCLE_SEED ?= 1
