@@ -9,6 +9,7 @@ cheap: an object is parsed when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 import anyio.lowlevel
@@ -117,21 +118,21 @@ class View:
         Raises `KubeError`; what was not asked about is asked about next time.
         """
         for row in self._overlay.overdue():
-            page = await client.list_page(
-                self.resource, namespace=row.key.namespace or None, field_selector=f"metadata.name={row.key.name}"
-            )
-            if page.items:
-                self.on_write(page.items[0])
-            elif self._overlay.holds(row):  # and not one that was created meanwhile
-                self.on_not_found(row.key)
+            if not await self._read(client, row.key) and self._overlay.holds(row):
+                self.on_not_found(row.key)  # and not one that was created meanwhile
 
     async def refresh(self, client: KubeClient, key: Key) -> None:
         """Take in an object as it is on the server, which this cache may lag behind. Raises `KubeError`."""
-        try:
-            answer = await client.get(self.resource, key.name, namespace=key.namespace or None)
-        except NotFound:
-            return
-        self.on_write(answer)
+        with suppress(NotFound):  # the kind was removed
+            await self._read(client, key)
+
+    async def _read(self, client: KubeClient, key: Key) -> bool:
+        """Whether the object is there. It is listed by its name: a manager may list all that it caches."""
+        named = f"metadata.name={key.name}"
+        page = await client.list_page(self.resource, namespace=key.namespace or None, field_selector=named)
+        for raw in page.items:
+            self.on_write(raw)
+        return bool(page.items)
 
     def get(self, key: Key) -> Row | None:
         """The newest row."""

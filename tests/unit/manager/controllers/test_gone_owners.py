@@ -36,10 +36,15 @@ DELETED: Final[JsonObject] = wire(
     deletionTimestamp="2026-01-01T12:00:00Z",
     finalizers=["kueue.x-k8s.io/resource-in-use"],
 )
+LISTED: Final = "GET /apis/batch/v1/namespaces/team/jobs?limit=500&fieldSelector=metadata.name%3Dnightly"
+
+
+def listed(*jobs: JsonObject) -> web.Response:
+    return json_answer({"metadata": {"resourceVersion": "9"}, "items": jobs})
 
 
 async def written(answer: web.Response) -> tuple[list[Status], list[str]]:
-    """The statuses that a reconcile of `DELETED` writes if a GET of its job has this answer, and the requests."""
+    """The statuses that a reconcile of `DELETED` writes if a list of its job has this answer, and the requests."""
     views: dict[Resource, View] = {}
     statuses: list[Status] = []
 
@@ -79,13 +84,13 @@ async def written(answer: web.Response) -> tuple[list[Status], list[str]]:
 
 async def test_it_is_not_finished_while_the_cache_of_jobs_lags_behind() -> None:
     """Its quota would be released, and the next Workload of the job sent elsewhere, while the job still runs."""
-    statuses, requests = await written(json_answer(JOB))
-    assert requests == ["GET /apis/batch/v1/namespaces/team/jobs/nightly"]
+    statuses, requests = await written(listed(JOB))
+    assert requests == [LISTED]
     assert not any(status.is_true(WorkloadCondition.FINISHED) for status in statuses)
 
 
 async def test_it_is_finished_if_the_server_has_no_such_job_or_another_one() -> None:
     another = {"metadata": {**JOB["metadata"], "uid": "another"}}
-    for answer in (status_answer(404, "NotFound"), json_answer(another)):
+    for answer in (listed(), listed(another), status_answer(404, "NotFound")):
         statuses, _ = await written(answer)
         assert [status.is_true(WorkloadCondition.FINISHED) for status in statuses] == [True]

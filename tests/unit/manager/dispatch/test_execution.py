@@ -25,7 +25,7 @@ from multikueue.dispatch.hub.actions import Assign, ChangeUpdate, DispatchPlan, 
 from multikueue.dispatch.hub.facts import Observation
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.kube.runtime.events import Reference
-from tests.support.stub_api import json_answer, status_answer, stub_api
+from tests.support.stub_api import json_answer, stub_api
 from tests.unit.dispatch.builders import ended, facts, running, seen, workload
 from tests.unit.manager.builders import reserved, wire
 
@@ -81,18 +81,19 @@ JOB = {"metadata": {"name": "nightly", "namespace": "team", "uid": "job-uid", "r
 FRAMEWORKS = "integrations: {frameworks: [batch/job, pod]}"
 MEMBERS = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"} for name in ("a", "b")]
 KEY = Key("team", "nightly")
+NAMED = "limit=500&fieldSelector=metadata.name%3D"
 
 
 def pod(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": "7"}, "spec": {}}
 
 
-async def ends_recorded(answer: web.Response, view: View, *, asked: str, **metadata: Any) -> list[Key]:
-    """The Workloads whose end is written if the server answers so to a GET of what is not in the cache."""
+async def ends_recorded(*found: dict[str, Any], view: View, asked: str, **metadata: Any) -> list[Key]:
+    """The Workloads whose end is written if the server lists these objects of the name that is not in the cache."""
     recorded: list[Key] = []
 
     async def server(request: web.Request) -> web.StreamResponse:
-        return answer
+        return json_answer({"metadata": {"resourceVersion": "9"}, "items": found})
 
     async def write(key: Key, change: object, **_: object) -> None:
         recorded.append(key)
@@ -123,24 +124,23 @@ async def ends_recorded(answer: web.Response, view: View, *, asked: str, **metad
 @pytest.mark.anyio
 async def test_an_end_is_not_recorded_while_the_cache_lags_behind_and_lacks_the_job() -> None:
     """Its job would never get its status: seed 8778 of the simulation, with a leader that was cut off."""
-    view, asked = View(JOBS, clock=SystemClock()), "/apis/batch/v1/namespaces/team/jobs/nightly"
-    assert await ends_recorded(json_answer(JOB), view, asked=asked, ownerReferences=[OWNER]) == []
+    view, asked = View(JOBS, clock=SystemClock()), f"/apis/batch/v1/namespaces/team/jobs?{NAMED}nightly"
+    assert await ends_recorded(JOB, view=view, asked=asked, ownerReferences=[OWNER]) == []
     assert view.get(KEY) is not None, "the next plan finds it"
 
 
 @pytest.mark.anyio
 async def test_an_end_is_recorded_without_a_job_that_is_gone_or_replaced() -> None:
-    view, asked = View(JOBS, clock=SystemClock()), "/apis/batch/v1/namespaces/team/jobs/nightly"
-    gone = status_answer(404, "NotFound")
-    assert await ends_recorded(gone, view, asked=asked, ownerReferences=[OWNER]) == [KEY]
-    another = json_answer({**JOB, "metadata": {**JOB["metadata"], "uid": "another"}})
-    assert await ends_recorded(another, view, asked=asked, ownerReferences=[OWNER]) == [KEY]
+    view, asked = View(JOBS, clock=SystemClock()), f"/apis/batch/v1/namespaces/team/jobs?{NAMED}nightly"
+    assert await ends_recorded(view=view, asked=asked, ownerReferences=[OWNER]) == [KEY]
+    another = {**JOB, "metadata": {**JOB["metadata"], "uid": "another"}}
+    assert await ends_recorded(another, view=view, asked=asked, ownerReferences=[OWNER]) == [KEY]
 
 
 @pytest.mark.anyio
 async def test_nor_while_the_cache_lacks_a_member_of_a_group() -> None:
-    view, asked = View(PODS, clock=SystemClock()), "/api/v1/namespaces/team/pods/b"
+    view, asked = View(PODS, clock=SystemClock()), f"/api/v1/namespaces/team/pods?{NAMED}b"
     view.on_write(orjson.dumps(pod("a")))
     group = {"ownerReferences": MEMBERS, "annotations": {IS_GROUP_WORKLOAD_ANNOTATION: "true"}}
-    assert await ends_recorded(status_answer(404, "NotFound"), view, asked=asked, **group) == [KEY]
-    assert await ends_recorded(json_answer(pod("b")), view, asked=asked, **group) == []
+    assert await ends_recorded(view=view, asked=asked, **group) == [KEY]
+    assert await ends_recorded(pod("b"), view=view, asked=asked, **group) == []
