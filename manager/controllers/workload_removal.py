@@ -53,9 +53,15 @@ async def remove_orphan(context: ManagerContext, workload: JsonObject, *, job: K
     The garbage collector would, but it may lag by half a minute while CRDs change; meanwhile the quota would be held
     and remote jobs would run.
     """
-    owners: list[JsonObject] = workload["metadata"].get("ownerReferences") or []
-    if len(owners) == 1 and not await _is_gone(context, job, resource, uid=owners[0]["uid"]):
-        return
+    metadata = workload["metadata"]
+    owners: list[JsonObject] = metadata.get("ownerReferences") or []
+    try:
+        if len(owners) == 1 and not await _is_gone(context, job, resource, uid=owners[0]["uid"]):
+            return
+    except NotFound:
+        # A kind that is not served any more: what someone deletes already need not wait until that is certain.
+        if "deletionTimestamp" not in metadata:
+            raise
     if RESOURCE_IN_USE_FINALIZER in (workload["metadata"].get("finalizers") or ()):
         workload = await release_workload(context, workload) or workload
     metadata = workload["metadata"]

@@ -70,6 +70,9 @@ async def test_its_finalizer_is_removed_only_if_the_job_is_gone_whatever_the_cac
         assert await writes(lambda: json_answer({"metadata": {"uid": "u"}}), workload=workload) == []
     assert await writes(named, workload=held) == [f"PATCH {path}", f"DELETE {path}"]
     assert await writes(named, workload=deleted) == [f"PATCH {path}"]
+    assert await writes(not_served, workload=deleted) == [f"PATCH {path}"], "its kind may be gone with the job"
+    with pytest.raises(NotFound):
+        await writes(not_served, workload=held)
 
 
 async def test_it_is_removed_if_the_job_went_with_its_kind() -> None:
