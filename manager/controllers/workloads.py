@@ -145,7 +145,7 @@ class WorkloadReconciler:
             self._may_explain.discard(key)
             return None
         await self._follow_class(workload)
-        await self._look_for_owners(workload)
+        await self._look_for_owner(workload)
         uid = workload["metadata"]["uid"]
         decision: WorkloadDecision | None = None
 
@@ -294,15 +294,18 @@ class WorkloadReconciler:
                 return False
         return True
 
-    async def _look_for_owners(self, workload: JsonObject) -> None:
-        """Ask the server for owners that seem to be gone: the caches of jobs may lag behind that of Workloads."""
-        if not self._owner_gone(workload):
+    async def _look_for_owner(self, workload: JsonObject) -> None:
+        """Ask the server for a job that seems to be gone: the caches of jobs may lag behind that of Workloads.
+
+        Not for the members of a group, which may be hundreds.
+        """
+        owners: list[JsonObject] = workload["metadata"].get("ownerReferences") or []
+        if len(owners) != 1 or not self._owner_gone(workload):
             return
-        for owner in workload["metadata"].get("ownerReferences") or ():
-            integration = self._registry.sent_kind(owner["apiVersion"], owner["kind"])
-            if integration is not None:
-                key = Key(workload["metadata"]["namespace"], owner["name"])
-                await self._context.caches.view(integration.resource).refresh(self._context.client, key)
+        integration = self._registry.sent_kind(owners[0]["apiVersion"], owners[0]["kind"])
+        if integration is not None:
+            key = Key(workload["metadata"]["namespace"], owners[0]["name"])
+            await self._context.caches.view(integration.resource).refresh(self._context.client, key)
 
     async def _follow_class(self, workload: JsonObject) -> None:
         """Give it the value that its WorkloadPriorityClass has now (`docs/spec/kueue-api.md §1.11`)."""

@@ -15,7 +15,6 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from typing import Final
 
@@ -208,7 +207,10 @@ class Renewer:
         if found is not None or used is None:
             return found
         _log.warning("the identity was deleted while this agent uses it; storing it again cluster=%s", self._cluster)
-        await retry_every(_RETRY_SECONDS, partial(self._store.save, used), what="identity")
+        try:
+            await self._store.save(used)
+        except MultikueueError as error:
+            _log.warning("identity not stored; renewing it all the same cluster=%s error=%s", self._cluster, error)
         return used
 
 
