@@ -9,7 +9,7 @@ that a plan is dropped when the Workload has changed since it was made.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -34,6 +34,7 @@ from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub import messages
 from multikueue.dispatch.hub.actions import (
+    Action,
     Assign,
     DeclareStopped,
     DispatchPlan,
@@ -46,8 +47,10 @@ from multikueue.dispatch.hub.actions import (
     SyncStatus,
 )
 from multikueue.dispatch.hub.availability import policy_on
+from multikueue.dispatch.hub.facts import Observation
 from multikueue.dispatch.hub.preemption_gates import position
 from multikueue.dispatch.protocol.annotations import avoided_text, gate_opening_text, round_text
+from multikueue.dispatch.protocol.phases import ENDED
 from multikueue.jobs.framework.capabilities import SentGroups
 from multikueue.jobs.framework.protocol import InjectionConflict, JobWrite
 from multikueue.kube.errors import Invalid, NotFound
@@ -87,7 +90,7 @@ class Executor:
 
     async def execute(self, key: Key, plan: DispatchPlan, gathered: Gathered) -> ExecutionOutcome:
         """Sync the job, write the status, assign. Raises what the API server answers; running it again is safe."""
-        if await self._found_job(plan, gathered):
+        if await self._found_newer_workload(key, plan, gathered) or await self._found_job(plan, gathered):
             return ExecutionOutcome(outdated=True)
         deferred = await self._write_job(plan, gathered)
         try:
@@ -113,6 +116,20 @@ class Executor:
         if not outdated:
             self.report(plan, gathered)
         return ExecutionOutcome(outdated=outdated, deferred=deferred)
+
+    async def _found_newer_workload(self, key: Key, plan: DispatchPlan, gathered: Gathered) -> bool:
+        """Whether the plan stops running work because of a version of its Workload that the server has replaced.
+
+        After a partition, or in a new leader, the cache of Workloads may lag behind that of assignments: what another
+        leader has admitted since would look left behind.
+        """
+        if not any(_stops(each, gathered.facts.observations) for each in plan.actions):
+            return False
+        view = self._context.caches.view(WORKLOADS)
+        await view.refresh(self._context.client, key)
+        row = view.get(key)
+        planned_for = None if gathered.workload is None else gathered.workload["metadata"]["resourceVersion"]
+        return row is not None and row.resource_version != planned_for
 
     async def _found_job(self, plan: DispatchPlan, gathered: Gathered) -> bool:
         """Whether the plan lacked a job, or a member of a group, that exists.
@@ -351,6 +368,18 @@ class Executor:
         if plan.rule in (Rule.GRANT, Rule.GRANT_AT_ONCE, Rule.TAKE_OVER) and plan.cluster_name:
             metrics = self._context.metrics
             metrics.granted.labels(_queue(gathered), plan.cluster_name, metrics.role).inc()
+
+
+def _stops(action: Action, observations: Mapping[str, Observation]) -> bool:
+    """Whether the action stops work that may run."""
+    match action:
+        case RemoveAssignment(cluster) | SetIntent(cluster, Intent.EVICT):
+            observation = observations.get(cluster)
+            if observation is None or observation.intent.precedes_grant:
+                return False
+            return not (observation.answered and observation.phase in ENDED)
+        case _:
+            return False
 
 
 def _holds(view: View, key: Key, uid: str) -> bool:

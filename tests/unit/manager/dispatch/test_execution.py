@@ -18,15 +18,25 @@ from manager.dispatch.transport.mailbox_transport import Transport
 from manager.metrics import STANDALONE, ManagerMetrics
 from multikueue.api import configuration_file
 from multikueue.api.constants import IS_GROUP_WORKLOAD_ANNOTATION
-from multikueue.api.resource import JOBS, PODS
+from multikueue.api.remoteassignment import AssignmentPhase
+from multikueue.api.resource import JOBS, PODS, WORKLOADS
 from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key
-from multikueue.dispatch.hub.actions import Assign, ChangeUpdate, DispatchPlan, Finish, Rule, StartUpdate, SyncStatus
+from multikueue.dispatch.hub.actions import (
+    Assign,
+    ChangeUpdate,
+    DispatchPlan,
+    Finish,
+    RemoveAssignment,
+    Rule,
+    StartUpdate,
+    SyncStatus,
+)
 from multikueue.dispatch.hub.facts import Observation
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.kube.runtime.events import Reference
 from tests.support.stub_api import json_answer, stub_api
-from tests.unit.dispatch.builders import ended, facts, running, seen, workload
+from tests.unit.dispatch.builders import ended, facts, granted, running, seen, workload
 from tests.unit.manager.builders import reserved, wire
 
 
@@ -144,3 +154,46 @@ async def test_nor_while_the_cache_lacks_a_member_of_a_group() -> None:
     group = {"ownerReferences": MEMBERS, "annotations": {IS_GROUP_WORKLOAD_ANNOTATION: "true"}}
     assert await ends_recorded(view=view, asked=asked, **group) == [KEY]
     assert await ends_recorded(pod("b"), view=view, asked=asked, **group) == []
+
+
+async def removed(*found: dict[str, Any], planned_for: dict[str, Any] | None, observed: Observation) -> tuple[int, int]:
+    """How often the assignment is removed, and Workloads are listed, if the server lists these of that name."""
+    calls: list[str] = []
+
+    async def server(request: web.Request) -> web.StreamResponse:
+        return json_answer({"metadata": {"resourceVersion": "9"}, "items": found})
+
+    async def remove(cluster: str, key: Key) -> None:
+        calls.append(cluster)
+
+    view = View(WORKLOADS, clock=SystemClock())
+    gathered = Gathered(facts=facts(None, observed), workload=planned_for)
+    plan = DispatchPlan(rule=Rule.GONE, actions=(RemoveAssignment("w1"),))
+    async with stub_api(server) as api, api.client() as client:
+        context: Any = SimpleNamespace(
+            client=client,
+            clock=SystemClock(),
+            metrics=ManagerMetrics(),
+            caches=SimpleNamespace(view=lambda _: view),
+        )
+        transport: Any = SimpleNamespace(remove=remove)
+        outcome = await Executor(context, transport).execute(Key("team", "w"), plan, gathered)
+        assert outcome.outdated is (not calls)
+        return len(calls), len(api.seen)
+
+
+@pytest.mark.anyio
+async def test_running_work_is_not_stopped_for_a_version_of_its_workload_that_was_replaced() -> None:
+    """The cache of Workloads may lag behind that of assignments, which another leader has made."""
+    newer, older = wire(reserved(), version="8"), wire(reserved(), version="7")
+    assert await removed(newer, planned_for=None, observed=granted()) == (0, 1)
+    assert await removed(newer, planned_for=older, observed=granted()) == (0, 1)
+    assert await removed(newer, planned_for=newer, observed=granted()) == (1, 1)
+    assert await removed(planned_for=None, observed=granted()) == (1, 1)
+
+
+@pytest.mark.anyio
+async def test_what_runs_nowhere_or_has_ended_is_removed_without_a_look() -> None:
+    newer = wire(reserved(), version="8")
+    for observed in (seen("w1", AssignmentPhase.RESERVED), ended()):
+        assert await removed(newer, planned_for=None, observed=observed) == (1, 0)
