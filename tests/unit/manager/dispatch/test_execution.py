@@ -19,7 +19,7 @@ from manager.metrics import STANDALONE, ManagerMetrics
 from multikueue.api import configuration_file
 from multikueue.api.constants import IS_GROUP_WORKLOAD_ANNOTATION
 from multikueue.api.remoteassignment import AssignmentPhase
-from multikueue.api.resource import JOBS, PODS, WORKLOADS
+from multikueue.api.resource import JOBS, PODS, WORKLOADS, Resource
 from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key
 from multikueue.dispatch.hub.actions import (
@@ -34,8 +34,9 @@ from multikueue.dispatch.hub.actions import (
 )
 from multikueue.dispatch.hub.facts import Observation
 from multikueue.jobs.framework.registry import JobRegistry
+from multikueue.kube.errors import ApiError
 from multikueue.kube.runtime.events import Reference
-from tests.support.stub_api import json_answer, stub_api
+from tests.support.stub_api import json_answer, status_answer, stub_api
 from tests.unit.dispatch.builders import ended, facts, granted, running, seen, workload
 from tests.unit.manager.builders import reserved, wire
 
@@ -197,3 +198,32 @@ async def test_what_runs_nowhere_or_has_ended_is_removed_without_a_look() -> Non
     newer = wire(reserved(), version="8")
     for observed in (seen("w1", AssignmentPhase.RESERVED), ended()):
         assert await removed(newer, planned_for=None, observed=observed) == (1, 0)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("status", [429, 500])
+async def test_nothing_is_stopped_or_finished_while_the_server_does_not_say_what_there_is(status: int) -> None:
+    async def server(request: web.Request) -> web.StreamResponse:
+        return status_answer(status, "", Retry_After="60")
+
+    gone = Gathered(facts=facts(None, granted()))
+    lacking = Gathered(
+        facts=facts(running(), ended()),
+        workload=wire(reserved(), ownerReferences=[OWNER]),
+        status=reserved(),
+        integration=JobRegistry.configured(configuration_file.load(FRAMEWORKS)).sent_kind("batch/v1", "Job"),
+        job=KEY,
+    )
+    stops = DispatchPlan(rule=Rule.GONE, actions=(RemoveAssignment("w1"),))
+    ends = DispatchPlan(rule=Rule.REMOTE_FINISHED, actions=(SyncStatus("w1"),), finish=Finish("Succeeded", "done"))
+    async with stub_api(server) as api, api.client() as client:
+        views: dict[Resource, View] = {}
+        # There is no transport and nothing that writes a status: to use one would be another error.
+        context: Any = SimpleNamespace(
+            client=client,
+            caches=SimpleNamespace(view=lambda each: views.setdefault(each, View(each, clock=SystemClock()))),
+        )
+        for plan, gathered in ((stops, gone), (ends, lacking)):
+            with pytest.raises(ApiError):
+                await Executor(context, cast(Transport, None)).execute(KEY, plan, gathered)
+    assert {seen.partition(" ")[0] for seen in api.seen} == {"GET"}
