@@ -191,10 +191,10 @@ class DispatchController:
         """`status` with the dispatch that follows from it; unchanged until dispatch has read everything."""
         return status if self._on_reserve is None else self._on_reserve.complete(workload, status)
 
-    def completed(self, workload: JsonObject, before: Status, after: Status) -> None:
-        """The status that `complete` returned was written."""
-        if self._on_reserve is not None:
-            self._on_reserve.completed(workload, before, after)
+    def ended(self, key: Key, workload: JsonObject | None) -> None:
+        """A write in which `complete` may have been asked has ended."""
+        if self._on_reserve is not None and self._on_reserve.ended(key, workload):
+            self._workloads.enqueue(key)
 
     async def _serve(self, resync: Resync, sending: ObjectSending) -> None:
         loops = {
@@ -230,6 +230,8 @@ class DispatchController:
         for other in self._gatherer.replicas.changed(key, current):
             self._workloads.enqueue(other)
         if gathered is None:
+            if self._on_reserve is not None and self._on_reserve.is_writing(key):
+                return None  # it is reconciled when that write has ended
             self._forget(key)
             self._gatherer.requests.forget("" if current is None else current["metadata"]["uid"])
             return None

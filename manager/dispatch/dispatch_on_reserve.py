@@ -82,9 +82,16 @@ class DispatchOnReserve:
             status, ready=False, reason=PodsReadyReason.WAIT_FOR_START, message=START_MESSAGE, now=now
         )
 
-    def completed(self, workload: JsonObject, before: Status, after: Status) -> None:
-        """Record the grant that was written; the reconcile of this write sends the assignment."""
-        key = Key(workload["metadata"]["namespace"], workload["metadata"]["name"])
+    def is_writing(self, key: Key) -> bool:
+        """Whether a decision about this Workload is being written, which its status does not show yet."""
+        return key in self._open
+
+    def ended(self, key: Key, workload: JsonObject | None) -> bool:
+        """Record the grant that was written; the reconcile of this write sends the assignment.
+
+        Returns whether a decision was given up: None instead of the Workload is a write that failed, or may have.
+        """
         found = self._open.pop(key, None)
-        if found is not None and after.cluster_name and found[0].rule is Rule.GRANT_AT_ONCE:
+        if found is not None and workload is not None and found[0].rule is Rule.GRANT_AT_ONCE:
             self._executor.report_grant(*found)
+        return found is not None and workload is None

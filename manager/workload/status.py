@@ -170,8 +170,8 @@ class AdmissionHook(Protocol):
     def complete(self, workload: JsonObject, status: Status) -> Status:
         """The status to write instead of `status`: with the dispatch that follows from it; repeated on a conflict."""
 
-    def completed(self, workload: JsonObject, before: Status, after: Status) -> None:
-        """The status that `complete` returned was written."""
+    def ended(self, key: Key, workload: JsonObject | None) -> None:
+        """A write in which `complete` may have been asked has ended; None if it failed or the Workload is gone."""
 
     def may_run_elsewhere(self, workload: JsonObject) -> bool:
         """Whether the Workload may still run on another cluster, whatever the status of its job here shows."""
@@ -245,7 +245,14 @@ class StatusWriter:
         self._waiting[key] += 1
         try:
             async with lock:
-                return await self._write(key, change, uid=uid, written=written, hook=hook)
+                workload = None
+                try:
+                    workload = await self._write(key, change, uid=uid, written=written, hook=hook)
+                finally:
+                    if hook is not None:
+                        with self._quarantine.guard("dispatch", WORKLOADS, key):
+                            hook.ended(key, workload)
+                return workload
         finally:
             self._waiting[key] -= 1
             if not self._waiting[key]:
@@ -308,9 +315,6 @@ class StatusWriter:
                     workload = await self._withdraw_nomination(key, workload)
                 if _left_over(Status.of(workload).checks, new.checks):
                     workload = await self._patch_checks(key, workload, new.checks)
-                if hook is not None and new is not decided:
-                    with self._quarantine.guard("dispatch", WORKLOADS, key):
-                        hook.completed(workload, old, new)
                 for notify in (written, self._written):
                     if notify is not None:
                         with self._quarantine.guard("status", WORKLOADS, key):

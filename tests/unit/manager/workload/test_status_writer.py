@@ -16,6 +16,7 @@ from manager.workload.status import Status, StatusWriter
 from multikueue.api.reasons import WorkloadCondition
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.clock import ManualClock
+from multikueue.core.keys import Key
 from multikueue.kube.errors import Conflict, Details, Forbidden, NotFound
 from multikueue.kube.runtime.quarantine import Quarantine
 from tests.unit.manager.builders import KEY, NOW, admitted, pending, status, wire
@@ -188,8 +189,8 @@ class GrantingHook:
         self.asked += 1
         return replace(status, cluster_name="w1")
 
-    def completed(self, workload: dict[str, Any], before: Status, after: Status) -> None:
-        self.written.append(after.cluster_name)
+    def ended(self, key: Key, workload: dict[str, Any] | None) -> None:
+        self.written.append("" if workload is None else workload["status"]["clusterName"])
 
     def may_run_elsewhere(self, workload: dict[str, Any]) -> bool:
         return True
@@ -209,3 +210,18 @@ async def test_dispatch_takes_part_in_a_write_of_another_and_not_in_one_that_it_
     statuses.use_hook(None)
     await statuses.write(KEY, lambda old: replace(old, requeue_count=3))
     assert hook.asked == 1
+
+
+async def test_dispatch_learns_that_a_write_failed_in_which_it_took_part() -> None:
+    before = wire(admitted())
+    server, hook = Server(None), GrantingHook()
+    statuses = writer(server, before)
+    statuses.use_hook(hook)
+    assert await statuses.write(KEY, lambda old: replace(old, requeue_count=1)) is None
+    assert (hook.asked, hook.written) == (1, [""])
+    refusing = Refusing(NOMINATED, "no right to write")
+    statuses = writer(refusing, NOMINATED)
+    statuses.use_hook(hook)
+    with pytest.raises(Forbidden):
+        await statuses.write(KEY, lambda old: replace(old, requeue_count=1))
+    assert (hook.asked, hook.written) == (2, ["", ""])
