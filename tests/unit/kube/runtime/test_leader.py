@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import logging
 from random import Random
+from time import monotonic
 from typing import Any
 
 import anyio
@@ -10,6 +11,7 @@ import orjson
 import pytest
 from aiohttp import web
 
+from multikueue.core.clock import Clock, ManualClock
 from multikueue.kube.runtime.leader import LeaderElector, LeaseRestoreDetector
 from tests.support.stub_api import StubApi, json_answer, status_answer, stub_api
 
@@ -50,7 +52,9 @@ class LeaseServer:
         return str(self.lease["spec"]["holderIdentity"]) if self.lease else ""
 
 
-def elector(client: Any, identity: str, *, restore_detector: LeaseRestoreDetector | None = None) -> LeaderElector:
+def elector(
+    client: Any, identity: str, *, restore_detector: LeaseRestoreDetector | None = None, clock: Clock | None = None
+) -> LeaderElector:
     return LeaderElector(
         client,
         namespace="kueue-system",
@@ -59,6 +63,7 @@ def elector(client: Any, identity: str, *, restore_detector: LeaseRestoreDetecto
         lease_seconds=0.6,
         renew_seconds=0.3,
         retry_seconds=0.03,
+        clock=clock,
         random=Random(1),
         restore_detector=restore_detector,
     )
@@ -80,21 +85,25 @@ class Work:
 
 
 async def test_one_of_two_leads_and_the_other_takes_over_when_it_leaves() -> None:
-    server = LeaseServer()
+    server, clock = LeaseServer(), ManualClock()  # a busy machine lets no lease expire
     first, second = Work(), Work()
     async with stub_api(server) as api, api.client() as client, anyio.create_task_group() as tasks:
         leaving = anyio.CancelScope()
 
         async def run_first() -> None:
             with leaving:
-                await elector(client, "one").run(first)
+                await elector(client, "one", clock=clock).run(first)
 
         tasks.start_soon(run_first)
         with anyio.fail_after(30):
             await first.started.wait()
-            tasks.start_soon(elector(client, "two").run, second)
-            await anyio.sleep(0.8)  # longer than the lease: renewals keep the second out
-            assert not second.started.is_set()
+            tasks.start_soon(elector(client, "two", clock=clock).run, second)
+            for _ in range(20):  # twice as long as the lease: renewals keep the second out
+                clock.advance(0.1)
+                renewed, asked = server.version, len(api.seen)
+                while server.version == renewed or len(api.seen) < asked + 6:
+                    await anyio.sleep(0.005)
+                assert not second.started.is_set()
             leaving.cancel()
             await second.started.wait()
         assert first.ended
@@ -202,11 +211,11 @@ async def test_a_lease_that_is_not_renewed_is_taken_by_our_clock_not_by_its_time
     server.take({"metadata": {"name": "lock"}, "spec": stale})
     work = Work()
     async with stub_api(server) as api, api.client() as client, anyio.create_task_group() as tasks:
+        began = monotonic()
         tasks.start_soon(elector(client, "one").run, work)
-        await anyio.sleep(0.2)
-        assert not work.started.is_set()
         with anyio.fail_after(30):
             await work.started.wait()
+        assert monotonic() - began > 0.6, "the holder has its whole term"
         assert server.lease is not None
         assert server.lease["spec"]["leaseTransitions"] == 1
         tasks.cancel_scope.cancel()
@@ -239,9 +248,7 @@ async def test_an_answer_that_comes_after_the_term_gives_no_leadership() -> None
 
     async with stub_api(answer) as api, api.client() as client, anyio.create_task_group() as tasks:
         tasks.start_soon(elector(client, "one").run, work)
-        await anyio.sleep(0.45)
-        assert not work.started.is_set()
         with anyio.fail_after(30):
             await work.started.wait()
-        assert slow == 0
+        assert slow == 0, "neither of the late answers was enough"
         tasks.cancel_scope.cancel()
