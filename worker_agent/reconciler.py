@@ -28,11 +28,9 @@ from multikueue.dispatch.worker.assignment_state import (
     RemoteJobFacts,
     ReportedStatus,
     may_start,
-    remove,
     step,
     wants_capacity,
 )
-from multikueue.kube.errors import NotFound
 from multikueue.kube.runtime.controller import Result
 from multikueue.kube.runtime.quarantine import Guard, Quarantine
 from multikueue.provisioning.delegated import RequestStage
@@ -42,7 +40,7 @@ from worker_agent.forwarding import FieldForwarding
 from worker_agent.group_members import GroupMembers
 from worker_agent.hub.client import MailboxView
 from worker_agent.hub.status_reporter import StatusReporter
-from worker_agent.local.assignment_spec import AssignmentSpec, read_assignment
+from worker_agent.local.assignment_spec import AssignmentSpec, job_kind, read_assignment
 from worker_agent.local.boundary import Boundary
 from worker_agent.local.capacity import Capacity
 from worker_agent.local.dependencies.job_objects import JobObjects
@@ -56,6 +54,7 @@ from worker_agent.local.queueing.queued_work import CloneAdmission, is_queued
 from worker_agent.local.queueing.queues import Queues
 from worker_agent.local.remote_group import RemoteGroup
 from worker_agent.pod_owners import LoggedPods, logged_pods
+from worker_agent.removal import JobRemoval
 
 _log = logging.getLogger(__name__)
 
@@ -115,8 +114,7 @@ class Reconciler:
         self._waiting: dict[str, None] = {}
         self.assigned = AssignedJobs()
         self._short_since: dict[str, tuple[int, float]] = {}
-        self._kept_jobs: set[str] = set()
-        """The uids of jobs that were not removed, since their mailbox belongs to another manager."""
+        self._removal = JobRemoval(mailbox=mailbox, kinds=kinds, provisioning=provisioning)
         self.phases: dict[str, AssignmentPhase] = {}
 
     def waiting(self) -> list[str]:
@@ -161,11 +159,7 @@ class Reconciler:
         try:
             desired = self._read(obj)
         except BadInput as error:
-            status = ReportedStatus(
-                epoch=assigned_epoch(obj), phase=AssignmentPhase.REFUSED, reason=BAD_ASSIGNMENT, message=str(error)
-            )
-            self._status_reporter.put(name, obj["metadata"]["uid"], status, reported=status_of(obj))
-            return None
+            return await self._refuse_unreadable(name, obj, reported, str(error))
         try:
             result = await self._reconcile(name, obj, desired, reported)
         except BadInput as error:
@@ -173,6 +167,22 @@ class Reconciler:
             self._status_reporter.put(name, desired.uid, status, reported=status_of(obj))
             raise
         return result
+
+    async def _refuse_unreadable(
+        self, name: str, obj: JsonObject, reported: ReportedStatus, problem: str
+    ) -> Result | None:
+        """Remove the job of an assignment that cannot be read, then report Refused: the hub sends it elsewhere."""
+        epoch = assigned_epoch(obj)
+        if reported.epoch == epoch and reported.phase in _ENDED:
+            return None  # how it ended is what counts
+        jobs = job_kind(obj, kinds=self._kinds)
+        if jobs is not None and not jobs.known and _has_run(reported):
+            return None  # as in _may_run_unseen
+        if await self._removal.remove(name, unreadable=True):
+            return Result(after=_LOOK_SECONDS)
+        status = ReportedStatus(epoch=epoch, phase=AssignmentPhase.REFUSED, reason=BAD_ASSIGNMENT, message=problem)
+        self._status_reporter.put(name, obj["metadata"]["uid"], status, reported=status_of(obj))
+        return None
 
     async def _reconcile(
         self, name: str, obj: JsonObject, desired: AssignmentSpec, reported: ReportedStatus
@@ -433,55 +443,19 @@ class Reconciler:
             if not self.assigned.assignments_of(job):  # otherwise a newer assignment uses the capacity
                 self._obstacles.forget(job)
                 self._capacity.release(str(job))
-        for jobs in self._kinds.values():
-            for key in jobs.of_assignment(name):
-                await self._remove_job(jobs, key, name)
+        await self._removal.remove(name)
         if self._provisioning is not None and not any(jobs.of_assignment(name) for jobs in self._kinds.values()):
             self._provisioning.forget_adoption(name)
         if name in self._queues.clones.assignments() and self._mailbox.informer.synced.is_set():
-            owner = await self._mailbox_owner()
+            owner = await self._removal.mailbox_owner()
             if owner and self._mailbox.get(name) is None:
                 await self._queues.clones.remove(name, manager_uid=owner)
         if self._provisioning is not None and self._provisioning.has(name) and self._mailbox.informer.synced.is_set():
-            owner = await self._mailbox_owner()
+            owner = await self._removal.mailbox_owner()
             if owner and self._mailbox.get(name) is None:
                 kept = await self._provisioning.remove(name, manager_uid=owner)
                 return None if kept is None else Result(after=kept)
         return None
-
-    async def _remove_job(self, jobs: RemoteJobs, key: Key, name: str) -> None:
-        job = jobs.get(key)
-        if job is None or not jobs.known or not self._mailbox.informer.synced.is_set():
-            return
-        manager_uid = jobs.manager_uid(job)
-        facts = jobs.facts(job, assignment=name, manager_uid=manager_uid)
-        if not facts.ours or remove(facts) is None:
-            return
-        owner = await self._mailbox_owner()
-        if self._mailbox.get(name) is not None:
-            return  # it was created again meanwhile
-        if not manager_uid or owner != manager_uid:
-            if facts.uid not in self._kept_jobs:
-                self._kept_jobs.add(facts.uid)
-                _log.warning(
-                    "job kept: its assignment is gone, but the mailbox belongs to another manager"
-                    " job=%s manager=%s mailbox_owner=%s",
-                    key,
-                    manager_uid,
-                    owner,
-                )
-            return
-        self._kept_jobs.discard(facts.uid)
-        _log.info("deleting job: its assignment is gone job=%s assignment=%s", key, name)
-        await jobs.delete(key, facts.uid, ended=facts.end is not None)
-        if self._provisioning is not None:
-            await self._provisioning.release(name, job)
-
-    async def _mailbox_owner(self) -> str:
-        try:
-            return await self._mailbox.owner()
-        except NotFound:
-            return ""
 
 
 def _may_run_unseen(desired: AssignmentSpec, reported: ReportedStatus) -> bool:
@@ -489,9 +463,12 @@ def _may_run_unseen(desired: AssignmentSpec, reported: ReportedStatus) -> bool:
 
     A job that was granted may have been created before this agent, or the manager that hosts it, was started.
     """
-    running = bool(reported.job_uid) or reported.phase is AssignmentPhase.RUNNING
     granted = not desired.facts.intent.precedes_grant
-    return (running or granted) and desired.jobs is not None and not desired.jobs.known
+    return (granted or _has_run(reported)) and desired.jobs is not None and not desired.jobs.known
+
+
+def _has_run(reported: ReportedStatus) -> bool:
+    return bool(reported.job_uid) or reported.phase is AssignmentPhase.RUNNING
 
 
 def _is_here(provisioned: ProvisionedWork | None) -> bool:

@@ -59,6 +59,13 @@ class AssignmentSpec:
         return RemoteJobKey(f"{self.manifest.get('kind', '')}.{group}", self.job)
 
 
+def job_kind(obj: JsonObject, *, kinds: Mapping[tuple[str, str], RemoteJobs]) -> RemoteJobs | None:
+    """The kind of the job of an assignment that may be unreadable; None if the agent does not serve it."""
+    reference: JsonObject = obj["spec"].get("job") or {}
+    group, _, _ = str(reference.get("apiVersion", "")).rpartition("/")
+    return kinds.get((group, str(reference.get("kind", ""))))
+
+
 def read_assignment(
     obj: JsonObject, *, kinds: Mapping[tuple[str, str], RemoteJobs], permits_fenced_work: Callable[[float], bool]
 ) -> AssignmentSpec:
@@ -66,8 +73,7 @@ def read_assignment(
     spec: JsonObject = obj["spec"]
     reference: JsonObject = spec.get("job") or {}
     manifest: JsonObject = reference.get("manifest") or {}
-    group, _, _ = str(reference.get("apiVersion", "")).rpartition("/")
-    jobs = kinds.get((group, str(reference.get("kind", ""))))
+    jobs = job_kind(obj, kinds=kinds)
     fenced = spec.get("partitionPolicy") == PartitionPolicy.FENCED
     intent, provisioning = intent_of(obj), settings_of(spec.get("provisioning"))
     if intent is Intent.PROVISION and not provisioning:
@@ -90,13 +96,28 @@ def read_assignment(
         manifest=manifest,
         jobs=jobs,
         members=members,
-        demands=demands(pod_sets),
+        demands=demands(_remaining(pod_sets, {} if jobs is None else _succeeded(jobs, manifest))),
         dependencies=dependencies(pod_sets),
         sent=_sent(spec, pod_sets),
         clone=CloneSpec.of(obj),
         provisioning=provisioning,
         adopts=_adopts(spec.get("adopts")),
     )
+
+
+def _succeeded(jobs: RemoteJobs, manifest: JsonObject) -> dict[str, int]:
+    """How many pods of each pod set have succeeded already, on this cluster or on another one."""
+    return {each.name: each.count for each in jobs.integration.reclaimable(manifest)}
+
+
+def _remaining(pod_sets: Sequence[JsonObject], succeeded: Mapping[str, int]) -> list[JsonObject]:
+    """The pod sets with the pods that have to run."""
+    return [
+        {**each, "count": max(0, each.get("count", 1) - succeeded[each["name"]])}
+        if each.get("name") in succeeded
+        else each
+        for each in pod_sets
+    ]
 
 
 def _sent(spec: JsonObject, pod_sets: Sequence[JsonObject]) -> tuple[SentReference, ...]:

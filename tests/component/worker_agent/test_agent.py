@@ -112,6 +112,42 @@ async def test_an_eviction_is_reported_when_no_pod_is_left(cluster: Cluster, mai
         assert stopped["spec"]["suspend"] is True
 
 
+async def test_an_assignment_that_cannot_be_read_any_more_is_refused_when_nothing_of_it_runs(
+    cluster: Cluster, mailbox: Mailbox
+) -> None:
+    stays: Object = {"metadata": {"finalizers": ["example.com/stays"]}}
+    async with running_agent(cluster, mailbox.cluster):
+        await mailbox.assign("a", intent="Run")
+        await mailbox.says("a", "Running")
+        await mailbox.client.patch(JOBS, "a", stays, namespace=mailbox.namespace)
+        await mailbox.change("a", intent="Provision")  # and nothing to provision for
+        await eventually(
+            lambda: job(mailbox, "a"),
+            what="it is being deleted",
+            until=lambda seen: seen is not None and "deletionTimestamp" in seen["metadata"],
+        )
+        await mailbox.assign("b")
+        await mailbox.says("b", "Reserved")
+        assert (await mailbox.status("a"))["phase"] == "Running", "the hub would send it elsewhere"
+        stays["metadata"]["finalizers"] = None
+        await mailbox.client.patch(JOBS, "a", stays, namespace=mailbox.namespace)
+        await mailbox.says("a", "Refused", reason="BadAssignment")
+        assert await job(mailbox, "a") is None
+
+
+async def test_the_end_of_a_job_stays_when_its_assignment_cannot_be_read_any_more(
+    cluster: Cluster, mailbox: Mailbox
+) -> None:
+    async with running_agent(cluster, mailbox.cluster):
+        await mailbox.assign("a", intent="Run")
+        await eventually(lambda: finish_pods(mailbox.client, "a", namespace=mailbox.namespace), what="pods to end")
+        await mailbox.says("a", "Finished")
+        await mailbox.change("a", intent="Provision")
+        await mailbox.assign("b")
+        await mailbox.says("b", "Reserved")
+        assert (await mailbox.status("a"))["phase"] == "Finished"
+
+
 async def test_r3_a_job_that_is_there_already_is_refused_and_never_touched(cluster: Cluster, mailbox: Mailbox) -> None:
     foreign = job_manifest("a", namespace=mailbox.namespace, queue=None, suspend=True)
     stored = orjson.loads(await mailbox.client.create(JOBS, foreign, namespace=mailbox.namespace))
