@@ -8,9 +8,11 @@ once. While it runs, pods that the hub has anew are created, and those that it h
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
+from multikueue.core.keys import Key
 from multikueue.dispatch.worker.assignment_state import AssignmentStep, ReportedStatus
 from worker_agent.creation import Creation
 from worker_agent.local.assignment_spec import AssignmentSpec
@@ -47,7 +49,14 @@ class GroupMembers:
         return group, group.job
 
     async def take_back(self, desired: AssignmentSpec, group: RemoteGroup | None, reported: ReportedStatus) -> bool:
-        """Delete the pods of a group that the cluster does not take whole; whether they are not gone yet."""
+        """Delete the pods of a group that the cluster does not take whole; whether they are not gone yet.
+
+        Also those in the place of a group that is to run: after a restore the hub may have other pods of their names.
+        """
+        starts = desired.facts.intent is Intent.RUN and desired.facts.may_run
+        if group is not None and group.job is None and group.replaced and starts:
+            await self._delete(desired, group.replaced, why="the hub has it no longer")
+            return True
         same = reported.epoch == desired.facts.epoch
         runs = same and reported.phase in (
             AssignmentPhase.RUNNING,
@@ -56,10 +65,7 @@ class GroupMembers:
         )
         if group is None or group.job is None or runs or self._obstacles.refusal(desired.named) is None:
             return False
-        assert desired.jobs is not None, "its pods were found"
-        for key, uid in group.present:
-            _log.info("deleting pod of a group that is refused job=%s assignment=%s", key, desired.facts.name)
-            await desired.jobs.delete(key, uid, ended=False)
+        await self._delete(desired, group.present, why="its group is refused")
         return True
 
     async def follow(
@@ -77,8 +83,12 @@ class GroupMembers:
         runs = taken.status.phase is AssignmentPhase.RUNNING and taken.status.end is None
         if not runs or desired.facts.intent is not Intent.RUN or not desired.facts.may_run:
             return
-        for key, uid in group.replaced:
-            _log.info("deleting pod: the hub has it no longer job=%s assignment=%s", key, desired.facts.name)
-            await desired.jobs.delete(key, uid, ended=False)
+        await self._delete(desired, group.replaced, why="the hub has it no longer")
         if group.missing and self._obstacles.refusal(desired.named) is None:
             await self._creation.create(desired, group.missing, queued=queued, provisioned=provisioned)
+
+    async def _delete(self, desired: AssignmentSpec, pods: Iterable[tuple[Key, str]], *, why: str) -> None:
+        assert desired.jobs is not None, "its pods were found"
+        for key, uid in pods:
+            _log.info("deleting pod: %s job=%s assignment=%s", why, key, desired.facts.name)
+            await desired.jobs.delete(key, uid, ended=False)

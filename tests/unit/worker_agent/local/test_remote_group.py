@@ -54,6 +54,13 @@ def pod(name: str, phase: str = "Running", *, deleting: bool = False) -> Object:
     return {**made, "metadata": metadata, "spec": {**made["spec"], "nodeName": "n"}, "status": {"phase": phase}}
 
 
+def of_another(name: str, **how: Any) -> Object:
+    """A pod on the worker that was made for another pod of that name on the hub."""
+    made = pod(name, **how)
+    annotations = {**made["metadata"]["annotations"], "kueue.x-k8s.io/multikueue-origin-uid": "former"}
+    return {**made, "metadata": {**made["metadata"], "annotations": annotations}}
+
+
 def composed(*pods: Object, reported: dict[str, Object], stopping: bool = False) -> RemoteGroup:
     """The group of g-0 and g-1 with these pods on the worker and these statuses reported before."""
     entries = [{"name": name, "uid": f"hub-{name}", "status": status} for name, status in reported.items()]
@@ -111,3 +118,11 @@ def test_a_group_that_is_stopped_has_stopped_when_its_pods_have_ended_though_the
     group = composed(*ended, reported={"g-0": RUNNING, "g-1": RUNNING}, stopping=True)
     assert group.job is not None
     assert BARE_POD.remotely_stopped(group.job)
+
+
+def test_pods_of_former_pods_of_the_same_names_are_in_the_place_of_a_group_that_does_not_run_yet() -> None:
+    """A hub that was restored has other pods of these names, and grants them the same epoch."""
+    group = composed(of_another("g-0"), of_another("g-1", deleting=True), reported={})
+    assert group.job is None
+    assert group.replaced == ((Key("ns", "g-0"), "worker-g-0"),)
+    assert group.missing == (), "neither name is free yet"
