@@ -296,6 +296,7 @@ class Gatherer:
             gate_opening=gate_opening_of(annotations),
             adopts=self._adopts(workload, status, gathered) if waits else None,
             replica=self.replicas.of(workload) if waits and holds_quota(status) else None,
+            ends_of_former_pods=self._ends_of_former_pods(gathered, observations),
             members_follow=isinstance(integration, PodHoldingKind),
             not_started=if_false(status, WorkloadCondition.PODS_STARTED),
             not_forwarded=if_false(status, WorkloadCondition.CHANGE_FORWARDED),
@@ -429,6 +430,15 @@ class Gatherer:
             return kind.not_sent(job)
         except BadInput as error:
             return str(error)
+
+    def _ends_of_former_pods(self, gathered: Gathered, observations: Mapping[str, Observation]) -> frozenset[str]:
+        """The clusters that report an end of a group that lacks pods which it has now."""
+        kind = gathered.integration
+        ended = {name: seen.job_status for name, seen in observations.items() if seen.end and seen.job_status}
+        job = load_job(self._context, gathered) if ended else None
+        if kind is None or job is None or not isinstance(kind, SentGroups):
+            return frozenset()
+        return frozenset(name for name, status in ended.items() if kind.has_other_members(job, status))
 
     def _goes_before_its_job(self, gathered: Gathered) -> bool:
         """Whether it is deleted and its job is not: the job gets a new Workload, which may be sent elsewhere."""

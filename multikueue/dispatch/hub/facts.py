@@ -198,6 +198,8 @@ class DispatchedWorkload:
     preferences: Preferences = Preferences()
     replica: ReplicaFacts | None = None
     """If its owner has a Workload for each replica, while it has quota and no cluster."""
+    ends_of_former_pods: frozenset[str] = frozenset()
+    """The clusters on which a group ended with pods that others have replaced here: those have not run."""
     members_follow: bool = False
     """Whether its pods are created one after another while some of them run, as those of a StatefulSet."""
     waits_since: datetime | None = None

@@ -119,6 +119,10 @@ def _remote_finished(facts: DispatchFacts, workload: DispatchedWorkload, now: da
         # The cause may persist: without a pause it would be dispatched there again and again.
         avoid = (ended.cluster, facts.settings.avoid_lost_for)
         return _retry(Rule.REMOTE_OUT_OF_SYNC, message, avoid=avoid)
+    if ended.cluster in workload.ends_of_former_pods:
+        if workload.stopping or _state(workload) is not CheckState.READY:
+            return None
+        return _retry(Rule.REMOTE_OUT_OF_SYNC, messages.out_of_sync(ended.cluster))
     return DispatchPlan(
         rule=Rule.REMOTE_FINISHED,
         actions=(SyncStatus(ended.cluster),),
@@ -147,7 +151,11 @@ def _stopping(facts: DispatchFacts, workload: DispatchedWorkload, now: datetime)
             and observation.reason != JOB_GONE
         ):
             actions.append(SyncStatus(observation.cluster))
-        elif observation.has_phase(AssignmentPhase.REFUSED) or observation.has_phase(AssignmentPhase.EVICTED):
+        elif (
+            observation.has_phase(AssignmentPhase.REFUSED)
+            or observation.has_phase(AssignmentPhase.EVICTED)
+            or (observation.has_phase(AssignmentPhase.FINISHED) and observation.cluster in workload.ends_of_former_pods)
+        ):
             actions.append(DeclareStopped())
         else:
             grace = _grace_of_silent(facts, observation.cluster, now)

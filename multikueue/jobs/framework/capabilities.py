@@ -192,7 +192,10 @@ class SentGroups(Protocol, metaclass=Capability):
         """Equal as long as the same members are sent; empty for an object of its own."""
 
     def awaits_members(self, job: JsonObject) -> bool:
-        """Whether there is no member yet that could be sent."""
+        """Whether there is no member that could be sent."""
+
+    def has_other_members(self, job: JsonObject, remote_status: JsonObject) -> bool:
+        """Whether it needs members that an end on a worker does not include, since they replaced others meanwhile."""
 
 
 @runtime_checkable

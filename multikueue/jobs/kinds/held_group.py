@@ -219,6 +219,10 @@ class HeldGroup(ControlledPods):
         """Whether its controller has made no pod yet."""
         return not self._startable(job)
 
+    def has_other_members(self, job: JsonObject, remote_status: JsonObject) -> bool:
+        """Never: its pods serve, and have no end on a worker."""
+        return False
+
     def stopped_status(self, local: JsonObject, *, now: datetime) -> JobWrite | None:
         """Its pods are shown as gated again, after their remote pods are gone."""
         gated = [pod for pod in _pods(local) if pod_group.is_gated(pod)]

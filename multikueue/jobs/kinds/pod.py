@@ -112,6 +112,9 @@ class PodIntegration:
     def upkeep(self, job: JsonObject, workload: JsonObject | None) -> tuple[MemberWrite, ...]:
         """Delete pods in excess or beyond quota, and let go of pods that are needed no longer. Raises `BadInput`."""
         group = self._group(job)
+        if _MEMBERS in job and all(pod_group.is_deleting(pod) and pod_group.is_gated(pod) for pod in group.pods):
+            # None has run here, where it could be replaced: the group was deleted.
+            return tuple(MemberWrite(write=_released(pod)) for pod in group.pods if pod_group.is_held_back(pod))
         status: JsonObject = (workload or {}).get("status") or {}
         if (
             workload is None
@@ -331,8 +334,12 @@ class PodIntegration:
         return remote_pods.digest(self.members(job)) if _MEMBERS in job else ""
 
     def awaits_members(self, job: JsonObject) -> bool:
-        """Never: its pods are the job."""
-        return False
+        """Whether all pods of a group were deleted, and none has replaced them."""
+        return _MEMBERS in job and all(map(pod_group.is_deleting, self.members(job)))
+
+    def has_other_members(self, job: JsonObject, remote_status: JsonObject) -> bool:
+        """Whether pods of the group are missing in the status, and without them too few have succeeded."""
+        return _MEMBERS in job and remote_pods.has_other_pods(self._group(job), remote_status)
 
     def remote_end(self, job: JsonObject) -> JobEnd | None:
         """A pod that is being deleted has not ended, whatever phase the kubelet gives it when it stops it."""

@@ -34,7 +34,7 @@ from multikueue.core.timestamps import format_time
 from multikueue.jobs.declared.copies import local_metadata, remote_metadata, unmarked_template
 from multikueue.jobs.framework.pod_templates import injected, restored_spec
 from multikueue.jobs.framework.protocol import JobWrite, PodSetInfo, RemoteIdentity
-from multikueue.jobs.kinds.pod_group import PodGroup, has_ended, is_deleting, role_of, values_of
+from multikueue.jobs.kinds.pod_group import PodGroup, has_ended, has_succeeded, is_deleting, role_of, values_of
 
 MEMBERS: Final = "members"
 """The field of a composed object, and of the manifest of a group, that has the pods."""
@@ -116,18 +116,31 @@ def remote_group(
     by_role = {info.name: info for info in infos}
     left = {info.name: info.count for info in infos}
     group = PodGroup(job[MEMBERS])
+    places = _places(group)
     members = []
     for pod in (*group.succeeded, *group.living, *group.failed):
         info = by_role.get(role(pod)) or (infos[0] if len(infos) == 1 else None)
-        if info is None or is_deleting(pod) or left[info.name] <= 0:
+        if info is None or is_deleting(pod):
+            continue
+        if not has_succeeded(pod) and (left[info.name] <= 0 or places <= 0):
             continue
         made = remote_pod(pod, info, identity=identity)
         if has_ended(pod):
             made["status"] = {"phase": pod["status"]["phase"]}
-        if not has_ended(pod) or pod["status"]["phase"] == "Succeeded":
-            left[info.name] -= 1  # a failed pod is replaced by another one
+        else:
+            # Not for a pod that has succeeded: quota that is reserved later is not for it. A failed one is replaced.
+            left[info.name] -= 1
+            places -= 1
         members.append(made)
     return {**_POD, "metadata": remote_metadata(job, identity), MEMBERS: members}
+
+
+def _places(group: PodGroup) -> int:
+    """How many pods of the group may run, whatever quota is held for."""
+    try:
+        return group.total - (0 if group.is_serving else len(group.succeeded))
+    except BadInput:
+        return len(group.living)  # its pods contradict each other, which `problem` is about
 
 
 def queued_pod(manifest: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObject:
@@ -204,6 +217,17 @@ def recorded_statuses(status: object) -> dict[tuple[str, str], JsonObject]:
             raise BadInput(f"pods[{index}]: expected the status of a pod, found {excerpt(entry)}")
         found[str(entry.get("name")), str(entry.get("uid"))] = entry["status"]
     return found
+
+
+def has_other_pods(group: PodGroup, status: JsonObject) -> bool:
+    """Whether pods of the group are missing in the status of a remote one, and without them too few have succeeded."""
+    try:
+        total, found = group.total, recorded_statuses(status)
+    except BadInput:
+        return False  # reported where the status is shown
+    living = [found.get((pod["metadata"]["name"], str(pod["metadata"]["uid"]))) for pod in group.living]
+    succeeded = [each for each in living if each is not None and each.get("phase") == "Succeeded"]
+    return len(group.succeeded) + len(succeeded) < total and None in living
 
 
 def shown_status(status: object, pod: JsonObject) -> JsonObject:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from multikueue.api.constants import PartitionPolicy
+from multikueue.api.constants import CheckState, PartitionPolicy
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
 from multikueue.dispatch.hub.actions import DeclareStopped, RemoveAssignment, Rule, SetIntent, SyncStatus
 from multikueue.dispatch.hub.plan import plan
@@ -87,3 +87,15 @@ def test_keep_holds_quota_as_long_as_the_cluster_may_run_it() -> None:
 
 def test_one_asked_to_stop_is_not_asked_to_run_again() -> None:
     assert plan(facts(running(), granted(intent=Intent.EVICT)), NOW).actions == (SyncStatus("w1"),)
+
+
+FORMER = {"ends_of_former_pods": frozenset({"w1"})}
+
+
+def test_the_end_of_pods_that_others_have_replaced_ends_nothing_and_the_others_run_in_another_epoch() -> None:
+    found = plan(facts(running(**FORMER), ended()), NOW)
+    assert (found.rule, found.finish) == (Rule.REMOTE_OUT_OF_SYNC, None)
+    assert found.check is not None
+    assert (found.check.state, found.avoid) == (CheckState.RETRY, "")
+    stopping = plan(facts(workload(stopping=True, **FORMER), ended(intent=Intent.EVICT)), NOW)
+    assert (stopping.rule, stopping.finish, stopping.actions) == (Rule.STOPPING, None, (DeclareStopped(),))
