@@ -3,6 +3,7 @@
 
     python -m tests.simulation --seeds 2000
     python -m tests.simulation --replay 417
+    python -m tests.simulation --groups --seeds 500
     python -m tests.simulation --mutant lease-ignored --seeds 500
 
 Seeds that have found a fault are played too. The digest at the end is that of all timelines: a change that only makes
@@ -27,12 +28,14 @@ from tests.simulation import autoscaling, federation, seeds, shortcuts
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.nominator import DISPATCHER
 from tests.simulation.play import Outcome, make_repeatable, play
-from tests.simulation.scenario import draw
+from tests.simulation.scenario import draw, with_groups
 from tests.simulation.seeds import Run, outcomes
+from tests.simulation.user_work import GroupWork, JobWork, prepare_for_groups
 
 _ADDR_NO_RANDOMIZE: Final = 0x0040000
 _WARM_UP: Final = (1, 2)
 _FOUND: Final = (5923, 8778, 9789, 12906)
+_FOUND_WITH_GROUPS: Final = (4, 63, 120, 664)
 """Each of these seeds has found a fault once; they are played in every run of several seeds."""
 DISPATCHERS: Final = {
     "all-at-once": "kueue.x-k8s.io/multikueue-dispatcher-all-at-once",
@@ -42,28 +45,35 @@ DISPATCHERS: Final = {
 }
 
 
-def runner(*, dispatcher: str = "", mutant: str = "", provisioning: bool = False, times: int = 1) -> Run:
+def runner(
+    *, dispatcher: str = "", mutant: str = "", provisioning: bool = False, groups: bool = False, times: int = 1
+) -> Run:
     """What plays a seed, so many times in one process; without a dispatcher the seeds take turns with all of them.
 
     Each process that is forked from here has servers for so many seeds. With `provisioning` a job starts on a cluster
-    that has provisioned its capacity.
+    that has provisioned its capacity. With `groups` users submit pod groups instead of Jobs.
     """
+    work = GroupWork() if groups else JobWork()
+    prepare = autoscaling.prepare if provisioning else prepare_for_groups if groups else None
     make_repeatable()
     for seed in _WARM_UP:
         # What is imported, compiled and cached on its first use is there for all seeds then.
-        play(draw(seed), federation.build_servers(), dispatcher=DISPATCHERS["capacity"], goes_on=True)
+        scenario = with_groups(draw(seed)) if groups else draw(seed)
+        servers = federation.build_servers(prepare=prepare if groups else None)
+        play(scenario, servers, dispatcher=DISPATCHERS["capacity"], goes_on=True, work=work)
     make_repeatable()  # what the first seeds have loaded, too
     shortcuts.forget()
-    prepare = autoscaling.prepare if provisioning else None
-    servers = [federation.build_servers(prepare=prepare) for _ in range(times)]
+    prepared = [federation.build_servers(prepare=prepare) for _ in range(times)]
     names = [DISPATCHERS[dispatcher]] if dispatcher else list(DISPATCHERS.values())
     for name in names:
-        federation.settings(name)  # kept for the seeds
+        federation.settings(name, work.frameworks)  # kept for the seeds
 
     def run(seed: int) -> Outcome:
-        if mutant and len(servers) == times:
+        if mutant and len(prepared) == times:
             MUTANTS[mutant].apply()
-        return play(draw(seed), servers.pop(), dispatcher=names[seed % len(names)], provisioning=provisioning)
+        scenario = with_groups(draw(seed)) if groups else draw(seed)
+        dispatched_by = names[seed % len(names)]
+        return play(scenario, prepared.pop(), dispatcher=dispatched_by, provisioning=provisioning, work=work)
 
     return run
 
@@ -77,12 +87,19 @@ def main() -> int:
     flags.add_argument("--dispatcher", choices=sorted(DISPATCHERS), default="", help="only this one")
     flags.add_argument("--mutant", choices=sorted(MUTANTS), default="", help="a deliberate fault")
     flags.add_argument("--provisioning", action="store_true", help="capacity is provisioned across clusters first")
+    flags.add_argument("--groups", action="store_true", help="users submit pod groups instead of Jobs")
     flags.add_argument("--replay", type=int, metavar="SEED", help="run one seed and print its timeline")
     flags.add_argument("--log", action="store_true", help="with --replay: also print the logs")
     options = flags.parse_args()
     logging.disable(logging.CRITICAL)
     times = 1 if options.replay is not None else seeds.together(options.seeds, jobs=options.jobs)
-    run = runner(dispatcher=options.dispatcher, mutant=options.mutant, provisioning=options.provisioning, times=times)
+    run = runner(
+        dispatcher=options.dispatcher,
+        mutant=options.mutant,
+        provisioning=options.provisioning,
+        groups=options.groups,
+        times=times,
+    )
     if options.log:
         logging.disable(logging.NOTSET)
         logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
@@ -93,7 +110,7 @@ def main() -> int:
     timelines: dict[int, str] = {}
     chosen = list(range(options.first, options.first + options.seeds))
     if not options.mutant:
-        chosen += sorted(set(_FOUND).difference(chosen))
+        chosen += sorted(set(_FOUND_WITH_GROUPS if options.groups else _FOUND).difference(chosen))
     for played, outcome in enumerate(outcomes(run, chosen, jobs=options.jobs, together=times), 1):
         timelines[outcome.seed] = hashlib.sha256("\n".join(outcome.timeline).encode()).hexdigest()
         if outcome.problem:

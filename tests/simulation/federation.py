@@ -29,7 +29,7 @@ from manager.dispatch.controller import DispatchController
 from manager.dispatch.transport.push_hosts import PushSettings
 from manager.options import ManagerOptions
 from multikueue.api import configuration, configuration_file
-from multikueue.api.constants import AGENT_GROUP, TRANSPORT_ANNOTATION, TransportType
+from multikueue.api.constants import AGENT_GROUP, BATCH_JOB_FRAMEWORK, TRANSPORT_ANNOTATION, TransportType
 from multikueue.api.crds import manifests
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.rest.credentials import ClusterConfig
@@ -37,6 +37,7 @@ from tests.simulation.network import Link, SimClient
 from tests.simulation.virtual_time import SimClock, VirtualLoop
 from worker_agent.app import Agent
 from worker_agent.hub.heartbeat import AgentIntervals
+from worker_agent.kinds import served_integrations
 
 Object = dict[str, Any]
 
@@ -56,6 +57,7 @@ apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 multiKueue: {workerLostTimeout: 30s, gcInterval: 20s, dispatcherName: %s}
 leaderElection: {leaderElect: true, leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 8s}
+integrations: {frameworks: [%s]}
 """
 
 
@@ -219,9 +221,9 @@ def cluster_manifests(name: str, *, pushed: bool) -> list[Object]:
 
 
 @cache
-def settings(dispatcher: str) -> configuration.Configuration:
-    """What managers read, with that dispatcher."""
-    return configuration_file.load(_SETTINGS % dispatcher)
+def settings(dispatcher: str, frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK,)) -> configuration.Configuration:
+    """What managers read, with that dispatcher, and those kinds of jobs."""
+    return configuration_file.load(_SETTINGS % (dispatcher, ", ".join(frameworks)))
 
 
 def registration(name: str) -> Object:
@@ -340,12 +342,38 @@ def local_kueue(cluster: Link, clock: SimClock, random: Random) -> Process:
     return Process(f"kueue of {cluster.server.name}", [cluster], body)
 
 
-def agent_of(hub: SimClient, worker: SimClient, name: str, *, number: int, clock: SimClock, random: Random) -> Agent:
+def agent_of(
+    hub: SimClient,
+    worker: SimClient,
+    name: str,
+    *,
+    number: int,
+    clock: SimClock,
+    random: Random,
+    frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK,),
+) -> Agent:
     """The real agent of a worker, in its process of that number."""
-    return Agent(hub, worker, cluster=name, intervals=INTERVALS, clock=clock, random=random, boot_id=f"{name}-{number}")
+    return Agent(
+        hub,
+        worker,
+        cluster=name,
+        intervals=INTERVALS,
+        integrations=served_integrations(frameworks),
+        clock=clock,
+        random=random,
+        boot_id=f"{name}-{number}",
+    )
 
 
-def agent(name: str, hub: Link, worker: Link, clock: SimClock, random: Random) -> Process:
+def agent(
+    name: str,
+    hub: Link,
+    worker: Link,
+    clock: SimClock,
+    random: Random,
+    *,
+    frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK,),
+) -> Process:
     """The agent of a worker cluster, with the identity that it has on the hub."""
 
     async def body(number: int) -> None:
@@ -354,6 +382,9 @@ def agent(name: str, hub: Link, worker: Link, clock: SimClock, random: Random) -
             SimClient(hub, identity, clock=clock, random=random) as hub_client,
             SimClient(worker, ADMIN, clock=clock, random=random) as worker_client,
         ):
-            await agent_of(hub_client, worker_client, name, number=number, clock=clock, random=random).run()
+            made = agent_of(
+                hub_client, worker_client, name, number=number, clock=clock, random=random, frameworks=frameworks
+            )
+            await made.run()
 
     return Process(name, [hub, worker], body)

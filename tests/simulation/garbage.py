@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The garbage collector of the management cluster, as far as a federation needs it.
 
-Owns the removal of a Workload whose Job is gone, and of a PodTemplate whose ProvisioningRequest is gone: a moment
-later, and later still while the API server is away.
+Owns the removal of a Workload whose Job or pods are gone, and of a PodTemplate whose ProvisioningRequest is gone: a
+moment later, and later still while the API server is away. Of several owners those that are gone are removed from it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ import asyncio
 from random import Random
 from typing import Final
 
+import orjson
+
 from devcluster.apiserver.http.requests import LOOPBACK, Request
 from devcluster.apiserver.storage.entry import StoredChange
+from tests.simulation.group_pods import PODS
 from tests.simulation.network import Server
 from tests.simulation.pods import JOBS
 
 _WORKLOADS: Final = "workloads.kueue.x-k8s.io"
-_OWNERS: Final = frozenset({JOBS, "provisioningrequests.autoscaling.x-k8s.io"})
+_OWNERS: Final = frozenset({JOBS, PODS, "provisioningrequests.autoscaling.x-k8s.io"})
 _OWNED: Final = {_WORKLOADS: "/apis/kueue.x-k8s.io/v1beta2", "podtemplates": "/api/v1"}
 
 
 class GarbageCollector:
-    """Follows the deletions of Jobs."""
+    """Follows the deletions of owners."""
 
     def __init__(self, server: Server, random: Random) -> None:
         self._server = server
@@ -37,7 +40,7 @@ class GarbageCollector:
     def look_again(self) -> None:
         """Find the Workloads whose Jobs were deleted before a watch could report it."""
         context = self._server.api.context
-        there = {found["metadata"]["uid"] for found in context.objects(JOBS)}
+        there = self._owners()
         for found in context.objects(_WORKLOADS):
             for reference in found["metadata"].get("ownerReferences") or ():
                 if reference["uid"] not in there:
@@ -52,7 +55,21 @@ class GarbageCollector:
         for kind, base in _OWNED.items():
             for found in list(self._server.api.context.objects(kind)):
                 metadata = found["metadata"]
-                if any(reference["uid"] == owner for reference in metadata.get("ownerReferences") or ()):
-                    plural = kind.partition(".")[0]
-                    path = f"{base}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}"
-                    self._server.api.handle(Request("DELETE", path, "", {}, b"", certificate=LOOPBACK))
+                references = metadata.get("ownerReferences") or ()
+                if not any(reference["uid"] == owner for reference in references):
+                    continue
+                path = f"{base}/namespaces/{metadata['namespace']}/{kind.partition('.')[0]}/{metadata['name']}"
+                there = self._owners() if len(references) > 1 else frozenset()
+                if kept := [reference for reference in references if reference["uid"] in there]:
+                    patch = {"metadata": {"uid": metadata["uid"], "ownerReferences": kept}}
+                    self._send("PATCH", path, orjson.dumps(patch))
+                else:
+                    self._send("DELETE", path, b"")
+
+    def _owners(self) -> frozenset[str]:
+        context = self._server.api.context
+        return frozenset(found["metadata"]["uid"] for kind in (JOBS, PODS) for found in context.objects(kind))
+
+    def _send(self, method: str, path: str, body: bytes) -> None:
+        headers = {"content-type": "application/merge-patch+json"} if body else {}
+        self._server.api.handle(Request(method, path, "", headers, body, certificate=LOOPBACK))

@@ -15,6 +15,7 @@ from typing import Any, Final
 from devcluster.apiserver.storage.entry import StoredChange
 from multikueue.api.constants import EPOCH_ANNOTATION, ORIGIN_LABEL, PREBUILT_WORKLOAD_LABEL
 from tests.simulation.pods import JOBS, Copy, Pods
+from tests.simulation.user_work import UserWork
 
 Object = dict[str, Any]
 
@@ -42,6 +43,7 @@ class Watcher:
 
     now: Callable[[], float]
     policy: Callable[[str], str]
+    work: UserWork
     pods: dict[str, Pods] = field(default_factory=dict)
     timeline: list[str] = field(default_factory=list)
     problem: str = ""
@@ -78,12 +80,12 @@ class Watcher:
             self._workload(event)
         elif collection == _ASSIGNMENTS:
             self._assignment(event)
-        elif collection == JOBS:
+        elif collection == self.work.collection:
             self._user_job(event)
 
     def on_worker_write(self, cluster: str, collection: str, event: StoredChange) -> None:
         """Follow a worker."""
-        if collection != JOBS:
+        if collection not in (JOBS, self.work.collection):
             return
         job = event.value()
         name = job["metadata"]["name"]
@@ -110,25 +112,35 @@ class Watcher:
         """Follow what truly runs."""
         name = copy.key.rpartition("/")[2]
         self.tell(f"{cluster}: the pods of {name} {what.removesuffix('s')}")
-        if what != "starts" or self.policy(name) != "fenced":
+        if what != "starts" or self.policy(self.work.name_of(name)) != "fenced":
             return
         live = [
             there
             for there, pods in self.pods.items()
             for other in pods.copies.values()
             if other.live
-            and (other.workload == copy.workload or (self.rebuilt and name not in self.anew and other.key == copy.key))
+            and (there != cluster or other.key == copy.key)  # a group has several pods on one cluster
+            and (self._is_same(copy, other) or (self.rebuilt and self._is_first(name) and other.key == copy.key))
         ]
         if len(live) > 1:
             self.violated(f"fenced {name} runs on {' and '.join(sorted(live))} at once")
+
+    def _is_same(self, copy: Copy, other: Copy) -> bool:
+        """Whether both are of one Workload; that of a group that was made anew has the name of the former."""
+        if self.work.is_group and not self._is_first(copy.key.rpartition("/")[2]):
+            return other.origin == copy.origin
+        return other.workload == copy.workload
+
+    def _is_first(self, name: str) -> bool:
+        return self.work.name_of(name) not in self.anew
 
     def _workload(self, event: StoredChange) -> None:
         if event.entry is None:
             return
         workload = event.value()
-        owner = workload["metadata"]["ownerReferences"][0]
-        name: str = owner["name"]
-        self.of_job[owner["uid"]] = workload["metadata"]["uid"]
+        owners = workload["metadata"].get("ownerReferences") or ()
+        name: str = self.work.name_of(owners[0]["name"]) if owners else workload["metadata"]["name"]
+        self.of_job.update({owner["uid"]: workload["metadata"]["uid"] for owner in owners})
         uids = self.of_name.setdefault(workload["metadata"]["name"], [])
         if workload["metadata"]["uid"] not in uids:
             uids.append(workload["metadata"]["uid"])
@@ -192,16 +204,17 @@ class Watcher:
     def _user_job(self, event: StoredChange) -> None:
         if event.entry is None or event.old is None:
             return
-        if _true(event.value().get("status") or {}, "Complete") and not _true(
-            (event.old_value() or {}).get("status") or {}, "Complete"
-        ):
+        if self.work.has_succeeded(event.value()) and not self.work.has_succeeded(event.old_value() or {}):
             name = event.key.rpartition("/")[2]
             self.tell(f"hub: job {name} is complete")
             uid = self.of_job[event.value()["metadata"]["uid"]]
             granted = self._record(uid).granted
             epoch = max(granted, default=0)
-            # A remote job that the hub has forgotten, and that ran to its end, completes the job.
             valid = {(granted.get(epoch, ""), epoch)}
+            if self.work.is_group:  # what had ended when the others were stopped does not run again
+                former = (self._record(each).granted for each in self.of_name.get(self.work.name_of(name), ()))
+                valid |= {(cluster, number) for each in former for number, cluster in each.items()}
+            # A remote job that the hub has forgotten, and that ran to its end, completes the job.
             if uid in self.forgotten:
                 valid |= {(cluster, number) for number, cluster in self.forgotten[uid].granted.items()}
             if not any(self._ended(cluster, number, event.key) for cluster, number in valid):

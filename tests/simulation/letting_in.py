@@ -30,7 +30,7 @@ from devcluster.controllers.certificate_requests import needs_signature
 from devcluster.controllers.request_signing import RequestSigner
 from devcluster.pki import Authority
 from manager import seals
-from multikueue.api.constants import AGENT_USER_PREFIX, CLUSTER_LABEL
+from multikueue.api.constants import AGENT_USER_PREFIX, BATCH_JOB_FRAMEWORK, CLUSTER_LABEL
 from multikueue.cli.cluster import registering
 from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput, MultikueueError
@@ -215,7 +215,14 @@ def prepare(random: Random) -> None:
 
 
 def agent(
-    name: str, hub: Link, worker: Link, clock: SimClock, random: Random, *, certified: Callable[[], None]
+    name: str,
+    hub: Link,
+    worker: Link,
+    clock: SimClock,
+    random: Random,
+    *,
+    certified: Callable[[], None],
+    frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK,),
 ) -> Process:
     """The agent of a worker, which has no identity until it has joined; `certified` is called for each certificate."""
 
@@ -242,7 +249,10 @@ def agent(
                     renewal=given.renewal,
                 )
                 tasks.start_soon(renewer.run, name="renewal")
-                await agent_of(hub_client, worker_client, name, number=number, clock=clock, random=random).run()
+                made = agent_of(
+                    hub_client, worker_client, name, number=number, clock=clock, random=random, frameworks=frameworks
+                )
+                await made.run()
 
     return Process(name, [hub, worker], body)
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from devcluster.apiserver.server import ApiServer
 from tests.simulation import rebuilding
-from tests.simulation.federation import ADMIN, GROUP, NAMESPACE, USER_JOBS, call
+from tests.simulation.federation import ADMIN, GROUP, NAMESPACE, call
 from tests.simulation.invariants import Record
 from tests.simulation.network import Link, SimClient
-from tests.simulation.pods import JOBS
 from tests.simulation.restoring import Backup
 from tests.simulation.scenario import Work
 
@@ -102,7 +101,8 @@ class Losing:
         """Until another hub may come; gives the works that were there. The managers go with it."""
         play, hub = self._play, self._hub
         hub.lose()
-        known = [found["metadata"]["name"] for found in hub.api.context.objects(JOBS, namespace=NAMESPACE)]
+        objects = hub.api.context.objects(play.work.collection, namespace=NAMESPACE)
+        known = {play.work.name_of(found["metadata"]["name"]) for found in objects}
         await asyncio.sleep(seconds)
         for name in ("manager", "manager-2"):
             await play.processes[name].kill()
@@ -111,5 +111,5 @@ class Losing:
     async def _submit_again(self, work: Work) -> None:
         """Unless it is there again."""
         await self._play.hub_is_up()
-        if call(self._hub.api, "GET", f"{USER_JOBS}/{work.name}")["kind"] != "Job":
+        if not self._play.work.of(self._hub.api, work.name):
             await self._play.submit(work)

@@ -21,13 +21,14 @@ from devcluster.apiserver.server import ApiServer
 from multikueue.api.constants import ORIGIN_LABEL, PRIORITY_CLASS_LABEL
 from tests.simulation import federation, letting_in, losing, shortcuts
 from tests.simulation.autoscaling import AskedClusters, Autoscaler
-from tests.simulation.federation import GROUP, NAMESPACE, USER_JOBS, Process, call, create, job
+from tests.simulation.federation import GROUP, NAMESPACE, Process, call, create
 from tests.simulation.garbage import GarbageCollector
 from tests.simulation.invariants import Watcher
 from tests.simulation.network import Link, Server
 from tests.simulation.nominator import DISPATCHER, Nominator
-from tests.simulation.pods import JOBS, Pods
 from tests.simulation.scenario import Mishap, Scenario, Trouble, Work
+from tests.simulation.user_work import JobWork, Replacing, UserWork, remote
+from tests.simulation.users import Users
 from tests.simulation.virtual_time import SimClock, VirtualLoop
 
 Object = dict[str, Any]
@@ -69,6 +70,7 @@ class Play:
         provisioning: bool = False,
     ) -> None:
         self.scenario = scenario
+        self.work = watcher.work
         self.loop = loop
         self.random = Random(scenario.seed ^ 0x5EED)
         self.watcher = watcher
@@ -78,13 +80,15 @@ class Play:
         self._removed: dict[str, float] = {}
         seconds = {work.name: work.seconds for work in scenario.jobs}
         self._dispatcher = dispatcher
+        self._settings = federation.settings(dispatcher, self.work.frameworks)
         self._let_in: set[str] = set()
         self._losing = losing.Losing(self, spare=apis[federation.SPARE])
+        self._users = Users(self)
         self._look_again: list[Callable[[], None]] = []
         self._asked: AskedClusters | None = None
         self._autoscalers: list[Autoscaler] = []
         if provisioning:
-            most = federation.settings(dispatcher).multikueue.provisioning_clusters
+            most = self._settings.multikueue.provisioning_clusters
             self._asked = AskedClusters(dispatcher=dispatcher, most=most, tell=watcher.tell, violated=watcher.violated)
         for name, server in self.servers.items():
             self.settle(server)
@@ -95,8 +99,12 @@ class Play:
                 context.store.listen(partial(self.watcher.on_worker_write, name))
                 if self._asked is not None:
                     self._autoscale(server, self._asked)
-                self.watcher.pods[name] = Pods(
-                    server, self.random, seconds=seconds.__getitem__, tell=partial(self.watcher.on_pods, name)
+                self.watcher.pods[name] = remote(
+                    self.work,
+                    server,
+                    self.random,
+                    seconds=seconds.__getitem__,
+                    tell=partial(self.watcher.on_pods, name),
                 )
         self.links: dict[tuple[str, str], Link] = {}
         self.processes = {name: self._process(name, dispatcher) for name in ("manager", "manager-2")}
@@ -123,6 +131,10 @@ class Play:
         garbage = GarbageCollector(hub, self.random)
         listen(garbage.on_write)
         self._look_again = [garbage.look_again]
+        if self.work.is_group:
+            replacing = Replacing(hub, Random(f"{self.scenario.seed} replacing"), tell=self.watcher.tell)
+            listen(replacing.on_write)
+            self._look_again.append(replacing.look_again)
         if self.scenario.joining:
             listen(letting_in.Signer(hub, self.random, violated=self.watcher.violated).on_write)
         if self._dispatcher == DISPATCHER:
@@ -197,11 +209,8 @@ class Play:
     def _left(self) -> list[str]:
         """What is still to come about."""
         hub = self.servers["hub"].api.context
-        left = []
-        for found in hub.objects(JOBS, namespace=NAMESPACE):
-            conditions = (found.get("status") or {}).get("conditions") or []
-            if not any(entry["type"] == "Complete" and entry["status"] == "True" for entry in conditions):
-                left.append(f"hub job {found['metadata']['name']} is not complete")
+        users = list(hub.objects(self.work.collection, namespace=NAMESPACE))
+        left = [f"hub job {name} is not complete" for name in self.work.incomplete(users)]
         left += [f"assignment {found['metadata']['name']}" for found in hub.objects("remoteassignments.multikueue.io")]
         for queue in hub.objects("clusterqueues.kueue.x-k8s.io"):
             status = queue.get("status") or {}
@@ -209,11 +218,11 @@ class Play:
                 used = [entry for entry in flavor["resources"] if str(entry.get("total", "0")) != "0"]
                 left += [f"quota is held: {entry}" for entry in used]
         for name in self.scenario.workers:
-            for found in self.servers[name].api.context.objects(JOBS, namespace=NAMESPACE):
+            for found in self.servers[name].api.context.objects(self.work.collection, namespace=NAMESPACE):
                 if ORIGIN_LABEL in (found["metadata"].get("labels") or {}):
                     left.append(f"{name} job {found['metadata']['name']}")
         wanted = {work.name for work in self.scenario.jobs} - self.deleted
-        there = {found["metadata"]["name"] for found in hub.objects(JOBS, namespace=NAMESPACE)}
+        there = {self.work.name_of(found["metadata"]["name"]) for found in users}
         for autoscaler in self._autoscalers:
             left += [f"request {each['metadata']['name']}" for each in autoscaler.requests()]
         left += [f"{name} is not let in" for name in sorted(self.scenario.joining - self._let_in)]
@@ -237,19 +246,21 @@ class Play:
             worker: self._link(name, worker) for worker in self.scenario.workers if worker in self.scenario.pushed
         }
         hub = self._link(name, "hub")
-        return federation.manager(name, hub, self.clock(name), own, dispatcher=dispatcher, pushes=pushes)
+        clock, settings = self.clock(name), self._settings
+        return federation.manager(name, hub, clock, own, dispatcher=dispatcher, pushes=pushes, own=settings)
 
     def _agent(self, name: str) -> Process:
         own = Random(self.random.getrandbits(64))
         hub, worker = self._link(name, "hub"), self._link(name, name)
         if name not in self.scenario.joining:
-            return federation.agent(name, hub, worker, self.clock(name), own)
+            return federation.agent(name, hub, worker, self.clock(name), own, frameworks=self.work.frameworks)
 
         def certified() -> None:
             self._let_in.add(name)
             self.watcher.tell(f"{name}: has a certificate")
 
-        return letting_in.agent(name, hub, worker, self.clock(name), own, certified=certified)
+        clock, frameworks = self.clock(name), self.work.frameworks
+        return letting_in.agent(name, hub, worker, clock, own, certified=certified, frameworks=frameworks)
 
     # Doing
 
@@ -264,13 +275,10 @@ class Play:
         if work.priority:
             labels[PRIORITY_CLASS_LABEL] = work.priority
         policy = {"multikueue.io/partition-policy": work.policy}
-        made = job(work.name, cpu=work.cpu, labels=labels, annotations=policy)
-        # Without the webhooks of a manager, what they would default.
-        made["spec"] |= {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue"}
         await self.hub_is_up()
         what = f"{work.seconds:.1f} s, {work.cpu} cpu, {work.policy}, priority {work.priority or 'none'}"
         self.watcher.tell(f"user creates {work.name}: {what}")
-        create(self.servers["hub"].api, USER_JOBS, made)
+        self.work.submit(self.servers["hub"].api, work, labels=labels, annotations=policy)
 
     async def hub_is_up(self) -> None:
         """Wait for it."""
@@ -332,7 +340,7 @@ class Play:
             case Trouble.HOLD_QUEUE | Trouble.LEAVE_CONFIG | Trouble.REMOVE_CLUSTER | Trouble.DRAIN:
                 await self._administrate(mishap)
             case _:
-                await self._meddle(mishap)
+                await self._users.act(mishap)
         self.watcher.tell(f"over: {what} {' – '.join(whom)}".rstrip())
 
     def _between(self, whom: tuple[str, ...]) -> list[Link]:
@@ -377,48 +385,6 @@ class Play:
         """The clusters that are to be in the config: never none at all, which the API does not take."""
         stay = [name for name in self.scenario.workers if name not in self._out_of_config]
         return stay or list(self.scenario.workers)
-
-    async def _meddle(self, mishap: Mishap) -> None:
-        """What users do."""
-        await self.hub_is_up()
-        hub, name, pause = self.servers["hub"].api, mishap.whom[-1], partial(asyncio.sleep, mishap.seconds)
-        match mishap.what:
-            case Trouble.DELETE_JOB:
-                self.deleted.add(name)
-                call(hub, "DELETE", f"{USER_JOBS}/{name}", {"propagationPolicy": "Background"})
-            case Trouble.RECREATE_JOB:
-                if call(hub, "GET", f"{USER_JOBS}/{name}")["kind"] != "Job":
-                    return
-                self.watcher.anew.add(name)
-                call(hub, "DELETE", f"{USER_JOBS}/{name}", {"propagationPolicy": "Background"})
-                while call(hub, "GET", f"{USER_JOBS}/{name}")["kind"] == "Job":
-                    await asyncio.sleep(0.1)
-                if name not in self.deleted:
-                    await self.submit(next(work for work in self.scenario.jobs if work.name == name))
-            case Trouble.EDIT_PRIORITY:
-                priority = self.random.choice(tuple(federation.PRIORITIES))
-                call(hub, "PATCH", f"{USER_JOBS}/{name}", {"metadata": {"labels": {PRIORITY_CLASS_LABEL: priority}}})
-            case Trouble.DEACTIVATE:
-                paths = self._workloads_of(name)
-                for path in paths:
-                    call(hub, "PATCH", path, {"spec": {"active": False}})
-                await pause()
-                for path in paths:
-                    call(hub, "PATCH", path, {"spec": {"active": True}})
-            case Trouble.DELETE_WORKLOAD:
-                for path in self._workloads_of(name):
-                    call(hub, "DELETE", path)
-            case _:
-                worker = self.servers[mishap.whom[0]].api
-                call(worker, "DELETE", f"{USER_JOBS}/{name}", {"propagationPolicy": "Foreground"})
-
-    def _workloads_of(self, job: str) -> list[str]:
-        """The paths of the workloads of a job."""
-        return [
-            f"{GROUP}/namespaces/{NAMESPACE}/workloads/{found['metadata']['name']}"
-            for found in self.servers["hub"].api.context.objects("workloads.kueue.x-k8s.io", namespace=NAMESPACE)
-            if found["metadata"]["ownerReferences"][0]["name"] == job
-        ]
 
 
 def _make(link: Link, how: dict[str, float]) -> None:
@@ -468,6 +434,7 @@ def play(
     dispatcher: str,
     goes_on: bool = False,
     provisioning: bool = False,
+    work: UserWork | None = None,
 ) -> Outcome:
     """The outcome of one scenario, which uses the servers up. Without `goes_on` its processes are left as they are."""
     begin(scenario.seed)
@@ -475,7 +442,8 @@ def play(
     _LEFT.append(loop)
     asyncio.set_event_loop(loop)
     shortcuts.take()
-    watcher = Watcher(now=loop.time, policy={work.name: work.policy for work in scenario.jobs}.__getitem__)
+    policies = {each.name: each.policy for each in scenario.jobs}
+    watcher = Watcher(now=loop.time, policy=policies.__getitem__, work=work or JobWork())
 
     def broke(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if "handle" in context:  # a callback of the simulation's own; tasks are looked at where they end

@@ -48,6 +48,8 @@ class Copy:
     key: str
     uid: str
     workload: str = ""
+    origin: str = ""
+    """The uid of the object on the hub, of a pod that was sent by itself."""
     epoch: int = 0
     state: State = State.IDLE
     wanted: bool = False
@@ -67,6 +69,9 @@ class Copy:
 
 class Pods:
     """All pods of one cluster."""
+
+    collection = JOBS
+    path = "/apis/batch/v1"
 
     def __init__(
         self,
@@ -119,7 +124,7 @@ class Pods:
             self._look(copy)
 
     def _on_write(self, collection: str, event: StoredChange) -> None:
-        if collection != JOBS:
+        if not self._concerns(collection, event):
             return
         job = event.value()
         uid = job["metadata"]["uid"]
@@ -130,6 +135,9 @@ class Pods:
         copy.wanted = copy.wanted and event.entry is not None
         # What is to follow is written by the controllers, each in its own turn, never within this write.
         asyncio.get_running_loop().call_soon(self._look, copy)
+
+    def _concerns(self, collection: str, event: StoredChange) -> bool:
+        return collection == JOBS
 
     def _follow(self, copy: Copy, job: Object) -> None:
         # A remote job that another hub adopts gets the annotations of that one.
@@ -207,7 +215,7 @@ class Pods:
         return any(entry["type"] == "Suspended" and entry["status"] == "True" for entry in conditions)
 
     def _job(self, copy: Copy) -> Object | None:
-        job = self._server.api.context.get(JOBS, copy.key)
+        job = self._server.api.context.get(self.collection, copy.key)
         return job if job is not None and job["metadata"]["uid"] == copy.uid else None
 
     def _release(self, copy: Copy) -> None:
@@ -237,15 +245,15 @@ class Pods:
         answer = self._server.api.handle(
             Request(
                 method=method,
-                path=f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}{subresource}",
+                path=f"{self.path}/namespaces/{namespace}/{self.collection.partition('.')[0]}/{name}{subresource}",
                 query_text="",
-                headers={"content-type": "application/merge-patch+json"},
+                headers={"content-type": f"application/{'merge-patch+' if method == 'PATCH' else ''}json"},
                 body=orjson.dumps(body),
                 certificate=LOOPBACK,
             )
         )
         assert isinstance(answer, Answer)
-        if answer.status not in (200, 404):
+        if answer.status not in (200, 201, 404):
             raise RuntimeError(f"{self._server.name}: {method} {copy.key}{subresource}: {answer.body!r}")
         return True
 

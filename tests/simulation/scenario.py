@@ -183,6 +183,12 @@ def draw(seed: int) -> Scenario:
     )
 
 
+def with_groups(scenario: Scenario) -> Scenario:
+    """The same for pod groups, which are not taken over by a rebuilt hub (docs/jobs/pod.md)."""
+    kept = tuple(mishap for mishap in scenario.mishaps if mishap.what is not Trouble.REBUILD_HUB)
+    return replace(scenario, mishaps=kept)
+
+
 def _policy(random: Random, theme: Theme, favourite: str, pushed: frozenset[str]) -> str:
     """Nothing fenced if an agent may be without identity for too long, or if no agent stops forgotten work."""
     policy = favourite if random.random() < 0.7 else random.choice(_POLICIES)

@@ -34,6 +34,11 @@ def test_whatever_goes_wrong_no_invariant_breaks_and_everything_ends() -> None:
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
 
 
+def test_it_holds_for_pod_groups() -> None:
+    done = simulate("--groups", "--seeds", str(SEEDS))
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+
+
 def test_a_seed_has_the_same_timeline_each_time() -> None:
     first, second = (simulate("--replay", "13").stdout for _ in range(2))
     assert len(first.splitlines()) > 20
