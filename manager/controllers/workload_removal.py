@@ -48,16 +48,24 @@ async def release_workload(context: ManagerContext, workload: JsonObject) -> Jso
 
 
 async def remove_orphan(context: ManagerContext, workload: JsonObject, *, job: Key, resource: Resource) -> None:
-    """Remove the Workload of a job that is gone. Raises `Conflict`, and `NotFound` while that is not certain.
+    """Remove the Workload of a job or a group that is gone. Raises `Conflict`, and `NotFound` if that is not certain.
+
+    Of a group the server is asked for one pod after the other until one exists. Others of their names may have come
+    meanwhile: they get another Workload. With owners of other kinds it is left to the garbage collector.
 
     The garbage collector would, but it may lag by half a minute while CRDs change; meanwhile the quota would be held
     and remote jobs would run.
     """
     metadata = workload["metadata"]
     owners: list[JsonObject] = metadata.get("ownerReferences") or []
+    members = [each for each in owners if (each["apiVersion"], each["kind"]) == (resource.api_version, resource.kind)]
+    jobs = [(Key(metadata["namespace"], each["name"]), each["uid"]) for each in members]
+    if len(owners) == 1:
+        jobs = [(job, owners[0]["uid"])]
     try:
-        if len(owners) == 1 and not await _is_gone(context, job, resource, uid=owners[0]["uid"]):
-            return
+        for owner, uid in jobs:
+            if not await _is_gone(context, owner, resource, uid=uid):
+                return
     except NotFound:
         # A kind that is not served any more: what someone deletes already need not wait until that is certain.
         if "deletionTimestamp" not in metadata:
@@ -65,7 +73,7 @@ async def remove_orphan(context: ManagerContext, workload: JsonObject, *, job: K
     if RESOURCE_IN_USE_FINALIZER in (workload["metadata"].get("finalizers") or ()):
         workload = await release_workload(context, workload) or workload
     metadata = workload["metadata"]
-    if "deletionTimestamp" in metadata or len(owners) != 1:
+    if "deletionTimestamp" in metadata or len(jobs) != len(owners):
         return
     try:
         await context.client.delete(

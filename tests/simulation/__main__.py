@@ -35,7 +35,7 @@ from tests.simulation.user_work import GroupWork, JobWork, prepare_for_groups
 _ADDR_NO_RANDOMIZE: Final = 0x0040000
 _WARM_UP: Final = (1, 2)
 _FOUND: Final = (5923, 8778, 9789, 12906)
-_FOUND_WITH_GROUPS: Final = (4, 63, 120, 664)
+_FOUND_WITH_GROUPS: Final = (4, 63, 120, 163, 581, 664)
 """Each of these seeds has found a fault once; they are played in every run of several seeds."""
 DISPATCHERS: Final = {
     "all-at-once": "kueue.x-k8s.io/multikueue-dispatcher-all-at-once",

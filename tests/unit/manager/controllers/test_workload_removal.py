@@ -13,7 +13,7 @@ from aiohttp import web
 from manager.context import ManagerContext
 from manager.controllers.workload_removal import remove_orphan
 from multikueue.api.constants import RESOURCE_IN_USE_FINALIZER
-from multikueue.api.resource import JOBS, Resource
+from multikueue.api.resource import JOBS, PODS, Resource
 from multikueue.core.keys import Key
 from multikueue.kube.errors import ApiError, NotFound
 from tests.support.stub_api import json_answer, status_answer, stub_api
@@ -95,3 +95,27 @@ async def test_it_is_kept_and_tried_again_if_that_is_not_certain(
 ) -> None:
     with pytest.raises(error):
         await writes(answer)
+
+
+def of_pods(*others: dict[str, Any]) -> dict[str, Any]:
+    """A Workload of a group of two pods, with other owners."""
+    pods = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"} for name in ("a", "b")]
+    metadata = {**WORKLOAD["metadata"], "finalizers": [RESOURCE_IN_USE_FINALIZER], "ownerReferences": [*pods, *others]}
+    return {"metadata": metadata}
+
+
+async def test_that_of_a_group_is_removed_if_none_of_its_pods_exists() -> None:
+    """Pods of the same names may have been created, and would run by a Workload without finalizer: seed 581."""
+    path = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads/w"
+    answers = [json_answer({"metadata": {"uid": "another"}}) for _ in range(2)]
+    assert await writes(answers.pop, resource=PODS, workload=of_pods()) == [f"PATCH {path}", f"DELETE {path}"]
+    answers = [json_answer({"metadata": {"uid": uid}}) for uid in ("uid-b", "another")]
+    assert await writes(answers.pop, resource=PODS, workload=of_pods()) == [], "the cache lags behind"
+    assert answers == [], "both were asked for"
+
+
+async def test_that_of_a_group_with_another_owner_is_left_to_the_garbage_collector() -> None:
+    other = {"apiVersion": "ci.example.com/v1", "kind": "Pipeline", "name": "nightly", "uid": "u"}
+    path = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads/w"
+    replaced = [json_answer({"metadata": {"uid": "another"}}) for _ in range(2)]
+    assert await writes(replaced.pop, resource=PODS, workload=of_pods(other)) == [f"PATCH {path}"]
