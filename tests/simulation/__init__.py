@@ -24,7 +24,7 @@ A theme adds combinations that are rare by chance:
 | rebuilt | the hub is lost with its mailboxes while jobs run; another one is rebuilt by `mkctl cluster recover` |
 | restored | the hub is restored from a backup by docs/operations/restore.md; versions go back or jump |
 | joining | clusters join by token, request and approval while jobs come, one of them twice; they renew all the time |
-| late words | status arrives twice, up to 15 s later, while work is stopped and dispatched again every few seconds |
+| late reports | status arrives twice, up to 15 s later, while work is stopped and dispatched again every few seconds |
 
 Not drawn: a worker with a Kueue of its own. A worker is without its agent, or its agent without it, for a minute at
 most in total, and for half of that while the hub receives nothing from there: longer outages need a deadline on the

@@ -179,14 +179,14 @@ class Watcher:
         before = event.old_value()
         if before is None:
             self.begun[assignment["metadata"]["uid"]] = spec["epoch"]
-        word = assignment.get("status") or {}
-        said = (word.get("epoch"), word.get("phase"), word.get("reason"))
+        reported = assignment.get("status") or {}
+        seen = (reported.get("epoch"), reported.get("phase"), reported.get("reason"))
         old = ((before or {}).get("status")) or {}
-        if said != (old.get("epoch"), old.get("phase"), old.get("reason")):
-            self.tell(f"hub: {cluster} reports {name}: epoch {said[0]} {said[1]} {said[2] or ''}".rstrip())
+        if seen != (old.get("epoch"), old.get("phase"), old.get("reason")):
+            self.tell(f"hub: {cluster} reports {name}: epoch {seen[0]} {seen[1]} {seen[2] or ''}".rstrip())
             began = self.begun[assignment["metadata"]["uid"]]
-            if word and word["epoch"] < began:
-                self.violated(f"a status of {cluster} for epoch {said[0]} of {name} counts for epoch {began}")
+            if reported and reported["epoch"] < began:
+                self.violated(f"a status of {cluster} for epoch {seen[0]} of {name} counts for epoch {began}")
         if before is not None and (before["spec"]["intent"], before["spec"]["epoch"]) == (
             spec["intent"],
             spec["epoch"],

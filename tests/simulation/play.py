@@ -160,9 +160,9 @@ class Play:
         for name, process in self.processes.items():
             if name != "manager-2":
                 process.start()
-        doings = [self._create(work.name) for work in self.scenario.jobs]
-        doings += [self._suffer(mishap) for mishap in self.scenario.mishaps]
-        tasks = [self.loop.create_task(doing) for doing in doings]
+        courses = [self._create(work.name) for work in self.scenario.jobs]
+        courses += [self._happen(mishap) for mishap in self.scenario.mishaps]
+        tasks = [self.loop.create_task(course) for course in courses]
         try:
             await self._until_healed()
             await self._until_done()
@@ -285,7 +285,7 @@ class Play:
         while not self.servers["hub"].up:
             await asyncio.sleep(0.5)
 
-    async def _suffer(self, mishap: Mishap) -> None:
+    async def _happen(self, mishap: Mishap) -> None:
         await asyncio.sleep(mishap.at)
         self.watcher.tell(
             f"MISHAP {mishap.what} {' – '.join(mishap.whom)} for {mishap.seconds:.1f} s".replace("  ", " ")

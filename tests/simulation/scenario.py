@@ -31,7 +31,7 @@ _POLICIES: Final = ("keep", "failover", "fenced")
 
 
 class Trouble(StrEnum):
-    """Kinds of faults and of people's doings."""
+    """Kinds of faults, and of what people do."""
 
     PARTITION = "partition"
     SLOW = "slow link"
@@ -73,7 +73,7 @@ class Theme(StrEnum):
     REBUILT = "the hub is lost while jobs run, and filled again from what the workers run"
     RESTORED = "the hub is restored from a backup of some seconds or a minute before"
     JOINING = "clusters join by token while jobs come, one of them twice, and renew their certificates all the time"
-    LATE_WORDS = "what agents say arrives twice, and late, while work is stopped and sent to the same cluster again"
+    LATE_REPORTS = "what agents say arrives twice, and late, while work is stopped and sent to the same cluster again"
 
 
 _LONG: Final = frozenset({Theme.FENCING, Theme.RETURN, Theme.RESTORED})
@@ -243,7 +243,7 @@ def _thematic(
             found = [Mishap(random.uniform(0.0, 15.0), 0.0, Trouble.JOIN, (name,)) for name in agents]
             lost = Mishap(random.uniform(25.0, 60.0), random.uniform(0.0, 15.0), Trouble.LOSE_IDENTITY, (agents[0],))
             return [*found, lost]
-        case Theme.LATE_WORDS:
+        case Theme.LATE_REPORTS:
             found = [Mishap(1.0, _HORIZON, Trouble.REPEATING, _away(name, pushed)) for name in workers]
             for start in (12.0, 24.0, 36.0, 48.0, 60.0):
                 at = start + random.uniform(0.0, 8.0)
@@ -307,7 +307,7 @@ _NEVER_UNDONE: Final = (
     Trouble.DELETE_WORKLOAD,
     Trouble.STRANGER_DELETES,
 )
-_DOINGS: Final = (
+_ACTIONS: Final = (
     *_NEVER_UNDONE,
     Trouble.DEACTIVATE,
     Trouble.HOLD_QUEUE,
@@ -331,10 +331,10 @@ def _mishap(
         away,
         away if worker in pushed else (worker, worker),
     )
-    doing = random.random() < {Theme.PEOPLE: 0.75, Theme.REBUILT: 0.0}.get(theme, 0.3)
+    acts = random.random() < {Theme.PEOPLE: 0.75, Theme.REBUILT: 0.0}.get(theme, 0.3)
     # What is undone later would exist again on a restored hub, and would not be undone again.
-    doings = _NEVER_UNDONE if theme is Theme.RESTORED else _DOINGS
-    what = random.choice(doings if doing else _FAULTS)
+    actions = _NEVER_UNDONE if theme is Theme.RESTORED else _ACTIONS
+    what = random.choice(actions if acts else _FAULTS)
     match what:
         case Trouble.PARTITION | Trouble.SLOW | Trouble.LOSSY | Trouble.DUPLICATING:
             whom = random.choice(links)

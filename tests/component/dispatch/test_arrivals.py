@@ -66,7 +66,7 @@ SETTINGS = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nmult
 async def worker(
     binaries_provider: BinariesProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:
-    """A real cluster with Kueue's kinds and room for everything."""
+    """A real cluster with Kueue's kinds and capacity for everything."""
     spec = ClusterSpec(controllers=True, scheduler=False, manifests=manifests())
     cluster = await binaries_provider.create("arrivals", folder=tmp_path_factory.mktemp("arrivals"), spec=spec)
     async with cluster, cluster.client() as client:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The default dispatcher with agents that report: more work than room, wishes of users, and why something waits."""
+"""The default dispatcher with agents that report: more work than capacity, preferences, and why something waits."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def test_workers_without_nodes_are_asked_at_once(hub: Cluster, client: Kub
         found = await eventually(
             lambda: assignments(client, workers),
             what="both are asked",
-            deadline=10,  # well before a workload that no cluster has room for is sent anywhere
+            deadline=10,  # well before a workload that no cluster has capacity for is sent anywhere
             until=lambda seen: len(seen) == 2,
         )
         assert {each["spec"]["intent"] for each in found} == {"Reserve"}

@@ -290,7 +290,7 @@ async def test_workers_without_nodes_are_asked_at_once(scene: Scene) -> None:
         found = await eventually(
             scene.workload,
             what="both are asked",
-            deadline=10,  # well before a workload that no cluster has room for is sent anywhere
+            deadline=10,  # well before a workload that no cluster has capacity for is sent anywhere
             until=lambda seen: len(((seen or {}).get("status") or {}).get("nominatedClusterNames") or ()) == 2,
         )
         assert "clusterName" not in (found or {})["status"]

@@ -67,7 +67,7 @@ class Meter:
 
 
 async def reported(client: KubeClient, cluster: str) -> bool:
-    """Whether the cluster's agent has told what room it has."""
+    """Whether the cluster's agent has reported its capacity."""
     report = await get(client, CLUSTER_REPORTS, MAILBOX_OBJECT_NAME, namespace=mailbox_namespace(cluster))
     return bool((report or {}).get("status"))
 
@@ -103,7 +103,7 @@ async def test_a_job_costs_no_more_writes_than_the_table_says(hub: Cluster, clie
             until=lambda seen: condition(seen, "Active").get("status") == "True",
         )
         for name in clusters:
-            await eventually(partial(reported, client, name), what=f"{name} says what room it has")
+            await eventually(partial(reported, client, name), what=f"{name} reports its capacity")
         # By the end of its life the hub has read all that came before it.
         await live(client, namespace, "first")
         for each in workers:

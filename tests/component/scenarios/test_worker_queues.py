@@ -34,7 +34,7 @@ CAPACITY = settings(dispatcherName=DISPATCHER_CAPACITY)
 FOLLOWING = f"{CAPACITY}featureGates: {{{KIND}: true}}\n"
 GPU = "example.com/gpu"
 SOON = 10.0
-"""Well before a workload that no cluster has room for is sent anywhere."""
+"""Well before a workload that no cluster has capacity for is sent anywhere."""
 NEVER = 600.0
 """How often an agent reports of itself that is to tell of changes only."""
 RARE = replace(INTERVALS, report_seconds=NEVER)

@@ -41,7 +41,7 @@ def desired(*, priority: int = 0) -> Object:
 
 
 async def asked(made: Scene) -> None:
-    """The wish, which the agent has answered, on a cluster without its LocalQueue yet."""
+    """The assignment, which the agent has answered, on a cluster without its LocalQueue yet."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}
     await made.client.create(NAMESPACES, namespace)
     made.mailbox.put(desired())
@@ -121,7 +121,7 @@ async def test_the_clone_of_a_newer_job_stays_as_long_as_that_job() -> None:
         await made.reported()
         found = await get(made.client, WORKLOADS, "wl", namespace=TEAM)
         assert found is not None
-        assert found["metadata"]["annotations"][EPOCH_ANNOTATION] == "2", "its pods are in that room"
+        assert found["metadata"]["annotations"][EPOCH_ANNOTATION] == "2", "its pods use that capacity"
         assert (made.mailbox.get("a") or {})["status"]["reason"] == "NewerCopy"
 
 

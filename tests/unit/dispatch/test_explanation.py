@@ -111,7 +111,7 @@ def test_a_score_has_its_parts_by_name_and_is_the_one_that_wins() -> None:
         pytest.param(
             seen("w1", reason="NoCapacity", message="cpu: 5 requested, at most 4 free"),
             (DispatchState.WAITS_THERE, "waits there: cpu: 5 requested, at most 4 free"),
-            id="no room",
+            id="no capacity",
         ),
         pytest.param(
             seen("w1", AssignmentPhase.RESERVED),

@@ -40,8 +40,8 @@ BY_LABEL = affinity(matchExpressions=[{"key": "zone", "operator": "In", "values"
 @pytest.mark.parametrize(
     ("wanted", "nodes", "chosen"),
     [
-        pytest.param(pod(), [node("a", "2"), node("b", "8")], "b", id="the node that is left with the most room"),
-        pytest.param(pod("3"), [node("a", "2"), node("b", "4")], "b", id="the only node with room"),
+        pytest.param(pod(), [node("a", "2"), node("b", "8")], "b", id="the node that is left with the most capacity"),
+        pytest.param(pod("3"), [node("a", "2"), node("b", "4")], "b", id="the only node with capacity"),
         pytest.param(
             pod(nodeSelector=EAST),
             [node("a", "8"), node("b", labels=EAST)],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the hub knows of a cluster's room, against the ledger that the cluster keeps."""
+"""The hub's view of the capacity of a cluster, against the ledger that the cluster keeps."""
 
 from __future__ import annotations
 

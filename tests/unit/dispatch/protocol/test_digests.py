@@ -42,7 +42,7 @@ def test_the_way_there_does_not_matter(order: list[str], removed: set[str]) -> N
     [
         pytest.param({"uid": "v"}, id="another object"),
         pytest.param({"epoch": 2}, id="another epoch"),
-        pytest.param({"intent": "Evict"}, id="another wish"),
+        pytest.param({"intent": "Evict"}, id="another intent"),
         pytest.param({"phase": "Running"}, id="another word"),
     ],
 )

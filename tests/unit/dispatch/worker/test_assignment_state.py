@@ -55,12 +55,14 @@ def reported(found: AssignmentStep) -> tuple[AssignmentPhase, str, JobAction | N
     ("found", "want"),
     [
         pytest.param(
-            step(desired(), None, reported=ReportedStatus()), (AssignmentPhase.RESERVED, "", None), id="room is held"
+            step(desired(), None, reported=ReportedStatus()),
+            (AssignmentPhase.RESERVED, "", None),
+            id="capacity is held",
         ),
         pytest.param(
             step(desired(), job(ours=False, adoptable=True), reported=ReportedStatus(), shortage="cpu"),
             (AssignmentPhase.RESERVED, "", None),
-            id="a copy of a former management cluster has its room, and is left as it is before the grant",
+            id="a copy of a former management cluster has its capacity, and is left as it is before the grant",
         ),
         pytest.param(
             step(desired(Intent.RUN), job(ours=False, adoptable=True, epoch=7), reported=RESERVED),
@@ -75,12 +77,12 @@ def reported(found: AssignmentStep) -> tuple[AssignmentPhase, str, JobAction | N
         pytest.param(
             step(desired(), None, reported=ReportedStatus(), shortage="cpu"),
             (AssignmentPhase.PENDING, NO_CAPACITY, None),
-            id="there is no room",
+            id="there is no capacity",
         ),
         pytest.param(
             step(desired(), None, reported=RESERVED, shortage="node gone"),
             (AssignmentPhase.PENDING, NO_CAPACITY, None),
-            id="room that was held is lost with its node",
+            id="capacity that was held is lost with its node",
         ),
         pytest.param(
             step(desired(), None, reported=ReportedStatus(), obstacle=Obstacle("NamespaceNotFound", "ns")),
@@ -100,7 +102,7 @@ def reported(found: AssignmentStep) -> tuple[AssignmentPhase, str, JobAction | N
         pytest.param(
             step(desired(Intent.RUN), None, reported=RESERVED, shortage="cpu"),
             (AssignmentPhase.RESERVED, "", JobAction.CREATE),
-            id="granted is granted, with or without room",
+            id="granted is granted, with or without capacity",
         ),
         pytest.param(
             step(desired(Intent.RUN), None, reported=RESERVED, obstacle=Obstacle(NAME_CONFLICT, "")),

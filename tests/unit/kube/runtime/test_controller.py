@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller leaves room for others."""
+"""A controller lets others run."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_whether_the_gate_is_closed(given: JsonObject, want: bool) -> None:
         pytest.param(GatePosition.OPEN, {"preemptionGates": [OURS]}, True, id="the hub opens it"),
         pytest.param(GatePosition.CLOSED, {"preemptionGates": [OURS]}, False, id="it is not its turn"),
         pytest.param(None, {}, True, id="the hub sends no gates any more"),
-        pytest.param(None, {"preemptionGates": [OURS]}, False, id="the wish was read back from the clone"),
+        pytest.param(None, {"preemptionGates": [OURS]}, False, id="the gates were read back from the clone"),
     ],
 )
 def test_whether_it_is_to_open(gate: GatePosition | None, spec: JsonObject, want: bool) -> None:
