@@ -47,7 +47,7 @@ from worker_agent.local.dependencies.job_objects import JobObjects
 from worker_agent.local.failures import FailureReadings
 from worker_agent.local.jobs import RemoteJobs
 from worker_agent.local.log_requests import LogRequests
-from worker_agent.local.obstacles import BAD_ASSIGNMENT, REFUSAL_SECONDS, Obstacles
+from worker_agent.local.obstacles import BAD_ASSIGNMENT, KIND_MISSING, REFUSAL_SECONDS, Obstacles
 from worker_agent.local.pod_starts import PodStarts
 from worker_agent.local.provisioning import ProvisionedWork, WorkerProvisioning
 from worker_agent.local.queueing.queued_work import CloneAdmission, is_queued
@@ -60,6 +60,7 @@ _log = logging.getLogger(__name__)
 
 GRANT_PATIENCE_SECONDS: Final = 10.0  # the pods of removed work may take this long to end
 UNREADABLE_JOB: Final = "UnreadableJob"
+_KIND_LOST: Final = "this cluster's agent does not serve the kind of the job any more, and cannot see or stop it"
 _LOOK_SECONDS: Final = 0.2
 _MEMBER_SECONDS: Final = 2.0
 _HOLD_CAPACITY: Final = (AssignmentPhase.RUNNING, AssignmentPhase.RESERVED, AssignmentPhase.PROVISIONED)
@@ -176,7 +177,7 @@ class Reconciler:
         if reported.epoch == epoch and reported.phase in _ENDED:
             return None  # how it ended is what counts
         jobs = job_kind(obj, kinds=self._kinds)
-        if jobs is not None and not jobs.known and _has_run(reported):
+        if _has_run(reported) and (jobs is None or not jobs.known):
             return None  # as in _may_run_unseen
         if await self._removal.remove(name, unreadable=True):
             return Result(after=_LOOK_SECONDS)
@@ -188,7 +189,11 @@ class Reconciler:
         self, name: str, obj: JsonObject, desired: AssignmentSpec, reported: ReportedStatus
     ) -> Result | None:
         if _may_run_unseen(desired, reported):
-            return None  # its jobs are about to be read, or the agent lost the right to
+            # Its jobs are about to be read, or the agent lost the right to, or serves the kind no more.
+            if desired.jobs is None and reported.epoch == desired.facts.epoch:
+                status = replace(reported, reason=KIND_MISSING, message=_KIND_LOST)
+                self._status_reporter.put(name, desired.uid, status, reported=status_of(obj))
+            return None
         group, job = self._members.find(desired, reported)
         if await self._members.take_back(desired, group, reported):
             return Result(after=_LOOK_SECONDS)
@@ -461,10 +466,13 @@ class Reconciler:
 def _may_run_unseen(desired: AssignmentSpec, reported: ReportedStatus) -> bool:
     """Whether its job may run and cannot be seen: then it is neither known to be gone, nor refused.
 
-    A job that was granted may have been created before this agent, or the manager that hosts it, was started.
+    A job that was granted may have been created before this agent, or the manager that hosts it, was started. Of a kind
+    that it does not serve, only a former agent that did can have reported that it runs.
     """
+    if desired.jobs is None:
+        return _has_run(reported)
     granted = not desired.facts.intent.precedes_grant
-    return (granted or _has_run(reported)) and desired.jobs is not None and not desired.jobs.known
+    return (granted or _has_run(reported)) and not desired.jobs.known
 
 
 def _has_run(reported: ReportedStatus) -> bool:

@@ -6,7 +6,7 @@ The mailbox is made by `manager.dispatch.transport.mailboxes`, so that a test of
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ from multikueue.api.remoteassignment import assignment_name, mailbox_namespace
 from multikueue.api.resource import NODES, REMOTE_ASSIGNMENTS, Resource
 from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key
-from multikueue.jobs.framework.protocol import RemoteIdentity
+from multikueue.jobs.framework.protocol import JobIntegration, RemoteIdentity
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
@@ -68,11 +68,16 @@ def agent_client(cluster: Cluster, name: str, *, through: str = "") -> KubeClien
 
 @asynccontextmanager
 async def running_agent(
-    cluster: Cluster, name: str, *, intervals: AgentIntervals = QUICK, ready: bool = True
+    cluster: Cluster,
+    name: str,
+    *,
+    intervals: AgentIntervals = QUICK,
+    ready: bool = True,
+    integrations: Sequence[JobIntegration] = (BATCH_JOB,),
 ) -> AsyncIterator[Agent]:
     """An agent of `name` beside `cluster`, whose hub is the same API server."""
     async with agent_client(cluster, name) as hub, cluster.client() as worker, anyio.create_task_group() as tasks:
-        agent = Agent(hub, worker, cluster=name, intervals=intervals, random=Random(1))
+        agent = Agent(hub, worker, cluster=name, intervals=intervals, integrations=integrations, random=Random(1))
         tasks.start_soon(agent.run)
 
         async def problem() -> str | None:

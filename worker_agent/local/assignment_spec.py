@@ -96,7 +96,7 @@ def read_assignment(
         manifest=manifest,
         jobs=jobs,
         members=members,
-        demands=demands(_remaining(pod_sets, {} if jobs is None else _succeeded(jobs, manifest))),
+        demands=demands(_remaining(pod_sets, _succeeded(jobs, manifest) if jobs is not None and members else {})),
         dependencies=dependencies(pod_sets),
         sent=_sent(spec, pod_sets),
         clone=CloneSpec.of(obj),
@@ -106,7 +106,7 @@ def read_assignment(
 
 
 def _succeeded(jobs: RemoteJobs, manifest: JsonObject) -> dict[str, int]:
-    """How many pods of each pod set have succeeded already, on this cluster or on another one."""
+    """How many pods of each pod set of a group have succeeded already, on this cluster or on another one."""
     return {each.name: each.count for each in jobs.integration.reclaimable(manifest)}
 
 

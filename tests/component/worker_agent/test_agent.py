@@ -12,6 +12,7 @@ from devcluster.cluster import Cluster
 from multikueue.api.constants import MANAGER_UID_ANNOTATION, ORIGIN_LABEL
 from multikueue.api.resource import CLUSTER_REPORTS, JOBS, LEASES, NAMESPACES, NODES, PODS, ROLE_BINDINGS
 from multikueue.core.timestamps import parse_time
+from multikueue.jobs.kinds.pod import BARE_POD
 from multikueue.kube.rest.client import KubeClient
 from tests.support.agents import Mailbox, make_mailbox, make_node, running_agent
 from tests.support.managers import Object, eventually, finish_pods, get, job_manifest, make_namespace
@@ -133,6 +134,22 @@ async def test_an_assignment_that_cannot_be_read_any_more_is_refused_when_nothin
         await mailbox.client.patch(JOBS, "a", stays, namespace=mailbox.namespace)
         await mailbox.says("a", "Refused", reason="BadAssignment")
         assert await job(mailbox, "a") is None
+
+
+async def test_an_agent_that_serves_the_kind_of_a_running_job_no_more_does_not_report_it_as_gone(
+    cluster: Cluster, mailbox: Mailbox
+) -> None:
+    async with running_agent(cluster, mailbox.cluster):
+        await mailbox.assign("a", intent="Run")
+        await mailbox.says("a", "Running")
+    async with running_agent(cluster, mailbox.cluster, integrations=(BARE_POD,)):
+        await mailbox.says("a", "Running", reason="KindNotSupported")
+        await mailbox.change("a", intent="Evict")
+        await mailbox.assign("b")
+        await mailbox.says("b", "Refused", reason="KindNotSupported")
+        assert (await mailbox.status("a"))["phase"] == "Running", "the hub would send it elsewhere"
+    async with running_agent(cluster, mailbox.cluster):
+        await mailbox.says("a", "Evicted")
 
 
 async def test_the_end_of_a_job_stays_when_its_assignment_cannot_be_read_any_more(
