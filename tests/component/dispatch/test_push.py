@@ -28,6 +28,7 @@ from tests.support.managers import (
     condition,
     eventually,
     get,
+    job_manifest,
     make_job,
     make_queue,
     running_manager,
@@ -41,6 +42,9 @@ from worker_agent.app import Agent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.binaries]
 
+ALL_AT_ONCE = SCALED_DOWN.replace(
+    "multiKueue: {", "multiKueue: {dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-all-at-once, "
+)
 QUICK_PUSH = PushSettings(intervals=QUICK, backoff=Backoff(base=0.2, cap=1.0), first_read_seconds=10.0)
 
 
@@ -106,10 +110,10 @@ async def scene(hub: Cluster, client: KubeClient, request: pytest.FixtureRequest
 
 
 @asynccontextmanager
-async def managed(scene: Scene, *, connected: bool = True) -> AsyncIterator[None]:
+async def managed(scene: Scene, *, connected: bool = True, settings: str = SCALED_DOWN) -> AsyncIterator[None]:
     """A manager that hosts the agents of both workers."""
     dispatch = partial(DispatchController, push=QUICK_PUSH)
-    async with running_manager(scene.hub, settings=SCALED_DOWN, dispatch=dispatch):
+    async with running_manager(scene.hub, settings=settings, dispatch=dispatch):
         if connected:
             for worker in (scene.w1, scene.w2):
                 await scene.says(worker, "True", "Active")
@@ -252,6 +256,33 @@ async def test_a_deleted_cluster_is_left_in_good_order(scene: Scene) -> None:
         await first.client.patch(JOBS, "j", {"status": status}, namespace=scene.namespace, subresource="status")
         await second.runs("j", namespace=scene.namespace)
         await first.gone("j", namespace=scene.namespace)
+
+
+async def test_fenced_work_is_fenced_by_an_agent_though_a_push_cluster_is_nominated_too(scene: Scene) -> None:
+    """It was granted as `keep`, and counted as fenced when that cluster was lost: seed 5923 of the simulation."""
+    agent = FakeWorker(scene.client, f"{scene.name}-3")
+    await agent.enrol()
+    clusters = [scene.w1.name, agent.name]
+    await scene.client.patch(MULTIKUEUE_CONFIGS, scene.name, {"spec": {"clusters": clusters}})
+    await make_node(scene.w1.client, f"{scene.w1.name}-node", cpu="100m")  # it is nominated, and cannot reserve
+    async with managed(scene, settings=ALL_AT_ONCE):
+        await agent.connect()
+        await eventually(
+            lambda: get(scene.client, MULTIKUEUE_CLUSTERS, agent.name),
+            what="the agent counts as connected",
+            until=lambda seen: condition(seen, "Active").get("status") == "True",
+        )
+        body = job_manifest("j", namespace=scene.namespace, queue=scene.name)
+        body["metadata"]["annotations"] = {PARTITION_POLICY_ANNOTATION: "fenced"}
+        await scene.client.create(JOBS, body, namespace=scene.namespace)
+        workload = await wait_condition(scene.client, "j", "QuotaReserved", namespace=scene.namespace)
+        key = Key(scene.namespace, workload["metadata"]["name"])
+        asked = await agent.assigned(key)
+        nominated = (await scene.workload() or {})["status"]["nominatedClusterNames"]
+        await agent.say(key, "Reserved")
+        granted = await agent.assigned(key, intent="Run")
+        assert set(nominated) == set(clusters)
+        assert {each["spec"]["partitionPolicy"] for each in (asked, granted)} == {"fenced"}
 
 
 async def test_one_config_mixes_push_and_pull(scene: Scene) -> None:
