@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 from multikueue.api.meta import JsonObject
 from multikueue.core.keys import Key
-from multikueue.dispatch.worker.assignment_state import NAME_CONFLICT, Obstacle, RemoteJobFacts
+from multikueue.dispatch.protocol.phases import ENDED
+from multikueue.dispatch.worker.assignment_state import NAME_CONFLICT, Obstacle, RemoteJobFacts, ReportedStatus
 from multikueue.jobs.framework.protocol import InjectionConflict
 from multikueue.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
 from worker_agent.local.assignment_spec import AssignmentSpec
@@ -64,6 +65,27 @@ class Creation:
             epoch=desired.facts.epoch,
             manager_uid=desired.manager_uid,
         )
+
+    async def restore_marks(self, desired: AssignmentSpec, job: JsonObject | None, reported: ReportedStatus) -> bool:
+        """Give the job its label and annotations again if a user of this cluster took them away; whether it is there.
+
+        Without them it is not seen, or taken for another one, and would be reported as gone while it runs. The server
+        is asked for a job that is not seen. Not for the pods of a group, whose uids are not reported.
+        """
+        jobs, same = desired.jobs, reported.epoch == desired.facts.epoch
+        if jobs is None or desired.members or not reported.job_uid or not same or reported.phase in ENDED:
+            return False
+        found = await jobs.read(desired.job) if job is None else job
+        if found is None or found["metadata"]["uid"] != reported.job_uid:
+            return False
+        facts, marks = self._facts(desired, found), (jobs.assignment_of(found), jobs.manager_uid(found))
+        if facts.ours and facts.epoch == desired.facts.epoch:
+            return job is None  # it is in the cache now
+        if marks[0] not in ("", desired.facts.name) or marks[1] not in ("", desired.manager_uid):
+            return False  # another assignment has taken it over
+        _log.warning("labels or annotations were taken away from a job; restoring them job=%s", desired.job)
+        await jobs.adopt(desired.job, reported.job_uid, self.manifest(desired, desired.manifest))
+        return True
 
     async def _create(
         self, desired: AssignmentSpec, body: JsonObject, *, queued: bool, provisioned: ProvisionedWork | None

@@ -197,6 +197,8 @@ class Reconciler:
         group, job = self._members.find(desired, reported)
         if await self._members.take_back(desired, group, reported):
             return Result(after=_LOOK_SECONDS)
+        if await self._creation.restore_marks(desired, job, reported):
+            return Result(after=_LOOK_SECONDS)
         if job is None and may_start(desired.facts, reported) and not self._holds_request(name, desired):
             await self._obstacles.look_for_dependencies(desired)
         admission = None if self._keeps_admission(desired, job) else await self._admission(desired, reported, job)

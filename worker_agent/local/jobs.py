@@ -237,7 +237,7 @@ class RemoteJobs:
         annotations = {name: marks["annotations"][name] for name in ASSIGNMENT_ANNOTATIONS}
         if ORIGIN_UID_ANNOTATION in marks["annotations"]:
             annotations[ORIGIN_UID_ANNOTATION] = marks["annotations"][ORIGIN_UID_ANNOTATION]
-        labels = {name: value for name, value in marks["labels"].items() if name == REMOTE_POD_LABEL}
+        labels = {name: marks["labels"][name] for name in (ORIGIN_LABEL, REMOTE_POD_LABEL) if name in marks["labels"]}
         known = self.get(key)
         if known is not None and WORKLOAD_NAME_ANNOTATION in (known["metadata"].get("annotations") or {}):
             # It was created outside the queues of this cluster, whose engine must not manage it now.

@@ -9,7 +9,13 @@ import orjson
 import pytest
 
 from devcluster.cluster import Cluster
-from multikueue.api.constants import MANAGER_UID_ANNOTATION, ORIGIN_LABEL
+from multikueue.api.constants import (
+    ASSIGNMENT_ANNOTATION,
+    CLUSTER_LABEL,
+    EPOCH_ANNOTATION,
+    MANAGER_UID_ANNOTATION,
+    ORIGIN_LABEL,
+)
 from multikueue.api.resource import CLUSTER_REPORTS, JOBS, LEASES, NAMESPACES, NODES, PODS, ROLE_BINDINGS
 from multikueue.core.timestamps import parse_time
 from multikueue.jobs.kinds.pod import BARE_POD
@@ -95,6 +101,41 @@ async def test_a_running_job_removed_by_hand_is_reported_and_not_created_again(
         await mailbox.client.delete(JOBS, "a", namespace=mailbox.namespace, propagation="Background")
         await mailbox.says("a", "Evicted", reason="JobNotFound")
         assert await job(mailbox, "a") is None
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        pytest.param({"labels": {ORIGIN_LABEL: None}}, id="label"),
+        pytest.param({"annotations": {ASSIGNMENT_ANNOTATION: None}}, id="assignment"),
+        pytest.param({"annotations": {CLUSTER_LABEL: None, MANAGER_UID_ANNOTATION: None}}, id="cluster and manager"),
+        pytest.param({"annotations": {EPOCH_ANNOTATION: None}}, id="epoch"),
+    ],
+)
+async def test_what_marks_a_running_job_is_restored_and_the_job_is_not_gone(
+    cluster: Cluster, mailbox: Mailbox, taken: Object
+) -> None:
+    async with running_agent(cluster, mailbox.cluster):
+        await mailbox.assign("a", intent="Run")
+        await mailbox.says("a", "Running")
+        before = (await job(mailbox, "a") or {})["metadata"]
+        await mailbox.client.patch(JOBS, "a", {"metadata": taken}, namespace=mailbox.namespace)
+        found = await eventually(
+            lambda: job(mailbox, "a"),
+            what="it is marked again",
+            until=lambda seen: (
+                seen is not None
+                and seen["metadata"]["annotations"] == before["annotations"]
+                and seen["metadata"]["labels"] == before["labels"]
+            ),
+        )
+        assert found is not None
+        assert (found["metadata"]["uid"], found["spec"]["suspend"]) == (before["uid"], False)
+        await mailbox.change("a", intent="Evict")
+        await mailbox.says("a", "Evicted")
+        stopped = await job(mailbox, "a")
+        assert stopped is not None
+        assert stopped["spec"]["suspend"] is True, "it was not reported as gone"
 
 
 async def test_an_eviction_is_reported_when_no_pod_is_left(cluster: Cluster, mailbox: Mailbox) -> None:
