@@ -330,13 +330,15 @@ class Scheduler:
             text = admission_writes.reserved_event(decision, waited=waited)
             self._context.recorder.event(Reference.of(workload), "Normal", "QuotaReserved", text)
 
-        if not self.engine.holds_unwritten(key):
+        decided_for = self.engine.workload(key)
+        if decided_for is None or not self.engine.holds_unwritten(key):
             return  # the workload changed since, and the engine has reverted the reservation
         try:
             written = await self._context.statuses.write(
                 key,
                 lambda status: admission_writes.reserve(status, decision, now=now),
                 uid=decision.uid,
+                generation=decided_for.generation,  # not for what a user has changed its requests to since
                 written=notify,
             )
         except (ApiError, Unreachable) as error:

@@ -231,9 +231,18 @@ class StatusWriter:
         return self._workloads.object(key)
 
     async def write(
-        self, key: Key, change: Change, *, uid: str = "", written: Written | None = None, planned: bool = False
+        self,
+        key: Key,
+        change: Change,
+        *,
+        uid: str = "",
+        generation: int = 0,
+        written: Written | None = None,
+        planned: bool = False,
     ) -> JsonObject | None:
         """The object after `change`; None when it is gone, or another object has its name.
+
+        Nothing is written if its spec has another `generation` by now than the one that the change was decided for.
 
         `change` must be pure: after a conflict it is applied again, to the live object. `written` is called when
         something was written. `planned` is a change that dispatch itself has planned: the admission hook does not plan
@@ -247,7 +256,9 @@ class StatusWriter:
             async with lock:
                 workload = None
                 try:
-                    workload = await self._write(key, change, uid=uid, written=written, hook=hook)
+                    workload = await self._write(
+                        key, change, uid=uid, generation=generation, written=written, hook=hook
+                    )
                 finally:
                     if hook is not None:
                         with self._quarantine.guard("dispatch", WORKLOADS, key):
@@ -260,12 +271,21 @@ class StatusWriter:
                 del self._locks[key]
 
     async def _write(
-        self, key: Key, change: Change, *, uid: str, written: Written | None, hook: AdmissionHook | None
+        self,
+        key: Key,
+        change: Change,
+        *,
+        uid: str,
+        generation: int,
+        written: Written | None,
+        hook: AdmissionHook | None,
     ) -> JsonObject | None:
         workload = self.current(key)
         for attempt in range(_ATTEMPTS):
             if workload is None or (uid and workload["metadata"].get("uid") != uid):
                 return None
+            if generation and workload["metadata"].get("generation") != generation:
+                return workload
             old = Status.of(workload)
             new = change(old)
             if new is old:
