@@ -248,8 +248,10 @@ def plan_slices(wanted: Sizes | None, slices: Sequence[JsonObject]) -> SlicePlan
     replaced = tuple(each for each in slices if was_replaced(each))
     if current is None:
         return SlicePlan(current=None, obsolete=replaced[:-1], replaced=replaced[-1:])
-    # A slice with quota besides the current one is being finished as replaced.
-    waiting = [each for each in slices if each is not current and not was_replaced(each) and not holds_quota(each)]
+    # A slice with quota besides the current one is being finished as replaced; of a job that has ended it is too late.
+    ended = _is(current, WorkloadCondition.FINISHED)
+    others = [each for each in slices if each is not current and not was_replaced(each)]
+    waiting = [each for each in others if ended or not holds_quota(each)]
     stays = _is(current, WorkloadCondition.ADMITTED) and _may_go_on(current)
     chosen = next((each for each in reversed(waiting) if not _deleting(each) and _replaces(each, current)), None)
     has = sizes_of(current["spec"].get("podSets") or ())

@@ -218,3 +218,11 @@ def test_each_pod_set_is_counted_apart_and_an_unknown_one_has_no_place() -> None
 def test_the_first_indexes_start_first() -> None:
     pods = (pod("a", gated=True, index="10"), pod("b", gated=True, index="2"), pod("c", gated=True, index="1"))
     assert started({"main": 2}, *pods) == ["c", "b"]
+
+
+def test_a_slice_that_got_quota_as_the_job_ended_by_the_former_one_is_deleted() -> None:
+    former = slice_of("former", 1, *ADMITTED, finished="Succeeded")
+    larger = slice_of("larger", 2, *RESERVED, older=former)
+    assert names(planned(None, former, larger).obsolete) == ["larger"], "it would hold the quota for ever"
+    running = slice_of("former", 1, *ADMITTED)
+    assert planned(2, running, larger).obsolete == (), "the former one is being finished as replaced"
