@@ -26,7 +26,8 @@ A theme adds combinations that are rare by chance:
 | joining | clusters join by token, request and approval while jobs come, one of them twice; they renew all the time |
 | late reports | status arrives twice, up to 15 s later, while work is stopped and dispatched again every few seconds |
 
-With `--groups` users submit pod groups instead of Jobs (`user_work.py`), and replace pods that failed; hubs are not rebuilt.
+With `--groups` users submit pod groups instead of Jobs (`user_work.py`), and replace pods that failed; hubs are not
+rebuilt. With `--elastic` they change the sizes of their Jobs.
 
 Not drawn: a worker with a Kueue of its own. A worker is without its agent, or its agent without it, for a minute at
 most in total, and for half of that while the hub receives nothing from there: longer outages need a deadline on the

@@ -4,6 +4,7 @@
     python -m tests.simulation --seeds 2000
     python -m tests.simulation --replay 417
     python -m tests.simulation --groups --seeds 500
+    python -m tests.simulation --elastic --seeds 500
     python -m tests.simulation --mutant lease-ignored --seeds 500
 
 Seeds that have found a fault are played too. The digest at the end is that of all timelines: a change that only makes
@@ -30,13 +31,16 @@ from tests.simulation.nominator import DISPATCHER
 from tests.simulation.play import Outcome, make_repeatable, play
 from tests.simulation.scenario import draw, with_groups
 from tests.simulation.seeds import Run, outcomes
-from tests.simulation.user_work import GroupWork, JobWork, prepare_for_groups
+from tests.simulation.user_work import ElasticWork, GroupWork, JobWork, UserWork, prepare_for_groups
 
 _ADDR_NO_RANDOMIZE: Final = 0x0040000
 _WARM_UP: Final = (1, 2)
-_FOUND: Final = (5923, 8778, 9789, 12906)
-_FOUND_WITH_GROUPS: Final = (4, 63, 120, 163, 581, 664)
-"""Each of these seeds has found a fault once; they are played in every run of several seeds."""
+_FOUND: Final = {
+    "": (5923, 8778, 9789, 12906),
+    "groups": (4, 63, 120, 163, 581, 664),
+    "elastic": (19, 69, 113),
+}
+"""Each of these seeds has found a fault once, with that work; they are played in every run of several seeds."""
 DISPATCHERS: Final = {
     "all-at-once": "kueue.x-k8s.io/multikueue-dispatcher-all-at-once",
     "incremental": "kueue.x-k8s.io/multikueue-dispatcher-incremental",
@@ -46,14 +50,15 @@ DISPATCHERS: Final = {
 
 
 def runner(
-    *, dispatcher: str = "", mutant: str = "", provisioning: bool = False, groups: bool = False, times: int = 1
+    *, dispatcher: str = "", mutant: str = "", provisioning: bool = False, work: UserWork | None = None, times: int = 1
 ) -> Run:
     """What plays a seed, so many times in one process; without a dispatcher the seeds take turns with all of them.
 
     Each process that is forked from here has servers for so many seeds. With `provisioning` a job starts on a cluster
-    that has provisioned its capacity. With `groups` users submit pod groups instead of Jobs.
+    that has provisioned its capacity. `work` is what users submit, Jobs unless it is given.
     """
-    work = GroupWork() if groups else JobWork()
+    work = work or JobWork()
+    groups = work.is_group
     prepare = autoscaling.prepare if provisioning else prepare_for_groups if groups else None
     make_repeatable()
     for seed in _WARM_UP:
@@ -66,7 +71,7 @@ def runner(
     prepared = [federation.build_servers(prepare=prepare) for _ in range(times)]
     names = [DISPATCHERS[dispatcher]] if dispatcher else list(DISPATCHERS.values())
     for name in names:
-        federation.settings(name, work.frameworks)  # kept for the seeds
+        federation.settings(name, work.frameworks, elastic=work.is_elastic)  # kept for the seeds
 
     def run(seed: int) -> Outcome:
         if mutant and len(prepared) == times:
@@ -88,6 +93,7 @@ def main() -> int:
     flags.add_argument("--mutant", choices=sorted(MUTANTS), default="", help="a deliberate fault")
     flags.add_argument("--provisioning", action="store_true", help="capacity is provisioned across clusters first")
     flags.add_argument("--groups", action="store_true", help="users submit pod groups instead of Jobs")
+    flags.add_argument("--elastic", action="store_true", help="users submit elastic Jobs, and change their sizes")
     flags.add_argument("--replay", type=int, metavar="SEED", help="run one seed and print its timeline")
     flags.add_argument("--log", action="store_true", help="with --replay: also print the logs")
     options = flags.parse_args()
@@ -97,7 +103,7 @@ def main() -> int:
         dispatcher=options.dispatcher,
         mutant=options.mutant,
         provisioning=options.provisioning,
-        groups=options.groups,
+        work=GroupWork() if options.groups else ElasticWork() if options.elastic else None,
         times=times,
     )
     if options.log:
@@ -110,7 +116,8 @@ def main() -> int:
     timelines: dict[int, str] = {}
     chosen = list(range(options.first, options.first + options.seeds))
     if not options.mutant:
-        chosen += sorted(set(_FOUND_WITH_GROUPS if options.groups else _FOUND).difference(chosen))
+        work = "groups" if options.groups else "elastic" if options.elastic else ""
+        chosen += sorted(set(_FOUND[work]).difference(chosen))
     for played, outcome in enumerate(outcomes(run, chosen, jobs=options.jobs, together=times), 1):
         timelines[outcome.seed] = hashlib.sha256("\n".join(outcome.timeline).encode()).hexdigest()
         if outcome.problem:

@@ -58,6 +58,7 @@ kind: Configuration
 multiKueue: {workerLostTimeout: 30s, gcInterval: 20s, dispatcherName: %s}
 leaderElection: {leaderElect: true, leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 8s}
 integrations: {frameworks: [%s]}
+featureGates: {ElasticJobsViaWorkloadSlices: %s}
 """
 
 
@@ -221,9 +222,11 @@ def cluster_manifests(name: str, *, pushed: bool) -> list[Object]:
 
 
 @cache
-def settings(dispatcher: str, frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK,)) -> configuration.Configuration:
+def settings(
+    dispatcher: str, frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK,), *, elastic: bool = False
+) -> configuration.Configuration:
     """What managers read, with that dispatcher, and those kinds of jobs."""
-    return configuration_file.load(_SETTINGS % (dispatcher, ", ".join(frameworks)))
+    return configuration_file.load(_SETTINGS % (dispatcher, ", ".join(frameworks), str(elastic).lower()))
 
 
 def registration(name: str) -> Object:

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from devcluster.apiserver.storage.entry import StoredChange
 from multikueue.api.constants import EPOCH_ANNOTATION, ORIGIN_LABEL, PREBUILT_WORKLOAD_LABEL
+from multikueue.dispatch.protocol.epochs import epoch_of
+from multikueue.jobs.framework.slices import assigned_as, replaces
 from tests.simulation.pods import JOBS, Copy, Pods
 from tests.simulation.user_work import UserWork
 
@@ -56,6 +58,10 @@ class Watcher:
     """What a restored hub stored before the restore, and an agent may still act on."""
     of_job: dict[str, str] = field(default_factory=dict)
     """The uid of the workload of a job, by the job's uid."""
+    slices: dict[str, set[str]] = field(default_factory=dict)
+    """The uids of all workloads that a job has had, by the job's uid."""
+    largest: dict[str, int] = field(default_factory=dict)
+    """For how many pods of a job quota was held at most."""
     begun: dict[str, int] = field(default_factory=dict)
     """The epoch in which an assignment was made, by its uid."""
     of_name: dict[str, list[str]] = field(default_factory=dict)
@@ -107,6 +113,19 @@ class Watcher:
                 record.started[cluster] = epoch
         elif event.entry is None:
             self.tell(f"{cluster}: job {name} is gone")
+        if self.work.is_elastic and event.entry is not None:
+            self._size(cluster, event)
+
+    def _size(self, cluster: str, event: StoredChange) -> None:
+        """No remote job is larger than its quota has ever been."""
+        job = event.value()
+        name, size = job["metadata"]["name"], job["spec"]["parallelism"]
+        if event.old is not None and (event.old_value() or {})["spec"]["parallelism"] != size:
+            self.tell(f"{cluster}: job {name} has the size {size}")
+        if size > self.largest.get(name, 0):
+            self.violated(
+                f"{cluster}: job {name} has the size {size}, and its quota was for {self.largest.get(name, 0)}"
+            )
 
     def on_pods(self, cluster: str, what: str, copy: Copy) -> None:
         """Follow what truly runs."""
@@ -129,6 +148,8 @@ class Watcher:
         """Whether both are of one Workload; that of a group that was made anew has the name of the former."""
         if self.work.is_group and not self._is_first(copy.key.rpartition("/")[2]):
             return other.origin == copy.origin
+        if self.work.is_elastic and self._is_first(copy.key.rpartition("/")[2]):
+            return other.key == copy.key  # its slices have names of their own
         return other.workload == copy.workload
 
     def _is_first(self, name: str) -> bool:
@@ -140,11 +161,21 @@ class Watcher:
         workload = event.value()
         owners = workload["metadata"].get("ownerReferences") or ()
         name: str = self.work.name_of(owners[0]["name"]) if owners else workload["metadata"]["name"]
+        admission = (workload.get("status") or {}).get("admission") or {}
+        for each in admission.get("podSetAssignments") or ():
+            self.largest[name] = max(self.largest.get(name, 0), each.get("count", 0))
+        for owner in owners:
+            self.slices.setdefault(owner["uid"], set()).add(workload["metadata"]["uid"])
         self.of_job.update({owner["uid"]: workload["metadata"]["uid"] for owner in owners})
         uids = self.of_name.setdefault(workload["metadata"]["name"], [])
         if workload["metadata"]["uid"] not in uids:
             uids.append(workload["metadata"]["uid"])
         record = self._record(workload["metadata"]["uid"])
+        if self.work.is_elastic:  # its slices have one assignment
+            if event.old is None and not replaces(workload):
+                self.records[assigned_as(workload)[1]] = Record()  # a user has deleted the Workload that it had
+            whole = self._record(assigned_as(workload)[1])
+            record.granted, record.started = whole.granted, whole.started
         status: Object = workload.get("status") or {}
         cluster: str = status.get("clusterName") or ""
         if cluster != record.cluster:
@@ -155,15 +186,17 @@ class Watcher:
                 self.violated(f"{name} lost its cluster {record.cluster} without an eviction")
             record.cluster = cluster
             if cluster:
-                self._grant(name, record, status)
+                self._grant(name, record, workload)
         before: Object = (event.old_value() or {}).get("status") or {}
         for kind in ("QuotaReserved", "Admitted", "Evicted", "Finished"):
             if _true(status, kind) != _true(before, kind):
                 self.tell(f"hub: {name} {kind} is {_true(status, kind)}: {_message(status, kind)}")
 
-    def _grant(self, name: str, record: Record, status: Object) -> None:
+    def _grant(self, name: str, record: Record, workload: Object) -> None:
         """The API is what decides: the cluster in the Workload has it, and no other in this epoch."""
-        epoch = 1 + sum(each["count"] for each in (status.get("schedulingStats") or {}).get("evictions") or ())
+        status: Object = workload["status"]
+        evictions = (status.get("schedulingStats") or {}).get("evictions") or ()
+        epoch = epoch_of((each["count"] for each in evictions), workload["metadata"].get("annotations") or {})
         if record.granted.setdefault(epoch, record.cluster) != record.cluster:
             self.violated(f"{name} is granted to {record.granted[epoch]} and to {record.cluster} in epoch {epoch}")
         if not _true(status, "QuotaReserved"):
@@ -214,6 +247,11 @@ class Watcher:
             if self.work.is_group:  # what had ended when the others were stopped does not run again
                 former = (self._record(each).granted for each in self.of_name.get(self.work.name_of(name), ()))
                 valid |= {(cluster, number) for each in former for number, cluster in each.items()}
+            if self.work.is_elastic:  # it runs on by a former slice until the next one is admitted
+                slices = self.slices.get(event.value()["metadata"]["uid"], ())
+                valid |= {
+                    (cluster, number) for each in slices for number, cluster in self._record(each).granted.items()
+                }
             # A remote job that the hub has forgotten, and that ran to its end, completes the job.
             if uid in self.forgotten:
                 valid |= {(cluster, number) for number, cluster in self.forgotten[uid].granted.items()}

@@ -80,7 +80,7 @@ class Play:
         self._removed: dict[str, float] = {}
         seconds = {work.name: work.seconds for work in scenario.jobs}
         self._dispatcher = dispatcher
-        self._settings = federation.settings(dispatcher, self.work.frameworks)
+        self._settings = federation.settings(dispatcher, self.work.frameworks, elastic=self.work.is_elastic)
         self._let_in: set[str] = set()
         self._losing = losing.Losing(self, spare=apis[federation.SPARE])
         self._users = Users(self)
@@ -161,6 +161,8 @@ class Play:
             if name != "manager-2":
                 process.start()
         courses = [self._create(work.name) for work in self.scenario.jobs]
+        if self.work.is_elastic:
+            courses += [self._users.resize(work) for work in self.scenario.jobs]
         courses += [self._happen(mishap) for mishap in self.scenario.mishaps]
         tasks = [self.loop.create_task(course) for course in courses]
         try:

@@ -34,8 +34,9 @@ def test_whatever_goes_wrong_no_invariant_breaks_and_everything_ends() -> None:
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
 
 
-def test_it_holds_for_pod_groups() -> None:
-    done = simulate("--groups", "--seeds", str(SEEDS))
+@pytest.mark.parametrize("work", ["groups", "elastic"])
+def test_it_holds_for_pod_groups_and_elastic_jobs(work: str) -> None:
+    done = simulate(f"--{work}", "--seeds", str(SEEDS))
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users submit in a seed: Jobs, or pod groups whose failed pods they replace."""
+"""What users submit in a seed: Jobs, elastic Jobs, or pod groups whose failed pods they replace."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from devcluster.apiserver.storage.entry import StoredChange
 from multikueue.api.constants import (
     ADMISSION_SCHEDULING_GATE,
     BATCH_JOB_FRAMEWORK,
+    ELASTIC_JOB_ANNOTATION,
     MANAGED_LABEL,
     MANAGED_LABEL_VALUE,
     POD_FINALIZER,
@@ -48,6 +49,8 @@ class UserWork(Protocol):
     remote_pods: type[Pods]
     is_group: bool
     """Whether a work has several objects, which end one after the other, and which their Workload keeps."""
+    is_elastic: bool
+    """Whether users change the size of what runs."""
 
     def name_of(self, name: str) -> str:
         """The work to which an object of that name belongs."""
@@ -78,6 +81,7 @@ class JobWork:
     frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK,)
     remote_pods: type[Pods] = Pods
     is_group = False
+    is_elastic = False
 
     def name_of(self, name: str) -> str:
         """The work to which a Job belongs."""
@@ -111,6 +115,18 @@ class JobWork:
         return [found["metadata"]["name"] for found in objects if not self.has_succeeded(found)]
 
 
+class ElasticWork(JobWork):
+    """A Job with as many pods of one cpu as the work has cpu at first, whose users change that."""
+
+    is_elastic = True
+
+    def submit(self, hub: ApiServer, work: Work, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
+        """Create the Job."""
+        made = job(work.name, cpu=1, labels=labels, annotations={**annotations, ELASTIC_JOB_ANNOTATION: "true"})
+        made["spec"] |= {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue", "parallelism": work.cpu}
+        create(hub, USER_JOBS, made)
+
+
 class GroupWork:
     """A pod group with as many pods of one cpu as the work has cpu."""
 
@@ -118,6 +134,7 @@ class GroupWork:
     frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK, POD_FRAMEWORK)
     remote_pods: type[Pods] = RemotePods
     is_group = True
+    is_elastic = False
 
     def name_of(self, name: str) -> str:
         """The group: pods are named `job-1-0`, and those that replace them `job-1-0-r1`."""

@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Final
 
 from multikueue.api.constants import PRIORITY_CLASS_LABEL
-from tests.simulation.federation import GROUP, NAMESPACE, PRIORITIES, call
-from tests.simulation.scenario import Mishap, Trouble
+from tests.simulation.federation import GROUP, NAMESPACE, PRIORITIES, USER_JOBS, call
+from tests.simulation.scenario import Mishap, Trouble, Work
 
 if TYPE_CHECKING:
     from tests.simulation.play import Play
+
+
+_MOST_SIZES: Final = 4
+_LARGEST: Final = 4  # as many cpu as a worker has
 
 
 class Users:
@@ -54,6 +59,20 @@ class Users:
                 worker = play.servers[mishap.whom[0]].api
                 for found in work.of(worker, name)[:1]:
                     work.delete(worker, found, propagation="Background" if work.is_group else "Foreground")
+
+    async def resize(self, work: Work) -> None:
+        """Give an elastic Job other sizes while it waits or runs; a Job that is gone has none."""
+        own = Random(f"{self._play.scenario.seed} sizes of {work.name}")
+        await asyncio.sleep(work.at)
+        for _ in range(own.randint(1, _MOST_SIZES)):
+            await asyncio.sleep(own.choice((own.uniform(0.0, 2.0), own.uniform(0.0, 30.0))))
+            await self._play.hub_is_up()
+            size = own.randint(1, _LARGEST)
+            if self._play.work.of(self._play.servers["hub"].api, work.name):
+                self._play.watcher.tell(f"user gives {work.name} the size {size}")
+                call(
+                    self._play.servers["hub"].api, "PATCH", f"{USER_JOBS}/{work.name}", {"spec": {"parallelism": size}}
+                )
 
     async def _delete(self, name: str) -> None:
         """Delete the objects of a work, and of a group also the Workload, now and then: it is not needed."""
