@@ -84,7 +84,7 @@ class Creation:
         if marks[0] not in ("", desired.facts.name) or marks[1] not in ("", desired.manager_uid):
             return False  # another assignment has taken it over
         _log.warning("labels or annotations were taken away from a job; restoring them job=%s", desired.job)
-        await jobs.adopt(desired.job, reported.job_uid, self.manifest(desired, desired.manifest))
+        await jobs.adopt(desired.job, reported.job_uid, self.manifest(desired, desired.manifest), found=found)
         return True
 
     async def _create(

@@ -231,14 +231,17 @@ class RemoteJobs:
                 if self._overlay.holds(row):  # and not one that was created meanwhile
                     self._on_not_found(row.key)
 
-    async def adopt(self, key: Key, uid: str, manifest: JsonObject) -> None:
-        """Give the job the marks of the assignment of `manifest`; nothing else of it changes."""
+    async def adopt(self, key: Key, uid: str, manifest: JsonObject, *, found: JsonObject | None = None) -> None:
+        """Give the job the marks of the assignment of `manifest`; nothing else of it changes.
+
+        `found` is the job if it may be missing in the cache, for want of its label.
+        """
         marks: JsonObject = manifest["metadata"]
         annotations = {name: marks["annotations"][name] for name in ASSIGNMENT_ANNOTATIONS}
         if ORIGIN_UID_ANNOTATION in marks["annotations"]:
             annotations[ORIGIN_UID_ANNOTATION] = marks["annotations"][ORIGIN_UID_ANNOTATION]
         labels = {name: marks["labels"][name] for name in (ORIGIN_LABEL, REMOTE_POD_LABEL) if name in marks["labels"]}
-        known = self.get(key)
+        known = found or self.get(key)
         if known is not None and WORKLOAD_NAME_ANNOTATION in (known["metadata"].get("annotations") or {}):
             # It was created outside the queues of this cluster, whose engine must not manage it now.
             annotations[WORKLOAD_NAME_ANNOTATION] = annotations.pop(PREBUILT_WORKLOAD_ANNOTATION)

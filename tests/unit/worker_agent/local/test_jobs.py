@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
+import orjson
 import pytest
 from aiohttp import web
 
+from multikueue.api.constants import ORIGIN_LABEL, PREBUILT_WORKLOAD_ANNOTATION, WORKLOAD_NAME_ANNOTATION
 from multikueue.core.clock import ManualClock
 from multikueue.kube.errors import KubeError
 from tests.support.remote_jobs import ASSIGNMENT, KEY, OVERDUE, job, remote_jobs
@@ -95,3 +98,23 @@ async def test_a_job_is_not_gone_because_its_cluster_does_not_answer() -> None:
         await jobs.verify_writes()
         assert jobs.get(KEY)
         assert not cluster.changed
+
+
+async def test_a_job_outside_the_queues_of_its_cluster_stays_there_when_its_marks_are_restored() -> None:
+    patches: list[dict[str, Any]] = []
+
+    async def server(request: web.Request) -> web.StreamResponse:
+        patches.append(orjson.loads(await request.read()))
+        return json_answer(job("9"))
+
+    found = job("8")
+    found["metadata"] |= {"labels": {}, "annotations": {WORKLOAD_NAME_ANNOTATION: "w"}}
+    async with stub_api(server) as api, api.client() as client:
+        jobs = remote_jobs(client, ManualClock(), changed=lambda name: None, gone=lambda key: None)
+        await jobs.adopt(KEY, "u", job("8"), found=found)
+        await jobs.adopt(KEY, "u", job("8"))
+    outside, inside = (patch["metadata"] for patch in patches)
+    assert outside["labels"] == inside["labels"] == {ORIGIN_LABEL: "multikueue"}
+    assert WORKLOAD_NAME_ANNOTATION in outside["annotations"]
+    assert PREBUILT_WORKLOAD_ANNOTATION not in outside["annotations"], "the engine of the cluster would manage it"
+    assert PREBUILT_WORKLOAD_ANNOTATION in inside["annotations"]
