@@ -156,6 +156,13 @@ def _named_namespaces(manifests: Iterable[Manifest]) -> list[Manifest]:
     return [Manifest({"metadata": {"name": name}}, "") for name in sorted(names)]
 
 
+def _labelled(namespace: Manifest) -> tuple[str, JsonObject]:
+    """The name of a Namespace and its labels; of one that is refused for its labels only that of its name."""
+    metadata: JsonObject = namespace.obj["metadata"]
+    name, labels = str(metadata["name"]), metadata.get("labels")
+    return name, {NAMESPACE_NAME_LABEL: name} | (labels if isinstance(labels, dict) else {})
+
+
 def _add_queued(
     cluster: SimulatedCluster,
     queued: Sequence[Manifest],
@@ -172,11 +179,7 @@ def _add_queued(
         local_queues=cluster.engine.waiting.local_queues.keys(),
         owners=owners(manifest.obj for manifest in queued if (manifest.group, manifest.kind) == _WORKLOAD),
         kinds=kinds,
-        namespaces={
-            name: {NAMESPACE_NAME_LABEL: name} | (metadata.get("labels") or {})
-            for metadata in (manifest.obj["metadata"] for manifest in by_kind.get(_NAMESPACE, ()))
-            for name in (str(metadata["name"]),)
-        },
+        namespaces=dict(_labelled(manifest) for manifest in by_kind.get(_NAMESPACE, ())),
         jobs=objects,
     )
     groups = members_by_group(jobs, objects)

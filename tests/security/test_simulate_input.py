@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from manager.dispatch.transport import kubeconfigs
@@ -392,6 +392,7 @@ def mutated(draw: st.DrawFn) -> Object:
 
 
 @settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@example(given_objects=[{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": 1}}])
 @given(given_objects=st.lists(objects() | mutated(), min_size=1, max_size=6))
 def test_any_structure_of_a_known_kind_is_simulated_or_refused(
     given_objects: list[Object], tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
