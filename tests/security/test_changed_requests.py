@@ -50,7 +50,7 @@ async def test_a_workload_never_has_the_quota_of_its_former_requests() -> None:
 
     async with running_hub() as hub, hub.client() as client:
         await make_queue(client, TEAM, namespace=TEAM, cpu="10")
-        async with running_manager(hub.as_cluster, webhooks=False, job_integrations=False):
+        async with running_manager(hub.as_cluster, webhooks=False, job_integrations=False) as manager:
             await eventually(
                 lambda: get(client, CLUSTER_QUEUES, TEAM),
                 what="the queue is active",
@@ -59,7 +59,9 @@ async def test_a_workload_never_has_the_quota_of_its_former_requests() -> None:
             hub.api.context.store.listen(record)
             hub.api.faults.rules = [Fault(method="PATCH", path=PATH, seconds=0.5)]
             stored = orjson.loads(await client.create(WORKLOADS, workload("1"), namespace=TEAM))
-            await anyio.sleep(0.1)  # its reservation is on the way
+            with anyio.fail_after(10):
+                while not manager.statuses.under_way:  # its reservation is on the way, and held up for half a second
+                    await anyio.sleep(0.005)
             await client.replace(WORKLOADS, "w", {**stored, "spec": workload("8")["spec"]}, namespace=TEAM)
             await eventually(
                 lambda: get(client, WORKLOADS, "w", namespace=TEAM),
