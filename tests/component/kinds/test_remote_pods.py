@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from multikueue.api.constants import PARTITION_POLICY_ANNOTATION
-from multikueue.api.resource import CLUSTER_QUEUES, DEPLOYMENTS, NAMESPACES, PODS
+from multikueue.api.resource import CLUSTER_QUEUES, DEPLOYMENTS, NAMESPACES, PODS, WORKLOADS
 from multikueue.core.conditions import find_in, is_true_in
 from tests.component.kinds.conftest import Clusters
 from tests.support.app_sets import Apps, app
@@ -207,6 +207,13 @@ async def test_a_deleted_group_is_removed_from_the_worker(clusters: Clusters, tr
         for index in range(2):
             await scene.hub.delete(PODS, f"g-{index}", namespace=scene.namespace)
         await eventually(lambda: scene.names(scene.worker), what="nothing is left", until=lambda seen: not seen)
+        for index in range(2):
+            await scene.gone(scene.hub, f"g-{index}")  # no finalizer keeps them, nor the Workload
+        await eventually(
+            lambda: get(scene.hub, WORKLOADS, "g", namespace=scene.namespace),
+            what="its Workload is gone",
+            until=lambda seen: seen is None,
+        )
 
 
 @apart
