@@ -12,7 +12,6 @@ from tests.simulation.pods import Copy, Pods, State
 
 PODS: Final = "pods"
 _RETRY_SECONDS: Final = 0.5
-_ENDED: Final = ("Succeeded", "Failed")
 
 Object = dict[str, Any]
 
