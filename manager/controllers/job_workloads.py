@@ -7,7 +7,6 @@ import logging
 from collections.abc import Sequence
 
 from manager.context import ManagerContext
-from manager.controllers.workload_removal import release_workload
 from manager.workload.changes import was_rejected
 from multikueue.api import admission
 from multikueue.api.constants import (
@@ -221,15 +220,21 @@ class JobWorkloads:
         self.event(job, "Normal", "UpdatedWorkload", f"Resized Workload {metadata['name']}: {counts}")
 
     async def delete(self, job: JsonObject, workload: JsonObject) -> None:
-        """Delete a Workload that does not match the job."""
+        """Delete a Workload that does not match the job; our finalizer is removed when its deletion is seen.
+
+        Raises `Conflict`, as when it has got quota meanwhile.
+        """
         metadata = workload["metadata"]
         try:
             await self._context.client.delete(
-                WORKLOADS, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+                WORKLOADS,
+                metadata["name"],
+                namespace=metadata["namespace"],
+                uid=metadata["uid"],
+                resource_version=metadata["resourceVersion"],
             )
         except NotFound:
             return
-        await release_workload(self._context, workload)
         self.event(job, "Normal", "DeletedWorkload", f"Deleted not matching Workload: {metadata['name']}")
 
     async def own(self, job: JsonObject, workload: JsonObject) -> None:

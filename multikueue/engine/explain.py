@@ -159,6 +159,8 @@ def not_queued(cache: Cache, key: Key) -> tuple[QuotaReservedReason, str]:
     workload = cache.workloads[key]
     if not workload.active:
         return QuotaReservedReason.DEACTIVATED, messages.DEACTIVATED
+    if workload.deleting:
+        return QuotaReservedReason.PENDING_EVALUATION, messages.DELETING
     name = workload.queue_name
     local_queue = cache.waiting.local_queues.get(Key(key.namespace, name))
     if local_queue is None:

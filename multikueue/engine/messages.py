@@ -36,6 +36,7 @@ WAITING_FOR_PODS_READY: Final = "waiting for all admitted workloads to be in Pod
 PENDING_EVALUATION: Final = "Workload is pending evaluation in the scheduling queue"
 BYPASSED: Final = "Bypassed scheduling evaluation because an equivalent workload recently failed"
 DEACTIVATED: Final = "The workload is deactivated"
+DELETING: Final = "The workload is being deleted"
 CLUSTER_QUEUE_STOPPED: Final = "The ClusterQueue is stopped"
 LOCAL_QUEUE_STOPPED: Final = "The LocalQueue is stopped"
 NOT_ADMITTED: Final = {

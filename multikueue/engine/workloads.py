@@ -129,6 +129,7 @@ class Workload:
     priority: int = 0
     priority_boost: int = 0
     active: bool = True
+    deleting: bool = False
     generation: int = 0
     job_uid: str = ""
     gated_by: tuple[str, ...] = ()

@@ -61,8 +61,13 @@ class JobSlices:
         return bool(self._workloads.indexed(SLICE_INDEX, chain_term(assigned, uid)))
 
     def holder(self, assigned: Key, uid: str) -> Key | None:
-        """The slice that the assignment belongs to; None if the job has none with quota or in a queue."""
-        found = current_slice(oldest_first(self._slices(assigned, uid)))
+        """The slice that the assignment belongs to; None if there is no slice.
+
+        Of slices that were all replaced, since the one that came after them was deleted, it is the newest: it has
+        finished, so that what is left of it on clusters is removed.
+        """
+        slices = oldest_first(self._slices(assigned, uid))
+        found = current_slice(slices) or (slices[-1] if slices else None)
         return None if found is None else Key(found["metadata"]["namespace"], found["metadata"]["name"])
 
     def is_superseded(self, workload: JsonObject) -> bool:
@@ -70,13 +75,12 @@ class JobSlices:
         if not is_elastic(workload):
             return False
         key = Key(workload["metadata"]["namespace"], workload["metadata"]["name"])
+        holder = self.holder(*assigned_as(workload))
+        if holder is None or holder == key:
+            return False
         if was_replaced(workload):
             return True
-        assigned, uid = assigned_as(workload)
-        holder = self.holder(assigned, uid)
-        if holder in (None, key):
-            return False
-        newer = self._workloads.object(holder) if holder is not None else None
+        newer = self._workloads.object(holder)
         return newer is not None and replaces(newer) == key.name
 
     def runs_on(self, workload: JsonObject, observations: Iterable[Observation]) -> str:

@@ -79,6 +79,7 @@ class HeadlineFacts:
     cluster_queue: JsonObject | None = None
     inactive_checks: Sequence[ControllerHealth] = ()
     """The checks for which the ClusterQueue is not active."""
+    deleting: bool = False
 
 
 def headline(seen: HeadlineFacts, *, now: datetime) -> Headline:
@@ -155,6 +156,10 @@ def _timeline_command(seen: HeadlineFacts) -> str:
 
 
 def _without_quota(seen: HeadlineFacts, now: datetime) -> Headline:
+    if seen.deleting:
+        name, namespace = seen.queue.workload.name, seen.queue.workload.namespace
+        show = f"kubectl get workloads.kueue.x-k8s.io {name} -n {namespace} -o jsonpath='{{.metadata.finalizers}}'"
+        return Headline("is being deleted, and gets no quota", "see which finalizers it waits for", show)
     status, queue = seen.status, seen.queue
     held = _held(seen.local_queue, "LocalQueue") or _held(seen.cluster_queue, "ClusterQueue")
     if held is not None and queue.reason is not QuotaReservedReason.DEACTIVATED:

@@ -168,6 +168,7 @@ def explain_workload(objects: HubObjects, workload: JsonObject, *, now: datetime
             local_queue=local_queue,
             cluster_queue=cluster_queue,
             inactive_checks=_inactive_checks(objects, cluster_queue),
+            deleting="deletionTimestamp" in workload["metadata"],
         ),
         now=now,
     )

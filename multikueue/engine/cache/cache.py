@@ -271,7 +271,8 @@ class Cache:
     def upsert_workload(self, value: Workload, now: datetime) -> None:
         """A Workload was created or changed; its status decides whether it waits or holds quota."""
         record = self.reservations.records.get(value.key)
-        if record is not None and record.assumed and not value.reserved and value.active and not value.finished:
+        waits = not value.reserved and value.active and not value.deleting and not value.finished
+        if record is not None and record.assumed and waits:
             # Older than the reservation, which is still being written.
             return
         if value.finished:

@@ -62,6 +62,7 @@ def workload(source: Source, shapes: Shapes, *, default_priority: int = 0) -> Wo
         priority=fields.whole(spec, "priority", default_priority),
         priority_boost=_boost(fields.text(annotations, PRIORITY_BOOST_ANNOTATION)),
         active=spec.get("active") is not False,
+        deleting=fields.deleting(data),
         generation=fields.whole(metadata, "generation", 0),
         job_uid=fields.text(fields.mapping(metadata, "labels"), JOB_UID_LABEL),
         gated_by=_gates(fields.text(annotations, ADMISSION_GATED_BY_ANNOTATION)),

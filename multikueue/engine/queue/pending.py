@@ -147,7 +147,7 @@ def queue_timestamp(workload: Workload, settings: Settings) -> datetime:
 
 def is_queueable(workload: Workload, settings: Settings) -> bool:
     """Whether a workload may be in a queue at all (`docs/spec/engine.md §1.2`)."""
-    if not workload.active or (workload.gated_by and settings.gates.admission_gated_by):
+    if not workload.active or workload.deleting or (workload.gated_by and settings.gates.admission_gated_by):
         return False
     if not workload.conditions:
         return True

@@ -195,6 +195,7 @@ def test_a_removed_queue_is_forgotten_once_nothing_holds_it() -> None:
     ("change", "reason", "message"),
     [
         pytest.param({"active": False}, "Deactivated", "The workload is deactivated", id="deactivated"),
+        pytest.param({"deleting": True}, "PendingEvaluation", "The workload is being deleted", id="being deleted"),
         pytest.param({"queue_name": "no"}, "Misconfigured", "LocalQueue no doesn't exist", id="no local queue"),
         pytest.param({"queue_name": "held"}, "Suspended", "LocalQueue held is inactive", id="a stopped local queue"),
         pytest.param(

@@ -92,6 +92,7 @@ def test_the_end_of_a_reservation_tries_the_others(end: object) -> None:
     [
         pytest.param(lambda made, value: made.add(lifecycle.finished(value, "Failed", "", at(1))), id="finished"),
         pytest.param(lambda made, value: made.add(replace(value, active=False)), id="inactive"),
+        pytest.param(lambda made, value: made.add(replace(value, deleting=True)), id="being deleted"),
         pytest.param(lambda made, value: made.engine.delete_workload(value.key, made.now), id="deleted"),
     ],
 )
@@ -117,3 +118,20 @@ def test_updates_while_a_reservation_is_not_written_yet_do_not_queue_it_again() 
     made.add(replace(value, priority=5))
     assert made.engine.holds_unwritten(key("w"))
     assert counts(made)[::2] == (1, 0)
+
+
+def test_a_reservation_that_is_not_written_yet_ends_when_the_workload_is_deleted() -> None:
+    made = Bench(queue("q", group(default="1")))
+    value = workload("w", "q", ONE)
+    made.add(value)
+    assert made.decide("w").outcome == "Reserved"
+    made.add(replace(value, deleting=True))
+    assert not made.engine.holds_unwritten(key("w"))
+    assert counts(made) == (0, 0, 0)
+
+
+def test_a_workload_that_is_deleted_keeps_its_quota_until_it_is_gone() -> None:
+    made = bench()
+    made.add(replace(held(), deleting=True))
+    made.pass_time(1)
+    assert counts(made)[1] == 1

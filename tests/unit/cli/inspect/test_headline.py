@@ -51,6 +51,12 @@ def local(**spec: Any) -> dict[Any, list[Object]]:
     return {LOCAL_QUEUES: [obj("lq", namespace="ns", spec={"clusterQueue": "cq", **spec})]}
 
 
+def deleted() -> Object:
+    made = of_cpu("1")
+    made["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
+    return made
+
+
 def deactivated() -> Object:
     made = of_cpu("1")
     made["spec"]["active"] = False
@@ -149,6 +155,14 @@ def rejected(managed_by: str) -> Object:
             "is deactivated and not queued: Rejected",
             'kubectl patch workload wl -n ns --type merge -p \'{"spec":{"active":true}}\'',
             id="a deactivated workload",
+        ),
+        pytest.param(
+            deleted(),
+            {},
+            "is being deleted, and gets no quota",
+            "see which finalizers it waits for: kubectl get workloads.kueue.x-k8s.io wl -n ns -o"
+            " jsonpath='{.metadata.finalizers}'",
+            id="a workload that is being deleted",
         ),
         pytest.param(
             rejected(""),

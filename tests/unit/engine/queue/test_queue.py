@@ -56,6 +56,7 @@ def drain(made: Queue) -> list[str]:
     [
         pytest.param({}, True, id="a fresh workload may wait"),
         pytest.param({"active": False}, False, id="a deactivated one may not"),
+        pytest.param({"deleting": True}, False, id="one that is being deleted may not"),
         pytest.param({"gated_by": ("example.com/gate",)}, False, id="a gated one may not"),
         pytest.param({"conditions": (condition("Finished"),)}, False, id="a finished one may not"),
         pytest.param({"conditions": (condition("QuotaReserved"),)}, False, id="one that holds quota may not"),

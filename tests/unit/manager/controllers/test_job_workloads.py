@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Workloads of jobs are reviewed before they are sent, since the webhook is not called for them."""
+"""The Workloads of jobs: reviewed before they are sent, as no webhook is called for them; deleted as they were seen."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from multikueue.api.resource import WORKLOADS
 from multikueue.core.clock import SystemClock
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from multikueue.kube.cache.store import Store
+from multikueue.kube.errors import Conflict, Details
 
 Object = dict[str, Any]
 
@@ -27,6 +28,8 @@ class Hub:
 
     def __init__(self) -> None:
         self.created: list[tuple[Object, str | None]] = []
+        self.stored = "1"
+        self.deleted: list[str] = []
         views: dict[object, View] = {}
 
         def view(resource: Any) -> View:
@@ -34,7 +37,7 @@ class Hub:
 
         context = SimpleNamespace(
             caches=SimpleNamespace(view=view),
-            client=SimpleNamespace(create=self._create),
+            client=SimpleNamespace(create=self._create, delete=self._delete),
             clock=SystemClock(),
             configuration=Configuration(),
             metrics=ManagerMetrics(),
@@ -49,6 +52,13 @@ class Hub:
         self.created.append((body, field_manager))
         metadata = body["metadata"] | {"namespace": namespace, "uid": "u", "resourceVersion": "1"}
         return orjson.dumps(body | {"metadata": metadata})
+
+    async def _delete(self, resource: object, name: str, *, namespace: str, uid: str, resource_version: str) -> bytes:
+        assert (resource, namespace, uid) == (WORKLOADS, "team", "u")
+        if resource_version != self.stored:
+            raise Conflict(request="DELETE", status=409, reason="Conflict", message="", details=Details())
+        self.deleted.append(name)
+        return b"{}"
 
 
 def job(labels: dict[str, str]) -> Object:
@@ -84,3 +94,15 @@ async def test_a_workload_that_was_reviewed_is_created_under_the_name_that_the_w
     await hub.workloads.create(job({"app": "x"}))
     ((body, field_manager),) = hub.created
     assert (body["spec"]["queueName"], field_manager) == ("lq", "multikueue-job-workloads")
+
+
+async def test_a_workload_is_deleted_only_as_it_was_when_that_was_decided() -> None:
+    hub = Hub()
+    seen: Object = {"metadata": {"name": "slice", "namespace": "team", "uid": "u", "resourceVersion": "1"}}
+    hub.stored = "2"  # it has got quota meanwhile
+    with pytest.raises(Conflict):
+        await hub.workloads.delete(job({}), seen)
+    assert hub.deleted == []
+    hub.stored = "1"
+    await hub.workloads.delete(job({}), seen)
+    assert hub.deleted == ["slice"]

@@ -139,6 +139,15 @@ def test_an_assignment_without_any_slice_is_left_to_its_name() -> None:
     assert hub.owners("first") == {"first"}
 
 
+def test_what_is_left_of_slices_that_were_all_replaced_belongs_to_the_newest() -> None:
+    replaced = workload("second", *ADMITTED, "Finished", older=FIRST, cluster="w1")
+    another = workload("third", *ADMITTED)
+    hub = Hub(REPLACED, replaced, another, assigned=[(CHAIN, granted())])
+    assert hub.owners("first") == {"second"}
+    assert (hub.seen("first"), hub.seen("second"), hub.seen("third")) == ({}, {"w1": "uid-of-second"}, {})
+    assert [hub.slices.is_superseded(each) for each in (REPLACED, replaced, another)] == [True, False, False]
+
+
 def test_a_slice_does_not_see_an_assignment_of_another_job_under_the_same_name() -> None:
     hub = Hub(SECOND, assigned=[(CHAIN, granted(uid="of-a-former-job"))])
     assert hub.seen("second") == {}
