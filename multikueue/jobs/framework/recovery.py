@@ -20,6 +20,7 @@ from multikueue.dispatch.protocol.annotations import adoption_of, adoption_text
 from multikueue.dispatch.protocol.epochs import epoch_of
 from multikueue.jobs.framework.pod_templates import same
 from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.slices import is_elastic
 
 _UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
 """What reading JSON of another shape raises: the manifest of an orphan is whatever its worker has reported."""
@@ -106,13 +107,15 @@ def adoption_annotation(orphan: JsonObject, *, cluster: str, epoch: int) -> dict
 def _same_work(of: JobIntegration, job: JsonObject, remote: JsonObject) -> bool:
     """Whether the same number of pods runs the same containers; what admission adds is ignored.
 
-    Both are as their user would submit them. Of a kind whose pods are not known the whole spec is compared.
+    Both are as their user would submit them. Of a kind whose pods are not known the whole spec is compared. An elastic
+    job may have any size: the remote job gets that of the job on the hub.
     """
+    resizable = is_elastic(job) and is_elastic(remote)
     here, there = of.pod_sets(job), of.pod_sets(remote)
     if not here and not there:
         return same(job.get("spec"), remote.get("spec"))
     return len(here) == len(there) and all(
-        one["count"] == other["count"]
+        (resizable or one["count"] == other["count"])
         and same(one["template"]["spec"].get("containers"), other["template"]["spec"].get("containers"))
         for one, other in zip(here, there, strict=True)
     )

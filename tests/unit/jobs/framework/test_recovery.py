@@ -10,6 +10,7 @@ import pytest
 from multikueue.api.constants import (
     ADOPTS_ANNOTATION,
     CLUSTER_LABEL,
+    ELASTIC_JOB_ANNOTATION,
     ORIGIN_LABEL,
     POD_GROUP_NAME_LABEL,
     QUEUE_NAME_LABEL,
@@ -150,6 +151,24 @@ def test_the_action_for_an_orphan(job: Object | None, workload: Object | None, f
     verdict = judge(orphan(), job, workload, of=BATCH_JOB)
     assert verdict.action is fate
     assert why in verdict.why
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "image", "action"),
+    [
+        pytest.param(True, True, "i", OrphanAction.BIND, id="both elastic: the remote job gets the size of the hub's"),
+        pytest.param(True, True, "other", OrphanAction.LEAVE, id="both elastic, other containers"),
+        pytest.param(True, False, "i", OrphanAction.LEAVE, id="only the one on the hub"),
+        pytest.param(False, True, "i", OrphanAction.LEAVE, id="only the remote one"),
+    ],
+)
+def test_an_elastic_job_is_taken_over_with_another_size(
+    here: bool, there: bool, image: str, action: OrphanAction
+) -> None:
+    job, remote = submitted(parallelism=3, completions=3, image=image), orphan()
+    for obj, elastic in ((job, here), (remote["manifest"], there)):
+        obj["metadata"]["annotations"] |= {ELASTIC_JOB_ANNOTATION: "true"} if elastic else {}
+    assert judge(remote, job, None, of=BATCH_JOB).action is action
 
 
 def pod(**more: Any) -> Object:
