@@ -5,6 +5,7 @@
     python -m tests.simulation --replay 417
     python -m tests.simulation --groups --seeds 500
     python -m tests.simulation --elastic --seeds 500
+    python -m tests.simulation --queues --seeds 500
     python -m tests.simulation --mutant lease-ignored --seeds 500
 
 Seeds that have found a fault are played too. The digest at the end is that of all timelines: a change that only makes
@@ -22,10 +23,11 @@ import hashlib
 import logging
 import os
 import sys
+from functools import partial
 from time import monotonic
 from typing import Final
 
-from tests.simulation import autoscaling, federation, seeds, shortcuts
+from tests.simulation import autoscaling, federation, queued_workers, seeds, shortcuts
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.nominator import DISPATCHER
 from tests.simulation.play import Outcome, make_repeatable, play
@@ -39,6 +41,7 @@ _FOUND: Final = {
     "": (5923, 8778, 9789, 12906),
     "groups": (4, 63, 120, 163, 581, 664),
     "elastic": (19, 69, 113, 625, 928),
+    "queues": (80,),
 }
 """Each of these seeds has found a fault once, with that work; they are played in every run of several seeds."""
 DISPATCHERS: Final = {
@@ -50,16 +53,31 @@ DISPATCHERS: Final = {
 
 
 def runner(
-    *, dispatcher: str = "", mutant: str = "", provisioning: bool = False, work: UserWork | None = None, times: int = 1
+    *,
+    dispatcher: str = "",
+    mutant: str = "",
+    provisioning: bool = False,
+    queues: bool = False,
+    work: UserWork | None = None,
+    times: int = 1,
 ) -> Run:
     """What plays a seed, so many times in one process; without a dispatcher the seeds take turns with all of them.
 
     Each process that is forked from here has servers for so many seeds. With `provisioning` a job starts on a cluster
-    that has provisioned its capacity. `work` is what users submit, Jobs unless it is given.
+    that has provisioned its capacity; with `queues` some workers have a Kueue of their own. `work` is what users
+    submit, Jobs unless it is given.
     """
     work = work or JobWork()
     groups = work.is_group
-    prepare = autoscaling.prepare if provisioning else prepare_for_groups if groups else None
+    prepare = (
+        autoscaling.prepare
+        if provisioning
+        else queued_workers.prepare
+        if queues
+        else prepare_for_groups
+        if groups
+        else None
+    )
     make_repeatable()
     for seed in _WARM_UP:
         # What is imported, compiled and cached on its first use is there for all seeds then.
@@ -78,7 +96,8 @@ def runner(
             MUTANTS[mutant].apply()
         scenario = with_groups(draw(seed)) if groups else draw(seed)
         dispatched_by = names[seed % len(names)]
-        return play(scenario, prepared.pop(), dispatcher=dispatched_by, provisioning=provisioning, work=work)
+        made = partial(play, scenario, prepared.pop(), dispatcher=dispatched_by)
+        return made(provisioning=provisioning, queues=queues, work=work)
 
     return run
 
@@ -94,6 +113,7 @@ def main() -> int:
     flags.add_argument("--provisioning", action="store_true", help="capacity is provisioned across clusters first")
     flags.add_argument("--groups", action="store_true", help="users submit pod groups instead of Jobs")
     flags.add_argument("--elastic", action="store_true", help="users submit elastic Jobs, and change their sizes")
+    flags.add_argument("--queues", action="store_true", help="some workers have a Kueue of their own, and users")
     flags.add_argument("--replay", type=int, metavar="SEED", help="run one seed and print its timeline")
     flags.add_argument("--log", action="store_true", help="with --replay: also print the logs")
     options = flags.parse_args()
@@ -103,6 +123,7 @@ def main() -> int:
         dispatcher=options.dispatcher,
         mutant=options.mutant,
         provisioning=options.provisioning,
+        queues=options.queues,
         work=GroupWork() if options.groups else ElasticWork() if options.elastic else None,
         times=times,
     )
@@ -116,7 +137,7 @@ def main() -> int:
     timelines: dict[int, str] = {}
     chosen = list(range(options.first, options.first + options.seeds))
     if not options.mutant:
-        work = "groups" if options.groups else "elastic" if options.elastic else ""
+        work = next((each for each in _FOUND if each and vars(options)[each]), "")
         chosen += sorted(set(_FOUND[work]).difference(chosen))
     for played, outcome in enumerate(outcomes(run, chosen, jobs=options.jobs, together=times), 1):
         timelines[outcome.seed] = hashlib.sha256("\n".join(outcome.timeline).encode()).hexdigest()

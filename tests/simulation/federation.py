@@ -103,19 +103,25 @@ def build_queued_worker(name: str) -> ApiServer:
         made = _server(name)
         create(made, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         _create_node(made)
-        for definition in manifests():
-            create(made, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-        create(made, "/api/v1/namespaces", {"metadata": {"name": "kueue-system"}})
-        flavor = {"name": "local", "resources": [{"name": "cpu", "nominalQuota": "4"}]}
-        queue = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
-        create(made, f"{GROUP}/resourceflavors", kueue("ResourceFlavor", "local", spec={}))
-        create(made, f"{GROUP}/clusterqueues", kueue("ClusterQueue", "queue", spec=queue))
-        local = f"{GROUP}/namespaces/{NAMESPACE}/localqueues"
-        create(made, local, kueue("LocalQueue", "queue", spec={"clusterQueue": "queue"}))
+        give_queue(made, cpu=4)
         await asyncio.sleep(1.0)
         return made
 
     return VirtualLoop().run_until_complete(build())
+
+
+def give_queue(worker: ApiServer, *, cpu: int, **spec: object) -> None:
+    """Install Kueue's kinds, and make a queue of the hub's name."""
+    for definition in manifests():
+        create(worker, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    create(worker, "/api/v1/namespaces", {"metadata": {"name": "kueue-system"}})
+    flavor = {"name": "local", "resources": [{"name": "cpu", "nominalQuota": str(cpu)}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
+    queue = {"namespaceSelector": {}, "resourceGroups": groups, **spec}
+    create(worker, f"{GROUP}/resourceflavors", kueue("ResourceFlavor", "local", spec={}))
+    create(worker, f"{GROUP}/clusterqueues", kueue("ClusterQueue", "queue", spec=queue))
+    local = f"{GROUP}/namespaces/{NAMESPACE}/localqueues"
+    create(worker, local, kueue("LocalQueue", "queue", spec={"clusterQueue": "queue"}))
 
 
 def job(name: str, *, cpu: int, **metadata: object) -> Object:
@@ -332,7 +338,9 @@ def manager(
     return Process(name, [hub, *pushes.values()], body)
 
 
-def local_kueue(cluster: Link, clock: SimClock, random: Random) -> Process:
+def local_kueue(
+    cluster: Link, clock: SimClock, random: Random, *, own: configuration.Configuration | None = None
+) -> Process:
     """The Kueue that a worker has of its own: a manager there that sends nothing elsewhere."""
 
     async def body(number: int) -> None:
@@ -340,7 +348,8 @@ def local_kueue(cluster: Link, clock: SimClock, random: Random) -> Process:
             webhooks=False, metrics_bind="0", health_bind="0", identity="local", leader_election=False
         )
         async with SimClient(cluster, ADMIN, clock=clock, random=random) as client:
-            await Manager(configuration_file.load(""), client, options=options, clock=clock, random=random).run()
+            wanted = own or configuration_file.load("")
+            await Manager(wanted, client, options=options, clock=clock, random=random).run()
 
     return Process(f"kueue of {cluster.server.name}", [cluster], body)
 

@@ -96,6 +96,8 @@ class Losing:
         worker.replace(worker.api)
         worker.restart()
         play.watcher.pods[name].restored()
+        if play.queued is not None:
+            await play.queued.restored(name)
 
     async def _lose(self, seconds: float) -> list[Work]:
         """Until another hub may come; gives the works that were there. The managers go with it."""

@@ -26,6 +26,8 @@ from tests.simulation.garbage import GarbageCollector
 from tests.simulation.invariants import Watcher
 from tests.simulation.network import Link, Server
 from tests.simulation.nominator import DISPATCHER, Nominator
+from tests.simulation.pods import Copy
+from tests.simulation.queued_workers import QueuedWorkers
 from tests.simulation.scenario import Mishap, Scenario, Trouble, Work
 from tests.simulation.user_work import JobWork, Replacing, UserWork, remote
 from tests.simulation.users import Users
@@ -68,6 +70,7 @@ class Play:
         loop: VirtualLoop,
         dispatcher: str,
         provisioning: bool = False,
+        queues: bool = False,
     ) -> None:
         self.scenario = scenario
         self.work = watcher.work
@@ -81,6 +84,9 @@ class Play:
         seconds = {work.name: work.seconds for work in scenario.jobs}
         self._dispatcher = dispatcher
         self._settings = federation.settings(dispatcher, self.work.frameworks, elastic=self.work.is_elastic)
+        self.queued = QueuedWorkers(self, settings=self._settings) if queues else None
+        if self.queued is not None:
+            seconds |= self.queued.seconds()
         self._let_in: set[str] = set()
         self._losing = losing.Losing(self, spare=apis[federation.SPARE])
         self._users = Users(self)
@@ -104,11 +110,13 @@ class Play:
                     server,
                     self.random,
                     seconds=seconds.__getitem__,
-                    tell=partial(self.watcher.on_pods, name),
+                    tell=partial(self._on_pods, name),
                 )
         self.links: dict[tuple[str, str], Link] = {}
         self.processes = {name: self._process(name, dispatcher) for name in ("manager", "manager-2")}
         self.processes |= {name: self._agent(name) for name in scenario.workers if name not in scenario.pushed}
+        if self.queued is not None:
+            self.processes |= self.queued.processes(self._link)
         self._registrar = letting_in.Registrar(
             Link(self.servers["hub"], Random(self.random.getrandbits(64)), loop), self.clock("hub"), self.random
         )
@@ -150,6 +158,11 @@ class Play:
         listen(autoscaler.on_write)
         self._autoscalers.append(autoscaler)
 
+    def _on_pods(self, cluster: str, what: str, copy: Copy) -> None:
+        self.watcher.on_pods(cluster, what, copy)
+        if self.queued is not None:
+            self.queued.on_pods(cluster, what, copy)
+
     def look_again(self) -> None:
         """The hub no longer has the state that its watchers were sent last."""
         for look in self._look_again:
@@ -164,6 +177,7 @@ class Play:
         if self.work.is_elastic:
             courses += [self._users.resize(work) for work in self.scenario.jobs]
         courses += [self._happen(mishap) for mishap in self.scenario.mishaps]
+        courses += self.queued.courses() if self.queued is not None else []
         tasks = [self.loop.create_task(course) for course in courses]
         try:
             await self._until_healed()
@@ -181,7 +195,7 @@ class Play:
             await process.kill()
 
     async def _until_healed(self) -> None:
-        while self.loop.time() < self.scenario.healed and not self._broken():
+        while self.loop.time() < self._healed and not self._broken():
             await asyncio.sleep(1.0)
         self.watcher.tell("no more faults")
         for link in self.links.values():
@@ -197,10 +211,14 @@ class Play:
             left = self._left()
             if not left:
                 return
-            if self.loop.time() > self.scenario.healed + _PATIENCE:
+            if self.loop.time() > self._healed + _PATIENCE:
                 self.watcher.problem = f"never ends: {'; '.join(left)}"
                 return
             await asyncio.sleep(2.0)
+
+    @property
+    def _healed(self) -> float:
+        return max(self.scenario.healed, 0.0 if self.queued is None else self.queued.healed)
 
     def _broken(self) -> bool:
         for process in self.processes.values():
@@ -227,6 +245,7 @@ class Play:
         there = {self.work.name_of(found["metadata"]["name"]) for found in users}
         for autoscaler in self._autoscalers:
             left += [f"request {each['metadata']['name']}" for each in autoscaler.requests()]
+        left += self.queued.left() if self.queued is not None else []
         left += [f"{name} is not let in" for name in sorted(self.scenario.joining - self._let_in)]
         left += [f"hub job {name} is not there" for name in sorted(wanted - there)]
         return left
@@ -436,6 +455,7 @@ def play(
     dispatcher: str,
     goes_on: bool = False,
     provisioning: bool = False,
+    queues: bool = False,
     work: UserWork | None = None,
 ) -> Outcome:
     """The outcome of one scenario, which uses the servers up. Without `goes_on` its processes are left as they are."""
@@ -445,7 +465,7 @@ def play(
     asyncio.set_event_loop(loop)
     shortcuts.take()
     policies = {each.name: each.policy for each in scenario.jobs}
-    watcher = Watcher(now=loop.time, policy=policies.__getitem__, work=work or JobWork())
+    watcher = Watcher(now=loop.time, policy=lambda name: policies.get(name, ""), work=work or JobWork())
 
     def broke(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if "handle" in context:  # a callback of the simulation's own; tasks are looked at where they end
@@ -454,7 +474,8 @@ def play(
     loop.set_exception_handler(broke)
 
     async def course() -> None:
-        played = Play(scenario, apis, watcher, loop=loop, dispatcher=dispatcher, provisioning=provisioning)
+        made = partial(Play, scenario, apis, watcher, loop=loop, dispatcher=dispatcher)
+        played = made(provisioning=provisioning, queues=queues)
         await played.run()
         if goes_on:
             await played.stop()

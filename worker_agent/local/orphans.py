@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orphans: remote jobs, and ProvisioningRequests, that another management cluster had this agent make (ADR 0010).
+"""Orphans: remote jobs, ProvisioningRequests and clones that another management cluster had this agent make (ADR 0010).
 
 Owns their part of the ClusterReport: their number, and pages of them on request. Promises that an orphan is removed
 only if a request of an administrator has its uid, and that a remote job of the current management cluster is never
-reported as an orphan. A ProvisioningRequest is an orphan once no remote job consumes its capacity; those that an orphan
-consumes are removed with it.
+reported as an orphan. A ProvisioningRequest is an orphan once no remote job consumes its capacity, and a clone once
+there is no remote job of its assignment; those of an orphan are removed with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import orjson
 
 from multikueue.api.clusterreport import MAX_ORPHANS, OrphanPhase
 from multikueue.api.meta import JsonObject
-from multikueue.api.resource import PROVISIONING_REQUESTS
+from multikueue.api.resource import PROVISIONING_REQUESTS, WORKLOADS
 from multikueue.core.keys import Key
 from multikueue.dispatch.protocol.epochs import marked_epoch
 from multikueue.kube.errors import Forbidden, KubeError, NotFound
@@ -29,6 +29,9 @@ from worker_agent.local.queueing.queues import Queues
 
 _log = logging.getLogger(__name__)
 
+_KIND_OF_REQUESTS: Final = {"apiVersion": PROVISIONING_REQUESTS.api_version, "kind": PROVISIONING_REQUESTS.kind}
+_KIND_OF_CLONES: Final = {"apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind}
+"""What LIST leaves out of its items."""
 _MESSAGE_LENGTH: Final = 1024
 _NOT_SUBMITTED: Final = ("apiVersion", "kind", "metadata", "status")
 """What a user does not write, or is reported beside the manifest."""
@@ -84,7 +87,7 @@ class Orphans:
     async def _discard(self, owner: str, uids: frozenset[str]) -> list[JsonObject]:
         """Remove the orphans with these uids; returns those that the worker's API server refused to remove."""
         refused: list[JsonObject] = []
-        # Those that an orphan consumes are not listed, and follow it.
+        # Those of an orphan are not listed, and follow it.
         unused = {str(each["metadata"]["uid"]): each for each in self._unused(owner)}
         for jobs in self._kinds:
             for key in tuple(self._orphans_of(jobs, owner)):
@@ -100,21 +103,28 @@ class Orphans:
                 else:
                     _log.warning("orphan removed as requested job=%s mailbox=%s", key, self._mailbox.namespace)
                     self._discarded.add(uid)
-        for uid, request in unused.items():
-            if uid not in uids or self._provisioning is None:
+        for uid, obj in unused.items():
+            if uid not in uids:
                 continue
-            name = Key(request["metadata"]["namespace"], request["metadata"]["name"])
+            place = _place_of(obj)
             try:
-                await self._provisioning.discard(request)
+                await self._discard_unused(obj)
             except KubeError as error:
                 _log.warning(
-                    "cannot remove orphan request=%s mailbox=%s error=%s", name, self._mailbox.namespace, error
+                    "cannot remove orphan object=%s mailbox=%s error=%s", place, self._mailbox.namespace, error
                 )
                 refused.append({"uid": uid, "message": str(error)[:_MESSAGE_LENGTH]})
             else:
-                _log.warning("orphan removed as requested request=%s mailbox=%s", name, self._mailbox.namespace)
+                _log.warning("orphan removed as requested object=%s mailbox=%s", place, self._mailbox.namespace)
                 self._discarded.add(uid)
         return refused
+
+    async def _discard_unused(self, obj: JsonObject) -> None:
+        if obj["kind"] == WORKLOADS.kind:
+            key = Key(obj["metadata"]["namespace"], obj["metadata"]["name"])
+            await self._queues.clones.discard(key, manager_uid=manager_of(obj))
+        elif self._provisioning is not None:
+            await self._provisioning.discard(obj)
 
     async def _remove(self, jobs: RemoteJobs, key: Key, job: JsonObject) -> None:
         await self._queues.clones.discard(jobs.workload(job), manager_uid=jobs.manager_uid(job))
@@ -131,27 +141,36 @@ class Orphans:
         return [each for each in found if manager_of(each) == manager_uid]
 
     def _unused(self, owner: str) -> list[JsonObject]:
-        """The requests of other managers that no remote job consumes; none while not all remote jobs are known."""
-        if self._provisioning is None or not all(jobs.known for jobs in self._kinds):
+        """The requests and clones of other managers without a remote job; none while not all remote jobs are known."""
+        if not all(jobs.known for jobs in self._kinds):
             return []
-        others = self._provisioning.of_others(owner)
-        if not others:
-            return []
-        known = [row.object() for jobs in self._kinds for row in jobs.informer.store.list()]
         return [
             each
-            for each in others
-            if "deletionTimestamp" not in each["metadata"]
-            and each["metadata"]["uid"] not in self._discarded
-            and not any(consumes(job, each) for job in known)
+            for each in (*self._unused_requests(owner), *self._unused_clones(owner))
+            if "deletionTimestamp" not in each["metadata"] and each["metadata"]["uid"] not in self._discarded
         ]
+
+    def _unused_requests(self, owner: str) -> Iterable[JsonObject]:
+        others = () if self._provisioning is None else self._provisioning.of_others(owner)
+        if not others:
+            return ()
+        known = [row.object() for jobs in self._kinds for row in jobs.informer.store.list()]
+        return ({**_KIND_OF_REQUESTS, **each} for each in others if not any(consumes(job, each) for job in known))
+
+    def _unused_clones(self, owner: str) -> Iterable[JsonObject]:
+        for assignment in self._queues.clones.assignments():
+            clone = self._queues.clones.of_assignment(assignment)
+            if clone is None or manager_of(clone) == owner:
+                continue
+            if not any(jobs.of_assignment(assignment) for jobs in self._kinds):
+                yield {**_KIND_OF_CLONES, **clone}
 
     def _list(self, owner: str, *, after: str) -> JsonObject:
         found = [(_place(jobs, key), key, jobs) for jobs in self._kinds for key in self._orphans_of(jobs, owner)]
         entries: list[tuple[str, Callable[[], JsonObject | None]]] = [
             (place, partial(_orphan_at, jobs, key)) for place, key, jobs in found
         ]
-        entries += [(_request_place(each), partial(_orphaned_request, each)) for each in self._unused(owner)]
+        entries += [(_place_of(each), partial(_unused_orphan, each)) for each in self._unused(owner)]
         entries.sort(key=lambda entry: entry[0])
         items: list[JsonObject] = []
         size, last = 0, ""
@@ -181,24 +200,24 @@ def _orphan_at(jobs: RemoteJobs, key: Key) -> JsonObject | None:
     return None if job is None else _orphan(jobs, job)
 
 
-def _request_place(request: JsonObject) -> str:
-    metadata = request["metadata"]
-    return f"{PROVISIONING_REQUESTS.kind}/{metadata['namespace']}/{metadata['name']}"
+def _place_of(obj: JsonObject) -> str:
+    metadata = obj["metadata"]
+    return f"{obj['kind']}/{metadata['namespace']}/{metadata['name']}"
 
 
-def _orphaned_request(request: JsonObject) -> JsonObject:
-    """A request as an orphan; what it asks for is not reported."""
-    metadata: JsonObject = request["metadata"]
+def _unused_orphan(obj: JsonObject) -> JsonObject:
+    """A request or a clone as an orphan; what it asks for is not reported."""
+    metadata: JsonObject = obj["metadata"]
     annotations: dict[str, str] = metadata.get("annotations") or {}
     return {
-        "apiVersion": PROVISIONING_REQUESTS.api_version,
-        "kind": PROVISIONING_REQUESTS.kind,
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
         "namespace": metadata["namespace"],
         "name": metadata["name"],
         "uid": metadata["uid"],
-        "managerUID": manager_of(request),
+        "managerUID": manager_of(obj),
         "epoch": marked_epoch(annotations),
-        "phase": str(OrphanPhase.RUNNING),
+        "phase": str(OrphanPhase.SUSPENDED if obj["kind"] == WORKLOADS.kind else OrphanPhase.RUNNING),
         "manifest": {"metadata": {"labels": metadata.get("labels") or {}, "annotations": annotations}},
     }
 

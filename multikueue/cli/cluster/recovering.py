@@ -55,7 +55,11 @@ _POLL_SECONDS: Final = 0.5
 _MAX_DISCARDED: Final = 100
 _CHECK_NAMESPACE: Final = "default"
 _NOT_SERVED: Final = "the hub does not serve the kind {}; name it in its Configuration"
-_UNUSED_CAPACITY: Final = "no job consumes the capacity that it requests"
+_UNUSED: Final = {
+    PROVISIONING_REQUESTS.kind: "no job consumes the capacity that it requests",
+    WORKLOADS.kind: "it is in a queue of the worker, for a job that was not created there",
+}
+"""Why what is reported beside jobs is of no use any more."""
 
 
 class RecoveryAction(StrEnum):
@@ -121,8 +125,8 @@ async def recover(
             if manager_uid and orphan["managerUID"] != manager_uid:
                 found.add(orphan, OrphanAction.LEAVE, "belongs to another management cluster")
                 continue
-            if orphan["kind"] == PROVISIONING_REQUESTS.kind:
-                found.add(orphan, "discard", _UNUSED_CAPACITY)
+            if orphan["kind"] in _UNUSED:
+                found.add(orphan, "discard", _UNUSED[orphan["kind"]])
                 if action is not RecoveryAction.LIST:
                     discarded.append(orphan["uid"])
                 continue

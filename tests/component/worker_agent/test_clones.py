@@ -140,6 +140,35 @@ async def test_a_clone_is_deleted_and_whoever_else_holds_it_lets_go_himself() ->
         assert found["metadata"]["deletionTimestamp"]
 
 
+async def test_the_clone_of_a_former_hub_is_an_orphan_unless_its_job_is_there() -> None:
+    async def orphans(request: str, **wanted: object) -> Object:
+        made.mailbox.request_recovery({"request": request, **wanted})
+
+        async def probe() -> Object:
+            return (made.mailbox.report.get("status") or {}).get("orphans") or {}
+
+        return await eventually(probe, what="it answers", until=lambda seen: seen.get("request") == request)
+
+    async with scene() as made:
+        await asked(made)
+        job = job_manifest("orphan", namespace=TEAM, queue="batch")
+        job["metadata"] |= marks(assignment="runs", manager="former")
+        await made.client.create(JOBS, job, namespace=TEAM)
+        await made.reported()
+        await make_clone(made, "runs", assignment="runs", manager="former")
+        await make_clone(made, "waits", assignment="waits", manager="former", finalizers=[RESOURCE_IN_USE_FINALIZER])
+        await make_clone(made, "wl", assignment="a", manager="m")
+        await made.reported()
+        found = {each["kind"]: each for each in (await orphans("1"))["items"]}
+        shown = [(kind, each["name"], each["managerUID"]) for kind, each in found.items()]
+        assert sorted(shown) == [("Job", "orphan", "former"), ("Workload", "waits", "former")]
+        assert "spec" not in found["Workload"]["manifest"]
+        await orphans("2", discard=[found["Workload"]["uid"]])
+        assert await get(made.client, WORKLOADS, "waits", namespace=TEAM) is None
+        for name in ("runs", "wl"):
+            assert await get(made.client, WORKLOADS, name, namespace=TEAM) is not None
+
+
 async def test_a_clone_that_waits_is_kept_when_an_object_goes_missing_and_the_grant_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import orjson
@@ -95,7 +96,8 @@ class Mailbox:
 
 def orphans(requests: Requests, *kinds: Kind) -> Orphans:
     made: Any = Orphans
-    found: Orphans = made(Mailbox(), kinds, None, cast(WorkerProvisioning, requests))
+    without_clones = SimpleNamespace(clones=SimpleNamespace(assignments=tuple))
+    found: Orphans = made(Mailbox(), kinds, without_clones, cast(WorkerProvisioning, requests))
     return found
 
 

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers with a Kueue of their own, whose users submit Jobs there too: what they are, do, and may not exceed.
+
+Every second worker has queues (`w1`, `w3`, `w5`), the others have none. The Kueue there is our manager. A local Job may
+preempt a remote one, which the hub then sends elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from devcluster.apiserver.server import ApiServer
+from multikueue.api.configuration import Configuration
+from multikueue.api.constants import ORIGIN_LABEL, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
+from multikueue.core.conditions import is_true_in
+from tests.simulation import federation
+from tests.simulation.federation import GROUP, NAMESPACE, PRIORITIES, USER_JOBS, Process, call, create
+from tests.simulation.pods import JOBS, Copy
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Link
+    from tests.simulation.play import Play
+
+Object = dict[str, Any]
+
+_CPU: Final = 4
+_URGENT: Final = {"urgent": 1000}
+_WORKLOADS: Final = "workloads.kueue.x-k8s.io"
+_LAST: Final = 70.0
+"""Until when something begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalJob:
+    """A Job that a user of a worker submits there."""
+
+    name: str
+    worker: str
+    at: float
+    seconds: float
+    cpu: int
+    priority: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Outage:
+    """The Kueue of a worker does not run, or its queue is stopped."""
+
+    worker: str
+    at: float
+    seconds: float
+    held: bool
+
+
+def has_queues(worker: str) -> bool:
+    """Whether the worker of that name has queues of its own."""
+    return worker in ("w1", "w3", "w5")
+
+
+def prepare(name: str, server: ApiServer) -> None:
+    """Make Kueue's kinds and a queue on a worker that has queues."""
+    if has_queues(name):
+        federation.give_queue(server, cpu=_CPU, preemption={"withinClusterQueue": "LowerPriority"})
+        for priority, value in (PRIORITIES | _URGENT).items():
+            made = federation.kueue("WorkloadPriorityClass", priority, value=value)
+            create(server, f"{GROUP}/workloadpriorityclasses", made)
+
+
+class QueuedWorkers:
+    """Those of one seed."""
+
+    def __init__(self, play: Play, *, settings: Configuration) -> None:
+        self._play = play
+        self._settings = settings
+        own = Random(f"{play.scenario.seed} queues of workers")
+        self.names = tuple(name for name in play.scenario.workers if has_queues(name))
+        self.jobs = tuple(self._draw(own, number) for number in range(1, own.randint(0, 4) + 1))
+        self._outages = tuple(self._outage(own) for _ in range(own.choice((0, 0, 1, 2))))
+        self._cpu = {work.name: work.cpu for work in play.scenario.jobs} | {each.name: each.cpu for each in self.jobs}
+        self._random = own
+        self._restored: set[str] = set()
+
+    def _draw(self, own: Random, number: int) -> LocalJob:
+        return LocalJob(
+            name=f"local-{number}",
+            worker=own.choice(self.names),
+            at=own.uniform(1.0, _LAST),
+            seconds=own.choice((own.uniform(1, 10), own.uniform(10, 60))),
+            cpu=own.randint(1, _CPU),
+            priority=own.choice(("", "low", "high", "urgent", "urgent")),
+        )
+
+    def _outage(self, own: Random) -> _Outage:
+        at = own.uniform(2.0, _LAST)
+        return _Outage(
+            own.choice(self.names),
+            at,
+            own.choice((own.uniform(0.1, 40.0), own.uniform(40.0, 120.0))),
+            held=own.random() < 0.4,
+        )
+
+    @property
+    def healed(self) -> float:
+        """When all local Jobs were submitted and every outage is over."""
+        ends = [each.at for each in self.jobs] + [each.at + each.seconds for each in self._outages]
+        return max(ends, default=0.0) + 1.0
+
+    def seconds(self) -> dict[str, float]:
+        """How long the local Jobs run, by name."""
+        return {each.name: each.seconds for each in self.jobs}
+
+    def processes(self, link: Callable[[str, str], Link]) -> dict[str, Process]:
+        """The Kueue of each worker; `link` makes the way of a process to a server."""
+        play = self._play
+        return {
+            f"kueue of {name}": federation.local_kueue(
+                link(f"kueue of {name}", name),
+                play.clock(name),
+                Random(self._random.getrandbits(64)),
+                own=self._settings,
+            )
+            for name in self.names
+        }
+
+    def courses(self) -> list[Any]:
+        """What happens on these workers beside the scenario, as coroutines."""
+        return [*map(self._submit, self.jobs), *map(self._happen, self._outages)]
+
+    async def _submit(self, local: LocalJob) -> None:
+        await asyncio.sleep(local.at)
+        await self._is_up(local.worker)
+        self._play.watcher.tell(
+            f"a user of {local.worker} creates {local.name}: {local.seconds:.1f} s, {local.cpu} cpu, priority"
+            f" {local.priority or 'none'}"
+        )
+        labels = {QUEUE_NAME_LABEL: "queue"} | ({PRIORITY_CLASS_LABEL: local.priority} if local.priority else {})
+        made = federation.job(local.name, cpu=local.cpu, labels=labels)
+        made["spec"]["suspend"] = True
+        create(self._play.servers[local.worker].api, USER_JOBS, made)
+
+    async def _happen(self, outage: _Outage) -> None:
+        play, name = self._play, outage.worker
+        await asyncio.sleep(outage.at)
+        what = f"the queue of {name} is held" if outage.held else f"the Kueue of {name} is down"
+        play.watcher.tell(f"MISHAP {what} for {outage.seconds:.1f} s")
+        if outage.held:
+            await self._hold(name, "HoldAndDrain")
+            await asyncio.sleep(outage.seconds)
+            await self._hold(name, "None")
+        else:
+            kueue = play.processes[f"kueue of {name}"]
+            await kueue.kill()
+            await asyncio.sleep(outage.seconds)
+            kueue.start()
+        play.watcher.tell(f"over: {what}")
+
+    async def _hold(self, worker: str, policy: str) -> None:
+        await self._is_up(worker)
+        api = self._play.servers[worker].api
+        call(api, "PATCH", f"{GROUP}/clusterqueues/queue", {"spec": {"stopPolicy": policy}})
+
+    async def _is_up(self, worker: str) -> None:
+        while not self._play.servers[worker].up:
+            await asyncio.sleep(0.5)
+
+    # What is to hold
+
+    async def restored(self, worker: str) -> None:
+        """The worker was restored from a backup: its Kueue is restarted, and what runs is not what Workloads say."""
+        if worker in self.names:
+            self._restored.add(worker)
+            kueue = self._play.processes[f"kueue of {worker}"]
+            if kueue.running:
+                await kueue.kill()
+                kueue.start()
+
+    def on_pods(self, cluster: str, what: str, copy: Copy) -> None:
+        """No more runs than the queue of the worker has quota for, apart from what holds none while it stops."""
+        if cluster not in self.names or what != "starts" or cluster in self._restored:
+            return
+        play = self._play
+        live = [
+            each for each in play.watcher.pods[cluster].copies.values() if each.live and self._counts(cluster, each)
+        ]
+        cpu = sum(self._cpu[each.key.rpartition("/")[2]] for each in live)
+        if cpu > _CPU:
+            names = ", ".join(sorted(each.key.rpartition("/")[2] for each in live))
+            play.watcher.violated(f"{cluster}: {names} run with {cpu} cpu, and the queue there has {_CPU}")
+
+    def _counts(self, cluster: str, copy: Copy) -> bool:
+        """As with Kueue, the quota of a Job that is deleted is free at once, and so is that of an inactive Workload."""
+        context = self._play.servers[cluster].api.context
+        job, clone = context.get(JOBS, copy.key), context.get(_WORKLOADS, f"{NAMESPACE}/{copy.workload}")
+        if job is None or job["metadata"]["uid"] != copy.uid or "deletionTimestamp" in job["metadata"]:
+            return False
+        return clone is None or clone["spec"].get("active") is not False
+
+    def left(self) -> list[str]:
+        """What is still to come about."""
+        found = []
+        for name in self.names:
+            context = self._play.servers[name].api.context
+            found += [
+                f"{name} clone {each['metadata']['name']}"
+                for each in context.objects(_WORKLOADS, namespace=NAMESPACE)
+                if ORIGIN_LABEL in (each["metadata"].get("labels") or {})
+            ]
+        for local in self.jobs:
+            if local.worker in self._restored:
+                continue  # the backup may be older than the Job
+            job = self._play.servers[local.worker].api.context.get(JOBS, f"{NAMESPACE}/{local.name}")
+            if not is_true_in((job or {}).get("status") or {}, "Complete"):
+                found.append(f"{local.worker} job {local.name} is not complete")
+        return found
+
+
+def of_user(job: Object) -> bool:
+    """Whether a user of a worker has created it."""
+    return str(job["metadata"]["name"]).startswith("local-")
