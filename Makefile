@@ -83,6 +83,7 @@ simulate: $(STAMP) ## run $(SEEDS) seeds from $(FIRST) of a federation in virtua
 	@$(BIN)/python -m tests.simulation --provisioning --first $(FIRST) --seeds $$(( ($(SEEDS) + 11) / 12 ))
 	@$(BIN)/python -m tests.simulation --groups --first $(FIRST) --seeds $$(( ($(SEEDS) + 3) / 4 ))
 	@$(BIN)/python -m tests.simulation --elastic --first $(FIRST) --seeds $$(( ($(SEEDS) + 3) / 4 ))
+	@$(BIN)/python -m tests.simulation --queues --first $(FIRST) --seeds $$(( ($(SEEDS) + 3) / 4 ))
 	@$(BIN)/python -m tests.simulation.arrivals --first $(FIRST) --seeds $(SEEDS)
 
 STEPS ?= 10000

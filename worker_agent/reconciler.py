@@ -50,6 +50,7 @@ from worker_agent.local.log_requests import LogRequests
 from worker_agent.local.obstacles import BAD_ASSIGNMENT, KIND_MISSING, REFUSAL_SECONDS, Obstacles
 from worker_agent.local.pod_starts import PodStarts
 from worker_agent.local.provisioning import ProvisionedWork, WorkerProvisioning
+from worker_agent.local.queueing.engine_stops import EngineStop, EngineStops
 from worker_agent.local.queueing.queued_work import CloneAdmission, is_queued
 from worker_agent.local.queueing.queues import Queues
 from worker_agent.local.remote_group import RemoteGroup
@@ -115,6 +116,7 @@ class Reconciler:
         self._waiting: dict[str, None] = {}
         self.assigned = AssignedJobs()
         self._short_since: dict[str, tuple[int, float]] = {}
+        self._engine_stops = EngineStops(queues.clones, clock=clock)
         self._removal = JobRemoval(mailbox=mailbox, kinds=kinds, provisioning=provisioning)
         self.phases: dict[str, AssignmentPhase] = {}
 
@@ -236,14 +238,12 @@ class Reconciler:
         self._serve_logs(name, obj, desired, job, status)
         await self._forwarding.follow(desired, job, taken, status)
         if taken.action is not None and job is not None and desired.jobs is not None:
-            engine_stops_it = self._queues.serves(desired.clone, job) and (admission is None or admission.end is None)
-            # The engine resumes a job that is suspended while its clone is active; without a clone it does nothing.
-            deactivated: bool | None = False
-            if taken.action is JobAction.SUSPEND and engine_stops_it:
-                deactivated = await self._queues.clones.deactivate(desired.clone)
-            if not deactivated:
-                # Next to a clone that the agent may not deactivate the engine would resume the job.
-                await self._act(desired, job, group, taken, stop_by_deletion=deactivated is None)
+            stop, queued = EngineStop(), self._queues.serves(desired.clone, job)
+            if taken.action is JobAction.SUSPEND and queued and (admission is None or admission.end is None):
+                stop = await self._engine_stops.stop(desired.clone)
+            if stop.seconds > 0:
+                return Result(after=stop.seconds)
+            await self._act(desired, job, group, taken, stop_by_deletion=stop.by_deletion)
         if admission is not None and admission.stuck:
             return Result(after=REFUSAL_SECONDS)
         if group is not None and group.missing and taken.status.phase is AssignmentPhase.RUNNING:
@@ -441,6 +441,7 @@ class Reconciler:
         self._status_reporter.forget(name)
         self._pod_starts.forget(name)
         self._forwarding.forget(name)
+        self._engine_stops.forget(name)
         self._waiting.pop(name, None)
         self._short_since.pop(name, None)
         self.phases.pop(name, None)

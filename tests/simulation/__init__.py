@@ -27,9 +27,10 @@ A theme adds combinations that are rare by chance:
 | late reports | status arrives twice, up to 15 s later, while work is stopped and dispatched again every few seconds |
 
 With `--groups` users submit pod groups instead of Jobs (`user_work.py`), and replace pods that failed; hubs are not
-rebuilt. With `--elastic` they change the sizes of their Jobs.
+rebuilt. With `--elastic` they change the sizes of their Jobs. With `--queues` some workers have a Kueue of their own,
+which may be down, and users whose Jobs preempt remote ones (`queued_workers.py`).
 
-Not drawn: a worker with a Kueue of its own. A worker is without its agent, or its agent without it, for a minute at
+A worker is without its agent, or its agent without it, for a minute at
 most in total, and for half of that while the hub receives nothing from there: longer outages need a deadline on the
 node for `fenced` (docs/adr/0011). Where clusters join, an agent may have no identity for longer, and nothing is fenced;
 nor is anything where the manager is the agent and the hub is restored.

@@ -20,6 +20,7 @@ from multikueue.core.conditions import is_true_in
 from tests.simulation import federation
 from tests.simulation.federation import GROUP, NAMESPACE, PRIORITIES, USER_JOBS, Process, call, create
 from tests.simulation.pods import JOBS, Copy
+from tests.simulation.scenario import Theme
 
 if TYPE_CHECKING:
     from tests.simulation.network import Link
@@ -79,10 +80,15 @@ class QueuedWorkers:
         own = Random(f"{play.scenario.seed} queues of workers")
         self.names = tuple(name for name in play.scenario.workers if has_queues(name))
         self.jobs = tuple(self._draw(own, number) for number in range(1, own.randint(0, 4) + 1))
-        self._outages = tuple(self._outage(own) for _ in range(own.choice((0, 0, 1, 2))))
+        self._outages = [self._outage(own) for _ in range(own.choice((0, 0, 1, 2)))]
+        if play.scenario.theme is Theme.FENCING:  # while its lease expires, and another cluster gets its work
+            away = (name for name in self.names if own.random() < 0.5)
+            self._outages += [_Outage(name, own.uniform(15.0, 50.0), 120.0, held=False) for name in away]
         self._cpu = {work.name: work.cpu for work in play.scenario.jobs} | {each.name: each.cpu for each in self.jobs}
         self._random = own
         self._restored: set[str] = set()
+        self._since: dict[tuple[str, bool], float] = {}
+        """When the last outage of a worker has begun, by whether its queue is held."""
 
     def _draw(self, own: Random, number: int) -> LocalJob:
         return LocalJob(
@@ -147,14 +153,18 @@ class QueuedWorkers:
         await asyncio.sleep(outage.at)
         what = f"the queue of {name} is held" if outage.held else f"the Kueue of {name} is down"
         play.watcher.tell(f"MISHAP {what} for {outage.seconds:.1f} s")
+        self._since[name, outage.held] = begun = play.loop.time()
+        kueue = play.processes[f"kueue of {name}"]
         if outage.held:
             await self._hold(name, "HoldAndDrain")
-            await asyncio.sleep(outage.seconds)
+        else:
+            await kueue.kill()
+        await asyncio.sleep(outage.seconds)
+        if self._since[name, outage.held] != begun:
+            return  # another outage has begun meanwhile, and ends both
+        if outage.held:
             await self._hold(name, "None")
         else:
-            kueue = play.processes[f"kueue of {name}"]
-            await kueue.kill()
-            await asyncio.sleep(outage.seconds)
             kueue.start()
         play.watcher.tell(f"over: {what}")
 

@@ -13,6 +13,7 @@ from multikueue.api.constants import (
     EPOCH_ANNOTATION,
     MANAGER_UID_ANNOTATION,
     ORIGIN_LABEL,
+    PREBUILT_WORKLOAD_LABEL,
     RESOURCE_IN_USE_FINALIZER,
 )
 from multikueue.api.remoteassignment import Intent
@@ -21,6 +22,7 @@ from tests.component.worker_agent.test_quotas import TEAM, Scene, scene
 from tests.support.assignment_specs import reservation, workload_spec
 from tests.support.managers import Object, eventually, get, job_manifest, make_queue
 from worker_agent.local.dependencies import job_objects
+from worker_agent.local.queueing import engine_stops
 
 pytestmark = pytest.mark.anyio
 
@@ -81,6 +83,34 @@ async def test_an_adopted_clone_with_its_former_name_gets_a_new_priority() -> No
             until=lambda seen: seen is not None and seen["spec"].get("priority") == 7,
         )
         assert found is not None
+
+
+async def test_work_is_stopped_also_while_the_engine_of_the_worker_does_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_stops, "ENGINE_SECONDS", 0.5)
+    async with scene() as made:
+        await asked(made)
+        job = job_manifest("j", namespace=TEAM, queue="batch")
+        job["metadata"] |= marks(assignment="a", manager="m")
+        job["metadata"]["labels"][PREBUILT_WORKLOAD_LABEL] = "wl"
+        job["spec"]["suspend"] = False
+        await make_clone(made, "wl", assignment="a", manager="m")
+        await made.client.create(JOBS, job, namespace=TEAM)
+        await make_queue(made.client, "batch", namespace=TEAM)
+        await says(made, "Running")
+        made.mailbox.set_intent("a", Intent.EVICT)
+        clone = await eventually(
+            lambda: get(made.client, WORKLOADS, "wl", namespace=TEAM),
+            what="the engine is told to stop it",
+            until=lambda seen: seen is not None and not seen["spec"]["active"],
+        )
+        assert clone is not None
+        await eventually(
+            lambda: get(made.client, JOBS, "j", namespace=TEAM),
+            what="the agent stops it",
+            until=lambda seen: seen is not None and seen["spec"]["suspend"],
+        )
 
 
 async def test_work_is_stopped_next_to_a_clone_of_another_owner() -> None:
