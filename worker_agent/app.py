@@ -359,6 +359,7 @@ class Agent:
     async def _fence(self) -> None:
         await fence_without_lease(
             self.jobs,
+            deactivate=self.queues.clones.deactivate_of,
             lease_valid=self.heartbeat.valid,
             assignments_known=self._started.is_set,
             grace_seconds=self._intervals.renew_seconds,

@@ -8,6 +8,7 @@ preempt a remote one, which the hub then sends elsewhere.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -81,12 +82,18 @@ class QueuedWorkers:
         self.names = tuple(name for name in play.scenario.workers if has_queues(name))
         self.jobs = tuple(self._draw(own, number) for number in range(1, own.randint(0, 4) + 1))
         self._outages = [self._outage(own) for _ in range(own.choice((0, 0, 1, 2)))]
+        self._restarts: dict[str, float] = {}
+        """When the agent of a worker restarts, while its Kueue runs."""
         if play.scenario.theme is Theme.FENCING:  # while its lease expires, and another cluster gets its work
-            away = (name for name in self.names if own.random() < 0.5)
-            self._outages += [_Outage(name, own.uniform(15.0, 50.0), 120.0, held=False) for name in away]
+            away = {name for name in self.names if own.random() < 0.5}
+            self._outages += [_Outage(name, own.uniform(15.0, 50.0), 120.0, held=False) for name in sorted(away)]
+            stay = (name for name in self.names if name not in away and name not in play.scenario.pushed)
+            self._restarts = {name: own.uniform(20.0, 100.0) for name in stay}
         self._cpu = {work.name: work.cpu for work in play.scenario.jobs} | {each.name: each.cpu for each in self.jobs}
         self._random = own
         self._restored: set[str] = set()
+        self._starts = Counter[str]()
+        """How often the pods of a Job were started, by its uid."""
         self._since: dict[tuple[str, bool], float] = {}
         """When the last outage of a worker has begun, by whether its queue is held."""
 
@@ -134,7 +141,8 @@ class QueuedWorkers:
 
     def courses(self) -> list[Any]:
         """What happens on these workers beside the scenario, as coroutines."""
-        return [*map(self._submit, self.jobs), *map(self._happen, self._outages)]
+        restarts = (self._restart(name, at) for name, at in self._restarts.items())
+        return [*map(self._submit, self.jobs), *map(self._happen, self._outages), *restarts]
 
     async def _submit(self, local: LocalJob) -> None:
         await asyncio.sleep(local.at)
@@ -168,6 +176,14 @@ class QueuedWorkers:
             kueue.start()
         play.watcher.tell(f"over: {what}")
 
+    async def _restart(self, worker: str, at: float) -> None:
+        await asyncio.sleep(at)
+        self._play.watcher.tell(f"the agent of {worker} restarts")
+        agent = self._play.processes[worker]
+        if agent.running:
+            await agent.kill()
+            agent.start()
+
     async def _hold(self, worker: str, policy: str) -> None:
         await self._is_up(worker)
         api = self._play.servers[worker].api
@@ -193,6 +209,10 @@ class QueuedWorkers:
         if cluster not in self.names or what != "starts" or cluster in self._restored:
             return
         play = self._play
+        self._starts[copy.uid] += 1
+        name = copy.key.rpartition("/")[2]
+        if self._starts[copy.uid] > 1 and name not in self.seconds():
+            play.watcher.violated(f"{cluster}: the pods of {name} were stopped and are started again")
         live = [
             each for each in play.watcher.pods[cluster].copies.values() if each.live and self._counts(cluster, each)
         ]

@@ -129,17 +129,12 @@ class Clones:
         None if the agent may not patch the clone.
         """
         clone = self._find(desired)
-        if clone is None or not self._is_of(clone, desired):
-            return False
-        if (clone.get("spec") or {}).get("active") is not False:
-            if not self._rights.has("patch", WORKLOADS):
-                return None
-            try:
-                await self._patch(clone, {"spec": {"active": False}})
-            except Forbidden as error:
-                _log.warning("cannot deactivate workload workload=%s error=%s", desired.workload, error.message)
-                return None
-        return True
+        return False if clone is None or not self._is_of(clone, desired) else await self._deactivate(clone)
+
+    async def deactivate_of(self, assignment: str) -> bool | None:
+        """As `deactivate`, for the clone of an assignment that the agent has not read."""
+        clone = self.of_assignment(assignment)
+        return False if clone is None else await self._deactivate(clone)
 
     async def adopt(self, desired: CloneSpec, clone: Key, *, manager_uid: str) -> None:
         """Give the clone of that manager the annotations of `desired`; does nothing if it has another owner."""
@@ -172,6 +167,18 @@ class Clones:
     def _find(self, desired: CloneSpec) -> JsonObject | None:
         """The clone of that name, or an adopted one, which has the name that its former manager gave it."""
         return self.informer.store.object(desired.workload) or self.of_assignment(desired.assignment)
+
+    async def _deactivate(self, clone: JsonObject) -> bool | None:
+        if (clone.get("spec") or {}).get("active") is not False:
+            if not self._rights.has("patch", WORKLOADS):
+                return None
+            try:
+                await self._patch(clone, {"spec": {"active": False}})
+            except Forbidden as error:
+                name = clone["metadata"]["name"]
+                _log.warning("cannot deactivate workload workload=%s error=%s", name, error.message)
+                return None
+        return True
 
     async def _patch(self, clone: JsonObject, body: JsonObject) -> None:
         metadata = clone["metadata"]

@@ -25,8 +25,10 @@ class Running:
 
     integration = BATCH_JOB
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_deactivate: bool | None = True) -> None:
         self.stopped = anyio.Event()
+        self.deactivated: list[str] = []
+        self.may_deactivate = may_deactivate
 
     def assignments(self) -> Iterable[str]:
         return ("a",)
@@ -39,12 +41,21 @@ class Running:
         metadata = {"namespace": key.namespace, "name": key.name, "uid": "u", "annotations": annotations}
         return {"metadata": metadata, "spec": {"suspend": self.stopped.is_set()}}
 
-    async def stop(self, key: Key, uid: str) -> None:
+    async def deactivate(self, assignment: str) -> bool | None:
+        assert not self.stopped.is_set(), "the engine of the worker would resume it"
+        self.deactivated.append(assignment)
+        return self.may_deactivate
+
+    async def stop(self, key: Key, uid: str, *, by_deletion: bool = False) -> None:
+        assert by_deletion is (self.may_deactivate is None)
         self.stopped.set()
 
 
-async def test_a_lease_that_ends_before_the_mailbox_is_read_stops_what_is_fenced() -> None:
-    jobs, stopped_at = Running(), list[bool]()
+@pytest.mark.parametrize(
+    "may_deactivate", [True, False, None], ids=["its clone", "no clone", "a clone that it may not"]
+)
+async def test_a_lease_that_ends_before_the_mailbox_is_read_stops_what_is_fenced(may_deactivate: bool | None) -> None:
+    jobs, stopped_at = Running(may_deactivate=may_deactivate), list[bool]()
 
     def lease_valid() -> bool:
         stopped_at.append(jobs.stopped.is_set())
@@ -54,7 +65,11 @@ async def test_a_lease_that_ends_before_the_mailbox_is_read_stops_what_is_fenced
 
         async def fence() -> None:
             await fence_without_lease(
-                (cast(RemoteJobs, jobs),), lease_valid=lease_valid, assignments_known=lambda: False, grace_seconds=0.01
+                (cast(RemoteJobs, jobs),),
+                deactivate=jobs.deactivate,
+                lease_valid=lease_valid,
+                assignments_known=lambda: False,
+                grace_seconds=0.01,
             )
 
         tasks.start_soon(fence)
@@ -62,12 +77,17 @@ async def test_a_lease_that_ends_before_the_mailbox_is_read_stops_what_is_fenced
             await jobs.stopped.wait()
         tasks.cancel_scope.cancel()
     assert stopped_at[:3] == [False, False, False], "it ran as long as there was a lease"
+    assert jobs.deactivated == ["a"]
 
 
 async def test_with_the_lease_renewed_and_the_mailbox_read_others_stop_it() -> None:
     jobs = Running()
     with anyio.fail_after(60):
         await fence_without_lease(
-            (cast(RemoteJobs, jobs),), lease_valid=lambda: True, assignments_known=lambda: True, grace_seconds=0.01
+            (cast(RemoteJobs, jobs),),
+            deactivate=jobs.deactivate,
+            lease_valid=lambda: True,
+            assignments_known=lambda: True,
+            grace_seconds=0.01,
         )
     assert not jobs.stopped.is_set()
