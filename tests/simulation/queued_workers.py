@@ -32,6 +32,7 @@ Object = dict[str, Any]
 _CPU: Final = 4
 _URGENT: Final = {"urgent": 1000}
 _WORKLOADS: Final = "workloads.kueue.x-k8s.io"
+_MOST_STARTS: Final = 4  # a Kueue whose worker has no agent preempts a Job, and admits it again later
 _LAST: Final = 70.0
 """Until when something begins."""
 
@@ -211,8 +212,8 @@ class QueuedWorkers:
         play = self._play
         self._starts[copy.uid] += 1
         name = copy.key.rpartition("/")[2]
-        if self._starts[copy.uid] > 1 and name not in self.seconds():
-            play.watcher.violated(f"{cluster}: the pods of {name} were stopped and are started again")
+        if self._starts[copy.uid] > _MOST_STARTS:
+            play.watcher.violated(f"{cluster}: the pods of {name} are stopped and started again and again")
         live = [
             each for each in play.watcher.pods[cluster].copies.values() if each.live and self._counts(cluster, each)
         ]
