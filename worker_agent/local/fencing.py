@@ -4,8 +4,8 @@
 This runs before the mailbox is read. After a restart the time of the last renewal is unknown, so fenced jobs are
 stopped unless a renewal succeeds soon, or if the lease expires again before the mailbox was read. Other jobs keep
 running, as their policy says. The clone of a job in a queue of the worker is deactivated first, since its engine would
-resume a job that is suspended beside an active one. While the worker's API server is unreachable the agent annotates its Lease instead
-(`worker_agent.hub.heartbeat`); while no agent runs nothing is stopped (ADR 0011).
+resume a job that is suspended beside an active one. While the worker's API server is unreachable the agent annotates
+its Lease instead (`worker_agent.hub.heartbeat`); while no agent runs nothing is stopped (ADR 0011).
 """
 
 from __future__ import annotations
