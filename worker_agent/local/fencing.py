@@ -33,8 +33,8 @@ async def fence_without_lease(
 ) -> None:
     """Stop fenced jobs while the lease is not valid; returns once it is and the assignments are known.
 
-    The first check comes after `grace_seconds`. `deactivate` is called with an assignment; its answer is None for a clone
-    that the agent may not change, whose job is deleted.
+    The first check comes after `grace_seconds`. `deactivate` is called with an assignment; its answer is None for a
+    clone that the agent may not change, whose job is deleted.
     """
     kinds = tuple(kinds)
     await anyio.sleep(grace_seconds)
