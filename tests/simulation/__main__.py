@@ -27,6 +27,7 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
+from devcluster.apiserver.server import ApiServer
 from tests.simulation import autoscaling, federation, queued_workers, seeds, shortcuts
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.nominator import DISPATCHER
@@ -69,20 +70,18 @@ def runner(
     """
     work = work or JobWork()
     groups = work.is_group
-    prepare = (
-        autoscaling.prepare
-        if provisioning
-        else queued_workers.prepare
-        if queues
-        else prepare_for_groups
-        if groups
-        else None
-    )
+    wanted = ((autoscaling.prepare, provisioning), (queued_workers.prepare, queues), (prepare_for_groups, groups))
+    prepares = [each for each, is_wanted in wanted if is_wanted]
+
+    def prepare(name: str, server: ApiServer) -> None:
+        for each in prepares:
+            each(name, server)
+
     make_repeatable()
     for seed in _WARM_UP:
         # What is imported, compiled and cached on its first use is there for all seeds then.
         scenario = with_groups(draw(seed)) if groups else draw(seed)
-        servers = federation.build_servers(prepare=prepare if groups else None)
+        servers = federation.build_servers(prepare=prepare_for_groups if groups else None)
         play(scenario, servers, dispatcher=DISPATCHERS["capacity"], goes_on=True, work=work)
     make_repeatable()  # what the first seeds have loaded, too
     shortcuts.forget()
@@ -117,6 +116,8 @@ def main() -> int:
     flags.add_argument("--replay", type=int, metavar="SEED", help="run one seed and print its timeline")
     flags.add_argument("--log", action="store_true", help="with --replay: also print the logs")
     options = flags.parse_args()
+    if options.provisioning and options.queues:
+        flags.error("a cluster with queues of its own is not asked for capacity: use --provisioning or --queues")
     logging.disable(logging.CRITICAL)
     times = 1 if options.replay is not None else seeds.together(options.seeds, jobs=options.jobs)
     run = runner(
@@ -137,8 +138,8 @@ def main() -> int:
     timelines: dict[int, str] = {}
     chosen = list(range(options.first, options.first + options.seeds))
     if not options.mutant:
-        work = next((each for each in _FOUND if each and vars(options)[each]), "")
-        chosen += sorted(set(_FOUND[work]).difference(chosen))
+        work = " ".join(each for each in ("elastic", "groups", "queues") if vars(options)[each])
+        chosen += sorted(set(_FOUND.get(work, ())).difference(chosen))
     for played, outcome in enumerate(outcomes(run, chosen, jobs=options.jobs, together=times), 1):
         timelines[outcome.seed] = hashlib.sha256("\n".join(outcome.timeline).encode()).hexdigest()
         if outcome.problem:

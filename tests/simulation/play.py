@@ -110,8 +110,10 @@ class Play:
                     server,
                     self.random,
                     seconds=seconds.__getitem__,
-                    tell=partial(self._on_pods, name),
+                    tell=partial(self.on_pods, name),
                 )
+                if self.queued is not None:
+                    self.queued.run_local_jobs(name)
         self.links: dict[tuple[str, str], Link] = {}
         self.processes = {name: self._process(name, dispatcher) for name in ("manager", "manager-2")}
         self.processes |= {name: self._agent(name) for name in scenario.workers if name not in scenario.pushed}
@@ -158,7 +160,8 @@ class Play:
         listen(autoscaler.on_write)
         self._autoscalers.append(autoscaler)
 
-    def _on_pods(self, cluster: str, what: str, copy: Copy) -> None:
+    def on_pods(self, cluster: str, what: str, copy: Copy) -> None:
+        """Pods of a worker start or end."""
         self.watcher.on_pods(cluster, what, copy)
         if self.queued is not None:
             self.queued.on_pods(cluster, what, copy)
@@ -205,6 +208,8 @@ class Play:
             pods.hurry(_HURRY)
         for autoscaler in self._autoscalers:
             autoscaler.hurry()
+        if self.queued is not None:
+            self.queued.hurry(_HURRY)
 
     async def _until_done(self) -> None:
         while not self._broken():

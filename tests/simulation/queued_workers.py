@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from multikueue.api.constants import ORIGIN_LABEL, PRIORITY_CLASS_LABEL, QUEUE_N
 from multikueue.core.conditions import is_true_in
 from tests.simulation import federation
 from tests.simulation.federation import GROUP, NAMESPACE, PRIORITIES, USER_JOBS, Process, call, create
-from tests.simulation.pods import JOBS, Copy
+from tests.simulation.pods import JOBS, Copy, Pods
 from tests.simulation.scenario import Theme
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class QueuedWorkers:
             self._restarts = {name: own.uniform(20.0, 100.0) for name in stay}
         self._cpu = {work.name: work.cpu for work in play.scenario.jobs} | {each.name: each.cpu for each in self.jobs}
         self._random = own
+        self._local: dict[str, Pods] = {}
         self._restored: set[str] = set()
         self._starts = Counter[str]()
         """How often the pods of a Job were started, by its uid."""
@@ -139,6 +141,18 @@ class QueuedWorkers:
             )
             for name in self.names
         }
+
+    def run_local_jobs(self, worker: str) -> None:
+        """Have the Jobs of a worker's users run there, if what its users submit to the hub is of another kind."""
+        if worker in self.names and self._play.work.collection != JOBS:
+            server, own = self._play.servers[worker], Random(self._random.getrandbits(64))
+            tell = partial(self._play.on_pods, worker)
+            self._local[worker] = Pods(server, own, seconds=self.seconds().__getitem__, tell=tell)
+
+    def hurry(self, longest: float) -> None:
+        """From now on no local Job takes longer than this."""
+        for pods in self._local.values():
+            pods.hurry(longest)
 
     def courses(self) -> list[Any]:
         """What happens on these workers beside the scenario, as coroutines."""
@@ -214,10 +228,10 @@ class QueuedWorkers:
         name = copy.key.rpartition("/")[2]
         if self._starts[copy.uid] > _MOST_STARTS:
             play.watcher.violated(f"{cluster}: the pods of {name} are stopped and started again and again")
-        live = [
-            each for each in play.watcher.pods[cluster].copies.values() if each.live and self._counts(cluster, each)
-        ]
-        cpu = sum(self._cpu[each.key.rpartition("/")[2]] for each in live)
+        running = [play.watcher.pods[cluster], *([self._local[cluster]] if cluster in self._local else [])]
+        live = [each for pods in running for each in pods.copies.values() if each.live and self._counts(cluster, each)]
+        # Each pod of a group has one.
+        cpu = sum(self._cpu.get(each.key.rpartition("/")[2], 1) for each in live)
         if cpu > _CPU:
             names = ", ".join(sorted(each.key.rpartition("/")[2] for each in live))
             play.watcher.violated(f"{cluster}: {names} run with {cpu} cpu, and the queue there has {_CPU}")
@@ -225,7 +239,8 @@ class QueuedWorkers:
     def _counts(self, cluster: str, copy: Copy) -> bool:
         """As with Kueue, the quota of a Job that is deleted is free at once, and so is that of an inactive Workload."""
         context = self._play.servers[cluster].api.context
-        job, clone = context.get(JOBS, copy.key), context.get(_WORKLOADS, f"{NAMESPACE}/{copy.workload}")
+        collection = JOBS if copy.key.rpartition("/")[2] in self.seconds() else self._play.work.collection
+        job, clone = context.get(collection, copy.key), context.get(_WORKLOADS, f"{NAMESPACE}/{copy.workload}")
         if job is None or job["metadata"]["uid"] != copy.uid or "deletionTimestamp" in job["metadata"]:
             return False
         return clone is None or clone["spec"].get("active") is not False
