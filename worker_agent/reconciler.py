@@ -347,6 +347,7 @@ class Reconciler:
             if facts is not None:
                 # A job that waits for the worker's engine is suspended, and was not stopped.
                 waits = facts.suspended and admission.halt is None and desired.facts.intent is not Intent.EVICT
+                waits = waits and job is not None and self._queues.clones.may_start(job, desired.clone)
                 # The end of the clone is the last status, and is reported once the pods are gone.
                 end = facts.end or (None if facts.active else admission.end)
                 facts = replace(facts, suspended=facts.suspended and not waits, end=end)

@@ -91,6 +91,8 @@ class QueuedWorkers:
             self._outages += [_Outage(name, own.uniform(15.0, 50.0), 120.0, held=False) for name in sorted(away)]
             stay = (name for name in self.names if name not in away and name not in play.scenario.pushed)
             self._restarts = {name: own.uniform(20.0, 100.0) for name in stay}
+        self._meddled = [(own.choice(self.names), own.uniform(2.0, _LAST)) for _ in range(own.choice((0, 0, 1, 2)))]
+        """Where and when an administrator of a worker deletes or deactivates a clone."""
         self._cpu = {work.name: work.cpu for work in play.scenario.jobs} | {each.name: each.cpu for each in self.jobs}
         self._random = own
         self._local: dict[str, Pods] = {}
@@ -157,7 +159,8 @@ class QueuedWorkers:
     def courses(self) -> list[Any]:
         """What happens on these workers beside the scenario, as coroutines."""
         restarts = (self._restart(name, at) for name, at in self._restarts.items())
-        return [*map(self._submit, self.jobs), *map(self._happen, self._outages), *restarts]
+        meddling = (self._meddle(name, at) for name, at in self._meddled)
+        return [*map(self._submit, self.jobs), *map(self._happen, self._outages), *restarts, *meddling]
 
     async def _submit(self, local: LocalJob) -> None:
         await asyncio.sleep(local.at)
@@ -190,6 +193,22 @@ class QueuedWorkers:
         else:
             kueue.start()
         play.watcher.tell(f"over: {what}")
+
+    async def _meddle(self, worker: str, at: float) -> None:
+        await asyncio.sleep(at)
+        await self._is_up(worker)
+        api = self._play.servers[worker].api
+        clones = self._clones(worker)
+        if clones:
+            name = self._random.choice(clones)["metadata"]["name"]
+            path = f"{GROUP}/namespaces/{NAMESPACE}/workloads/{name}"
+            deletes = self._random.random() < 0.5
+            self._play.watcher.tell(f"MISHAP the clone {name} is {'deleted' if deletes else 'deactivated'} on {worker}")
+            call(api, "DELETE" if deletes else "PATCH", path, None if deletes else {"spec": {"active": False}})
+
+    def _clones(self, worker: str) -> list[Object]:
+        found = self._play.servers[worker].api.context.objects(_WORKLOADS, namespace=NAMESPACE)
+        return [each for each in found if ORIGIN_LABEL in (each["metadata"].get("labels") or {})]
 
     async def _restart(self, worker: str, at: float) -> None:
         await asyncio.sleep(at)
@@ -237,24 +256,23 @@ class QueuedWorkers:
             play.watcher.violated(f"{cluster}: {names} run with {cpu} cpu, and the queue there has {_CPU}")
 
     def _counts(self, cluster: str, copy: Copy) -> bool:
-        """As with Kueue, the quota of a Job that is deleted is free at once, and so is that of an inactive Workload."""
+        """As with Kueue, quota is free at once when the Job or its Workload is deleted, or the Workload deactivated."""
         context = self._play.servers[cluster].api.context
         collection = JOBS if copy.key.rpartition("/")[2] in self.seconds() else self._play.work.collection
         job, clone = context.get(collection, copy.key), context.get(_WORKLOADS, f"{NAMESPACE}/{copy.workload}")
         if job is None or job["metadata"]["uid"] != copy.uid or "deletionTimestamp" in job["metadata"]:
             return False
-        return clone is None or clone["spec"].get("active") is not False
+        if copy.key.rpartition("/")[2] in self.seconds():
+            return True
+        # One that was deleted is made again, and waits in the queue.
+        holds = clone is not None and bool((clone.get("status") or {}).get("admission"))
+        return holds and clone is not None and clone["spec"].get("active") is not False
 
     def left(self) -> list[str]:
         """What is still to come about."""
         found = []
         for name in self.names:
-            context = self._play.servers[name].api.context
-            found += [
-                f"{name} clone {each['metadata']['name']}"
-                for each in context.objects(_WORKLOADS, namespace=NAMESPACE)
-                if ORIGIN_LABEL in (each["metadata"].get("labels") or {})
-            ]
+            found += [f"{name} clone {each['metadata']['name']}" for each in self._clones(name)]
         for local in self.jobs:
             if local.worker in self._restored:
                 continue  # the backup may be older than the Job

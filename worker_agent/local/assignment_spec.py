@@ -82,6 +82,7 @@ def read_assignment(
     grouped = jobs is not None and isinstance(jobs.integration, GroupedKind)
     members = members_of(manifest, namespace=namespace) if grouped else ()
     pod_sets = () if jobs is None else jobs.integration.pod_sets(manifest)
+    succeeded = _succeeded(jobs, manifest) if jobs is not None and members else {}
     return AssignmentSpec(
         facts=AssignmentFacts(
             name=obj["metadata"]["name"],
@@ -96,10 +97,10 @@ def read_assignment(
         manifest=manifest,
         jobs=jobs,
         members=members,
-        demands=demands(_remaining(pod_sets, _succeeded(jobs, manifest) if jobs is not None and members else {})),
+        demands=demands(_remaining(pod_sets, succeeded)),
         dependencies=dependencies(pod_sets),
         sent=_sent(spec, pod_sets),
-        clone=CloneSpec.of(obj),
+        clone=_without_succeeded(CloneSpec.of(obj), succeeded),
         provisioning=provisioning,
         adopts=_adopts(spec.get("adopts")),
     )
@@ -118,6 +119,14 @@ def _remaining(pod_sets: Sequence[JsonObject], succeeded: Mapping[str, int]) -> 
         else each
         for each in pod_sets
     ]
+
+
+def _without_succeeded(clone: CloneSpec, succeeded: Mapping[str, int]) -> CloneSpec:
+    """The clone for the pods that have to run: the others never come, and the worker's engine would wait for them."""
+    if not succeeded:
+        return clone
+    left = [each for each in _remaining(clone.spec.get("podSets") or (), succeeded) if each.get("count", 1)]
+    return replace(clone, spec={**clone.spec, "podSets": left}) if left else clone
 
 
 def _sent(spec: JsonObject, pod_sets: Sequence[JsonObject]) -> tuple[SentReference, ...]:

@@ -19,6 +19,7 @@ from multikueue.api.constants import (
     EPOCH_ANNOTATION,
     MANAGER_UID_ANNOTATION,
     ORIGIN_UID_ANNOTATION,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
 )
 from multikueue.api.meta import JsonObject
 from multikueue.core.errors import BadInput
@@ -132,6 +133,7 @@ def remote_group(
         name, uid = str(member["metadata"]["name"]), _uid(member)
         pod, status = seen.get(name), member.get("status")
         if pod is not None:
+            pod = _of_whole_group(pod, member)
             composed.append(_while_deleted(pod, known.get((name, uid))) if _is_deleting(pod) else pod)
         elif ended_phase(status):
             composed.append(member)
@@ -192,6 +194,16 @@ def _is_deleting(pod: JsonObject) -> bool:
 def _while_deleted(pod: JsonObject, reported: JsonObject | None) -> JsonObject:
     """The pod with the status that is reported meanwhile: what a kubelet says of a pod that it stops is no end."""
     return pod if reported is None else {**pod, REPORTED: reported}
+
+
+def _of_whole_group(pod: JsonObject, member: JsonObject) -> JsonObject:
+    """The pod with the total count of the group on the hub: in a queue of the worker it has another one."""
+    total = (member["metadata"].get("annotations") or {}).get(POD_GROUP_TOTAL_COUNT_ANNOTATION)
+    annotations = pod["metadata"].get("annotations") or {}
+    if annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION) == total or total is None:
+        return pod
+    own = {**annotations, POD_GROUP_TOTAL_COUNT_ANNOTATION: total}
+    return {**pod, "metadata": {**pod["metadata"], "annotations": own}}
 
 
 def _refused(refusal: Obstacle) -> JsonObject:

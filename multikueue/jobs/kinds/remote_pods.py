@@ -22,6 +22,7 @@ from multikueue.api.constants import (
     MANAGED_LABEL,
     MANAGED_LABEL_VALUE,
     ORIGIN_UID_ANNOTATION,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
     REMOTE_POD_LABEL,
     WORKER_WORKLOAD_POD_LABEL,
 )
@@ -144,7 +145,10 @@ def _places(group: PodGroup) -> int:
 
 
 def queued_pod(manifest: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObject:
-    """A remote pod for the queues of the worker: gated, managed, and without what the hub's flavors added."""
+    """A remote pod for the queues of the worker: gated, managed, and without what the hub's flavors added.
+
+    The total count of a group is that of the pod sets: pods that have succeeded before are not sent.
+    """
     role = role_of(manifest)
     found = next((each for each in pod_sets if each.get("name") == role), pod_sets[0] if len(pod_sets) == 1 else None)
     spec: JsonObject = manifest["spec"]
@@ -154,10 +158,13 @@ def queued_pod(manifest: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObje
     labels = {**values_of(manifest, "labels"), MANAGED_LABEL: MANAGED_LABEL_VALUE}
     unmarked = unmarked_template({"metadata": {"labels": labels, "annotations": values_of(manifest, "annotations")}})
     own = unmarked["metadata"]
+    annotations = dict(own.get("annotations") or {})
+    if POD_GROUP_TOTAL_COUNT_ANNOTATION in annotations and pod_sets:
+        annotations[POD_GROUP_TOTAL_COUNT_ANNOTATION] = str(sum(each.get("count", 1) for each in pod_sets))
     metadata = {
         **manifest["metadata"],
         "labels": {**own.get("labels", {}), WORKER_WORKLOAD_POD_LABEL: "true"},
-        "annotations": own.get("annotations", {}),
+        "annotations": annotations,
     }
     return {**manifest, "metadata": metadata, "spec": {**spec, "schedulingGates": gates}}
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import orjson
 import pytest
 
-from multikueue.api.constants import ORIGIN_LABEL, PREBUILT_WORKLOAD_LABEL
+from multikueue.api.constants import ORIGIN_LABEL, POD_GROUP_TOTAL_COUNT_ANNOTATION, PREBUILT_WORKLOAD_LABEL
 from multikueue.api.crds import manifests
 from multikueue.api.resource import (
     CLUSTER_QUEUES,
@@ -152,6 +152,36 @@ async def test_an_eviction_by_the_engine_of_the_worker_sends_the_group_again(
             assert not is_gated(again)
         for index in range(2):
             assert is_gated(await scene.shown(f"g-{index}", "ready", ready))
+
+
+@both_transports
+async def test_the_rest_of_a_group_that_was_evicted_runs_without_the_pods_that_had_succeeded(
+    clusters: Clusters, transport: Transport
+) -> None:
+    async with queued_scene(clusters, "rest", transport=transport) as scene:
+        await scene.submit(
+            scene.manifest("g-0", group="g", total=2, run_for="2s"),
+            scene.manifest("g-1", group="g", total=2, run_for="20s"),
+        )
+        await scene.shown("g-0", "succeeded", phase("Succeeded"))
+        before = await scene.runs("g-1")
+        queue = scene.scene.name
+        await scene.worker.patch(CLUSTER_QUEUES, queue, {"spec": {"stopPolicy": "HoldAndDrain"}})
+        await scene.workload("g", "evicted", lambda seen: bool(seen["status"].get("schedulingStats")))
+        await scene.worker.patch(CLUSTER_QUEUES, queue, {"spec": {"stopPolicy": "None"}})
+        again = await scene.remote(
+            "g-1",
+            "runs again",
+            lambda seen: ready(seen) and seen["metadata"]["uid"] != before["metadata"]["uid"],
+        )
+        assert again["metadata"]["annotations"][POD_GROUP_TOTAL_COUNT_ANNOTATION] == "1"
+        seen = await clone(scene, "g")
+        assert seen is not None
+        assert [each["count"] for each in seen["status"]["admission"]["podSetAssignments"]] == [1]
+        assert await scene.names(scene.worker) == ["g-1"]
+        workload = await scene.finished("g")
+        assert condition(workload, "Finished")["message"] == "Pods succeeded: 2/2."
+        await eventually(lambda: clone(scene, "g"), what="the clone is removed", until=lambda seen: seen is None)
 
 
 @both_transports

@@ -113,6 +113,23 @@ async def test_work_is_stopped_also_while_the_engine_of_the_worker_does_not_run(
         )
 
 
+@pytest.mark.parametrize(("named", "phase"), [("wl", "Running"), ("gone", "Evicted")])
+async def test_a_suspended_job_waits_for_the_engine_only_if_its_workload_is_there(named: str, phase: str) -> None:
+    async with scene() as made:
+        await asked(made)
+        await make_clone(made, "wl", assignment="a", manager="m")
+        job = job_manifest("j", namespace=TEAM, queue="batch")
+        job["metadata"] |= marks(assignment="a", manager="m")
+        job["metadata"]["labels"][PREBUILT_WORKLOAD_LABEL] = named
+        job["spec"]["suspend"] = True
+        await made.client.create(JOBS, job, namespace=TEAM)
+        stopped = {"conditions": [{"type": "Suspended", "status": "True"}]}
+        await made.client.patch(JOBS, "j", {"status": stopped}, namespace=TEAM, subresource="status")
+        await make_queue(made.client, "batch", namespace=TEAM)
+        made.mailbox.set_intent("a", Intent.RUN)
+        await says(made, phase)
+
+
 async def test_work_is_stopped_next_to_a_clone_of_another_owner() -> None:
     async with scene() as made:
         await asked(made)

@@ -22,6 +22,7 @@ from multikueue.api.constants import (
     EPOCH_ANNOTATION,
     MANAGER_UID_ANNOTATION,
     ORIGIN_LABEL,
+    PREBUILT_WORKLOAD_LABEL,
     RESOURCE_IN_USE_FINALIZER,
 )
 from multikueue.api.meta import JsonObject
@@ -104,6 +105,13 @@ class Clones:
     def has(self, assignment: str) -> bool:
         """Whether there is a clone of the assignment."""
         return bool(self._by_assignment.get(assignment))
+
+    def may_start(self, job: JsonObject, desired: CloneSpec) -> bool:
+        """Whether the engine may start the job: it names the clone, or another one, and not one that is gone."""
+        name = (job["metadata"].get("labels") or {}).get(PREBUILT_WORKLOAD_LABEL)
+        if name in (None, desired.workload.name):  # a name that is too long for a label is in no label
+            return True
+        return self.informer.store.get(Key(job["metadata"]["namespace"], name)) is not None
 
     async def ensure(self, desired: CloneSpec) -> CloneAdmission:
         """Create or update the clone of this epoch; its state in the queues of the worker."""

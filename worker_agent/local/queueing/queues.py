@@ -163,12 +163,13 @@ class Queues:
         return Obstacle(QUEUE_MISSING, f"LocalQueue {queue} does not exist on {self._cluster}")
 
     def manifest(self, manifest: JsonObject, desired: CloneSpec, *, integration: JobIntegration) -> JsonObject:
-        """The job as the worker's engine starts it. Raises `BadInput`."""
+        """The job as the worker's engine starts it, for the pod sets of its clone. Raises `BadInput`."""
+        spec: JsonObject = (self.clones.of_assignment(desired.assignment) or {}).get("spec") or desired.spec
         return queued_manifest(
             manifest,
             integration=integration,
             workload=desired.workload.name,
-            pod_sets=desired.spec.get("podSets") or [],
+            pod_sets=spec.get("podSets") or [],
         )
 
     def unqueued(self, manifest: JsonObject) -> JsonObject:

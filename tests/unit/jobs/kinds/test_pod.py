@@ -269,6 +269,16 @@ def test_a_group_is_ready_when_each_pod_is_ready_or_succeeded() -> None:
     assert not POD.pods_ready(group(ready, running("a2")))
 
 
+@pytest.mark.parametrize(("counts", "total"), [([3], "3"), ([1], "1"), ([1, 2], "3"), ([], "4")])
+def test_a_remote_pod_in_a_queue_has_the_total_count_of_the_pod_sets_that_are_to_run(
+    counts: list[int], total: str
+) -> None:
+    annotations = {K + "pod-group-total-count": "4"}
+    remote = {"metadata": {"name": "p", "annotations": annotations}, "spec": {"containers": []}}
+    made = BARE_POD.queued_manifest(remote, [{"name": f"r{at}", "count": count} for at, count in enumerate(counts)])
+    assert made["metadata"]["annotations"][K + "pod-group-total-count"] == total
+
+
 def test_a_queued_pod_is_created_with_gate_label_and_finalizer() -> None:
     made = defaulted({"metadata": {"labels": {K + "queue-name": "q"}}, "spec": {}}, BARE_POD, JobSurroundings())
     assert made["spec"]["schedulingGates"] == [{"name": ADMISSION_SCHEDULING_GATE}]

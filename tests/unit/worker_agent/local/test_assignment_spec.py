@@ -56,6 +56,20 @@ def test_a_group_demands_capacity_for_the_pods_that_have_not_succeeded() -> None
     assert whole.requests == rest.requests == {"cpu": 2000}
 
 
+def test_the_clone_of_a_group_is_for_the_pods_that_have_not_succeeded() -> None:
+    def clone(*members: Object) -> list[tuple[str, int]]:
+        of = group(*members)
+        role = BARE_POD.pod_sets(of["spec"]["job"]["manifest"])[0]["name"]
+        of["spec"]["workloadSpec"]["podSets"] = [{"name": role, "count": 3}, {"name": "other", "count": 2}]
+        return [("" if each["name"] == role else "other", each["count"]) for each in read(of).clone.spec["podSets"]]
+
+    whole = (member("g-0"), member("g-1"), member("g-2"))
+    assert clone(*whole) == [("", 3), ("other", 2)]
+    assert clone(member("g-0", "Succeeded"), *whole[1:]) == [("", 2), ("other", 2)]
+    ended = [member(f"g-{index}", "Succeeded") for index in range(3)]
+    assert clone(*ended) == [("other", 2)]
+
+
 def test_the_kind_of_the_job_is_known_of_an_assignment_that_cannot_be_read() -> None:
     unreadable = group()
     with pytest.raises(BadInput, match="expected 1 to 256 pods, found 0"):

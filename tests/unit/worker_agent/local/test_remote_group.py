@@ -126,3 +126,13 @@ def test_pods_of_former_pods_of_the_same_names_are_in_the_place_of_a_group_that_
     assert group.job is None
     assert group.replaced == ((Key("ns", "g-0"), "worker-g-0"),)
     assert group.missing == (), "neither name is free yet"
+
+
+def test_a_group_is_composed_with_the_total_count_of_the_hub_whatever_its_pods_have_in_a_queue_here() -> None:
+    queued = pod("g-1")
+    queued["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = "1"
+    found = composed(queued, reported={"g-0": {"phase": "Succeeded"}, "g-1": {"phase": "Running"}})
+    assert found.job is not None
+    totals = [each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] for each in found.job["members"]]
+    assert totals == ["2", "2"]
+    assert BARE_POD.remote_end(found.job) is None
