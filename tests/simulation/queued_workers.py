@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +34,8 @@ Object = dict[str, Any]
 _CPU: Final = 4
 _URGENT: Final = {"urgent": 1000}
 _WORKLOADS: Final = "workloads.kueue.x-k8s.io"
+_CLUSTER_QUEUE: Final = f"{GROUP}/clusterqueues/queue"
+_LOCAL_QUEUES: Final = f"{GROUP}/namespaces/{NAMESPACE}/localqueues"
 _MOST_STARTS: Final = 4  # a Kueue whose worker has no agent preempts a Job, and admits it again later
 _LAST: Final = 70.0
 """Until when something begins."""
@@ -50,14 +53,22 @@ class LocalJob:
     priority: str
 
 
+class Lacks(StrEnum):
+    """What a worker lacks: its Kueue does not run, its ClusterQueue is stopped, or its LocalQueue was deleted."""
+
+    KUEUE = "Kueue"
+    OPEN_QUEUE = "open queue"
+    LOCAL_QUEUE = "LocalQueue"
+
+
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    """The Kueue of a worker does not run, or its queue is stopped."""
+    """Something of a worker is not there for a while."""
 
     worker: str
     at: float
     seconds: float
-    held: bool
+    what: Lacks
 
 
 def has_queues(worker: str) -> bool:
@@ -88,7 +99,7 @@ class QueuedWorkers:
         """When the agent of a worker restarts, while its Kueue runs."""
         if play.scenario.theme is Theme.FENCING:  # while its lease expires, and another cluster gets its work
             away = {name for name in self.names if own.random() < 0.5}
-            self._outages += [_Outage(name, own.uniform(15.0, 50.0), 120.0, held=False) for name in sorted(away)]
+            self._outages += [_Outage(name, own.uniform(15.0, 50.0), 120.0, Lacks.KUEUE) for name in sorted(away)]
             stay = (name for name in self.names if name not in away and name not in play.scenario.pushed)
             self._restarts = {name: own.uniform(20.0, 100.0) for name in stay}
         self._meddled = [(own.choice(self.names), own.uniform(2.0, _LAST)) for _ in range(own.choice((0, 0, 1, 2)))]
@@ -99,8 +110,8 @@ class QueuedWorkers:
         self._restored: set[str] = set()
         self._starts = Counter[str]()
         """How often the pods of a Job were started, by its uid."""
-        self._since: dict[tuple[str, bool], float] = {}
-        """When the last outage of a worker has begun, by whether its queue is held."""
+        self._since: dict[tuple[str, Lacks], float] = {}
+        """When the last outage of a worker has begun, by what it lacks."""
 
     def _draw(self, own: Random, number: int) -> LocalJob:
         return LocalJob(
@@ -113,13 +124,8 @@ class QueuedWorkers:
         )
 
     def _outage(self, own: Random) -> _Outage:
-        at = own.uniform(2.0, _LAST)
-        return _Outage(
-            own.choice(self.names),
-            at,
-            own.choice((own.uniform(0.1, 40.0), own.uniform(40.0, 120.0))),
-            held=own.random() < 0.4,
-        )
+        at, seconds = own.uniform(2.0, _LAST), own.choice((own.uniform(0.1, 40.0), own.uniform(40.0, 120.0)))
+        return _Outage(own.choice(self.names), at, seconds, own.choice(tuple(Lacks)))
 
     @property
     def healed(self) -> float:
@@ -175,24 +181,42 @@ class QueuedWorkers:
         create(self._play.servers[local.worker].api, USER_JOBS, made)
 
     async def _happen(self, outage: _Outage) -> None:
-        play, name = self._play, outage.worker
+        play, worker, what = self._play, outage.worker, outage.what
         await asyncio.sleep(outage.at)
-        what = f"the queue of {name} is held" if outage.held else f"the Kueue of {name} is down"
-        play.watcher.tell(f"MISHAP {what} for {outage.seconds:.1f} s")
-        self._since[name, outage.held] = begun = play.loop.time()
-        kueue = play.processes[f"kueue of {name}"]
-        if outage.held:
-            await self._hold(name, "HoldAndDrain")
-        else:
-            await kueue.kill()
+        play.watcher.tell(f"MISHAP {worker} has no {what} for {outage.seconds:.1f} s")
+        self._since[worker, what] = begun = play.loop.time()
+        await self._take(worker, what)
         await asyncio.sleep(outage.seconds)
-        if self._since[name, outage.held] != begun:
-            return  # another outage has begun meanwhile, and ends both
-        if outage.held:
-            await self._hold(name, "None")
-        else:
-            kueue.start()
-        play.watcher.tell(f"over: {what}")
+        if self._since[worker, what] == begun:  # otherwise another outage has begun meanwhile, and ends both
+            await self._give(worker, what)
+        play.watcher.tell(f"over: {worker} has no {what}")
+
+    async def _take(self, worker: str, what: Lacks) -> None:
+        match what:
+            case Lacks.KUEUE:
+                await self._play.processes[f"kueue of {worker}"].kill()
+            case Lacks.OPEN_QUEUE:
+                await self._call(worker, "PATCH", _CLUSTER_QUEUE, {"spec": {"stopPolicy": "HoldAndDrain"}})
+            case Lacks.LOCAL_QUEUE:
+                await self._call(worker, "DELETE", f"{_LOCAL_QUEUES}/queue")
+
+    async def _give(self, worker: str, what: Lacks) -> None:
+        match what:
+            case Lacks.KUEUE:
+                self._play.processes[f"kueue of {worker}"].start()
+            case Lacks.OPEN_QUEUE:
+                await self._call(worker, "PATCH", _CLUSTER_QUEUE, {"spec": {"stopPolicy": "None"}})
+            case Lacks.LOCAL_QUEUE if not self._has_local_queue(worker):
+                made = federation.kueue("LocalQueue", "queue", spec={"clusterQueue": "queue"})
+                await self._call(worker, "POST", _LOCAL_QUEUES, made)
+
+    def _has_local_queue(self, worker: str) -> bool:
+        found = self._play.servers[worker].api.context.get("localqueues.kueue.x-k8s.io", f"{NAMESPACE}/queue")
+        return found is not None
+
+    async def _call(self, worker: str, method: str, path: str, body: object = None) -> None:
+        await self._is_up(worker)
+        call(self._play.servers[worker].api, method, path, body)
 
     async def _meddle(self, worker: str, at: float) -> None:
         await asyncio.sleep(at)
@@ -218,11 +242,6 @@ class QueuedWorkers:
             await agent.kill()
             agent.start()
 
-    async def _hold(self, worker: str, policy: str) -> None:
-        await self._is_up(worker)
-        api = self._play.servers[worker].api
-        call(api, "PATCH", f"{GROUP}/clusterqueues/queue", {"spec": {"stopPolicy": policy}})
-
     async def _is_up(self, worker: str) -> None:
         while not self._play.servers[worker].up:
             await asyncio.sleep(0.5)
@@ -233,6 +252,8 @@ class QueuedWorkers:
         """The worker was restored from a backup: its Kueue is restarted, and what runs is not what Workloads say."""
         if worker in self.names:
             self._restored.add(worker)
+            for what in (Lacks.OPEN_QUEUE, Lacks.LOCAL_QUEUE):
+                await self._give(worker, what)  # the backup may be of a moment without
             kueue = self._play.processes[f"kueue of {worker}"]
             if kueue.running:
                 await kueue.kill()
