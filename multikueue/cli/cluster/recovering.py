@@ -56,8 +56,8 @@ _MAX_DISCARDED: Final = 100
 _CHECK_NAMESPACE: Final = "default"
 _NOT_SERVED: Final = "the hub does not serve the kind {}; name it in its Configuration"
 _UNUSED: Final = {
-    PROVISIONING_REQUESTS.kind: "no job consumes the capacity that it requests",
-    WORKLOADS.kind: "it is in a queue of the worker, for a job that was not created there",
+    (PROVISIONING_REQUESTS.api_version, PROVISIONING_REQUESTS.kind): "no job consumes the capacity that it requests",
+    (WORKLOADS.api_version, WORKLOADS.kind): "it is in a queue of the worker, for a job that was not created there",
 }
 """Why what is reported beside jobs is of no use any more."""
 
@@ -125,8 +125,9 @@ async def recover(
             if manager_uid and orphan["managerUID"] != manager_uid:
                 found.add(orphan, OrphanAction.LEAVE, "belongs to another management cluster")
                 continue
-            if orphan["kind"] in _UNUSED:
-                found.add(orphan, "discard", _UNUSED[orphan["kind"]])
+            unused = _UNUSED.get((orphan["apiVersion"], orphan["kind"]))
+            if unused is not None:
+                found.add(orphan, "discard", unused)
                 if action is not RecoveryAction.LIST:
                     discarded.append(orphan["uid"])
                 continue
