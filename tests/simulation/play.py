@@ -113,7 +113,7 @@ class Play:
                     tell=partial(self.on_pods, name),
                 )
                 if self.queued is not None:
-                    self.queued.run_local_jobs(name)
+                    self.queued.follow(name)
         self.links: dict[tuple[str, str], Link] = {}
         self.processes = {name: self._process(name, dispatcher) for name in ("manager", "manager-2")}
         self.processes |= {name: self._agent(name) for name in scenario.workers if name not in scenario.pushed}

@@ -17,8 +17,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from devcluster.apiserver.server import ApiServer
+from devcluster.apiserver.storage.entry import StoredChange
 from multikueue.api.configuration import Configuration
-from multikueue.api.constants import ORIGIN_LABEL, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
+from multikueue.api.constants import ASSIGNMENT_ANNOTATION, ORIGIN_LABEL, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
 from multikueue.core.conditions import is_true_in
 from tests.simulation import federation
 from tests.simulation.federation import GROUP, NAMESPACE, PRIORITIES, USER_JOBS, Process, call, create
@@ -150,8 +151,10 @@ class QueuedWorkers:
             for name in self.names
         }
 
-    def run_local_jobs(self, worker: str) -> None:
-        """Have the Jobs of a worker's users run there, if what its users submit to the hub is of another kind."""
+    def follow(self, worker: str) -> None:
+        """Follow a worker, and have its users' Jobs run there, if the users of the hub submit others."""
+        if worker in self.names:
+            self._play.servers[worker].api.context.store.listen(partial(self.on_write, worker))
         if worker in self.names and self._play.work.collection != JOBS:
             server, own = self._play.servers[worker], Random(self._random.getrandbits(64))
             tell = partial(self._play.on_pods, worker)
@@ -247,6 +250,15 @@ class QueuedWorkers:
             await asyncio.sleep(0.5)
 
     # What is to hold
+
+    def on_write(self, worker: str, collection: str, event: StoredChange) -> None:
+        """An assignment has one clone: a second one would hold quota for nothing."""
+        if collection == _WORKLOADS and event.old is None:
+            marks = [(each["metadata"].get("annotations") or {}) for each in self._clones(worker)]
+            names = Counter(each.get(ASSIGNMENT_ANNOTATION, "") for each in marks)
+            for assignment, count in names.items():
+                if count > 1:
+                    self._play.watcher.violated(f"{worker}: {assignment} has {count} clones")
 
     async def restored(self, worker: str) -> None:
         """The worker was restored from a backup: its Kueue is restarted, and what runs is not what Workloads say."""

@@ -78,6 +78,7 @@ class Clones:
         self._clock = clock
         self._changed = changed
         self._by_assignment: dict[str, set[Key]] = {}
+        self._adopted: dict[str, Key] = {}
         self.informer = Informer(
             client,
             WORKLOADS,
@@ -116,6 +117,8 @@ class Clones:
     async def ensure(self, desired: CloneSpec) -> CloneAdmission:
         """Create or update the clone of this epoch; its state in the queues of the worker."""
         clone = self._find(desired)
+        if clone is None and (adopted := self._adopted_of(desired.assignment)) is not None:
+            return clone_admission(adopted)
         if clone is None:
             obstacle = await self._create(desired)
             return CloneAdmission(shortage=WAITS_IN_QUEUE, obstacle=obstacle)
@@ -154,10 +157,17 @@ class Clones:
             EPOCH_ANNOTATION: str(desired.epoch),
             MANAGER_UID_ANNOTATION: desired.manager_uid,
         }
+        self._adopted[desired.assignment] = clone
         await self._patch(found, {"metadata": {"annotations": annotations}})
+
+    def _adopted_of(self, assignment: str) -> JsonObject | None:
+        """The clone that was adopted for it, and is not shown with its new annotations yet."""
+        key = self._adopted.get(assignment)
+        return None if key is None else self.informer.store.object(key)
 
     async def remove(self, assignment: str, *, manager_uid: str) -> None:
         """Delete the clones of an assignment that is gone, if they were created for that manager."""
+        self._adopted.pop(assignment, None)
         for key in tuple(self._by_assignment.get(assignment, ())):
             clone = self.informer.store.object(key)
             if clone is not None and clone_manager(clone) == manager_uid:
@@ -305,6 +315,7 @@ class Clones:
             self._unindex(before, change.key)
         if not name:
             return
+        self._adopted.pop(name, None)
         keys = self._by_assignment.setdefault(name, set())
         if change.new is not None:
             keys.add(change.key)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clone of a job that a rebuilt hub has taken over, until the cache shows whose it is now."""
+
+from __future__ import annotations
+
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from multikueue.core.clock import ManualClock
+from multikueue.core.keys import Key
+from multikueue.kube.cache.store import row_of
+from multikueue.kube.rest.client import KubeClient
+from worker_agent.local.queueing.clones import Clones
+from worker_agent.local.queueing.queued_work import CloneSpec
+from worker_agent.local.rights import Rights
+
+pytestmark = pytest.mark.anyio
+
+Object = dict[str, Any]
+M = "multikueue.io/"
+FORMER = Key("team", "former")
+
+
+class Server:
+    """The worker's API server, which shows nothing of what is written."""
+
+    def __init__(self) -> None:
+        self.patched: list[tuple[str, Object]] = []
+        self.created: list[str] = []
+
+    async def patch(self, resource: object, name: str, body: Object, *, namespace: str) -> bytes:
+        self.patched.append((name, body))
+        return b"{}"
+
+    async def create(self, resource: object, body: Object, *, namespace: str) -> bytes:
+        self.created.append(body["metadata"]["name"])
+        return b"{}"
+
+
+def clone(*, assignment: str, manager: str) -> Object:
+    marks = {M + "assignment": assignment, M + "cluster": "w", M + "manager-uid": manager, M + "epoch": "1"}
+    metadata = {"name": FORMER.name, "namespace": FORMER.namespace, "uid": "u", "annotations": marks}
+    admitted = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {**metadata, "resourceVersion": "1", "labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"}},
+        "spec": {},
+        "status": {"conditions": admitted},
+    }
+
+
+def wanted() -> CloneSpec:
+    return CloneSpec(
+        assignment="new",
+        epoch=1,
+        manager_uid="hub-now",
+        workload=Key("team", "wl"),
+        queue="batch",
+        spec={},
+        labels={},
+        annotations={},
+    )
+
+
+async def test_an_adopted_clone_is_that_of_the_job_before_the_cache_shows_it() -> None:
+    server = Server()
+    made = Clones(
+        cast(KubeClient, server),
+        origin="multikueue",
+        cluster="w",
+        rights=cast(Rights, SimpleNamespace(has=lambda *_: True)),
+        clock=ManualClock(),
+        random=Random(1),
+        changed=lambda name: None,
+    )
+    former = clone(assignment="old", manager="hub-before")
+    made.informer.store.put(row_of(former, orjson.dumps(former)))
+    await made.adopt(wanted(), FORMER, manager_uid="hub-before")
+    ((name, body),) = server.patched
+    assert (name, body["metadata"]["annotations"][M + "assignment"]) == ("former", "new")
+    admission = await made.ensure(wanted())
+    assert not admission.shortage, "it was admitted before"
+    assert server.created == [], "a second clone would hold quota beside it"
+    await made.remove("new", manager_uid="hub-now")
+    await made.ensure(wanted())
+    assert server.created == ["wl"]
