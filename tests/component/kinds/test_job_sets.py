@@ -49,9 +49,8 @@ async def test_a_job_set_is_queued_dispatched_shown_finished_and_cleaned_up(
         assert selectors(remote) == [LABELS, LABELS]
         assert "managedBy" not in remote["spec"]
         assert "ownerReferences" not in remote["metadata"]
-        assert {tuple(sorted(LABELS.items()))} == {
-            tuple(sorted(each["spec"]["nodeSelector"].items())) for each in await scene.pods(scene.worker, "set")
-        }
+        pods = await eventually(lambda: scene.pods(scene.worker, "set"), what="it has pods", until=bool)
+        assert {tuple(sorted(each["spec"]["nodeSelector"].items())) for each in pods} == {tuple(sorted(LABELS.items()))}
         await scene.finished("set")
         ended = await scene.shown("set", "completed", has("Completed"))
         assert counts(ended, "succeeded") == [1, 2]
