@@ -113,11 +113,16 @@ async def test_work_is_stopped_also_while_the_engine_of_the_worker_does_not_run(
         )
 
 
-@pytest.mark.parametrize(("named", "phase"), [("wl", "Running"), ("gone", "Evicted")])
-async def test_a_suspended_job_waits_for_the_engine_only_if_its_workload_is_there(named: str, phase: str) -> None:
+@pytest.mark.parametrize(
+    ("named", "active", "phase"), [("wl", True, "Running"), ("gone", True, "Evicted"), ("wl", False, "Evicted")]
+)
+async def test_a_suspended_job_waits_for_the_engine_only_if_its_workload_is_there_and_active(
+    named: str, active: bool, phase: str
+) -> None:
     async with scene() as made:
         await asked(made)
         await make_clone(made, "wl", assignment="a", manager="m")
+        await made.client.patch(WORKLOADS, "wl", {"spec": {"active": active}}, namespace=TEAM)
         job = job_manifest("j", namespace=TEAM, queue="batch")
         job["metadata"] |= marks(assignment="a", manager="m")
         job["metadata"]["labels"][PREBUILT_WORKLOAD_LABEL] = named

@@ -108,11 +108,14 @@ class Clones:
         return bool(self._by_assignment.get(assignment))
 
     def may_start(self, job: JsonObject, desired: CloneSpec) -> bool:
-        """Whether the engine may start the job: it names the clone, or another one, and not one that is gone."""
+        """Whether the engine may start the job: not if its clone is deactivated, or it names one that is gone."""
         name = (job["metadata"].get("labels") or {}).get(PREBUILT_WORKLOAD_LABEL)
-        if name in (None, desired.workload.name):  # a name that is too long for a label is in no label
-            return True
-        return self.informer.store.get(Key(job["metadata"]["namespace"], name)) is not None
+        own = name in (None, desired.workload.name)  # a name that is too long for a label is in no label
+        clone = self.informer.store.object(desired.workload if own else Key(job["metadata"]["namespace"], str(name)))
+        if clone is None:
+            return own  # it was created a moment ago
+        active: bool = (clone.get("spec") or {}).get("active") is not False
+        return active
 
     async def ensure(self, desired: CloneSpec) -> CloneAdmission:
         """Create or update the clone of this epoch; its state in the queues of the worker."""
