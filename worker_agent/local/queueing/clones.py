@@ -146,9 +146,16 @@ class Clones:
         return False if clone is None or not self._is_of(clone, desired) else await self._deactivate(clone)
 
     async def deactivate_of(self, assignment: str) -> bool | None:
-        """As `deactivate`, for the clone of an assignment that the agent has not read."""
-        clone = self.of_assignment(assignment)
-        return False if clone is None else await self._deactivate(clone)
+        """As `deactivate`, for an assignment that the agent has not read: all Workloads that are annotated with it."""
+        found = [self.informer.store.object(key) for key in tuple(self._by_assignment.get(assignment, ()))]
+        answers = [await self._deactivate(clone) for clone in found if clone is not None]
+        return None if None in answers else bool(answers)
+
+    def spec_of(self, desired: CloneSpec) -> JsonObject:
+        """The spec that the clone was created with, or is to be created with."""
+        clone = self._find(desired)
+        spec: JsonObject = desired.spec if clone is None else clone.get("spec") or {}
+        return spec
 
     async def adopt(self, desired: CloneSpec, clone: Key, *, manager_uid: str) -> None:
         """Give the clone of that manager the annotations of `desired`; does nothing if it has another owner."""

@@ -164,12 +164,11 @@ class Queues:
 
     def manifest(self, manifest: JsonObject, desired: CloneSpec, *, integration: JobIntegration) -> JsonObject:
         """The job as the worker's engine starts it, for the pod sets of its clone. Raises `BadInput`."""
-        spec: JsonObject = (self.clones.of_assignment(desired.assignment) or {}).get("spec") or desired.spec
         return queued_manifest(
             manifest,
             integration=integration,
             workload=desired.workload.name,
-            pod_sets=spec.get("podSets") or [],
+            pod_sets=self.clones.spec_of(desired).get("podSets") or [],
         )
 
     def unqueued(self, manifest: JsonObject) -> JsonObject:

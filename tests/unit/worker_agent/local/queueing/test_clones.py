@@ -67,9 +67,8 @@ def wanted() -> CloneSpec:
     )
 
 
-async def test_an_adopted_clone_is_that_of_the_job_before_the_cache_shows_it() -> None:
-    server = Server()
-    made = Clones(
+def clones(server: Server) -> Clones:
+    return Clones(
         cast(KubeClient, server),
         origin="multikueue",
         cluster="w",
@@ -78,6 +77,24 @@ async def test_an_adopted_clone_is_that_of_the_job_before_the_cache_shows_it() -
         random=Random(1),
         changed=lambda name: None,
     )
+
+
+async def test_a_tenant_who_copies_the_annotations_does_not_keep_the_clone_active() -> None:
+    server = Server()
+    made = clones(server)
+    own = clone(assignment="a", manager="hub-now")
+    copied = {**own, "metadata": {**own["metadata"], "name": "copied", "namespace": "tenant", "uid": "t"}}
+    for each in (copied, own):
+        made.informer.store.put(row_of(each, orjson.dumps(each)))
+        made._by_assignment.setdefault("a", set()).add(Key(each["metadata"]["namespace"], each["metadata"]["name"]))
+    assert await made.deactivate_of("a")
+    assert sorted(name for name, body in server.patched if body["spec"] == {"active": False}) == ["copied", "former"]
+    assert await made.deactivate_of("of-no-clone") is False
+
+
+async def test_an_adopted_clone_is_that_of_the_job_before_the_cache_shows_it() -> None:
+    server = Server()
+    made = clones(server)
     former = clone(assignment="old", manager="hub-before")
     made.informer.store.put(row_of(former, orjson.dumps(former)))
     await made.adopt(wanted(), FORMER, manager_uid="hub-before")
