@@ -69,6 +69,15 @@ async def queued_scene(
                 await scene.worker.delete(resource, queue, namespace=at)
 
 
+async def evicted_by_the_engine(scene: PodScene, name: str) -> Object:
+    """The Workload of that name on the hub once the queue of the worker was drained; the queue is open again."""
+    queue = scene.scene.name
+    await scene.worker.patch(CLUSTER_QUEUES, queue, {"spec": {"stopPolicy": "HoldAndDrain"}})
+    workload = await scene.workload(name, "evicted", lambda seen: bool(seen["status"].get("schedulingStats")))
+    await scene.worker.patch(CLUSTER_QUEUES, queue, {"spec": {"stopPolicy": "None"}})
+    return workload
+
+
 async def clone(scene: PodScene, name: str) -> Object | None:
     """The Workload of the pod or group of that name on the worker."""
     page = await scene.worker.list_all(WORKLOADS, namespace=scene.namespace)
@@ -138,11 +147,8 @@ async def test_an_eviction_by_the_engine_of_the_worker_sends_the_group_again(
     async with queued_scene(clusters, "evicted", transport=transport) as scene:
         await scene.group("g", pods=2)
         before = [await scene.runs(f"g-{index}") for index in range(2)]
-        queue = scene.scene.name
-        await scene.worker.patch(CLUSTER_QUEUES, queue, {"spec": {"stopPolicy": "HoldAndDrain"}})
-        workload = await scene.workload("g", "evicted", lambda seen: bool(seen["status"].get("schedulingStats")))
+        workload = await evicted_by_the_engine(scene, "g")
         assert "Workload evicted on worker cluster" in condition(workload, "Evicted")["message"]
-        await scene.worker.patch(CLUSTER_QUEUES, queue, {"spec": {"stopPolicy": "None"}})
         for index, old in enumerate(before):
             again = await scene.remote(
                 f"g-{index}",
@@ -165,10 +171,7 @@ async def test_the_rest_of_a_group_that_was_evicted_runs_without_the_pods_that_h
         )
         await scene.shown("g-0", "succeeded", phase("Succeeded"))
         before = await scene.runs("g-1")
-        queue = scene.scene.name
-        await scene.worker.patch(CLUSTER_QUEUES, queue, {"spec": {"stopPolicy": "HoldAndDrain"}})
-        await scene.workload("g", "evicted", lambda seen: bool(seen["status"].get("schedulingStats")))
-        await scene.worker.patch(CLUSTER_QUEUES, queue, {"spec": {"stopPolicy": "None"}})
+        await evicted_by_the_engine(scene, "g")
         again = await scene.remote(
             "g-1",
             "runs again",
