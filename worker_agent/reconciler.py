@@ -240,7 +240,7 @@ class Reconciler:
         if taken.action is not None and job is not None and desired.jobs is not None:
             stop, queued = EngineStop(), self._queues.serves(desired.clone, job)
             if taken.action is JobAction.SUSPEND and queued and (admission is None or admission.end is None):
-                stop = await self._engine_stops.stop(desired.clone)
+                stop = await self._engine_stops.stop(desired.clone, suspended=self._facts(desired, job).suspended)
             if stop.seconds > 0:
                 return Result(after=stop.seconds)
             await self._act(desired, job, group, taken, stop_by_deletion=stop.by_deletion)
@@ -290,10 +290,12 @@ class Reconciler:
     ) -> CloneAdmission | None:
         """The admission by the queues of this cluster; None if the ledger admits."""
         has_job = job is not None
-        if not self._queues.serves(desired.clone, job) or self._obstacles.of(desired, has_job=has_job) is not None:
+        if not self._queues.serves(desired.clone, job):
             return None
         if not wants_capacity(desired.facts, reported):
             return CloneAdmission()
+        if self._obstacles.of(desired, has_job=has_job) is not None:
+            return None
         admission = await self._queues.clones.ensure(desired.clone)
         if admission.obstacle is not None:
             self._obstacles.add_refusal(desired.named, admission.obstacle)
@@ -346,8 +348,9 @@ class Reconciler:
             shortage, assignment = admission.shortage, replace(desired.facts, halt=admission.halt)
             if facts is not None:
                 # A job that waits for the worker's engine is suspended, and was not stopped.
-                waits = facts.suspended and admission.halt is None and desired.facts.intent is not Intent.EVICT
-                waits = waits and job is not None and self._queues.clones.may_start(job, desired.clone)
+                wanted = wants_capacity(desired.facts, reported)
+                waits = facts.suspended and admission.halt is None
+                waits = waits and job is not None and self._queues.clones.may_start(job, desired.clone, wanted=wanted)
                 # The end of the clone is the last status, and is reported once the pods are gone.
                 end = facts.end or (None if facts.active else admission.end)
                 facts = replace(facts, suspended=facts.suspended and not waits, end=end)

@@ -3,8 +3,8 @@
 
 `step` is a function of the assignment, the Job on this cluster, the capacity in the ledger and the last reported
 status. A Job is only created for intent Run; a Job of an older epoch is gone before a newer one is created; an object
-that this agent did not create is never changed; and a final status stays. `worker_agent` executes the action and
-reports.
+that this agent did not create is never changed; a final status stays, and so does a job that was reported as stopped.
+`worker_agent` executes the action and reports.
 """
 
 from __future__ import annotations
@@ -167,8 +167,12 @@ def step(
     """
     if reported.epoch != assignment.epoch:
         reported = ReportedStatus(epoch=assignment.epoch)
-    if reported.phase in (AssignmentPhase.FINISHED, AssignmentPhase.EVICTED):
+    if reported.phase is AssignmentPhase.FINISHED:
         return AssignmentStep(reported)
+    if reported.phase is AssignmentPhase.EVICTED:
+        # The hub may have dispatched it elsewhere: the job stays stopped, whoever resumed it.
+        resumed = job is not None and job.ours and job.epoch == assignment.epoch and job.end is None
+        return AssignmentStep(reported, _stopping(job) if job is not None and resumed else None)
     if job is not None:
         blocked = _blocked(assignment, job, reported)
         if blocked is not None:
@@ -273,8 +277,11 @@ def _stop(job: RemoteJobFacts | None, reported: ReportedStatus, *, reason: str, 
         return AssignmentStep(_about(job, reported, PhaseEvent.JOB_ENDED))
     if job.suspended and not job.active:
         return AssignmentStep(_about(job, reported, PhaseEvent.JOB_STOPPED, reason=reason, message=message))
-    act = None if job.suspended or job.deleting else JobAction.SUSPEND
-    return AssignmentStep(_about(job, reported, PhaseEvent.JOB_RUNS), act)
+    return AssignmentStep(_about(job, reported, PhaseEvent.JOB_RUNS), _stopping(job))
+
+
+def _stopping(job: RemoteJobFacts) -> JobAction | None:
+    return None if job.suspended or job.deleting else JobAction.SUSPEND
 
 
 def _about(

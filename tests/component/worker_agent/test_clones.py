@@ -113,6 +113,18 @@ async def test_work_is_stopped_also_while_the_engine_of_the_worker_does_not_run(
         )
 
 
+async def make_suspended_job(made: Scene, *, named: str) -> None:
+    """A job of the assignment that has no pods, and names that Workload."""
+    job = job_manifest("j", namespace=TEAM, queue="batch")
+    job["metadata"] |= marks(assignment="a", manager="m")
+    job["metadata"]["labels"][PREBUILT_WORKLOAD_LABEL] = named
+    job["spec"]["suspend"] = True
+    await made.client.create(JOBS, job, namespace=TEAM)
+    stopped = {"conditions": [{"type": "Suspended", "status": "True"}]}
+    await made.client.patch(JOBS, "j", {"status": stopped}, namespace=TEAM, subresource="status")
+    await make_queue(made.client, "batch", namespace=TEAM)
+
+
 @pytest.mark.parametrize(
     ("named", "active", "phase"), [("wl", True, "Running"), ("gone", True, "Evicted"), ("wl", False, "Evicted")]
 )
@@ -123,16 +135,62 @@ async def test_a_suspended_job_waits_for_the_engine_only_if_its_workload_is_ther
         await asked(made)
         await make_clone(made, "wl", assignment="a", manager="m")
         await made.client.patch(WORKLOADS, "wl", {"spec": {"active": active}}, namespace=TEAM)
-        job = job_manifest("j", namespace=TEAM, queue="batch")
-        job["metadata"] |= marks(assignment="a", manager="m")
-        job["metadata"]["labels"][PREBUILT_WORKLOAD_LABEL] = named
-        job["spec"]["suspend"] = True
-        await made.client.create(JOBS, job, namespace=TEAM)
-        stopped = {"conditions": [{"type": "Suspended", "status": "True"}]}
-        await made.client.patch(JOBS, "j", {"status": stopped}, namespace=TEAM, subresource="status")
-        await make_queue(made.client, "batch", namespace=TEAM)
+        await make_suspended_job(made, named=named)
         made.mailbox.set_intent("a", Intent.RUN)
         await says(made, phase)
+
+
+async def test_a_job_that_the_engine_is_about_to_start_has_stopped_once_it_cannot_any_more() -> None:
+    async with scene() as made:
+        await asked(made)
+        await make_clone(made, "wl", assignment="a", manager="m")
+        await make_suspended_job(made, named="wl")
+        made.mailbox.set_intent("a", Intent.RUN)
+        await says(made, "Running")
+        made.mailbox.set_intent("a", Intent.EVICT)
+        await says(made, "Evicted")
+        clone = await get(made.client, WORKLOADS, "wl", namespace=TEAM)
+        assert clone is not None
+        assert not clone["spec"]["active"], "its engine would have started it after that report"
+
+
+@pytest.mark.parametrize("gone", ["deleted", "finished"])
+async def test_a_suspended_job_whose_workload_is_gone_or_finished_has_stopped(gone: str) -> None:
+    async with scene() as made:
+        await asked(made)
+        await make_clone(made, "wl", assignment="a", manager="m")
+        await make_suspended_job(made, named="wl")
+        made.mailbox.set_intent("a", Intent.RUN)
+        await says(made, "Running")
+        if gone == "finished":
+            condition = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "done"}
+            moment = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+            body = {"status": {"conditions": [condition | moment]}}
+            await made.client.patch(WORKLOADS, "wl", body, namespace=TEAM, subresource="status")
+        made.mailbox.set_intent("a", Intent.EVICT)
+        if gone == "deleted":
+            await made.client.delete(WORKLOADS, "wl", namespace=TEAM)
+        await says(made, "Evicted")
+        assert await get(made.client, JOBS, "j", namespace=TEAM) is not None, "it was not deleted for that"
+
+
+async def test_a_job_that_is_resumed_after_it_was_reported_as_stopped_is_stopped_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_stops, "ENGINE_SECONDS", 0.5)
+    async with scene() as made:
+        await asked(made)
+        await make_clone(made, "wl", assignment="a", manager="m")
+        await made.client.patch(WORKLOADS, "wl", {"spec": {"active": False}}, namespace=TEAM)
+        await make_suspended_job(made, named="wl")
+        made.mailbox.set_intent("a", Intent.EVICT)
+        await says(made, "Evicted")
+        await made.client.patch(JOBS, "j", {"spec": {"suspend": False}}, namespace=TEAM)
+        await eventually(
+            lambda: get(made.client, JOBS, "j", namespace=TEAM),
+            what="it is suspended again",
+            until=lambda seen: seen is not None and seen["spec"]["suspend"],
+        )
 
 
 async def test_work_is_stopped_next_to_a_clone_of_another_owner() -> None:

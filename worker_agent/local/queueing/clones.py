@@ -26,8 +26,10 @@ from multikueue.api.constants import (
     RESOURCE_IN_USE_FINALIZER,
 )
 from multikueue.api.meta import JsonObject
+from multikueue.api.reasons import WorkloadCondition
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.clock import Clock
+from multikueue.core.conditions import is_true_in
 from multikueue.core.keys import Key
 from multikueue.dispatch.protocol.propagated_metadata import propagated_annotations, propagated_labels
 from multikueue.dispatch.worker.assignment_state import NAME_CONFLICT, REMOVING_OLD_JOB, Obstacle
@@ -107,15 +109,18 @@ class Clones:
         """Whether there is a clone of the assignment."""
         return bool(self._by_assignment.get(assignment))
 
-    def may_start(self, job: JsonObject, desired: CloneSpec) -> bool:
-        """Whether the engine may start the job: not if its clone is deactivated, or it names one that is gone."""
+    def may_start(self, job: JsonObject, desired: CloneSpec, *, wanted: bool) -> bool:
+        """Whether the engine may start the suspended job: not if its Workload is gone, finished or deactivated.
+
+        A clone that is `wanted` and not there was created a moment ago.
+        """
         name = (job["metadata"].get("labels") or {}).get(PREBUILT_WORKLOAD_LABEL)
         own = name in (None, desired.workload.name)  # a name that is too long for a label is in no label
         clone = self.informer.store.object(desired.workload if own else Key(job["metadata"]["namespace"], str(name)))
         if clone is None:
-            return own  # it was created a moment ago
+            return own and wanted
         active: bool = (clone.get("spec") or {}).get("active") is not False
-        return active
+        return active and not is_true_in(clone.get("status"), WorkloadCondition.FINISHED)
 
     async def ensure(self, desired: CloneSpec) -> CloneAdmission:
         """Create or update the clone of this epoch; its state in the queues of the worker."""

@@ -35,10 +35,13 @@ class EngineStops:
         self._clock = clock
         self._since: dict[str, tuple[int, float]] = {}
 
-    async def stop(self, clone: CloneSpec) -> EngineStop:
-        """Deactivate the clone of a job that is to stop; who stops the job then. Without a clone the agent does."""
+    async def stop(self, clone: CloneSpec, *, suspended: bool) -> EngineStop:
+        """Deactivate the clone of a job that is to stop; who stops the job then. Without a clone the agent does.
+
+        A `suspended` job that may still be started is deleted in the end: it names another Workload than its clone.
+        """
         deactivated = await self._clones.deactivate(clone)
-        if not deactivated:
+        if deactivated is None or not (deactivated or suspended):
             # Beside a clone that the agent may not deactivate the engine would resume a suspended job.
             return EngineStop(by_deletion=deactivated is None)
         now = self._clock.monotonic()
@@ -46,7 +49,8 @@ class EngineStops:
         if epoch != clone.epoch:
             self._since[clone.assignment] = clone.epoch, now
             since = now
-        return EngineStop(seconds=max(0.0, since + ENGINE_SECONDS - now))
+        seconds = max(0.0, since + ENGINE_SECONDS - now)
+        return EngineStop(seconds=seconds, by_deletion=suspended and seconds == 0)
 
     def forget(self, assignment: str) -> None:
         """The assignment is gone."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -229,7 +230,28 @@ def test_a_final_status_stays_whatever_becomes_of_the_job(
     final: AssignmentPhase, seen: RemoteJobFacts | None, intent: Intent
 ) -> None:
     status = ReportedStatus(epoch=2, phase=final, job_status=STATUS, end=DONE)
-    assert step(desired(intent), seen, reported=status) == AssignmentStep(status)
+    assert step(desired(intent), seen, reported=status).status == status
+
+
+@pytest.mark.parametrize(
+    ("seen", "action"),
+    [
+        pytest.param(job(), JobAction.SUSPEND, id="resumed"),
+        pytest.param(job(suspended=True), None, id="suspended"),
+        pytest.param(job(deleting=True), None, id="being deleted"),
+        pytest.param(job(end=DONE), None, id="ended"),
+        pytest.param(job(ours=False), None, id="of another owner"),
+        pytest.param(job(epoch=3), None, id="of another epoch"),
+    ],
+)
+@pytest.mark.parametrize("intent", list(Intent))
+def test_a_job_that_was_reported_as_stopped_is_stopped_again_if_it_is_resumed(
+    seen: RemoteJobFacts, action: JobAction | None, intent: Intent
+) -> None:
+    stopped = ReportedStatus(epoch=2, phase=AssignmentPhase.EVICTED, job_uid="j1")
+    assert step(desired(intent), seen, reported=stopped).action is action
+    finished = replace(stopped, phase=AssignmentPhase.FINISHED)
+    assert step(desired(intent), seen, reported=finished).action is None
 
 
 @pytest.mark.parametrize("phase", list(AssignmentPhase))

@@ -26,8 +26,9 @@ class Worker:
         self.clock = ManualClock()
         self.stops = EngineStops(cast(Clones, SimpleNamespace(deactivate=deactivate)), clock=self.clock)
 
-    async def stop(self, *, epoch: int = 1) -> EngineStop:
-        return await self.stops.stop(cast(CloneSpec, SimpleNamespace(assignment="a", epoch=epoch)))
+    async def stop(self, *, epoch: int = 1, suspended: bool = False) -> EngineStop:
+        clone = cast(CloneSpec, SimpleNamespace(assignment="a", epoch=epoch))
+        return await self.stops.stop(clone, suspended=suspended)
 
 
 async def test_the_engine_goes_first_and_the_agent_stops_what_it_has_left_running() -> None:
@@ -60,3 +61,13 @@ async def test_without_a_clone_that_can_be_deactivated_the_agent_stops_the_job_a
     deactivated: bool | None, by_deletion: bool
 ) -> None:
     assert await Worker(deactivated=deactivated).stop() == EngineStop(by_deletion=by_deletion)
+
+
+@pytest.mark.parametrize("deactivated", [True, False], ids=["with a clone", "with a clone that is not its own"])
+async def test_a_suspended_job_that_may_still_be_started_is_deleted_once_the_engine_had_its_time(
+    deactivated: bool,
+) -> None:
+    worker = Worker(deactivated=deactivated)
+    assert await worker.stop(suspended=True) == EngineStop(seconds=ENGINE_SECONDS)
+    worker.clock.advance(ENGINE_SECONDS)
+    assert await worker.stop(suspended=True) == EngineStop(by_deletion=True)
