@@ -138,6 +138,8 @@ class Play:
         listen(self.watcher.on_hub_write)
         if self._asked is not None:
             listen(self._asked.on_hub_write)
+        if self.queued is not None:
+            listen(self.queued.on_hub_write)
         garbage = GarbageCollector(hub, self.random)
         listen(garbage.on_write)
         self._look_again = [garbage.look_again]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -19,7 +20,13 @@ from typing import TYPE_CHECKING, Any, Final
 from devcluster.apiserver.server import ApiServer
 from devcluster.apiserver.storage.entry import StoredChange
 from multikueue.api.configuration import Configuration
-from multikueue.api.constants import ASSIGNMENT_ANNOTATION, ORIGIN_LABEL, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
+from multikueue.api.constants import (
+    ASSIGNMENT_ANNOTATION,
+    EPOCH_ANNOTATION,
+    ORIGIN_LABEL,
+    PRIORITY_CLASS_LABEL,
+    QUEUE_NAME_LABEL,
+)
 from multikueue.core.conditions import is_true_in
 from tests.simulation import federation
 from tests.simulation.federation import GROUP, NAMESPACE, PRIORITIES, USER_JOBS, Process, call, create
@@ -35,6 +42,7 @@ Object = dict[str, Any]
 _CPU: Final = 4
 _URGENT: Final = {"urgent": 1000}
 _WORKLOADS: Final = "workloads.kueue.x-k8s.io"
+_ASSIGNMENTS: Final = "remoteassignments.multikueue.io"
 _CLUSTER_QUEUE: Final = f"{GROUP}/clusterqueues/queue"
 _LOCAL_QUEUES: Final = f"{GROUP}/namespaces/{NAMESPACE}/localqueues"
 _MOST_STARTS: Final = 4  # a Kueue whose worker has no agent preempts a Job, and admits it again later
@@ -105,6 +113,11 @@ class QueuedWorkers:
             self._restarts = {name: own.uniform(20.0, 100.0) for name in stay}
         self._meddled = [(own.choice(self.names), own.uniform(2.0, _LAST)) for _ in range(own.choice((0, 0, 1, 2)))]
         """Where and when an administrator of a worker deletes or deactivates a clone."""
+        kueues = Random(f"{play.scenario.seed} ends of Kueues")
+        dying = (name for name in self.names if kueues.random() < 0.3)
+        self._dying = {name: (kueues.uniform(0.0, 40.0), kueues.uniform(5.0, 90.0)) for name in dying}
+        """From when on the Kueue of a worker ends with the next clone that it admits, and for how long."""
+        self._admits = {name: asyncio.Event() for name in self._dying}
         self._cpu = {work.name: work.cpu for work in play.scenario.jobs} | {each.name: each.cpu for each in self.jobs}
         self._random = own
         self._local: dict[str, Pods] = {}
@@ -132,6 +145,7 @@ class QueuedWorkers:
     def healed(self) -> float:
         """When all local Jobs were submitted and every outage is over."""
         ends = [each.at for each in self.jobs] + [each.at + each.seconds for each in self._outages]
+        ends += [_LAST + seconds for _, seconds in self._dying.values()]
         return max(ends, default=0.0) + 1.0
 
     def seconds(self) -> dict[str, float]:
@@ -169,7 +183,8 @@ class QueuedWorkers:
         """What happens on these workers beside the scenario, as coroutines."""
         restarts = (self._restart(name, at) for name, at in self._restarts.items())
         meddling = (self._meddle(name, at) for name, at in self._meddled)
-        return [*map(self._submit, self.jobs), *map(self._happen, self._outages), *restarts, *meddling]
+        dying = (self._die(name, *when) for name, when in self._dying.items())
+        return [*map(self._submit, self.jobs), *map(self._happen, self._outages), *restarts, *meddling, *dying]
 
     async def _submit(self, local: LocalJob) -> None:
         await asyncio.sleep(local.at)
@@ -193,6 +208,14 @@ class QueuedWorkers:
         if self._since[worker, what] == begun:  # otherwise another outage has begun meanwhile, and ends both
             await self._give(worker, what)
         play.watcher.tell(f"over: {worker} has no {what}")
+
+    async def _die(self, worker: str, at: float, seconds: float) -> None:
+        await asyncio.sleep(at)
+        self._admits[worker].clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST - at):
+                await self._admits[worker].wait()
+            await self._happen(_Outage(worker, 0.0, seconds, Lacks.KUEUE))
 
     async def _take(self, worker: str, what: Lacks) -> None:
         match what:
@@ -259,6 +282,27 @@ class QueuedWorkers:
             for assignment, count in names.items():
                 if count > 1:
                     self._play.watcher.violated(f"{worker}: {assignment} has {count} clones")
+        if collection == _WORKLOADS and event.entry is not None and worker in self._admits:
+            admitted = is_true_in(event.value().get("status"), "Admitted")
+            if admitted and ORIGIN_LABEL in (event.value()["metadata"].get("labels") or {}):
+                self._admits[worker].set()
+
+    def on_hub_write(self, collection: str, event: StoredChange) -> None:
+        """What is reported as stopped cannot be started by the Kueue there: the hub may send it elsewhere."""
+        if collection != _ASSIGNMENTS or event.entry is None:
+            return
+        assignment, before = event.value(), (event.old_value() or {}).get("status") or {}
+        worker, reported = assignment["metadata"]["namespace"].removeprefix("mk-"), assignment.get("status") or {}
+        seen = (reported.get("phase"), reported.get("epoch"))
+        stopped = seen[0] == "Evicted" and seen != (before.get("phase"), before.get("epoch"))
+        if not stopped or worker not in self.names or worker in self._restored:
+            return
+        marks = {ASSIGNMENT_ANNOTATION: assignment["metadata"]["name"], EPOCH_ANNOTATION: str(reported["epoch"])}
+        jobs = self._play.servers[worker].api.context.objects(self._play.work.collection, namespace=NAMESPACE)
+        waiting = [each["metadata"]["name"] for each in jobs if _has(each, marks) and _is_held(each)]
+        clones = [each for each in self._clones(worker) if _has(each, marks) and _is_admissible(each)]
+        if waiting and clones:
+            self._play.watcher.violated(f"{worker} reports {waiting[0]} as stopped, and its Kueue may start it")
 
     async def restored(self, worker: str) -> None:
         """The worker was restored from a backup: its Kueue is restarted, and what runs is not what Workloads say."""
@@ -313,6 +357,20 @@ class QueuedWorkers:
             if not is_true_in((job or {}).get("status") or {}, "Complete"):
                 found.append(f"{local.worker} job {local.name} is not complete")
         return found
+
+
+def _has(obj: Object, marks: Mapping[str, str]) -> bool:
+    annotations = obj["metadata"].get("annotations") or {}
+    return all(annotations.get(name) == value for name, value in marks.items())
+
+
+def _is_held(job: Object) -> bool:
+    """Whether a Job is suspended, or a pod is gated, so that a Kueue could start it."""
+    return bool(job["spec"].get("suspend") or job["spec"].get("schedulingGates"))
+
+
+def _is_admissible(clone: Object) -> bool:
+    return clone["spec"].get("active") is not False and not is_true_in(clone.get("status"), "Finished")
 
 
 def of_user(job: Object) -> bool:
