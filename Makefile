@@ -85,7 +85,7 @@ simulate: $(STAMP) ## run $(SEEDS) seeds from $(FIRST) of a federation in virtua
 	@$(BIN)/python -m tests.simulation --elastic --first $(FIRST) --seeds $$(( ($(SEEDS) + 3) / 4 ))
 	@$(BIN)/python -m tests.simulation --queues --first $(FIRST) --seeds $$(( ($(SEEDS) + 3) / 4 ))
 	@$(BIN)/python -m tests.simulation --queues --groups --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
-	@$(BIN)/python -m tests.simulation.arrivals --first $(FIRST) --seeds $(SEEDS)
+	@$(BIN)/python -m tests.simulation.seeds.arrivals --first $(FIRST) --seeds $(SEEDS)
 
 STEPS ?= 10000
 LIFECYCLE_SEED ?= 1
@@ -99,7 +99,7 @@ arrivals: $(STAMP) ## make all objects of $(ARRIVALS) federations within a secon
 
 WRITES ?= --check
 writes: $(STAMP) ## fail every background write in each way, once and for a minute; WRITES=--all in every course that makes it
-	@$(BIN)/python -m tests.simulation.write_failures $(WRITES)
+	@$(BIN)/python -m tests.simulation.scripts.write_failures $(WRITES)
 
 ONLY ?=
 BASELINE ?=

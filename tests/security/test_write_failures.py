@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.simulation.failing import EVERY_FAILURE, THREE_FAILURES
-from tests.simulation.network import WriteFailure
-from tests.simulation.write_failures import DOCUMENT, Result, document, listed_writes
+from tests.simulation.scripts.failing import EVERY_FAILURE, THREE_FAILURES
+from tests.simulation.scripts.write_failures import DOCUMENT, Result, document, listed_writes
+from tests.simulation.world.network import WriteFailure
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.attacks]
 
@@ -29,7 +29,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     """What came of each case; those that differ are in the output too."""
     path = tmp_path_factory.mktemp("writes") / "results.json"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.simulation.write_failures", "--three", "--json", str(path)],
+        [sys.executable, "-m", "tests.simulation.scripts.write_failures", "--three", "--json", str(path)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole federation in one process, in virtual time, under a seed: real managers, real agents, hostile network.
 
-What a seed may meet (`scenario.py` draws it), beside the clocks of all machines, which are up to 90 s off and up to 2 %
-too fast or slow, and the dispatcher, which changes from seed to seed (all at once, incremental, by capacity, or
+What a seed may meet (`seeds/scenario.py` draws it), beside the clocks of all machines, which are up to 90 s off and up
+to 2 % too fast or slow, and the dispatcher, which changes from seed to seed (all at once, incremental, by capacity, or
 external):
 
 - links: partition, delay, requests that overtake each other, loss of answers, duplicates, some of them much later;
@@ -26,9 +26,9 @@ A theme adds combinations that are rare by chance:
 | joining | clusters join by token, request and approval while jobs come, one of them twice; they renew all the time |
 | late reports | status arrives twice, up to 15 s later, while work is stopped and dispatched again every few seconds |
 
-With `--groups` users submit pod groups instead of Jobs (`user_work.py`), and replace pods that failed; hubs are not
-rebuilt. With `--elastic` they change the sizes of their Jobs. With `--queues` some workers have a Kueue of their own,
-which may be down, and users whose Jobs preempt remote ones (`queued_workers.py`).
+With `--groups` users submit pod groups instead of Jobs (`seeds/user_work.py`), and replace pods that failed; hubs are
+not rebuilt. With `--elastic` they change the sizes of their Jobs. With `--queues` some workers have a Kueue of their
+own, which may be down, and users whose Jobs preempt remote ones (`seeds/queued_workers.py`).
 
 A worker is without its agent, or its agent without it, for a minute at
 most in total, and for half of that while the hub receives nothing from there: longer outages need a deadline on the

@@ -28,13 +28,14 @@ from time import monotonic
 from typing import Final
 
 from devcluster.apiserver.server import ApiServer
-from tests.simulation import autoscaling, federation, queued_workers, seeds, shortcuts
-from tests.simulation.mutants import MUTANTS
-from tests.simulation.nominator import DISPATCHER
-from tests.simulation.play import Outcome, make_repeatable, play
-from tests.simulation.scenario import draw, with_groups
-from tests.simulation.seeds import Run, outcomes
-from tests.simulation.user_work import ElasticWork, GroupWork, JobWork, UserWork, prepare_for_groups
+from tests.simulation.seeds import autoscaling, processes, queued_workers
+from tests.simulation.seeds.mutants import MUTANTS
+from tests.simulation.seeds.play import Outcome, make_repeatable, play
+from tests.simulation.seeds.processes import Run, outcomes
+from tests.simulation.seeds.scenario import draw, with_groups
+from tests.simulation.seeds.user_work import ElasticWork, GroupWork, JobWork, UserWork, prepare_for_groups
+from tests.simulation.world import federation, shortcuts
+from tests.simulation.world.nominator import DISPATCHER
 
 _ADDR_NO_RANDOMIZE: Final = 0x0040000
 _WARM_UP: Final = (1, 2)
@@ -42,7 +43,7 @@ _FOUND: Final = {
     "": (5923, 8778, 9789, 12906),
     "groups": (4, 63, 120, 163, 581, 664),
     "elastic": (19, 69, 113, 625, 928),
-    "queues": (21, 27, 80, 338, 386, 1104),
+    "queues": (15, 21, 27, 51, 75, 80, 119, 231, 338, 386, 1104),
     "groups queues": (466, 501, 528),
 }
 """Each of these seeds has found a fault once, with that work; they are played in every run of several seeds."""
@@ -120,7 +121,7 @@ def main() -> int:
     if options.provisioning and options.queues:
         flags.error("a cluster with queues of its own is not asked for capacity: use --provisioning or --queues")
     logging.disable(logging.CRITICAL)
-    times = 1 if options.replay is not None else seeds.together(options.seeds, jobs=options.jobs)
+    times = 1 if options.replay is not None else processes.together(options.seeds, jobs=options.jobs)
     run = runner(
         dispatcher=options.dispatcher,
         mutant=options.mutant,

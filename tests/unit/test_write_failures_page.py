@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from tests.simulation.write_failures import DOCUMENT, listed_writes, unplayed_section
-from tests.simulation.write_sites import SENT_BY, UNPLAYED, write_sites
+from tests.simulation.scripts.write_failures import DOCUMENT, listed_writes, unplayed_section
+from tests.simulation.scripts.write_sites import SENT_BY, UNPLAYED, write_sites
 
 
 def test_every_function_that_writes_is_played_or_known_not_to_be() -> None:

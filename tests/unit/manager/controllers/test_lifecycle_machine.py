@@ -12,9 +12,9 @@ from manager.controllers import workload_decision
 from manager.provisioning import controller as provisioning_controller
 from manager.provisioning.execution import ProvisioningExecutor
 from multikueue.provisioning import decision as provisioning_decision
-from tests.simulation import lifecycle
-from tests.simulation.lifecycle import Lifecycle, play
-from tests.simulation.lifecycle_hub import Violation
+from tests.simulation.lifecycle import machine
+from tests.simulation.lifecycle.hub import Violation
+from tests.simulation.lifecycle.machine import Lifecycle, play
 
 
 def test_no_invariant_is_violated_in_some_steps() -> None:
@@ -173,7 +173,7 @@ def test_the_machine_sees_two_requests_at_a_time(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_violation_is_raised_with_the_steps_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle.LifecycleManager, "round", lambda manager: True)
+    monkeypatch.setattr(machine.LifecycleManager, "round", lambda manager: True)
     with pytest.raises(Violation, match="still writing") as caught:
         play(steps=100, number=1, length=5)
     assert "state = Lifecycle()" in "\n".join(caught.value.__notes__)

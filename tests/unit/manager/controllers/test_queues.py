@@ -29,7 +29,7 @@ from multikueue.engine.engine import Engine
 from multikueue.kube.cache.store import Store
 from multikueue.kube.errors import ApiError, Conflict, Details, InternalError, TooManyRequests
 from multikueue.kube.runtime.quarantine import Quarantine
-from tests.simulation.virtual_time import SimClock, VirtualLoop
+from tests.simulation.world.virtual_time import SimClock, VirtualLoop
 
 Object = dict[str, Any]
 Script = Callable[["Hub"], Awaitable[None]]

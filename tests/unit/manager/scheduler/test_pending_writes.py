@@ -16,7 +16,7 @@ from multikueue.core.keys import Key
 from multikueue.kube.errors import Unreachable
 from multikueue.kube.rest.limiter import Limiter
 from multikueue.kube.runtime.quarantine import Quarantine
-from tests.simulation.virtual_time import SimClock, VirtualLoop
+from tests.simulation.world.virtual_time import SimClock, VirtualLoop
 
 A, B = Key("ns", "a"), Key("ns", "b")
 

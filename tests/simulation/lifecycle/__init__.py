@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lifecycle of Workloads as a state machine on the engine and the decisions of the manager."""

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users submit in a seed: Jobs, elastic Jobs, or pod groups whose failed pods they replace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any, Final, Protocol
+
+from devcluster.apiserver.server import ApiServer
+from devcluster.apiserver.storage.entry import StoredChange
+from multikueue.api.constants import (
+    ADMISSION_SCHEDULING_GATE,
+    BATCH_JOB_FRAMEWORK,
+    ELASTIC_JOB_ANNOTATION,
+    MANAGED_LABEL,
+    MANAGED_LABEL_VALUE,
+    POD_FINALIZER,
+    POD_FRAMEWORK,
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    PRIORITY_CLASS_LABEL,
+    QUEUE_NAME_LABEL,
+)
+from multikueue.core.conditions import is_true_in
+from tests.simulation.seeds.scenario import Work
+from tests.simulation.world.federation import NAMESPACE, USER_JOBS, call, create, job
+from tests.simulation.world.group_pods import PODS, RemotePods
+from tests.simulation.world.network import Server
+from tests.simulation.world.pods import JOBS, Copy, Pods
+
+Object = dict[str, Any]
+
+USER_PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_REPLACED_AFTER: Final = (0.5, 5.0)
+
+
+def prepare_for_groups(name: str, server: ApiServer) -> None:
+    """What pods need on a server besides: their service account."""
+    create(server, f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
+
+
+class UserWork(Protocol):
+    """Of which kind all work of a seed is."""
+
+    collection: str
+    frameworks: tuple[str, ...]
+    remote_pods: type[Pods]
+    is_group: bool
+    """Whether a work has several objects, which end one after the other, and which their Workload keeps."""
+    is_elastic: bool
+    """Whether users change the size of what runs."""
+
+    def name_of(self, name: str) -> str:
+        """The work to which an object of that name belongs."""
+
+    def submit(self, hub: ApiServer, work: Work, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
+        """Create it, with what a manager's webhooks would default."""
+
+    def of(self, server: ApiServer, name: str) -> list[Object]:
+        """The objects of that work there, on the hub or on a worker."""
+
+    def delete(self, server: ApiServer, obj: Object, *, propagation: str) -> None:
+        """Delete one of them."""
+
+    def label(self, hub: ApiServer, name: str, labels: dict[str, str]) -> None:
+        """Change the labels of the work."""
+
+    def has_succeeded(self, obj: Object) -> bool:
+        """Whether the object has succeeded, as its status shows."""
+
+    def incomplete(self, objects: Iterable[Object]) -> list[str]:
+        """The work that has not succeeded yet, of all objects on the hub."""
+
+
+class JobWork:
+    """A Job of one pod."""
+
+    collection = JOBS
+    frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK,)
+    remote_pods: type[Pods] = Pods
+    is_group = False
+    is_elastic = False
+
+    def name_of(self, name: str) -> str:
+        """The work to which a Job belongs."""
+        return name
+
+    def submit(self, hub: ApiServer, work: Work, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
+        """Create the Job."""
+        made = job(work.name, cpu=work.cpu, labels=labels, annotations=annotations)
+        made["spec"] |= {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue"}
+        create(hub, USER_JOBS, made)
+
+    def of(self, server: ApiServer, name: str) -> list[Object]:
+        """The Job of that name."""
+        found = server.context.get(JOBS, f"{NAMESPACE}/{name}")
+        return [] if found is None else [found]
+
+    def delete(self, server: ApiServer, obj: Object, *, propagation: str) -> None:
+        """Delete the Job."""
+        call(server, "DELETE", f"{USER_JOBS}/{obj['metadata']['name']}", {"propagationPolicy": propagation})
+
+    def label(self, hub: ApiServer, name: str, labels: dict[str, str]) -> None:
+        """Change the labels of the Job."""
+        call(hub, "PATCH", f"{USER_JOBS}/{name}", {"metadata": {"labels": labels}})
+
+    def has_succeeded(self, obj: Object) -> bool:
+        """Whether it is complete."""
+        return is_true_in(obj.get("status") or {}, "Complete")
+
+    def incomplete(self, objects: Iterable[Object]) -> list[str]:
+        """The Jobs that are not complete."""
+        return [found["metadata"]["name"] for found in objects if not self.has_succeeded(found)]
+
+
+class ElasticWork(JobWork):
+    """A Job with as many pods of one cpu as the work has cpu at first, whose users change that."""
+
+    is_elastic = True
+
+    def submit(self, hub: ApiServer, work: Work, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
+        """Create the Job."""
+        made = job(work.name, cpu=1, labels=labels, annotations={**annotations, ELASTIC_JOB_ANNOTATION: "true"})
+        made["spec"] |= {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue", "parallelism": work.cpu}
+        create(hub, USER_JOBS, made)
+
+
+class GroupWork:
+    """A pod group with as many pods of one cpu as the work has cpu."""
+
+    collection = PODS
+    frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK, POD_FRAMEWORK)
+    remote_pods: type[Pods] = RemotePods
+    is_group = True
+    is_elastic = False
+
+    def name_of(self, name: str) -> str:
+        """The group: pods are named `job-1-0`, and those that replace them `job-1-0-r1`."""
+        return "-".join(name.split("-")[:2])
+
+    def submit(self, hub: ApiServer, work: Work, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
+        """Create the pods that are not there."""
+        there = {found["metadata"]["name"] for found in self.of(hub, work.name)}
+        for index in range(work.cpu):
+            if (name := f"{work.name}-{index}") not in there:
+                group = {POD_GROUP_NAME_LABEL: work.name}
+                total = {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(work.cpu)}
+                create(hub, USER_PODS, _pod(name, labels={**labels, **group}, annotations={**annotations, **total}))
+
+    def of(self, server: ApiServer, name: str) -> list[Object]:
+        """The pods of the group."""
+        return [
+            found
+            for found in server.context.objects(PODS, namespace=NAMESPACE)
+            if self.name_of(found["metadata"]["name"]) == name
+        ]
+
+    def delete(self, server: ApiServer, obj: Object, *, propagation: str) -> None:
+        """Delete one pod."""
+        call(server, "DELETE", f"{USER_PODS}/{obj['metadata']['name']}", {"propagationPolicy": propagation})
+
+    def label(self, hub: ApiServer, name: str, labels: dict[str, str]) -> None:
+        """Change the labels of all pods."""
+        for found in self.of(hub, name):
+            call(hub, "PATCH", f"{USER_PODS}/{found['metadata']['name']}", {"metadata": {"labels": labels}})
+
+    def has_succeeded(self, obj: Object) -> bool:
+        """Whether the pod has succeeded."""
+        return bool((obj.get("status") or {}).get("phase") == "Succeeded")
+
+    def incomplete(self, objects: Iterable[Object]) -> list[str]:
+        """The groups of which fewer pods than their total count have succeeded."""
+        left: dict[str, int] = {}
+        for found in objects:
+            group = found["metadata"]["labels"][POD_GROUP_NAME_LABEL]
+            left.setdefault(group, int(found["metadata"]["annotations"][POD_GROUP_TOTAL_COUNT_ANNOTATION]))
+            left[group] -= self.has_succeeded(found)
+        return [group for group, count in left.items() if count > 0]
+
+
+class Replacing:
+    """Users who replace the failed pods of their groups."""
+
+    def __init__(self, hub: Server, random: Random, *, tell: Callable[[str], None]) -> None:
+        self._hub = hub
+        self._random = random
+        self._tell = tell
+        self._replaced: set[str] = set()
+
+    def on_write(self, collection: str, event: StoredChange) -> None:
+        """Note that a pod has failed."""
+        if collection == PODS and event.entry is not None:
+            self._look(event.value())
+
+    def look_again(self) -> None:
+        """Find the failed pods of a restored hub."""
+        self._replaced.clear()
+        for pod in self._hub.api.context.objects(PODS, namespace=NAMESPACE):
+            self._look(pod)
+
+    def _look(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        failed = (pod.get("status") or {}).get("phase") == "Failed"
+        if failed and "deletionTimestamp" not in pod["metadata"] and uid not in self._replaced:
+            self._replaced.add(uid)
+            self._later(pod, self._random.uniform(*_REPLACED_AFTER))
+
+    def _later(self, pod: Object, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._replace, pod)
+
+    def _replace(self, pod: Object) -> None:
+        if not self._hub.up:
+            self._later(pod, 1.0)
+            return
+        metadata = pod["metadata"]
+        key = f"{metadata['namespace']}/{metadata['name']}"
+        there = self._hub.api.context.get(PODS, key)
+        if there is None or there["metadata"]["uid"] != metadata["uid"] or "deletionTimestamp" in there["metadata"]:
+            return  # its user has deleted the group
+        number, name = 1, metadata["name"].partition("-r")[0]
+        while self._hub.api.context.get(PODS, f"{NAMESPACE}/{name}-r{number}") is not None:
+            number += 1
+        self._tell(f"user replaces the failed pod {metadata['name']} by {name}-r{number}")
+        labels, annotations = dict(metadata["labels"]), dict(metadata["annotations"])
+        create(self._hub.api, USER_PODS, _pod(f"{name}-r{number}", labels=labels, annotations=annotations))
+
+
+def _pod(name: str, *, labels: dict[str, str], annotations: dict[str, str]) -> Object:
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+    kept = {key: labels[key] for key in (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL, POD_GROUP_NAME_LABEL) if key in labels}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {**kept, MANAGED_LABEL: MANAGED_LABEL_VALUE},
+            "annotations": annotations,
+            "finalizers": [POD_FINALIZER],
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "schedulingGates": [{"name": ADMISSION_SCHEDULING_GATE}],
+            "containers": [container],
+        },
+    }
+
+
+def remote(
+    work: UserWork,
+    server: Server,
+    random: Random,
+    *,
+    seconds: Callable[[str], float],
+    tell: Callable[[str, Copy], None],
+) -> Pods:
+    """The pods of that kind of work on a worker; `seconds` is how long the work of a name runs."""
+    return work.remote_pods(server, random, seconds=lambda name: seconds(work.name_of(name)), tell=tell)

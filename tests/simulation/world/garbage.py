@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The garbage collector of the management cluster, as far as a federation needs it.
+
+Owns the removal of a Workload whose Job or pods are gone, and of a PodTemplate whose ProvisioningRequest is gone: a
+moment later, and later still while the API server is away. Of several owners those that are gone are removed from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Final
+
+import orjson
+
+from devcluster.apiserver.http.requests import LOOPBACK, Request
+from devcluster.apiserver.storage.entry import StoredChange
+from tests.simulation.world.group_pods import PODS
+from tests.simulation.world.network import Server
+from tests.simulation.world.pods import JOBS
+
+_WORKLOADS: Final = "workloads.kueue.x-k8s.io"
+_OWNERS: Final = frozenset({JOBS, PODS, "provisioningrequests.autoscaling.x-k8s.io"})
+_OWNED: Final = {_WORKLOADS: "/apis/kueue.x-k8s.io/v1beta2", "podtemplates": "/api/v1"}
+
+
+class GarbageCollector:
+    """Follows the deletions of owners."""
+
+    def __init__(self, server: Server, random: Random) -> None:
+        self._server = server
+        self._random = random
+
+    def on_write(self, collection: str, event: StoredChange) -> None:
+        """Note that an owner is gone."""
+        if collection in _OWNERS and event.entry is None and event.old is not None:
+            uid: str = event.old.parse()["metadata"]["uid"]
+            asyncio.get_running_loop().call_later(self._random.uniform(0.05, 1.0), self._collect, uid)
+
+    def look_again(self) -> None:
+        """Find the Workloads whose Jobs were deleted before a watch could report it."""
+        context = self._server.api.context
+        there = self._owners()
+        for found in context.objects(_WORKLOADS):
+            for reference in found["metadata"].get("ownerReferences") or ():
+                if reference["uid"] not in there:
+                    asyncio.get_running_loop().call_later(
+                        self._random.uniform(0.05, 1.0), self._collect, reference["uid"]
+                    )
+
+    def _collect(self, owner: str) -> None:
+        if not self._server.up:
+            asyncio.get_running_loop().call_later(1.0, self._collect, owner)
+            return
+        for kind, base in _OWNED.items():
+            for found in list(self._server.api.context.objects(kind)):
+                metadata = found["metadata"]
+                references = metadata.get("ownerReferences") or ()
+                if not any(reference["uid"] == owner for reference in references):
+                    continue
+                path = f"{base}/namespaces/{metadata['namespace']}/{kind.partition('.')[0]}/{metadata['name']}"
+                there = self._owners() if len(references) > 1 else frozenset()
+                if kept := [reference for reference in references if reference["uid"] in there]:
+                    patch = {"metadata": {"uid": metadata["uid"], "ownerReferences": kept}}
+                    self._send("PATCH", path, orjson.dumps(patch))
+                else:
+                    self._send("DELETE", path, b"")
+
+    def _owners(self) -> frozenset[str]:
+        context = self._server.api.context
+        return frozenset(found["metadata"]["uid"] for kind in (JOBS, PODS) for found in context.objects(kind))
+
+    def _send(self, method: str, path: str, body: bytes) -> None:
+        headers = {"content-type": "application/merge-patch+json"} if body else {}
+        self._server.api.handle(Request(method, path, "", headers, body, certificate=LOOPBACK))
