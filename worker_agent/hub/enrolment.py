@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 1.0
 _RENEWAL_TIMEOUT_SECONDS: Final = 120.0  # then the renewal has failed for now; its request is checked again later
 _RETRY_SECONDS: Final = 30.0
+_PAUSES: Final = 20  # a certificate is renewed at most so often in its lifetime
 _MAX_NAMES: Final = 5  # per renewal
 _NONCE_BITS: Final = 80
 
@@ -122,6 +123,7 @@ class Renewer:
     async def run(self) -> None:
         """Renew until cancelled; returns if the identity has no certificate, which something else renews."""
         kubeconfig: JsonObject | None = None
+        renewed = False
         while True:
             kubeconfig = await self._stored(kubeconfig)
             try:
@@ -133,9 +135,12 @@ class Renewer:
                 _log.info("identity has no certificate; this agent does not renew it")
                 return
             moment = life.at(self._random.uniform(self._renewal.earliest, self._renewal.latest))
-            await anyio.sleep(max(0.0, (moment - self._clock.now()).total_seconds()))
-            if not await self._renew(kubeconfig):
-                await anyio.sleep(min(_RETRY_SECONDS, (life.ends - life.begins).total_seconds() / 20))
+            pause = (life.ends - life.begins).total_seconds() / _PAUSES
+            # One that is due as it is issued, because the clock here is ahead, would be renewed again and again.
+            await anyio.sleep(max(pause if renewed else 0.0, (moment - self._clock.now()).total_seconds()))
+            renewed = await self._renew(kubeconfig)
+            if not renewed:
+                await anyio.sleep(min(_RETRY_SECONDS, pause))
 
     async def _renew(self, kubeconfig: JsonObject) -> bool:
         try:

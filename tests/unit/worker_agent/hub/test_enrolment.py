@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import timedelta
 from random import Random
 from typing import Final
@@ -39,11 +40,11 @@ async def uid() -> str:
     return "cluster-1"
 
 
-def short_certificate() -> bytes:
-    """A certificate that is valid for two seconds: a failed renewal is tried again after a twentieth of that."""
+def certificate(*, seconds: int) -> bytes:
+    """A certificate that is valid for so long: a failed renewal is tried again after a twentieth of that."""
     key, name, now = ec.generate_private_key(ec.SECP256R1()), x509.Name([]), CLOCK.now()
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    made = builder.not_valid_before(now).not_valid_after(now + timedelta(seconds=2)).sign(key, hashes.SHA256())
+    made = builder.not_valid_before(now).not_valid_after(now + timedelta(seconds=seconds)).sign(key, hashes.SHA256())
     return made.public_bytes(serialization.Encoding.PEM)
 
 
@@ -68,7 +69,7 @@ class DeletedOnce:
 @pytest.mark.parametrize("writable", [True, False])
 async def test_an_identity_that_is_deleted_while_it_is_in_use_is_stored_again_and_renewed(writable: bool) -> None:
     """The agent would renew no more, and stop with its certificate: seed 9789 of the simulation."""
-    identity = with_certificate(HUB, user="w", certificate=short_certificate(), key=b"")
+    identity = with_certificate(HUB, user="w", certificate=certificate(seconds=2), key=b"")
     store = DeletedOnce(identity, writable=writable)
 
     async def refuse(request: web.Request) -> web.StreamResponse:
@@ -81,4 +82,26 @@ async def test_an_identity_that_is_deleted_while_it_is_in_use_is_stored_again_an
         asked = len(api.seen)
         await until(lambda: len(api.seen) > asked, what="it is tried again")
         assert store.stored == (identity if writable else None)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_certificate_that_is_due_as_it_is_issued_is_not_renewed_again_and_again() -> None:
+    """The clock of the agent may be ahead of the one that issues."""
+    requests: list[JsonObject] = []
+
+    async def issue(request: web.Request) -> web.StreamResponse:
+        if request.method == "POST":
+            requests.append(await request.json())
+        issued = base64.b64encode(certificate(seconds=3600)).decode()
+        return web.json_response(requests[-1] | {"status": {"certificate": issued}})
+
+    async with stub_api(issue) as api, api.client() as hub, anyio.create_task_group() as tasks:
+        reached = HUB | {"clusters": [{"name": "hub", "cluster": {"server": api.url}}]}
+        identity = with_certificate(reached, user="w", certificate=certificate(seconds=2), key=b"")
+        store = DeletedOnce(identity, writable=True)
+        renewer = Renewer(hub, cluster="w", uid=uid, store=store, clock=CLOCK, random=Random(1), renewal=AT_ONCE)
+        tasks.start_soon(renewer.run)
+        await until(lambda: store.stored is not None, what="it was renewed")
+        await anyio.sleep(0.5)
+        assert len(requests) == 1
         tasks.cancel_scope.cancel()
