@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
@@ -44,6 +45,7 @@ class GroupMembers:
             manager_uid=desired.manager_uid,
             reported=reported,
             stopping=wanted.intent is not Intent.RUN or not wanted.may_run,
+            marked=partial(self._creation.manifest, desired),
             refusal=self._obstacles.refusal(desired.named),
         )
         return group, group.job

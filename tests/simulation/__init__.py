@@ -27,8 +27,10 @@ A theme adds combinations that are rare by chance:
 | late reports | status arrives twice, up to 15 s later, while work is stopped and dispatched again every few seconds |
 
 With `--groups` users submit pod groups instead of Jobs (`seeds/user_work.py`), and replace pods that failed; hubs are
-not rebuilt. With `--elastic` they change the sizes of their Jobs. With `--queues` some workers have a Kueue of their
-own, which may be down, and users whose Jobs preempt remote ones (`seeds/queued_workers.py`).
+not rebuilt. With `--elastic` they change the sizes of their Jobs. With `--sets` they submit StatefulSets, delete pods
+of them, scale them to zero and back, and delete those that have served (`seeds/set_work.py`). With `--queues` some
+workers have a Kueue of their own, which may be down, and users whose Jobs preempt remote ones
+(`seeds/queued_workers.py`).
 
 A worker is without its agent, or its agent without it, for a minute at
 most in total, and for half of that while the hub receives nothing from there: longer outages need a deadline on the

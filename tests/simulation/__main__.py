@@ -6,6 +6,7 @@
     python -m tests.simulation --groups --seeds 500
     python -m tests.simulation --elastic --seeds 500
     python -m tests.simulation --queues --seeds 500
+    python -m tests.simulation --sets --seeds 500
     python -m tests.simulation --mutant lease-ignored --seeds 500
 
 Seeds that have found a fault are played too. The digest at the end is that of all timelines: a change that only makes
@@ -33,6 +34,7 @@ from tests.simulation.seeds.mutants import MUTANTS
 from tests.simulation.seeds.play import Outcome, make_repeatable, play
 from tests.simulation.seeds.processes import Run, outcomes
 from tests.simulation.seeds.scenario import draw, with_groups
+from tests.simulation.seeds.set_work import SetWork
 from tests.simulation.seeds.user_work import ElasticWork, GroupWork, JobWork, UserWork, prepare_for_groups
 from tests.simulation.world import federation, shortcuts
 from tests.simulation.world.nominator import DISPATCHER
@@ -45,8 +47,10 @@ _FOUND: Final = {
     "elastic": (19, 69, 113, 625, 928),
     "queues": (15, 21, 27, 51, 75, 80, 119, 231, 338, 386, 1104),
     "groups queues": (466, 501, 528),
+    "sets": (15, 21, 27, 30),
 }
 """Each of these seeds has found a fault once, with that work; they are played in every run of several seeds."""
+_WORK: Final = {"groups": GroupWork, "sets": SetWork, "elastic": ElasticWork}
 DISPATCHERS: Final = {
     "all-at-once": "kueue.x-k8s.io/multikueue-dispatcher-all-at-once",
     "incremental": "kueue.x-k8s.io/multikueue-dispatcher-incremental",
@@ -114,12 +118,15 @@ def main() -> int:
     flags.add_argument("--provisioning", action="store_true", help="capacity is provisioned across clusters first")
     flags.add_argument("--groups", action="store_true", help="users submit pod groups instead of Jobs")
     flags.add_argument("--elastic", action="store_true", help="users submit elastic Jobs, and change their sizes")
+    flags.add_argument("--sets", action="store_true", help="users submit StatefulSets instead of Jobs")
     flags.add_argument("--queues", action="store_true", help="some workers have a Kueue of their own, and users")
     flags.add_argument("--replay", type=int, metavar="SEED", help="run one seed and print its timeline")
     flags.add_argument("--log", action="store_true", help="with --replay: also print the logs")
     options = flags.parse_args()
     if options.provisioning and options.queues:
         flags.error("a cluster with queues of its own is not asked for capacity: use --provisioning or --queues")
+    if options.sets and options.queues:
+        flags.error("a cluster with queues of its own gets no StatefulSet: use --sets or --queues")
     logging.disable(logging.CRITICAL)
     times = 1 if options.replay is not None else processes.together(options.seeds, jobs=options.jobs)
     run = runner(
@@ -127,7 +134,7 @@ def main() -> int:
         mutant=options.mutant,
         provisioning=options.provisioning,
         queues=options.queues,
-        work=GroupWork() if options.groups else ElasticWork() if options.elastic else None,
+        work=next((made() for chosen, made in _WORK.items() if vars(options)[chosen]), None),
         times=times,
     )
     if options.log:
@@ -140,7 +147,7 @@ def main() -> int:
     timelines: dict[int, str] = {}
     chosen = list(range(options.first, options.first + options.seeds))
     if not options.mutant:
-        work = " ".join(each for each in ("elastic", "groups", "queues") if vars(options)[each])
+        work = " ".join(each for each in ("elastic", "groups", "sets", "queues") if vars(options)[each])
         chosen += sorted(set(_FOUND.get(work, ())).difference(chosen))
     for played, outcome in enumerate(outcomes(run, chosen, jobs=options.jobs, together=times), 1):
         timelines[outcome.seed] = hashlib.sha256("\n".join(outcome.timeline).encode()).hexdigest()

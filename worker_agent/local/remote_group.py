@@ -5,13 +5,16 @@ A pod belongs to the group by its assignment, its epoch, its name, and the uid o
 name of a former pod replaces it. A pod that is being deleted, or is gone, keeps the status that was reported last, so
 that no pod that existed is created again; once it is gone it counts as failed if it had not ended. All of this is read
 from the cluster and the mailbox, so that it survives a restart of the agent.
+
+A group whose pods the hub has replaced, all of them, is not gone: pods that serve are created anew in its place. And no
+group has stopped, or is gone, while pods of it run that the hub has no longer.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from multikueue.api.constants import (
@@ -22,11 +25,13 @@ from multikueue.api.constants import (
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
 )
 from multikueue.api.meta import JsonObject
+from multikueue.api.remoteassignment import AssignmentPhase
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.dispatch.protocol.epochs import marked_epoch
 from multikueue.dispatch.worker.assignment_state import Obstacle, ReportedStatus
-from multikueue.jobs.kinds.remote_pods import MAX_PODS, MEMBERS, REPORTED, ended_phase, recorded_statuses
+from multikueue.jobs.kinds.pod_group import PodGroup, is_active
+from multikueue.jobs.kinds.remote_pods import MAX_PODS, MEMBERS, REPLACED, REPORTED, ended_phase, recorded_statuses
 
 _UID_LENGTH: Final = 16
 _IDENTITY: Final = (MANAGER_UID_ANNOTATION, ASSIGNMENT_ANNOTATION, EPOCH_ANNOTATION)
@@ -98,14 +103,17 @@ def remote_group(
     manager_uid: str,
     reported: ReportedStatus,
     stopping: bool,
+    marked: Callable[[JsonObject], JsonObject],
     refusal: Obstacle | None = None,
 ) -> RemoteGroup:
     """The group of an assignment; `stopping`: its pods are being stopped, so that one that is gone has not failed.
 
-    `refusal` is why the cluster refuses its missing pods, which is shown as their status.
+    `marked` gives the manifest of a pod as it is created here. `refusal` is why the cluster refuses its missing pods,
+    which is shown as their status.
     """
     seen: dict[str, JsonObject] = {}
     replaced: list[tuple[Key, str]] = []
+    former: list[JsonObject] = []
     leaving: set[str] = set()
     others: list[JsonObject] = []
     wanted = {str(member["metadata"]["name"]): _uid(member) for member in members}
@@ -118,6 +126,8 @@ def remote_group(
             others.append(pod)
         elif wanted.get(key.name) != _uid(pod):
             leaving.add(key.name)
+            if is_active(pod):
+                former.append({**pod, REPLACED: True})
             if "deletionTimestamp" not in pod["metadata"]:
                 replaced.append((key, str(pod["metadata"]["uid"])))
         else:
@@ -125,12 +135,13 @@ def remote_group(
     if others:
         # The pods of another dispatch have to be gone first.
         return RemoteGroup(job=_job(manifest, others, others[0]), present=_living(others))
+    runs = reported.epoch == epoch and reported.phase is AssignmentPhase.RUNNING
     known = _known(reported) if reported.epoch == epoch else {}
     ended = {pod: status for pod, status in known.items() if ended_phase(status)}
     deleting = any(map(_is_deleting, seen.values()))
     missing, composed = [], []
     for member in members:
-        name, uid = str(member["metadata"]["name"]), _uid(member)
+        name, uid = _named(member)
         pod, status = seen.get(name), member.get("status")
         if pod is not None:
             pod = _of_whole_group(pod, member)
@@ -145,15 +156,20 @@ def remote_group(
             if name not in leaving and (name, uid) not in known:
                 missing.append(member)
             composed.append(member if refusal is None else {**member, "status": _refused(refusal)})
+    found = RemoteGroup(job=None, missing=tuple(missing), replaced=tuple(replaced))
     if not seen and (missing or not all(ended_phase(each.get("status")) for each in composed)):
-        return RemoteGroup(job=None, missing=tuple(missing), replaced=tuple(replaced))
+        renewed = runs and not stopping and refusal is None and PodGroup(members).is_serving
+        if renewed and not any(pod in known and pod not in ended for pod in map(_named, members)):
+            return replace(found, job=_job(manifest, [*composed, *former], marked(members[0])))
+        if former and (runs or stopping):
+            return RemoteGroup(job=_job(manifest, former, former[0]), present=_living(former), replaced=tuple(replaced))
+        return found
     first = next(iter(seen.values()), composed[0])
-    return RemoteGroup(
-        job=_job(manifest, composed, first),
-        present=_living(seen.values()),
-        missing=tuple(missing),
-        replaced=tuple(replaced),
-    )
+    if stopping:
+        return replace(
+            found, job=_job(manifest, [*composed, *former], first), present=_living([*seen.values(), *former])
+        )
+    return replace(found, job=_job(manifest, composed, first), present=_living(seen.values()))
 
 
 def _job(manifest: JsonObject, members: list[JsonObject], first: JsonObject) -> JsonObject:
@@ -217,6 +233,10 @@ def _was_refused(status: JsonObject) -> bool:
 def _living(pods: Iterable[JsonObject]) -> tuple[tuple[Key, str], ...]:
     found = (pod["metadata"] for pod in pods if "deletionTimestamp" not in pod["metadata"])
     return tuple((Key(each["namespace"], each["name"]), str(each["uid"])) for each in found)
+
+
+def _named(member: JsonObject) -> tuple[str, str]:
+    return str(member["metadata"]["name"]), _uid(member)
 
 
 def _uid(pod: JsonObject) -> str:

@@ -40,6 +40,8 @@ from multikueue.jobs.kinds.pod_group import PodGroup, has_ended, has_succeeded, 
 MEMBERS: Final = "members"
 """The field of a composed object, and of the manifest of a group, that has the pods."""
 REPORTED: Final = "reported"
+REPLACED: Final = "replaced"
+"""The field of a remote pod that the hub has no longer, and whose status is not reported."""
 """The field of a member that is being deleted with the status that was reported last."""
 MAX_PODS: Final = 256
 MAX_BYTES: Final = 512 * 1024

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from multikueue.api.constants import PARTITION_POLICY_ANNOTATION
+from multikueue.api.constants import EPOCH_ANNOTATION, PARTITION_POLICY_ANNOTATION
 from multikueue.api.resource import DEPLOYMENTS, PODS, STATEFUL_SETS, WORKLOADS, Resource
 from tests.component.kinds.conftest import Clusters
 from tests.support.app_sets import Apps, app, runs
@@ -223,8 +223,11 @@ async def test_a_stateful_set_of_one_pod_is_updated_on_the_worker(clusters: Clus
         await scene.create(STATEFUL_SETS, replicas=1)
         before = await scene.run_there(STATEFUL_SETS, 1)
         await scene.hub.change(STATEFUL_SETS, "web", spec={"template": {"spec": {"containers": [container("newer")]}}})
-        [after] = await scene.run_there(STATEFUL_SETS, 1, besides=before)
-        assert after["spec"]["containers"][0]["image"] == "newer"
+        after = await scene.run_there(STATEFUL_SETS, 1, besides=before)
+        assert after[0]["spec"]["containers"][0]["image"] == "newer"
+        await scene.hub.client.delete(PODS, "web-0", namespace=scene.hub.namespace)
+        [last] = await scene.run_there(STATEFUL_SETS, 1, besides=after)
+        assert last["metadata"]["annotations"][EPOCH_ANNOTATION] == "1", "it was not evicted, and sent again"
 
 
 @apart

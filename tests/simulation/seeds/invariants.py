@@ -87,7 +87,7 @@ class Watcher:
             self._workload(event)
         elif collection == _ASSIGNMENTS:
             self._assignment(event)
-        elif collection == self.work.collection:
+        elif collection == self.work.submitted:
             self._user_job(event)
 
     def on_worker_write(self, cluster: str, collection: str, event: StoredChange) -> None:

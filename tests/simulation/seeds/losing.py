@@ -19,6 +19,7 @@ from tests.simulation.seeds.restoring import Backup
 from tests.simulation.seeds.scenario import Work
 from tests.simulation.world.federation import ADMIN, GROUP, NAMESPACE, call
 from tests.simulation.world.network import Link, SimClient
+from tests.simulation.world.stateful_sets import CONTROLLERS
 
 if TYPE_CHECKING:
     from tests.simulation.seeds.play import Play
@@ -78,7 +79,9 @@ class Losing:
         call(hub.api, "PATCH", f"{GROUP}/multikueueconfigs/all", {"spec": {"clusters": play.configured()}})
         if play.random.random() < 0.5:  # without waiting until the lease of the former manager expires
             call(hub.api, "DELETE", _LEADER)
-        play.processes["manager"].start()
+        for name in ("manager", CONTROLLERS):
+            if name in play.processes:
+                play.processes[name].start()
         for work in works:
             await asyncio.sleep(play.random.uniform(0.0, 5.0))
             if work.name not in play.deleted:
@@ -103,11 +106,12 @@ class Losing:
         """Until another hub may come; gives the works that were there. The managers go with it."""
         play, hub = self._play, self._hub
         hub.lose()
-        objects = hub.api.context.objects(play.work.collection, namespace=NAMESPACE)
+        objects = hub.api.context.objects(play.work.submitted, namespace=NAMESPACE)
         known = {play.work.name_of(found["metadata"]["name"]) for found in objects}
         await asyncio.sleep(seconds)
-        for name in ("manager", "manager-2"):
-            await play.processes[name].kill()
+        for name in ("manager", "manager-2", CONTROLLERS):
+            if name in play.processes:
+                await play.processes[name].kill()
         return [work for work in play.scenario.jobs if work.name in known]
 
     async def _submit_again(self, work: Work) -> None:

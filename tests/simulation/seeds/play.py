@@ -24,6 +24,7 @@ from tests.simulation.seeds.autoscaling import AskedClusters, Autoscaler
 from tests.simulation.seeds.invariants import Watcher
 from tests.simulation.seeds.queued_workers import QueuedWorkers
 from tests.simulation.seeds.scenario import Mishap, Scenario, Trouble, Work
+from tests.simulation.seeds.set_work import SetUsers
 from tests.simulation.seeds.user_work import JobWork, Replacing, UserWork, remote
 from tests.simulation.seeds.users import Users
 from tests.simulation.world import federation, letting_in, shortcuts
@@ -106,20 +107,17 @@ class Play:
                 context.store.listen(partial(self.watcher.on_worker_write, name))
                 if self._asked is not None:
                     self._autoscale(server, self._asked)
-                self.watcher.pods[name] = remote(
-                    self.work,
-                    server,
-                    self.random,
-                    seconds=seconds.__getitem__,
-                    tell=partial(self.on_pods, name),
-                )
+                tell = partial(self.on_pods, name)
+                self.watcher.pods[name] = remote(self.work, server, self.random, seconds=seconds.__getitem__, tell=tell)
                 if self.queued is not None:
                     self.queued.follow(name)
         self.links: dict[tuple[str, str], Link] = {}
         self.processes = {name: self._process(name, dispatcher) for name in ("manager", "manager-2")}
         self.processes |= {name: self._agent(name) for name in scenario.workers if name not in scenario.pushed}
-        if self.queued is not None:
-            self.processes |= self.queued.processes(self._link)
+        serving = SetUsers(self) if self.work.serves else None
+        self._others = [each for each in (self.queued, serving) if each is not None]
+        for each in self._others:
+            self.processes |= each.processes(self._link)
         self._registrar = letting_in.Registrar(
             Link(self.servers["hub"], Random(self.random.getrandbits(64)), loop), self.clock("hub"), self.random
         )
@@ -144,7 +142,7 @@ class Play:
         garbage = GarbageCollector(hub, self.random)
         listen(garbage.on_write)
         self._look_again = [garbage.look_again]
-        if self.work.is_group:
+        if self.work.is_group and not self.work.serves:
             replacing = Replacing(hub, Random(f"{self.scenario.seed} replacing"), tell=self.watcher.tell)
             listen(replacing.on_write)
             self._look_again.append(replacing.look_again)
@@ -183,7 +181,8 @@ class Play:
         if self.work.is_elastic:
             courses += [self._users.resize(work) for work in self.scenario.jobs]
         courses += [self._happen(mishap) for mishap in self.scenario.mishaps]
-        courses += self.queued.courses() if self.queued is not None else []
+        for each in self._others:
+            courses += each.courses()
         tasks = [self.loop.create_task(course) for course in courses]
         try:
             await self._until_healed()
@@ -201,7 +200,7 @@ class Play:
             await process.kill()
 
     async def _until_healed(self) -> None:
-        while self.loop.time() < self._healed and not self._broken():
+        while self.loop.time() < self.healed and not self._broken():
             await asyncio.sleep(1.0)
         self.watcher.tell("no more faults")
         for link in self.links.values():
@@ -211,21 +210,22 @@ class Play:
             pods.hurry(_HURRY)
         for autoscaler in self._autoscalers:
             autoscaler.hurry()
-        if self.queued is not None:
-            self.queued.hurry(_HURRY)
+        for each in self._others:
+            each.hurry(_HURRY)
 
     async def _until_done(self) -> None:
         while not self._broken():
             left = self._left()
             if not left:
                 return
-            if self.loop.time() > self._healed + _PATIENCE:
+            if self.loop.time() > self.healed + _PATIENCE:
                 self.watcher.problem = f"never ends: {'; '.join(left)}"
                 return
             await asyncio.sleep(2.0)
 
     @property
-    def _healed(self) -> float:
+    def healed(self) -> float:
+        """When nothing goes wrong any more."""
         return max(self.scenario.healed, 0.0 if self.queued is None else self.queued.healed)
 
     def _broken(self) -> bool:
@@ -237,7 +237,7 @@ class Play:
     def _left(self) -> list[str]:
         """What is still to come about."""
         hub = self.servers["hub"].api.context
-        users = list(hub.objects(self.work.collection, namespace=NAMESPACE))
+        users = list(hub.objects(self.work.submitted, namespace=NAMESPACE))
         left = [f"hub job {name} is not complete" for name in self.work.incomplete(users)]
         left += [f"assignment {found['metadata']['name']}" for found in hub.objects("remoteassignments.multikueue.io")]
         for queue in hub.objects("clusterqueues.kueue.x-k8s.io"):

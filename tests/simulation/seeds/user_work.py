@@ -44,13 +44,18 @@ def prepare_for_groups(name: str, server: ApiServer) -> None:
 class UserWork(Protocol):
     """Of which kind all work of a seed is."""
 
+    submitted: str
+    """The collection of what users submit."""
     collection: str
+    """The collection of what is sent to workers."""
     frameworks: tuple[str, ...]
     remote_pods: type[Pods]
     is_group: bool
     """Whether a work has several objects, which end one after the other, and which their Workload keeps."""
     is_elastic: bool
     """Whether users change the size of what runs."""
+    serves: bool
+    """Whether it has no end of its own, and another controller replaces its pods."""
 
     def name_of(self, name: str) -> str:
         """The work to which an object of that name belongs."""
@@ -77,11 +82,13 @@ class UserWork(Protocol):
 class JobWork:
     """A Job of one pod."""
 
+    submitted = JOBS
     collection = JOBS
     frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK,)
     remote_pods: type[Pods] = Pods
     is_group = False
     is_elastic = False
+    serves = False
 
     def name_of(self, name: str) -> str:
         """The work to which a Job belongs."""
@@ -130,11 +137,13 @@ class ElasticWork(JobWork):
 class GroupWork:
     """A pod group with as many pods of one cpu as the work has cpu."""
 
+    submitted = PODS
     collection = PODS
     frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK, POD_FRAMEWORK)
     remote_pods: type[Pods] = RemotePods
     is_group = True
     is_elastic = False
+    serves = False
 
     def name_of(self, name: str) -> str:
         """The group: pods are named `job-1-0`, and those that replace them `job-1-0-r1`."""

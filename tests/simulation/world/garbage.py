@@ -20,8 +20,9 @@ from tests.simulation.world.network import Server
 from tests.simulation.world.pods import JOBS
 
 _WORKLOADS: Final = "workloads.kueue.x-k8s.io"
-_OWNERS: Final = frozenset({JOBS, PODS, "provisioningrequests.autoscaling.x-k8s.io"})
-_OWNED: Final = {_WORKLOADS: "/apis/kueue.x-k8s.io/v1beta2", "podtemplates": "/api/v1"}
+_JOBS: Final = (JOBS, PODS, "statefulsets.apps")
+_OWNERS: Final = frozenset({*_JOBS, "provisioningrequests.autoscaling.x-k8s.io"})
+_OWNED: Final = {_WORKLOADS: "/apis/kueue.x-k8s.io/v1beta2", "podtemplates": "/api/v1", PODS: "/api/v1"}
 
 
 class GarbageCollector:
@@ -32,21 +33,25 @@ class GarbageCollector:
         self._random = random
 
     def on_write(self, collection: str, event: StoredChange) -> None:
-        """Note that an owner is gone."""
+        """Note that an owner is gone, or was gone when something that it owns was made."""
         if collection in _OWNERS and event.entry is None and event.old is not None:
-            uid: str = event.old.parse()["metadata"]["uid"]
-            asyncio.get_running_loop().call_later(self._random.uniform(0.05, 1.0), self._collect, uid)
+            self._soon(event.old.parse()["metadata"]["uid"])
+        elif collection == PODS and event.old is None:
+            owners = {reference["uid"] for reference in event.value()["metadata"].get("ownerReferences") or ()}
+            for uid in owners and owners - self._owners():
+                self._soon(uid)
 
     def look_again(self) -> None:
-        """Find the Workloads whose Jobs were deleted before a watch could report it."""
-        context = self._server.api.context
-        there = self._owners()
-        for found in context.objects(_WORKLOADS):
-            for reference in found["metadata"].get("ownerReferences") or ():
-                if reference["uid"] not in there:
-                    asyncio.get_running_loop().call_later(
-                        self._random.uniform(0.05, 1.0), self._collect, reference["uid"]
-                    )
+        """Find what is there whose owner was deleted before a watch could report it."""
+        context, there = self._server.api.context, self._owners()
+        for kind in (_WORKLOADS, PODS):
+            for found in context.objects(kind):
+                for reference in found["metadata"].get("ownerReferences") or ():
+                    if reference["uid"] not in there:
+                        self._soon(reference["uid"])
+
+    def _soon(self, owner: str) -> None:
+        asyncio.get_running_loop().call_later(self._random.uniform(0.05, 1.0), self._collect, owner)
 
     def _collect(self, owner: str) -> None:
         if not self._server.up:
@@ -68,7 +73,7 @@ class GarbageCollector:
 
     def _owners(self) -> frozenset[str]:
         context = self._server.api.context
-        return frozenset(found["metadata"]["uid"] for kind in (JOBS, PODS) for found in context.objects(kind))
+        return frozenset(found["metadata"]["uid"] for kind in _JOBS for found in context.objects(kind))
 
     def _send(self, method: str, path: str, body: bytes) -> None:
         headers = {"content-type": "application/merge-patch+json"} if body else {}

@@ -89,3 +89,19 @@ class RemotePods(Pods):
     def _ready(self, status: str, reason: str) -> Object:
         condition = {"type": "Ready", "status": status, "lastProbeTime": None, "lastTransitionTime": self._now()}
         return {**condition, "reason": reason} if reason else condition
+
+
+class ServingPods(RemotePods):
+    """Those of a StatefulSet: they run until they are stopped, and some fail."""
+
+    def hurry(self, longest: float) -> None:
+        """From now on none fails."""
+        self._longest = longest
+
+    def _complete(self, copy: Copy) -> None:
+        if self._longest < float("inf") or self._random.random() < 0.5:
+            self._move(copy, State.LIVE)
+            return
+        self._move(copy, State.ENDED)
+        self._tell("fails", copy)
+        self._write(copy, {"phase": "Failed", "conditions": [self._ready("False", "PodFailed")]})

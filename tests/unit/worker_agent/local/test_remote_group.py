@@ -61,14 +61,31 @@ def of_another(name: str, **how: Any) -> Object:
     return {**made, "metadata": {**made["metadata"], "annotations": annotations}}
 
 
-def composed(*pods: Object, reported: dict[str, Object], stopping: bool = False) -> RemoteGroup:
+def composed(
+    *pods: Object,
+    reported: dict[str, Object],
+    phase: AssignmentPhase = AssignmentPhase.RUNNING,
+    stopping: bool = False,
+    serving: bool = False,
+) -> RemoteGroup:
     """The group of g-0 and g-1 with these pods on the worker and these statuses reported before."""
     entries = [{"name": name, "uid": f"hub-{name}", "status": status} for name, status in reported.items()]
-    before = ReportedStatus(epoch=1, phase=AssignmentPhase.RUNNING, job_status={"pods": entries})
+    before = ReportedStatus(epoch=1, phase=phase, job_status={"pods": entries})
     members = (member("g-0"), member("g-1"))
+    if serving:
+        for each in members:
+            each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-serving"] = "true"
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "g"}, "members": list(members)}
     return remote_group(
-        Pods(*pods), manifest, members, assignment="a", epoch=1, manager_uid="hub", reported=before, stopping=stopping
+        Pods(*pods),
+        manifest,
+        members,
+        assignment="a",
+        epoch=1,
+        manager_uid="hub",
+        reported=before,
+        stopping=stopping,
+        marked=lambda member: member,
     )
 
 
@@ -122,7 +139,8 @@ def test_a_group_that_is_stopped_has_stopped_when_its_pods_have_ended_though_the
 
 def test_pods_of_former_pods_of_the_same_names_are_in_the_place_of_a_group_that_does_not_run_yet() -> None:
     """A hub that was restored has other pods of these names, and grants them the same epoch."""
-    group = composed(of_another("g-0"), of_another("g-1", deleting=True), reported={})
+    before = AssignmentPhase.RESERVED
+    group = composed(of_another("g-0"), of_another("g-1", deleting=True), reported={}, phase=before)
     assert group.job is None
     assert group.replaced == ((Key("ns", "g-0"), "worker-g-0"),)
     assert group.missing == (), "neither name is free yet"
@@ -136,3 +154,40 @@ def test_a_group_is_composed_with_the_total_count_of_the_hub_whatever_its_pods_h
     totals = [each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] for each in found.job["members"]]
     assert totals == ["2", "2"]
     assert BARE_POD.remote_end(found.job) is None
+
+
+def test_pods_that_serve_and_were_all_replaced_on_the_hub_are_created_anew_in_their_place() -> None:
+    """As by a rolling update of a StatefulSet with one pod, which the hub must not send elsewhere for that."""
+    ends = composed(of_another("g-0"), reported={}, serving=True)
+    assert ends.job is not None
+    assert ends.replaced == ((Key("ns", "g-0"), "worker-g-0"),)
+    assert statuses(ends) == {}, "the former pod is not one of the hub any more"
+    gone = composed(reported={}, serving=True)
+    assert gone.job is not None
+    assert not BARE_POD.remotely_stopped(gone.job)
+    assert [each["metadata"]["name"] for each in gone.missing] == ["g-0", "g-1"]
+
+
+def test_pods_that_serve_and_were_deleted_on_the_worker_are_gone() -> None:
+    assert composed(reported={"g-0": RUNNING}, serving=True).job is None
+
+
+@pytest.mark.parametrize("serving", [True, False])
+@pytest.mark.parametrize("deleting", [True, False])
+def test_no_group_has_stopped_while_a_pod_of_it_runs_that_the_hub_has_no_longer(serving: bool, deleting: bool) -> None:
+    former = of_another("g-0", deleting=deleting)
+    group = composed(former, reported={"g-1": RUNNING}, stopping=True, serving=serving)
+    assert group.job is not None
+    assert not BARE_POD.remotely_stopped(group.job)
+    assert group.present == (() if deleting else ((Key("ns", "g-0"), "worker-g-0"),))
+    both = composed(former, pod("g-1", deleting=True), reported={"g-1": RUNNING}, stopping=True, serving=serving)
+    assert both.job is not None
+    assert not BARE_POD.remotely_stopped(both.job)
+    assert composed(reported={"g-1": RUNNING}, stopping=True, serving=serving).job is None
+
+
+def test_a_group_is_not_gone_while_a_pod_of_it_runs_that_the_hub_has_no_longer() -> None:
+    group = composed(of_another("g-0"), reported={"g-1": RUNNING})
+    assert group.job is not None
+    assert group.missing == ()
+    assert composed(reported={"g-1": RUNNING}).job is None

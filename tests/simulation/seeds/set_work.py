@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StatefulSets as the work of a seed: what their users submit, change, and delete once they have served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from devcluster.apiserver.server import ApiServer
+from multikueue.api.constants import BATCH_JOB_FRAMEWORK, ORIGIN_UID_ANNOTATION, POD_FRAMEWORK, STATEFUL_SET_FRAMEWORK
+from multikueue.api.defaulting import JobSurroundings, default_held
+from multikueue.core.conditions import is_true_in
+from multikueue.jobs.kinds.stateful_set import STATEFUL_SET
+from tests.simulation.seeds.scenario import Work
+from tests.simulation.seeds.user_work import USER_PODS
+from tests.simulation.world.federation import NAMESPACE, Process, call, create
+from tests.simulation.world.group_pods import PODS, ServingPods
+from tests.simulation.world.pods import Pods
+from tests.simulation.world.stateful_sets import CONTROLLERS, controller
+
+if TYPE_CHECKING:
+    from tests.simulation.seeds.play import Play
+    from tests.simulation.world.network import Link
+
+Object = dict[str, Any]
+
+SETS: Final = "statefulsets.apps"
+_USER_SETS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets"
+_MOST_CHANGES: Final = 3
+_SURE: Final = 30.0
+"""So long after the last fault the hub knows what runs."""
+
+
+class SetWork:
+    """A StatefulSet with as many pods of one cpu as the work has cpu."""
+
+    submitted = SETS
+    collection = PODS
+    frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK, POD_FRAMEWORK, STATEFUL_SET_FRAMEWORK)
+    remote_pods: type[Pods] = ServingPods
+    is_group = True
+    is_elastic = False
+    serves = True
+
+    def name_of(self, name: str) -> str:
+        """The StatefulSet: its pods are named `job-1-0`."""
+        return "-".join(name.split("-")[:2])
+
+    def submit(self, hub: ApiServer, work: Work, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
+        """Create the StatefulSet."""
+        container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+        template = {"metadata": {"labels": {"app": work.name}}, "spec": {"containers": [container]}}
+        one_by_one = int(work.name.rpartition("-")[2]) % 2
+        made = {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": work.name, "namespace": NAMESPACE, "labels": labels, "annotations": annotations},
+            "spec": {
+                "replicas": work.cpu,
+                "serviceName": work.name,
+                "podManagementPolicy": "OrderedReady" if one_by_one else "Parallel",
+                "selector": {"matchLabels": {"app": work.name}},
+                "template": template,
+            },
+        }
+        queued = STATEFUL_SET.defaulted(made, JobSurroundings())
+        # What the webhook does to each of its pods.
+        queued["spec"] = {**queued["spec"], "template": default_held(queued["spec"]["template"])}
+        create(hub, _USER_SETS, queued)
+
+    def of(self, server: ApiServer, name: str) -> list[Object]:
+        """The StatefulSet of that name on the hub, its pods on a worker."""
+        found = server.context.get(SETS, f"{NAMESPACE}/{name}")
+        if found is not None:
+            return [found]
+        pods = server.context.objects(PODS, namespace=NAMESPACE)
+        return [each for each in pods if self.name_of(each["metadata"]["name"]) == name and _is_sent(each)]
+
+    def delete(self, server: ApiServer, obj: Object, *, propagation: str) -> None:
+        """Delete the StatefulSet, or one of its pods on a worker."""
+        path = _USER_SETS if obj.get("kind") == "StatefulSet" else USER_PODS
+        call(server, "DELETE", f"{path}/{obj['metadata']['name']}", {"propagationPolicy": propagation})
+
+    def label(self, hub: ApiServer, name: str, labels: dict[str, str]) -> None:
+        """Change the labels of the StatefulSet, and as the webhook those of its pods."""
+        template = {"metadata": {"labels": labels}}
+        call(hub, "PATCH", f"{_USER_SETS}/{name}", {"metadata": {"labels": labels}, "spec": {"template": template}})
+
+    def has_succeeded(self, obj: Object) -> bool:
+        """Never: it serves until it is deleted."""
+        return False
+
+    def incomplete(self, objects: Iterable[Object]) -> list[str]:
+        """All that are there: users delete those that have served."""
+        return [found["metadata"]["name"] for found in objects]
+
+
+def _is_sent(pod: Object) -> bool:
+    return ORIGIN_UID_ANNOTATION in (pod["metadata"].get("annotations") or {})
+
+
+class SetUsers:
+    """The users of the StatefulSets of one seed."""
+
+    def __init__(self, play: Play) -> None:
+        self._play = play
+        self._longest = float("inf")
+        """For how long a StatefulSet is to serve at most."""
+        self._scaled: set[str] = set()
+        """Those that a user has scaled to zero, and scales up again."""
+
+    def processes(self, link: Callable[[str, str], Link]) -> dict[str, Process]:
+        """The controller on the hub; `link` makes the way of a process to a server."""
+        play = self._play
+        own = Random(f"{play.scenario.seed} {CONTROLLERS}")
+        return {CONTROLLERS: controller(link(CONTROLLERS, "hub"), play.clock("hub"), own)}
+
+    def hurry(self, longest: float) -> None:
+        """From now on no StatefulSet is to serve for longer than this."""
+        self._longest = longest
+
+    def courses(self) -> list[Coroutine[Any, Any, None]]:
+        """What they do, work by work."""
+        return [course(work) for course in (self.serve, self.change) for work in self._play.scenario.jobs]
+
+    async def serve(self, work: Work) -> None:
+        """Delete the StatefulSet once all its pods were ready for a time, also if a restored hub has it again."""
+        play, since = self._play, None
+        while True:
+            await asyncio.sleep(1.0)
+            if play.servers["hub"].up and work.name not in self._scaled:
+                self._grow(work)  # the hub was restored from a moment in which it was at zero
+            pods = self._pods(work.name) if play.servers["hub"].up else []
+            ready = [pod for pod in pods if is_true_in(pod.get("status") or {}, "Ready")]
+            now = play.loop.time()
+            if len(ready) < self._size(work.name) or not ready:
+                since = None
+            elif since is None:
+                since = now
+            elif now - since >= min(work.seconds, self._longest):
+                self._check(work, ready)
+                play.watcher.tell(f"user deletes {work.name}, which has served")
+                play.deleted.add(work.name)
+                for found in play.work.of(play.servers["hub"].api, work.name):
+                    play.work.delete(play.servers["hub"].api, found, propagation="Background")
+                since = None
+
+    async def change(self, work: Work) -> None:
+        """Delete pods on the hub, and scale to zero and back, while it waits or serves."""
+        play, own = self._play, Random(f"{self._play.scenario.seed} changes of {work.name}")
+        await asyncio.sleep(work.at)
+        for _ in range(own.randint(0, _MOST_CHANGES)):
+            await asyncio.sleep(own.choice((own.uniform(0.0, 5.0), own.uniform(0.0, 40.0))))
+            await play.hub_is_up()
+            hub = play.servers["hub"].api
+            if own.random() < 0.7:
+                if pods := self._pods(work.name):
+                    name = own.choice(pods)["metadata"]["name"]
+                    play.watcher.tell(f"user deletes the pod {name}")
+                    call(hub, "DELETE", f"{USER_PODS}/{name}")
+            elif self._size(work.name):
+                await self._rescale(work, own)
+
+    async def _rescale(self, work: Work, own: Random) -> None:
+        play, path = self._play, f"{_USER_SETS}/{work.name}"
+        play.watcher.tell(f"user scales {work.name} to 0")
+        play.watcher.anew.add(work.name)
+        call(play.servers["hub"].api, "PATCH", path, {"spec": {"replicas": 0}})
+        self._scaled.add(work.name)
+        while True:
+            await asyncio.sleep(own.uniform(0.5, 5.0))
+            await play.hub_is_up()
+            if not self._size(work.name):
+                self._grow(work)
+            if self._size(work.name) or not play.work.of(play.servers["hub"].api, work.name):
+                break
+        self._scaled.discard(work.name)
+
+    def _grow(self, work: Work) -> None:
+        """Scale it from zero up, once it has no pods."""
+        found = self._play.servers["hub"].api.context.get(SETS, f"{NAMESPACE}/{work.name}")
+        if found is not None and not found["spec"]["replicas"] and not (found.get("status") or {}).get("replicas"):
+            self._play.watcher.tell(f"user scales {work.name} to {work.cpu}")
+            call(self._play.servers["hub"].api, "PATCH", f"{_USER_SETS}/{work.name}", {"spec": {"replicas": work.cpu}})
+
+    def _check(self, work: Work, ready: list[Object]) -> None:
+        """What is shown as ready runs, all of it on one cluster, once nothing goes wrong any more."""
+        play = self._play
+        if play.loop.time() < play.healed + _SURE:
+            return
+        places = set()
+        for pod in ready:
+            uid = pod["metadata"]["uid"]
+            running = {
+                cluster
+                for cluster, found in play.watcher.pods.items()
+                if any(copy.live and copy.origin == uid for copy in found.copies.values())
+            }
+            places |= running
+            if not running:
+                play.watcher.violated(f"pod {pod['metadata']['name']} is shown as ready, and runs nowhere")
+        if len(places) > 1:
+            play.watcher.violated(f"{work.name} serves on {' and '.join(sorted(places))} at once")
+
+    def _size(self, name: str) -> int:
+        found = self._play.servers["hub"].api.context.get(SETS, f"{NAMESPACE}/{name}")
+        return 0 if found is None else int(found["spec"]["replicas"])
+
+    def _pods(self, name: str) -> list[Object]:
+        work = self._play.work
+        pods = self._play.servers["hub"].api.context.objects(PODS, namespace=NAMESPACE)
+        return [each for each in pods if work.name_of(each["metadata"]["name"]) == name]
