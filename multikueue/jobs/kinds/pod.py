@@ -369,12 +369,7 @@ class PodIntegration:
                 else remote_pods.reported_status(pod),
             )
             for pod in self.members(job)
-            if remote_pods.REPLACED not in pod
-            and (
-                remote_pods.REPORTED in pod
-                if pod_group.is_deleting(pod)
-                else pod["metadata"].get("uid") or pod.get("status")
-            )
+            if remote_pods.is_reported(pod)
         )
 
     def _present(self, job: JsonObject) -> Sequence[JsonObject]:

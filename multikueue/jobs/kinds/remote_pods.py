@@ -199,6 +199,13 @@ def reported_status(pod: JsonObject) -> JsonObject:
     return {name: value for name, value in status.items() if name not in (*_CONTAINERS, "conditions")}
 
 
+def is_reported(pod: JsonObject) -> bool:
+    """Whether a member of a remote group has a status to report: it exists or has ended, and the hub still has it."""
+    if REPLACED in pod:
+        return False
+    return REPORTED in pod if is_deleting(pod) else bool(pod["metadata"].get("uid") or pod.get("status"))
+
+
 def reported_statuses(pods: Iterable[tuple[str, str, JsonObject]]) -> JsonObject:
     """The status of each pod of a group, given with its name and its uid on the hub; shortened if all are too large."""
     entries: list[JsonObject] = [{"name": name, "uid": uid, "status": status} for name, uid, status in pods]
