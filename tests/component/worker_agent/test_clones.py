@@ -140,13 +140,18 @@ async def test_a_suspended_job_waits_for_the_engine_only_if_its_workload_is_ther
         await says(made, phase)
 
 
+async def waits_for_the_engine(made: Scene) -> None:
+    """A job of the assignment that its engine has not started yet."""
+    await asked(made)
+    await make_clone(made, "wl", assignment="a", manager="m")
+    await make_suspended_job(made, named="wl")
+    made.mailbox.set_intent("a", Intent.RUN)
+    await says(made, "Running")
+
+
 async def test_a_job_that_the_engine_is_about_to_start_has_stopped_once_it_cannot_any_more() -> None:
     async with scene() as made:
-        await asked(made)
-        await make_clone(made, "wl", assignment="a", manager="m")
-        await make_suspended_job(made, named="wl")
-        made.mailbox.set_intent("a", Intent.RUN)
-        await says(made, "Running")
+        await waits_for_the_engine(made)
         made.mailbox.set_intent("a", Intent.EVICT)
         await says(made, "Evicted")
         clone = await get(made.client, WORKLOADS, "wl", namespace=TEAM)
@@ -157,11 +162,7 @@ async def test_a_job_that_the_engine_is_about_to_start_has_stopped_once_it_canno
 @pytest.mark.parametrize("gone", ["deleted", "finished"])
 async def test_a_suspended_job_whose_workload_is_gone_or_finished_has_stopped(gone: str) -> None:
     async with scene() as made:
-        await asked(made)
-        await make_clone(made, "wl", assignment="a", manager="m")
-        await make_suspended_job(made, named="wl")
-        made.mailbox.set_intent("a", Intent.RUN)
-        await says(made, "Running")
+        await waits_for_the_engine(made)
         if gone == "finished":
             condition = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "done"}
             moment = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
