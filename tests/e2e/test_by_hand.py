@@ -13,7 +13,7 @@ from devcluster.providers.binaries.release import Binaries
 from tests.support.federations import EXAMPLES
 from tests.support.hand import Hand
 
-pytestmark = [pytest.mark.binaries, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.binaries
 
 _PROVIDERS = [pytest.param("embedded", marks=pytest.mark.e2e), pytest.param("binaries", marks=pytest.mark.attacks)]
 

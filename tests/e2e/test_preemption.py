@@ -12,7 +12,7 @@ import pytest
 from devcluster.providers.binaries.release import Binaries
 from tests.support.hand import Hand
 
-pytestmark = [pytest.mark.e2e, pytest.mark.binaries, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.binaries]
 
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n"
 WORLD = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "hack" / "suite.sh"

@@ -15,7 +15,7 @@ import pytest
 from devcluster.providers.binaries.release import Binaries
 from tests.support.hand import Hand
 
-pytestmark = [pytest.mark.e2e, pytest.mark.binaries, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.binaries]
 
 
 @pytest.mark.parametrize(("provider", "processes"), [("embedded", 5), ("binaries", 9)])

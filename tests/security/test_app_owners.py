@@ -16,7 +16,7 @@ from multikueue.kube.rest.client import KubeClient
 from tests.support.app_sets import QUEUE, Apps, K, Object, app, app_client, app_hub, is_gated, runs
 from tests.support.managers import condition, eventually, is_true, job_manifest, make_queue
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(scope="module")

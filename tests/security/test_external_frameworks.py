@@ -12,7 +12,7 @@ from tests.support.managers import eventually, get, job_manifest
 from tests.support.sites import Transport
 
 __all__ = ["clusters", "kube_binaries"]
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("transport", list(Transport), ids=str)

@@ -59,7 +59,6 @@ async def _dispatched(made: Fuzzed, names: list[str]) -> bool:
 
 
 @pytest.mark.attacks
-@pytest.mark.timeout(300)
 async def test_a_job_that_comes_after_a_flood_is_dispatched_before_most_of_the_flood_is_looked_at() -> None:
     async with fuzzed_federation(webhooks=False) as made:
         manager = made.parts[0]

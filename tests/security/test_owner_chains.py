@@ -23,7 +23,7 @@ from tests.support.operators.samples import job_set, pod_template
 
 __all__ = ["hub", "kube_binaries"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.anyio
 
 SETTINGS = "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}"
 

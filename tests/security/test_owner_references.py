@@ -27,7 +27,7 @@ from tests.support.tenant_hubs import EDITS_JOBS, allow, tenant
 
 __all__ = ["hub", "kube_binaries"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.anyio
 
 SETTINGS = "integrations: {frameworks: [batch/job, pod, jobset.x-k8s.io/jobset]}"
 NEEDS = r"its writer needs the right to update %s/finalizers in namespace %s: user \"%s\" may not"

@@ -24,7 +24,7 @@ from tests.support.crds import kinds
 from tests.support.managers import eventually, is_true, make_queue, running_manager
 from tests.support.operators.samples import job_set, pod_template
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 SETTINGS = """
 integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}

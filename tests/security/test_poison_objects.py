@@ -309,7 +309,6 @@ async def test_a_few_objects_of_one_sort_cost_themselves_only(sort: Sort) -> Non
 
 @pytest.mark.breaks_on_purpose
 @pytest.mark.attacks
-@pytest.mark.timeout(300)
 async def test_a_thousand_of_ten_sorts_and_two_hundred_good_jobs_finish() -> None:
     async with fuzzed_federation(webhooks=False) as made:
         # So much that the poison that can be queued is dispatched, each in its turn.

@@ -18,7 +18,7 @@ from tests.support.sites import Transport
 
 __all__ = ["clusters", "kube_binaries"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 SETS = LeaderWorkerSetIntegration()
 

@@ -21,7 +21,7 @@ from tests.support.tenant_hubs import EDITS_JOBS, tenant
 
 __all__ = ["hub", "kube_binaries"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.anyio
 
 SETTINGS = "integrations: {frameworks: [batch/job, pod]}"
 VERBS = ["get", "list", "create", "patch", "update", "delete"]

@@ -17,7 +17,7 @@ from tests.support.tenant_hubs import hub
 
 __all__ = ["hub"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
 Object = dict[str, Any]

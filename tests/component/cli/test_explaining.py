@@ -23,8 +23,6 @@ from tests.support.federations import job, wait_until
 from tests.support.managers import make_namespace, make_queue, workload_of
 from tests.support.workers import make_check
 
-pytestmark = pytest.mark.timeout(240)
-
 Ask = Callable[..., Any]
 
 

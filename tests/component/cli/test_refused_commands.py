@@ -36,7 +36,7 @@ from tests.support.workers import FakeWorker, make_check
 
 __all__ = ["hub"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 _KINDS: Final = (
     CLUSTER_REGISTRATIONS,

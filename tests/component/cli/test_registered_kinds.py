@@ -24,7 +24,7 @@ from tests.support.workers import FakeWorker
 
 __all__ = ["hub"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 _CONFIGURATION: Final = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",

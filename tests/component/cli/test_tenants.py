@@ -36,7 +36,7 @@ from tests.support.workers import SCALED_DOWN, FakeWorker, check_of, make_check
 
 __all__ = ["hub"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 OWN, OTHER = "team-ann", "team-bob"
 USER_ROLES: Final = Path(__file__).parents[3] / "deploy" / "rbac" / "users.yaml"

@@ -32,7 +32,7 @@ from tests.support.workers import SCALED_DOWN, FakeWorker, make_check
 
 __all__ = ["hub"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 TEAM = "team-waits"
 

@@ -24,7 +24,7 @@ from multikueue.kube.errors import InternalError
 from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import eventually, get, is_true, job_manifest
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 SYSTEM = "kueue-system"
 SPEC = FederationSpec(name="installed", workers=(), as_kind="t")

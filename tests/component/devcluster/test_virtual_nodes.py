@@ -161,7 +161,7 @@ async def test_a_deleted_pod_takes_the_time_of_its_annotation(binaries_cluster: 
 async def test_pods_run_on_when_the_process_of_the_nodes_comes_back(binaries_cluster: Cluster) -> None:
     entries: list[JournalEntry] = []
     async with running_nodes(binaries_cluster) as client:
-        await client.create(PODS, pod("survivor", run_for="3s"), namespace="default")
+        await client.create(PODS, pod("survivor", run_for="10s"), namespace="default")
         before = await until(client, "survivor", phase("Running"))
     async with running_nodes(binaries_cluster, entries) as client:
         after = await until(client, "survivor", phase("Succeeded"))

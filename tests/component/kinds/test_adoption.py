@@ -34,7 +34,7 @@ from tests.support.operators.samples import job_set, pod_template
 from tests.support.pod_scenes import PodScene, is_gated, pod_scene, ready
 from tests.support.sites import Transport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 both_transports = pytest.mark.parametrize("transport", list(Transport), ids=str)
 apart = pytest.mark.conformance

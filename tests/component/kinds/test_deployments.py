@@ -31,7 +31,7 @@ from tests.support.managers import (
 
 PAGES = Path(__file__).parents[3] / "docs" / "jobs"
 EXAMPLE = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 
 async def place(client: KubeClient, name: str, *, cpu: str = "1", preemption: Object | None = None) -> Apps:

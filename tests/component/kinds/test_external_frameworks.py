@@ -20,7 +20,7 @@ from tests.support.managers import condition, eventually, get
 from tests.support.sites import Transport
 from tests.support.workers import check_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 both_transports = pytest.mark.parametrize("transport", list(Transport), ids=str)
 apart = pytest.mark.conformance

@@ -26,7 +26,7 @@ from tests.support.sites import Transport
 
 __all__ = ["kube_binaries"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.anyio
 
 SERVICE = next(each for each in PLAYED_KINDS if each.resource == kinds.RAY_SERVICES)
 

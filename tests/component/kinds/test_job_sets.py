@@ -27,7 +27,7 @@ from tests.support.operators.operator import operating
 from tests.support.sites import Transport
 from tests.support.workers import check_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.anyio
 
 both_transports = pytest.mark.parametrize("transport", list(Transport))
 apart = pytest.mark.conformance

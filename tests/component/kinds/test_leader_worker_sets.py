@@ -31,7 +31,7 @@ from tests.support.leader_worker_sets import (
 )
 from tests.support.managers import condition, ensure, eventually, is_true, make_queue
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 FRAMEWORK = "leaderworkerset.x-k8s.io/leaderworkerset"
 INDEX = K + "component-workload-index"

@@ -26,7 +26,7 @@ from tests.support.pod_scenes import FRAMEWORKS, PodScene, is_gated, phase, pod_
 from tests.support.sites import Transport
 from tests.support.workers import check_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.conformance]
+pytestmark = [pytest.mark.anyio, pytest.mark.conformance]
 
 both_transports = pytest.mark.parametrize("transport", list(Transport), ids=str)
 ENGINE = "integrations: {frameworks: [batch/job, pod]}"

@@ -26,7 +26,7 @@ from tests.support.managers import Object, eventually, get
 from tests.support.pod_scenes import pod_scene
 from tests.support.sites import Transport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 both_transports = pytest.mark.parametrize("transport", list(Transport), ids=str)
 apart = pytest.mark.conformance

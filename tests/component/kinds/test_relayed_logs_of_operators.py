@@ -24,7 +24,7 @@ from tests.support.managers import Object, eventually, get
 from tests.support.operators.played_kinds import PLAYED_KINDS, PlayedKind
 from tests.support.sites import Transport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 apart = pytest.mark.conformance
 OPERATED: Final = {each.kind: each for each in PLAYED_KINDS if each.kind in ("RayJob", "TrainJob")}

@@ -20,7 +20,7 @@ from tests.support.managers import Object, condition, eventually, is_true
 from tests.support.pod_scenes import FRAMEWORKS, PodScene, is_gated, pod_scene, ready
 from tests.support.sites import Transport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 both_transports = pytest.mark.parametrize("transport", list(Transport), ids=str)
 apart = pytest.mark.conformance

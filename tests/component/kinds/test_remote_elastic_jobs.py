@@ -25,7 +25,7 @@ from tests.support.sites import Transport
 
 __all__ = ["kube_binaries"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.anyio
 
 RAY_CLUSTER = next(each for each in PLAYED_KINDS if each.resource == kinds.RAY_CLUSTERS)
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}

@@ -24,7 +24,7 @@ from tests.support.operators.templated import TemplatedOperator
 from tests.support.pod_scenes import FRAMEWORKS, PodScene, is_gated, pod_scene, ready
 from tests.support.sites import Transport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tests.support.managers import Object, condition, eventually, get, is_true
 from tests.support.pod_scenes import QUICK, is_gated, phase, pod_scene, ready
 from tests.support.sites import Transport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 both_transports = pytest.mark.parametrize("transport", list(Transport), ids=str)
 apart = pytest.mark.conformance

@@ -22,7 +22,7 @@ from tests.support.managers import Object
 from tests.support.replica_scenes import SETTINGS, ReplicaScene, replica_scene
 from tests.support.sites import Transport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager

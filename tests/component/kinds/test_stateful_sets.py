@@ -20,7 +20,7 @@ from tests.support.managers import (
     make_queue,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 
 async def place(client: KubeClient, name: str, *, cpu: str = "1", flavor: str = "default") -> Apps:

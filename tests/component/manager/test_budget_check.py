@@ -31,7 +31,7 @@ from tests.support.managers import (
 )
 from tests.support.tenant_hubs import hub as hub
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "examples" / "budget-check"
 TEAM = "budgeted"

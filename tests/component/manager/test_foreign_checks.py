@@ -42,7 +42,7 @@ from tests.support.managers import (
 )
 from tests.support.tenant_hubs import hub as hub
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 Object = dict[str, Any]
 Write = Callable[[KubeClient, Object, Object], Awaitable[Object]]

@@ -23,7 +23,7 @@ from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import condition, connections_closed, eventually, get, is_true, make_queue, running_manager
 from tests.support.virtual_pods import virtual_pods_apart
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 K = "kueue.x-k8s.io/"
 SETTINGS = "integrations: {frameworks: [batch/job, pod]}"

@@ -56,7 +56,7 @@ from worker_agent import options as agent_options
 from worker_agent.app import Agent
 
 __all__ = ["kube_binaries"]
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.anyio
 
 CRD, DECLARATION, JOB, CONFIGURATION, ROLE = (yaml.safe_load(text) for text in blocks("your-own-kind"))
 RENDERS: Final = Resource("studio.example.com", "v1", "Render", "renders")

@@ -31,7 +31,7 @@ from tests.support.managers import Object, eventually
 from tests.support.provisioning import TIME
 from tests.support.provisioning_sites import NAMESPACE, EmbeddedServers, ProvisioningSite
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.anyio
 
 
 def _where(*names: str, quick: str = "") -> pytest.MarkDecorator:

@@ -23,7 +23,7 @@ from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import condition, ensure, eventually, get
 from tests.support.provisioning import ProvisioningScene, provisioning_scene
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 EXAMPLE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "provisioning"
 

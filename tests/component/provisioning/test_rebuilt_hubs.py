@@ -19,7 +19,7 @@ from tests.support.provisioning_sites import NAMESPACE, EmbeddedServers, Provisi
 from tests.support.push_workers import SYSTEM
 from tests.support.workers import FakeWorker, make_check
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.anyio
 
 transports = pytest.mark.parametrize("transport", ["pull", "push"])
 apart = pytest.mark.conformance

@@ -37,7 +37,7 @@ from tests.support.federations import finished, job, names, wait_until
 from tests.support.managers import Object, ensure, make_queue
 from tests.support.workers import make_check
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 ROOT: Final = Path(__file__).parents[3]
 WORKER: Final = "worker-1"

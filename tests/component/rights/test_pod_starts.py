@@ -21,7 +21,7 @@ from tests.support.limited_workers import ALL, KUEUES_RULES, LimitedScene, Pair,
 from tests.support.managers import Object, condition, eventually, job_manifest
 from tests.support.sites import Transport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 
 NOT_LOOKED_FOR = rules_of([right for right in ALL if right.name != "get serviceaccounts"])

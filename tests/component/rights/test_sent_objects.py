@@ -21,7 +21,7 @@ from tests.support.managers import Object, eventually, get, job_manifest
 from tests.support.sites import Transport
 from tests.support.workers import check_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 WITH_SENDING = rules_of((*ALL, *SENDING_RIGHTS))
 

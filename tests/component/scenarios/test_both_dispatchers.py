@@ -17,7 +17,7 @@ from tests.support.scenes import Scene, Stage, scene, settings
 from tests.support.sites import Site
 from tests.support.workers import KUEUE
 
-pytestmark = [pytest.mark.anyio, pytest.mark.also_on_binaries, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.also_on_binaries]
 
 PRIORITY = "kueue.x-k8s.io/priority-class"
 both_dispatchers = pytest.mark.parametrize(

@@ -18,8 +18,6 @@ from multikueue.testing.in_process import InProcessCluster, embedded_federation
 from tests.support import federations
 from tests.support.federations import job
 
-pytestmark = pytest.mark.timeout(180)
-
 
 async def test_a_job_given_to_the_hub_runs_once_on_one_worker() -> None:
     async with embedded_federation() as federation:

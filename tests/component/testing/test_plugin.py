@@ -8,10 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.timeout(180)
-
 DOCUMENT = Path(__file__).parents[3] / "docs" / "testing.md"
 
 

@@ -21,8 +21,6 @@ from tests.support.federations import finished, job, objects, wait_until
 from tests.support.managers import Object, is_true, make_namespace, make_queue
 from tests.support.workers import make_check
 
-pytestmark = pytest.mark.timeout(180)
-
 GPU = NodeTraits(
     labels={"pool": "gpu"},
     taints=(NodeTaint(key="dedicated", value="gpu", effect="NoSchedule"),),

@@ -7,10 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.timeout(300)
-
 ROOT = Path(__file__).parents[3]
 SEEDS = 40
 
