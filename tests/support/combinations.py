@@ -2,8 +2,8 @@
 """Which combinations of API server and transport CI leaves out, where a test runs in all four.
 
 `make test` has such a test by pull on the embedded server. Of the three others `make conformance` has the one on a real
-server by the other transport in half of the modules, and by pull in the rest; for what attacks and rights are about it
-has both. Each server and each transport is met by each test or its neighbours, and all four take CI twenty minutes.
+server by the other transport in half of the modules, and by pull in the rest; for what attacks are about it has both.
+Each server and each transport is met by each test or its neighbours, and all four take CI twenty minutes.
 The rest have the mark `left_out`, and run with `make combinations`.
 """
 
@@ -22,7 +22,7 @@ _SERVERS: Final = frozenset({"embedded", "binaries"})
 _TRANSPORTS: Final = frozenset(Transport)
 _ON_EMBEDDED: Final = frozenset({"embedded", Transport.PUSH})
 _ON_REAL: Final = (frozenset({"binaries", Transport.PULL}), frozenset({"binaries", Transport.PUSH}))
-_WHOLE: Final = ("tests/security/", "tests/e2e/security/", "tests/component/rights/")
+_WHOLE: Final = ("tests/security/", "tests/e2e/security/")
 """Folders that have both on real servers."""
 
 
