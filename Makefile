@@ -57,7 +57,7 @@ conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it a
 	@$(RUN_TESTS) -n $(SERVING_JOBS) --dist worksteal -m "conformance and not alone and not left_out" $(ON_SERVERS)
 	@$(RUN_TESTS) -n $(JOBS) --dist loadfile -m "conformance and alone and not left_out" tests/component
 
-combinations: $(STAMP) ## the combinations of API server and transport that CI leaves out; twenty minutes
+combinations: $(STAMP) ## the combinations of API server and transport that CI leaves out; half an hour
 	@$(RUN_TESTS) -n $(WAITING_JOBS) --dist loadfile -m left_out $(ON_SERVERS)
 
 faults: $(STAMP) ## 300 Jobs in flight while each process is killed, frozen or cut off; twenty minutes, MK_FAULTS_JOBS=40 for fewer

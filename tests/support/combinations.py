@@ -3,14 +3,15 @@
 
 `make test` has such a test by pull on the embedded server. Of the three others `make conformance` has the one on a real
 server by the other transport in half of the modules, and by pull in the rest; for what attacks are about it has both.
-Each server and each transport is met by each test or its neighbours, and all four take CI twenty minutes.
-The rest have the mark `left_out`, and run with `make combinations`.
+Each server and each transport is met by each test or its neighbours, and all four would take CI another twenty minutes.
+A test that is too long for `make test` runs on real servers only, unless it is about attacks. The rest have the mark
+`left_out`, and run with `make combinations`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Final
 from zlib import crc32
 
@@ -34,16 +35,28 @@ def mark_left_out(items: Iterable[pytest.Item]) -> None:
             chosen, others = combination(item.callspec.params, item.callspec.indices)
             found[item.path, item.originalname, others][chosen] = item
     for combinations in found.values():
-        if has_all(combinations):
-            for each in left_out(combinations[_ON_EMBEDDED].nodeid.partition("::")[0]):
-                combinations[each].add_marker(pytest.mark.left_out)
+        module = next(iter(combinations.values())).nodeid.partition("::")[0]
+        long = frozenset(each for each, item in combinations.items() if item.get_closest_marker("conformance"))
+        for each in left_out(module, combinations.keys(), long=long):
+            combinations[each].add_marker(pytest.mark.left_out)
 
 
-def left_out(module: str) -> tuple[frozenset[str], ...]:
-    """The combinations that CI leaves out in a module, given by its path from the root."""
-    if module.startswith(_WHOLE):
-        return (_ON_EMBEDDED,)
-    return _ON_EMBEDDED, _ON_REAL[crc32(module.encode()) % 2]
+def left_out(
+    module: str, combinations: Collection[frozenset[str]], *, long: Collection[frozenset[str]] = ()
+) -> frozenset[frozenset[str]]:
+    """The combinations that CI leaves out of those of a test; the module is given by its path from the root.
+
+    `long` are those that `make test` does not run.
+    """
+    whole = module.startswith(_WHOLE)
+    found: set[frozenset[str]] = set()
+    if has_all(combinations):
+        found.add(_ON_EMBEDDED)
+        if not whole:
+            found.add(_ON_REAL[crc32(module.encode()) % 2])
+    if not whole and any("binaries" in each for each in combinations):
+        found.update(each for each in long if "embedded" in each)
+    return frozenset(found)
 
 
 def combination(

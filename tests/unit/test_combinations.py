@@ -36,11 +36,25 @@ def test_a_module_keeps_one_transport_on_real_servers_and_both_are_kept_somewher
     real = {frozenset({"binaries", transport}) for transport in Transport}
     kept = set()
     for module in ("tests/component/kinds/test_job_sets.py", "tests/component/kinds/test_queued_pods.py"):
-        assert frozenset({"embedded", Transport.PUSH}) in left_out(module)
-        assert frozenset({"embedded", Transport.PULL}) not in left_out(module)
-        kept |= real - set(left_out(module))
+        without = left_out(module, ALL)
+        assert frozenset({"embedded", Transport.PUSH}) in without
+        assert frozenset({"embedded", Transport.PULL}) not in without
+        kept |= real - without
     assert kept == real
 
 
+@pytest.mark.parametrize("combinations", [ALL, [frozenset({"embedded", "push"}), frozenset({"binaries", "push"})]])
+def test_a_long_test_keeps_real_servers_only(combinations: list[frozenset[str]]) -> None:
+    kept = set(combinations) - left_out("tests/component/kinds/test_job_sets.py", combinations, long=combinations)
+    assert len(kept) == 1
+    assert all("binaries" in each for each in kept)
+
+
+def test_a_long_test_that_has_embedded_servers_only_keeps_them() -> None:
+    embedded = [frozenset({"embedded", "pull"}), frozenset({"embedded", "push"})]
+    assert left_out("tests/component/kinds/test_job_sets.py", embedded, long=embedded) == frozenset()
+
+
 def test_attacks_keep_both_transports_on_real_servers() -> None:
-    assert left_out("tests/security/test_hostile_hub.py") == (frozenset({"embedded", Transport.PUSH}),)
+    without = left_out("tests/security/test_hostile_hub.py", ALL, long=ALL)
+    assert without == {frozenset({"embedded", Transport.PUSH})}
