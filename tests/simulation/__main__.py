@@ -3,6 +3,7 @@
 
     python -m tests.simulation --seeds 2000
     python -m tests.simulation --replay 417
+    python -m tests.simulation --pods --seeds 500
     python -m tests.simulation --groups --seeds 500
     python -m tests.simulation --elastic --seeds 500
     python -m tests.simulation --queues --seeds 500
@@ -35,14 +36,16 @@ from tests.simulation.seeds.play import Outcome, make_repeatable, play
 from tests.simulation.seeds.processes import Run, outcomes
 from tests.simulation.seeds.scenario import draw, with_groups
 from tests.simulation.seeds.set_work import SetWork
-from tests.simulation.seeds.user_work import ElasticWork, GroupWork, JobWork, UserWork, prepare_for_groups
+from tests.simulation.seeds.user_work import ElasticWork, GroupWork, JobWork, PodWork, UserWork, prepare_for_pods
 from tests.simulation.world import federation, shortcuts
+from tests.simulation.world.group_pods import PODS
 from tests.simulation.world.nominator import DISPATCHER
 
 _ADDR_NO_RANDOMIZE: Final = 0x0040000
 _WARM_UP: Final = (1, 2)
 _FOUND: Final = {
     "": (5923, 8778, 9789, 12906),
+    "pods": (17, 21),
     "groups": (4, 63, 120, 163, 581, 664),
     "elastic": (19, 69, 113, 625, 928),
     "queues": (15, 21, 27, 51, 75, 80, 119, 231, 338, 386, 1104),
@@ -50,7 +53,7 @@ _FOUND: Final = {
     "sets": (15, 21, 27, 30),
 }
 """Each of these seeds has found a fault once, with that work; they are played in every run of several seeds."""
-_WORK: Final = {"groups": GroupWork, "sets": SetWork, "elastic": ElasticWork}
+_WORK: Final = {"pods": PodWork, "groups": GroupWork, "sets": SetWork, "elastic": ElasticWork}
 DISPATCHERS: Final = {
     "all-at-once": "kueue.x-k8s.io/multikueue-dispatcher-all-at-once",
     "incremental": "kueue.x-k8s.io/multikueue-dispatcher-incremental",
@@ -75,8 +78,8 @@ def runner(
     submit, Jobs unless it is given.
     """
     work = work or JobWork()
-    groups = work.is_group
-    wanted = ((autoscaling.prepare, provisioning), (queued_workers.prepare, queues), (prepare_for_groups, groups))
+    groups, pods = work.is_group, work.collection == PODS
+    wanted = ((autoscaling.prepare, provisioning), (queued_workers.prepare, queues), (prepare_for_pods, pods))
     prepares = [each for each, is_wanted in wanted if is_wanted]
 
     def prepare(name: str, server: ApiServer) -> None:
@@ -87,7 +90,7 @@ def runner(
     for seed in _WARM_UP:
         # What is imported, compiled and cached on its first use is there for all seeds then.
         scenario = with_groups(draw(seed)) if groups else draw(seed)
-        servers = federation.build_servers(prepare=prepare_for_groups if groups else None)
+        servers = federation.build_servers(prepare=prepare_for_pods if pods else None)
         play(scenario, servers, dispatcher=DISPATCHERS["capacity"], goes_on=True, work=work)
     make_repeatable()  # what the first seeds have loaded, too
     shortcuts.forget()
@@ -116,6 +119,7 @@ def main() -> int:
     flags.add_argument("--dispatcher", choices=sorted(DISPATCHERS), default="", help="only this one")
     flags.add_argument("--mutant", choices=sorted(MUTANTS), default="", help="a deliberate fault")
     flags.add_argument("--provisioning", action="store_true", help="capacity is provisioned across clusters first")
+    flags.add_argument("--pods", action="store_true", help="users submit pods instead of Jobs")
     flags.add_argument("--groups", action="store_true", help="users submit pod groups instead of Jobs")
     flags.add_argument("--elastic", action="store_true", help="users submit elastic Jobs, and change their sizes")
     flags.add_argument("--sets", action="store_true", help="users submit StatefulSets instead of Jobs")
@@ -147,7 +151,7 @@ def main() -> int:
     timelines: dict[int, str] = {}
     chosen = list(range(options.first, options.first + options.seeds))
     if not options.mutant:
-        work = " ".join(each for each in ("elastic", "groups", "sets", "queues") if vars(options)[each])
+        work = " ".join(each for each in ("elastic", "pods", "groups", "sets", "queues") if vars(options)[each])
         chosen += sorted(set(_FOUND.get(work, ())).difference(chosen))
     for played, outcome in enumerate(outcomes(run, chosen, jobs=options.jobs, together=times), 1):
         timelines[outcome.seed] = hashlib.sha256("\n".join(outcome.timeline).encode()).hexdigest()

@@ -26,6 +26,7 @@ from multikueue.api.constants import (
     REMOTE_POD_LABEL,
     WORKER_WORKLOAD_POD_LABEL,
 )
+from multikueue.api.defaulting import default_held
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import PODS
 from multikueue.core.errors import BadInput
@@ -40,9 +41,9 @@ from multikueue.jobs.kinds.pod_group import PodGroup, has_ended, has_succeeded, 
 MEMBERS: Final = "members"
 """The field of a composed object, and of the manifest of a group, that has the pods."""
 REPORTED: Final = "reported"
+"""The field of a member that is being deleted with the status that was reported last."""
 REPLACED: Final = "replaced"
 """The field of a remote pod that the hub has no longer, and whose status is not reported."""
-"""The field of a member that is being deleted with the status that was reported last."""
 MAX_PODS: Final = 256
 MAX_BYTES: Final = 512 * 1024
 """Of the manifests of a group; the object that carries them has to stay below 1.5 MB."""
@@ -172,12 +173,12 @@ def queued_pod(manifest: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObje
 
 
 def local_pod(remote: JsonObject) -> JsonObject:
-    """The pod as its user would submit it again."""
+    """The pod as its user would submit it again, held as by the webhook, which may not be there yet."""
     metadata = unmarked_template({"metadata": local_metadata(remote)})["metadata"]
     own = {field: dict(metadata.get(field) or {}) for field in ("labels", "annotations")}
     own["annotations"].pop(ORIGIN_UID_ANNOTATION, None)
     own["labels"].pop(REMOTE_POD_LABEL, None)
-    return {**_POD, "metadata": {**metadata, **own}, "spec": _spec(remote)}
+    return default_held({**_POD, "metadata": {**metadata, **own}, "spec": _spec(remote)})
 
 
 def pods_selector(job: JsonObject) -> str:

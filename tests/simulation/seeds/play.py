@@ -30,6 +30,7 @@ from tests.simulation.seeds.users import Users
 from tests.simulation.world import federation, letting_in, shortcuts
 from tests.simulation.world.federation import GROUP, NAMESPACE, Process, call, create
 from tests.simulation.world.garbage import GarbageCollector
+from tests.simulation.world.group_pods import PODS
 from tests.simulation.world.network import Link, Server
 from tests.simulation.world.nominator import DISPATCHER, Nominator
 from tests.simulation.world.pods import Copy
@@ -142,7 +143,7 @@ class Play:
         garbage = GarbageCollector(hub, self.random)
         listen(garbage.on_write)
         self._look_again = [garbage.look_again]
-        if self.work.is_group and not self.work.serves:
+        if self.work.collection == PODS and not self.work.serves:
             replacing = Replacing(hub, Random(f"{self.scenario.seed} replacing"), tell=self.watcher.tell)
             listen(replacing.on_write)
             self._look_again.append(replacing.look_again)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users submit in a seed: Jobs, elastic Jobs, or pod groups whose failed pods they replace."""
+"""What users submit in a seed: Jobs, elastic Jobs, or pods and pod groups, of which they replace what failed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ USER_PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _REPLACED_AFTER: Final = (0.5, 5.0)
 
 
-def prepare_for_groups(name: str, server: ApiServer) -> None:
+def prepare_for_pods(name: str, server: ApiServer) -> None:
     """What pods need on a server besides: their service account."""
     create(server, f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
 
@@ -189,8 +189,26 @@ class GroupWork:
         return [group for group, count in left.items() if count > 0]
 
 
+class PodWork(GroupWork):
+    """A pod of its own, with the cpu of the work."""
+
+    is_group = False
+
+    def submit(self, hub: ApiServer, work: Work, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
+        """Create the pod."""
+        create(hub, USER_PODS, _pod(work.name, labels=labels, annotations=annotations, cpu=work.cpu))
+
+    def incomplete(self, objects: Iterable[Object]) -> list[str]:
+        """The work of which no pod has succeeded, neither the first nor one that replaces it."""
+        succeeded: dict[str, bool] = {}
+        for found in objects:
+            name = self.name_of(found["metadata"]["name"])
+            succeeded[name] = succeeded.get(name, False) or self.has_succeeded(found)
+        return [name for name, done in succeeded.items() if not done]
+
+
 class Replacing:
-    """Users who replace the failed pods of their groups."""
+    """Users who replace their failed pods."""
 
     def __init__(self, hub: Server, random: Random, *, tell: Callable[[str], None]) -> None:
         self._hub = hub
@@ -233,11 +251,13 @@ class Replacing:
             number += 1
         self._tell(f"user replaces the failed pod {metadata['name']} by {name}-r{number}")
         labels, annotations = dict(metadata["labels"]), dict(metadata["annotations"])
-        create(self._hub.api, USER_PODS, _pod(f"{name}-r{number}", labels=labels, annotations=annotations))
+        cpu = int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+        made = _pod(f"{name}-r{number}", labels=labels, annotations=annotations, cpu=cpu)
+        create(self._hub.api, USER_PODS, made)
 
 
-def _pod(name: str, *, labels: dict[str, str], annotations: dict[str, str]) -> Object:
-    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+def _pod(name: str, *, labels: dict[str, str], annotations: dict[str, str], cpu: int = 1) -> Object:
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": str(cpu)}}}
     kept = {key: labels[key] for key in (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL, POD_GROUP_NAME_LABEL) if key in labels}
     return {
         "apiVersion": "v1",

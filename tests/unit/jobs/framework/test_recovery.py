@@ -11,6 +11,8 @@ from multikueue.api.constants import (
     ADOPTS_ANNOTATION,
     CLUSTER_LABEL,
     ELASTIC_JOB_ANNOTATION,
+    MANAGED_LABEL,
+    MANAGED_LABEL_VALUE,
     ORIGIN_LABEL,
     POD_GROUP_NAME_LABEL,
     QUEUE_NAME_LABEL,
@@ -92,6 +94,16 @@ def test_a_job_is_made_anew_as_its_user_had_it() -> None:
     assert made == want
     assert ORIGIN_LABEL not in made["metadata"]["labels"]
     assert CLUSTER_LABEL not in made["metadata"]["annotations"]
+
+
+def test_a_pod_is_made_anew_behind_its_gate_where_no_webhook_adds_it() -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    pod = {"metadata": {"name": "j", "namespace": "ns", "uid": "u", "labels": {QUEUE_NAME_LABEL: "q"}}, "spec": spec}
+    sent = BARE_POD.remote_manifest(pod, (INFO,), identity=IDENTITY)
+    assert not BARE_POD.is_suspended(sent)
+    made = recreated({**orphan(), "kind": "Pod", "manifest": sent}, cluster="w", of=BARE_POD)
+    assert BARE_POD.is_suspended(made)
+    assert made["metadata"]["labels"] == {QUEUE_NAME_LABEL: "q", MANAGED_LABEL: MANAGED_LABEL_VALUE}
 
 
 def noted(job: Object, **changes: Any) -> Object:
