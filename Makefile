@@ -87,6 +87,7 @@ simulate: $(STAMP) ## run $(SEEDS) seeds from $(FIRST) of a federation in virtua
 	@$(BIN)/python -m tests.simulation --queues --first $(FIRST) --seeds $$(( ($(SEEDS) + 3) / 4 ))
 	@$(BIN)/python -m tests.simulation --queues --groups --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
 	@$(BIN)/python -m tests.simulation --sets --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
+	@$(BIN)/python -m tests.simulation --deployments --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
 	@$(BIN)/python -m tests.simulation.seeds.arrivals --first $(FIRST) --seeds $(SEEDS)
 
 STEPS ?= 10000

@@ -8,6 +8,7 @@
     python -m tests.simulation --elastic --seeds 500
     python -m tests.simulation --queues --seeds 500
     python -m tests.simulation --sets --seeds 500
+    python -m tests.simulation --deployments --seeds 500
     python -m tests.simulation --mutant lease-ignored --seeds 500
 
 Seeds that have found a fault are played too. The digest at the end is that of all timelines: a change that only makes
@@ -35,7 +36,7 @@ from tests.simulation.seeds.mutants import MUTANTS
 from tests.simulation.seeds.play import Outcome, make_repeatable, play
 from tests.simulation.seeds.processes import Run, outcomes
 from tests.simulation.seeds.scenario import draw, with_groups
-from tests.simulation.seeds.set_work import SetWork
+from tests.simulation.seeds.set_work import DeploymentWork, SetWork
 from tests.simulation.seeds.user_work import ElasticWork, GroupWork, JobWork, PodWork, UserWork, prepare_for_pods
 from tests.simulation.world import federation, shortcuts
 from tests.simulation.world.group_pods import PODS
@@ -51,9 +52,16 @@ _FOUND: Final = {
     "queues": (15, 21, 27, 51, 75, 80, 119, 231, 338, 386, 1104),
     "groups queues": (466, 501, 528),
     "sets": (15, 21, 27, 30),
+    "deployments": (4, 13, 39, 50),
 }
 """Each of these seeds has found a fault once, with that work; they are played in every run of several seeds."""
-_WORK: Final = {"pods": PodWork, "groups": GroupWork, "sets": SetWork, "elastic": ElasticWork}
+_WORK: Final = {
+    "pods": PodWork,
+    "groups": GroupWork,
+    "sets": SetWork,
+    "deployments": DeploymentWork,
+    "elastic": ElasticWork,
+}
 DISPATCHERS: Final = {
     "all-at-once": "kueue.x-k8s.io/multikueue-dispatcher-all-at-once",
     "incremental": "kueue.x-k8s.io/multikueue-dispatcher-incremental",
@@ -78,7 +86,7 @@ def runner(
     submit, Jobs unless it is given.
     """
     work = work or JobWork()
-    groups, pods = work.is_group, work.collection == PODS
+    groups, pods = work.is_group or work.serves, work.collection == PODS
     wanted = ((autoscaling.prepare, provisioning), (queued_workers.prepare, queues), (prepare_for_pods, pods))
     prepares = [each for each, is_wanted in wanted if is_wanted]
 
@@ -123,6 +131,7 @@ def main() -> int:
     flags.add_argument("--groups", action="store_true", help="users submit pod groups instead of Jobs")
     flags.add_argument("--elastic", action="store_true", help="users submit elastic Jobs, and change their sizes")
     flags.add_argument("--sets", action="store_true", help="users submit StatefulSets instead of Jobs")
+    flags.add_argument("--deployments", action="store_true", help="users submit Deployments instead of Jobs")
     flags.add_argument("--queues", action="store_true", help="some workers have a Kueue of their own, and users")
     flags.add_argument("--replay", type=int, metavar="SEED", help="run one seed and print its timeline")
     flags.add_argument("--log", action="store_true", help="with --replay: also print the logs")
@@ -151,7 +160,9 @@ def main() -> int:
     timelines: dict[int, str] = {}
     chosen = list(range(options.first, options.first + options.seeds))
     if not options.mutant:
-        work = " ".join(each for each in ("elastic", "pods", "groups", "sets", "queues") if vars(options)[each])
+        work = " ".join(
+            each for each in ("elastic", "pods", "groups", "sets", "deployments", "queues") if vars(options)[each]
+        )
         chosen += sorted(set(_FOUND.get(work, ())).difference(chosen))
     for played, outcome in enumerate(outcomes(run, chosen, jobs=options.jobs, together=times), 1):
         timelines[outcome.seed] = hashlib.sha256("\n".join(outcome.timeline).encode()).hexdigest()

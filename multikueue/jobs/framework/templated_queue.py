@@ -36,6 +36,11 @@ def labels_of(obj: JsonObject) -> dict[str, str]:
     return (obj.get("metadata") or {}).get("labels") or {}
 
 
+def annotations_of(obj: JsonObject) -> dict[str, str]:
+    """The annotations of an object, or of a pod template."""
+    return (obj.get("metadata") or {}).get("annotations") or {}
+
+
 def template_of(job: JsonObject, path: TemplatePath = TEMPLATE) -> JsonObject:
     """The pod template there; empty if there is none. Raises `BadInput` where it is no object."""
     found = job
@@ -50,15 +55,27 @@ def with_queue(job: JsonObject, framework: str, *, paths: Sequence[TemplatePath]
     """The job with its own queue and priority class in its pod templates."""
     copied = {key: labels_of(job)[key] for key in _COPIED if labels_of(job).get(key)}
     for path in paths:
-        job = _with_template(job, path, copied, framework)
+        job = _with_template(job, path, copied, {constants.POD_SUSPENDING_PARENT_ANNOTATION: framework})
     return job
 
 
 def without_queue(job: JsonObject, *, paths: Sequence[TemplatePath] = (TEMPLATE,)) -> JsonObject:
     """The job that has left its queue: its pods have none either."""
     for path in paths:
-        job = _with_template(job, path, dict.fromkeys(_COPIED), None)
+        job = _with_template(job, path, dict.fromkeys(_COPIED), {constants.POD_SUSPENDING_PARENT_ANNOTATION: None})
     return job
+
+
+def with_annotations(job: JsonObject, keys: Sequence[str], *, old: JsonObject | None = None) -> JsonObject:
+    """The job with its own values of these annotations in its pod template.
+
+    After an update that takes one off the job, the value that was repeated goes; one that only the template has stays.
+    """
+    own, former = annotations_of(job), annotations_of(old or {})
+    there = annotations_of(template_of(job))
+    changes: dict[str, str | None] = {key: own[key] for key in keys if key in own}
+    changes |= {key: None for key in keys if key not in own and key in former and there.get(key) == former[key]}
+    return _with_template(job, TEMPLATE, {}, changes) if changes else job
 
 
 def is_left(new: JsonObject, old: JsonObject) -> bool:
@@ -103,14 +120,11 @@ def named_by(pod: JsonObject, kind: JobIntegration | PodHoldingKind) -> str:
 
 
 def _with_template(
-    job: JsonObject, path: TemplatePath, labels: Mapping[str, str | None], framework: str | None
+    job: JsonObject, path: TemplatePath, labels: Mapping[str, str | None], annotations: Mapping[str, str | None]
 ) -> JsonObject:
     template = template_of(job, path)
     metadata = dict(template.get("metadata") or {})
-    for field, changes in (
-        ("labels", labels),
-        ("annotations", {constants.POD_SUSPENDING_PARENT_ANNOTATION: framework}),
-    ):
+    for field, changes in (("labels", labels), ("annotations", annotations)):
         values: dict[str, object] = {**(metadata.get(field) or {}), **changes}
         kept = {key: value for key, value in values.items() if value is not None}
         if kept:

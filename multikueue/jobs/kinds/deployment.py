@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """apps/v1 Deployment (`docs/spec/kueue-api.md §4.1`): it has no Workload, each of its pods has one.
 
-The webhook copies the queue into the pod template; the framework `pod` does everything else. The methods that a
-Workload needs are never called.
+The webhook copies the queue into the pod template, and the annotations that say where and how pods are sent; the
+framework `pod` does everything else. The methods that a Workload needs are never called.
 """
 
 from __future__ import annotations
@@ -11,7 +11,17 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from multikueue.api.constants import DEPLOYMENT_FRAMEWORK, POD_FRAMEWORK, QUEUE_NAME_LABEL
+from multikueue.api.constants import (
+    CLUSTER_SELECTOR_ANNOTATION,
+    CLUSTERS_ANNOTATION,
+    DEPLOYMENT_FRAMEWORK,
+    PARTITION_POLICY_ANNOTATION,
+    PLACEMENT_ANNOTATION,
+    POD_FRAMEWORK,
+    PREFERRED_CLUSTERS_ANNOTATION,
+    QUEUE_NAME_LABEL,
+)
+from multikueue.api.defaulting import JobSurroundings
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import DEPLOYMENTS, Resource
 from multikueue.core.errors import BadInput
@@ -21,6 +31,14 @@ from multikueue.jobs.framework.traits import Hold, JobTraits
 from multikueue.jobs.kinds.controlled_pods import ControlledPods
 
 _NO_WORKLOAD: Final = "a Deployment has no Workload, its pods have"
+_OF_DISPATCH: Final = (
+    PARTITION_POLICY_ANNOTATION,
+    CLUSTERS_ANNOTATION,
+    CLUSTER_SELECTOR_ANNOTATION,
+    PREFERRED_CLUSTERS_ANNOTATION,
+    PLACEMENT_ANNOTATION,
+)
+"""What a user says of a job that is sent to a worker; of a Deployment that is each of its pods."""
 
 
 class DeploymentIntegration(ControlledPods):
@@ -37,6 +55,15 @@ class DeploymentIntegration(ControlledPods):
     )
     not_grouped = "the pods of a Deployment are queued one by one, not as a group"
     not_remote = _NO_WORKLOAD
+
+    def defaulted(self, job: JsonObject, surroundings: JobSurroundings) -> JsonObject:
+        """With its queue and its annotations of dispatch in the pod template."""
+        return templated_queue.with_annotations(super().defaulted(job, surroundings), _OF_DISPATCH)
+
+    def updated(self, new: JsonObject, old: JsonObject) -> JsonObject:
+        """The same after an update."""
+        made = super().updated(new, old)
+        return templated_queue.with_annotations(made, _OF_DISPATCH, old=old) if self.queue_name(new) else made
 
     def update_refusals(self, new: JsonObject, old: JsonObject) -> Sequence[str]:
         """That it cannot leave its queue."""

@@ -11,6 +11,7 @@ import orjson
 import pytest
 import yaml
 
+from multikueue.api.constants import PARTITION_POLICY_ANNOTATION
 from multikueue.api.resource import (
     DEPLOYMENTS,
     NAMESPACES,
@@ -134,6 +135,14 @@ async def test_the_queue_in_its_template_is_always_its_own(client: KubeClient) -
     change = {"template": {"metadata": {"labels": {QUEUE: None}}}}
     stored = await apps.change(DEPLOYMENTS, "web", spec=change)
     assert stored["spec"]["template"]["metadata"]["labels"][QUEUE] == "own"
+
+
+async def test_its_template_says_of_its_pods_how_they_are_sent(client: KubeClient) -> None:
+    apps = await place(client, "sent")
+    await apps.create(deployment("web", "sent", replicas=0))
+    change = {"metadata": {"annotations": {PARTITION_POLICY_ANNOTATION: "fenced"}}}
+    stored = orjson.loads(await client.patch(DEPLOYMENTS, "web", change, namespace="sent"))
+    assert stored["spec"]["template"]["metadata"]["annotations"][PARTITION_POLICY_ANNOTATION] == "fenced"
 
 
 async def test_the_label_of_the_namespace_gives_a_deployment_its_queue(client: KubeClient) -> None:

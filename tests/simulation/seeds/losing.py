@@ -17,9 +17,9 @@ from tests.simulation.seeds import rebuilding
 from tests.simulation.seeds.invariants import Record
 from tests.simulation.seeds.restoring import Backup
 from tests.simulation.seeds.scenario import Work
+from tests.simulation.world.app_controllers import CONTROLLERS
 from tests.simulation.world.federation import ADMIN, GROUP, NAMESPACE, call
 from tests.simulation.world.network import Link, SimClient
-from tests.simulation.world.stateful_sets import CONTROLLERS
 
 if TYPE_CHECKING:
     from tests.simulation.seeds.play import Play

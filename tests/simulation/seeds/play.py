@@ -24,7 +24,7 @@ from tests.simulation.seeds.autoscaling import AskedClusters, Autoscaler
 from tests.simulation.seeds.invariants import Watcher
 from tests.simulation.seeds.queued_workers import QueuedWorkers
 from tests.simulation.seeds.scenario import Mishap, Scenario, Trouble, Work
-from tests.simulation.seeds.set_work import SetUsers
+from tests.simulation.seeds.set_work import SetUsers, SetWork
 from tests.simulation.seeds.user_work import JobWork, Replacing, UserWork, remote
 from tests.simulation.seeds.users import Users
 from tests.simulation.world import federation, letting_in, shortcuts
@@ -115,7 +115,7 @@ class Play:
         self.links: dict[tuple[str, str], Link] = {}
         self.processes = {name: self._process(name, dispatcher) for name in ("manager", "manager-2")}
         self.processes |= {name: self._agent(name) for name in scenario.workers if name not in scenario.pushed}
-        serving = SetUsers(self) if self.work.serves else None
+        serving = SetUsers(self, self.work) if isinstance(self.work, SetWork) else None
         self._others = [each for each in (self.queued, serving) if each is not None]
         for each in self._others:
             self.processes |= each.processes(self._link)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StatefulSets as the work of a seed: what their users submit, change, and delete once they have served."""
+"""StatefulSets and Deployments as the work of a seed: what users submit, change, and delete once they have served."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from devcluster.apiserver.server import ApiServer
-from multikueue.api.constants import BATCH_JOB_FRAMEWORK, ORIGIN_UID_ANNOTATION, POD_FRAMEWORK, STATEFUL_SET_FRAMEWORK
-from multikueue.api.defaulting import JobSurroundings, default_held
+from multikueue.api.constants import (
+    BATCH_JOB_FRAMEWORK,
+    DEPLOYMENT_FRAMEWORK,
+    ORIGIN_UID_ANNOTATION,
+    POD_FRAMEWORK,
+    STATEFUL_SET_FRAMEWORK,
+)
+from multikueue.api.defaulting import JobSurroundings, default_gated, default_held
 from multikueue.core.conditions import is_true_in
+from multikueue.jobs.kinds.deployment import DEPLOYMENT
 from multikueue.jobs.kinds.stateful_set import STATEFUL_SET
 from tests.simulation.seeds.scenario import Work
 from tests.simulation.seeds.user_work import USER_PODS
+from tests.simulation.world.app_controllers import CONTROLLERS, controllers
 from tests.simulation.world.federation import NAMESPACE, Process, call, create
 from tests.simulation.world.group_pods import PODS, ServingPods
 from tests.simulation.world.pods import Pods
-from tests.simulation.world.stateful_sets import CONTROLLERS, controller
 
 if TYPE_CHECKING:
     from tests.simulation.seeds.play import Play
@@ -26,8 +33,6 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-SETS: Final = "statefulsets.apps"
-_USER_SETS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets"
 _MOST_CHANGES: Final = 3
 _SURE: Final = 30.0
 """So long after the last fault the hub knows what runs."""
@@ -36,57 +41,62 @@ _SURE: Final = 30.0
 class SetWork:
     """A StatefulSet with as many pods of one cpu as the work has cpu."""
 
-    submitted = SETS
+    submitted = "statefulsets.apps"
     collection = PODS
     frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK, POD_FRAMEWORK, STATEFUL_SET_FRAMEWORK)
     remote_pods: type[Pods] = ServingPods
     is_group = True
     is_elastic = False
     serves = True
+    together = True
+    """Whether all pods are on one cluster."""
+
+    @property
+    def path(self) -> str:
+        """Where they are on the hub."""
+        return f"/apis/apps/v1/namespaces/{NAMESPACE}/{self.submitted.partition('.')[0]}"
 
     def name_of(self, name: str) -> str:
         """The StatefulSet: its pods are named `job-1-0`."""
         return "-".join(name.split("-")[:2])
 
     def submit(self, hub: ApiServer, work: Work, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
-        """Create the StatefulSet."""
+        """Create it, as the webhooks of the manager leave it and its pods."""
         container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
         template = {"metadata": {"labels": {"app": work.name}}, "spec": {"containers": [container]}}
-        one_by_one = int(work.name.rpartition("-")[2]) % 2
         made = {
             "apiVersion": "apps/v1",
-            "kind": "StatefulSet",
             "metadata": {"name": work.name, "namespace": NAMESPACE, "labels": labels, "annotations": annotations},
-            "spec": {
-                "replicas": work.cpu,
-                "serviceName": work.name,
-                "podManagementPolicy": "OrderedReady" if one_by_one else "Parallel",
-                "selector": {"matchLabels": {"app": work.name}},
-                "template": template,
-            },
+            "spec": {"replicas": work.cpu, "selector": {"matchLabels": {"app": work.name}}, "template": template},
         }
-        queued = STATEFUL_SET.defaulted(made, JobSurroundings())
-        # What the webhook does to each of its pods.
-        queued["spec"] = {**queued["spec"], "template": default_held(queued["spec"]["template"])}
-        create(hub, _USER_SETS, queued)
+        create(hub, self.path, self._defaulted(made))
+
+    def _defaulted(self, made: Object) -> Object:
+        one_by_one = int(made["metadata"]["name"].rpartition("-")[2]) % 2
+        policy = "OrderedReady" if one_by_one else "Parallel"
+        own = {"serviceName": made["metadata"]["name"], "podManagementPolicy": policy}
+        queued = STATEFUL_SET.defaulted(
+            {**made, "kind": "StatefulSet", "spec": {**made["spec"], **own}}, JobSurroundings()
+        )
+        return {**queued, "spec": {**queued["spec"], "template": default_held(queued["spec"]["template"])}}
 
     def of(self, server: ApiServer, name: str) -> list[Object]:
-        """The StatefulSet of that name on the hub, its pods on a worker."""
-        found = server.context.get(SETS, f"{NAMESPACE}/{name}")
+        """The object of that name on the hub, its pods on a worker."""
+        found = server.context.get(self.submitted, f"{NAMESPACE}/{name}")
         if found is not None:
             return [found]
         pods = server.context.objects(PODS, namespace=NAMESPACE)
         return [each for each in pods if self.name_of(each["metadata"]["name"]) == name and _is_sent(each)]
 
     def delete(self, server: ApiServer, obj: Object, *, propagation: str) -> None:
-        """Delete the StatefulSet, or one of its pods on a worker."""
-        path = _USER_SETS if obj.get("kind") == "StatefulSet" else USER_PODS
+        """Delete it, or one of its pods on a worker."""
+        path = USER_PODS if obj.get("kind") == "Pod" else self.path
         call(server, "DELETE", f"{path}/{obj['metadata']['name']}", {"propagationPolicy": propagation})
 
     def label(self, hub: ApiServer, name: str, labels: dict[str, str]) -> None:
-        """Change the labels of the StatefulSet, and as the webhook those of its pods."""
+        """Change its labels, and as the webhook those of its pods."""
         template = {"metadata": {"labels": labels}}
-        call(hub, "PATCH", f"{_USER_SETS}/{name}", {"metadata": {"labels": labels}, "spec": {"template": template}})
+        call(hub, "PATCH", f"{self.path}/{name}", {"metadata": {"labels": labels}, "spec": {"template": template}})
 
     def has_succeeded(self, obj: Object) -> bool:
         """Never: it serves until it is deleted."""
@@ -97,28 +107,43 @@ class SetWork:
         return [found["metadata"]["name"] for found in objects]
 
 
+class DeploymentWork(SetWork):
+    """A Deployment whose pods are queued and sent one by one."""
+
+    submitted = "deployments.apps"
+    frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK, POD_FRAMEWORK, DEPLOYMENT_FRAMEWORK)
+    is_group = False
+    together = False
+
+    def _defaulted(self, made: Object) -> Object:
+        queued = DEPLOYMENT.defaulted({**made, "kind": "Deployment"}, JobSurroundings())
+        template = default_gated(queued["spec"]["template"], JobSurroundings())
+        return {**queued, "spec": {**queued["spec"], "template": template}}
+
+
 def _is_sent(pod: Object) -> bool:
     return ORIGIN_UID_ANNOTATION in (pod["metadata"].get("annotations") or {})
 
 
 class SetUsers:
-    """The users of the StatefulSets of one seed."""
+    """The users of the StatefulSets or Deployments of one seed."""
 
-    def __init__(self, play: Play) -> None:
+    def __init__(self, play: Play, work: SetWork) -> None:
         self._play = play
+        self._kind = work
         self._longest = float("inf")
-        """For how long a StatefulSet is to serve at most."""
+        """For how long one is to serve at most."""
         self._scaled: set[str] = set()
         """Those that a user has scaled to zero, and scales up again."""
 
     def processes(self, link: Callable[[str, str], Link]) -> dict[str, Process]:
-        """The controller on the hub; `link` makes the way of a process to a server."""
+        """The controllers on the hub; `link` makes the way of a process to a server."""
         play = self._play
         own = Random(f"{play.scenario.seed} {CONTROLLERS}")
-        return {CONTROLLERS: controller(link(CONTROLLERS, "hub"), play.clock("hub"), own)}
+        return {CONTROLLERS: controllers(link(CONTROLLERS, "hub"), play.clock("hub"), own)}
 
     def hurry(self, longest: float) -> None:
-        """From now on no StatefulSet is to serve for longer than this."""
+        """From now on none is to serve for longer than this."""
         self._longest = longest
 
     def courses(self) -> list[Coroutine[Any, Any, None]]:
@@ -126,14 +151,18 @@ class SetUsers:
         return [course(work) for course in (self.serve, self.change) for work in self._play.scenario.jobs]
 
     async def serve(self, work: Work) -> None:
-        """Delete the StatefulSet once all its pods were ready for a time, also if a restored hub has it again."""
+        """Delete it once all its pods were ready for a time, also if a restored hub has it again."""
         play, since = self._play, None
         while True:
             await asyncio.sleep(1.0)
             if play.servers["hub"].up and work.name not in self._scaled:
                 self._grow(work)  # the hub was restored from a moment in which it was at zero
             pods = self._pods(work.name) if play.servers["hub"].up else []
-            ready = [pod for pod in pods if is_true_in(pod.get("status") or {}, "Ready")]
+            ready = [
+                pod
+                for pod in pods
+                if is_true_in(pod.get("status") or {}, "Ready") and "deletionTimestamp" not in pod["metadata"]
+            ]
             now = play.loop.time()
             if len(ready) < self._size(work.name) or not ready:
                 since = None
@@ -164,7 +193,7 @@ class SetUsers:
                 await self._rescale(work, own)
 
     async def _rescale(self, work: Work, own: Random) -> None:
-        play, path = self._play, f"{_USER_SETS}/{work.name}"
+        play, path = self._play, f"{self._kind.path}/{work.name}"
         play.watcher.tell(f"user scales {work.name} to 0")
         play.watcher.anew.add(work.name)
         call(play.servers["hub"].api, "PATCH", path, {"spec": {"replicas": 0}})
@@ -180,10 +209,15 @@ class SetUsers:
 
     def _grow(self, work: Work) -> None:
         """Scale it from zero up, once it has no pods."""
-        found = self._play.servers["hub"].api.context.get(SETS, f"{NAMESPACE}/{work.name}")
+        found = self._play.servers["hub"].api.context.get(self._kind.submitted, f"{NAMESPACE}/{work.name}")
         if found is not None and not found["spec"]["replicas"] and not (found.get("status") or {}).get("replicas"):
             self._play.watcher.tell(f"user scales {work.name} to {work.cpu}")
-            call(self._play.servers["hub"].api, "PATCH", f"{_USER_SETS}/{work.name}", {"spec": {"replicas": work.cpu}})
+            call(
+                self._play.servers["hub"].api,
+                "PATCH",
+                f"{self._kind.path}/{work.name}",
+                {"spec": {"replicas": work.cpu}},
+            )
 
     def _check(self, work: Work, ready: list[Object]) -> None:
         """What is shown as ready runs, all of it on one cluster, once nothing goes wrong any more."""
@@ -201,11 +235,11 @@ class SetUsers:
             places |= running
             if not running:
                 play.watcher.violated(f"pod {pod['metadata']['name']} is shown as ready, and runs nowhere")
-        if len(places) > 1:
+        if len(places) > 1 and self._kind.together:
             play.watcher.violated(f"{work.name} serves on {' and '.join(sorted(places))} at once")
 
     def _size(self, name: str) -> int:
-        found = self._play.servers["hub"].api.context.get(SETS, f"{NAMESPACE}/{name}")
+        found = self._play.servers["hub"].api.context.get(self._kind.submitted, f"{NAMESPACE}/{name}")
         return 0 if found is None else int(found["spec"]["replicas"])
 
     def _pods(self, name: str) -> list[Object]:

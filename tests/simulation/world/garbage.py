@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The garbage collector of the management cluster, as far as a federation needs it.
 
-Owns the removal of a Workload whose Job or pods are gone, and of a PodTemplate whose ProvisioningRequest is gone: a
-moment later, and later still while the API server is away. Of several owners those that are gone are removed from it.
+Owns the removal of a Workload whose Job or pods are gone, of pods whose controller is gone, and of a PodTemplate whose
+ProvisioningRequest is: a moment later, and later still while the API server is away. Of several owners those that are
+gone are removed from it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,15 @@ from tests.simulation.world.network import Server
 from tests.simulation.world.pods import JOBS
 
 _WORKLOADS: Final = "workloads.kueue.x-k8s.io"
-_JOBS: Final = (JOBS, PODS, "statefulsets.apps")
+_REPLICA_SETS: Final = "replicasets.apps"
+_JOBS: Final = (JOBS, PODS, "statefulsets.apps", "deployments.apps", _REPLICA_SETS)
 _OWNERS: Final = frozenset({*_JOBS, "provisioningrequests.autoscaling.x-k8s.io"})
-_OWNED: Final = {_WORKLOADS: "/apis/kueue.x-k8s.io/v1beta2", "podtemplates": "/api/v1", PODS: "/api/v1"}
+_OWNED: Final = {
+    _WORKLOADS: "/apis/kueue.x-k8s.io/v1beta2",
+    "podtemplates": "/api/v1",
+    PODS: "/api/v1",
+    _REPLICA_SETS: "/apis/apps/v1",
+}
 
 
 class GarbageCollector:
@@ -36,7 +43,7 @@ class GarbageCollector:
         """Note that an owner is gone, or was gone when something that it owns was made."""
         if collection in _OWNERS and event.entry is None and event.old is not None:
             self._soon(event.old.parse()["metadata"]["uid"])
-        elif collection == PODS and event.old is None:
+        elif collection in (PODS, _REPLICA_SETS) and event.old is None:
             owners = {reference["uid"] for reference in event.value()["metadata"].get("ownerReferences") or ()}
             for uid in owners and owners - self._owners():
                 self._soon(uid)
@@ -44,7 +51,7 @@ class GarbageCollector:
     def look_again(self) -> None:
         """Find what is there whose owner was deleted before a watch could report it."""
         context, there = self._server.api.context, self._owners()
-        for kind in (_WORKLOADS, PODS):
+        for kind in (_WORKLOADS, PODS, _REPLICA_SETS):
             for found in context.objects(kind):
                 for reference in found["metadata"].get("ownerReferences") or ():
                     if reference["uid"] not in there:

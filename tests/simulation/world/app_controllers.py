@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller of StatefulSets on the hub: that of the embedded clusters, in virtual time."""
+"""The controllers of StatefulSets and Deployments on the hub: those of the embedded clusters, in virtual time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Final
 import anyio
 
 from devcluster.controllers.caches import AppCaches, ControllerCaches
+from devcluster.controllers.deployments import Deployments
+from devcluster.controllers.replica_sets import ReplicaSets
 from devcluster.controllers.stateful_sets import StatefulSets
 from multikueue.kube.runtime.events import EventRecorder
 from tests.simulation.world.federation import ADMIN, Process
@@ -19,18 +21,18 @@ CONTROLLERS: Final = "controllers"
 """The name of the process."""
 
 
-def controller(hub: Link, clock: SimClock, random: Random) -> Process:
-    """Its process."""
+def controllers(hub: Link, clock: SimClock, random: Random) -> Process:
+    """Their process."""
 
     async def body(number: int) -> None:
         async with SimClient(hub, ADMIN, clock=clock, random=random) as client:
             caches = AppCaches(client, ControllerCaches(client, clock=clock), clock=clock)
-            recorder = EventRecorder(client, "statefulset-controller", clock=clock)
-            made = StatefulSets(client, caches, recorder=recorder, clock=clock)
+            recorder = EventRecorder(client, "controllers", clock=clock)
             async with anyio.create_task_group() as tasks:
-                for informer in (caches.pods, caches.revisions, caches.stateful_sets):
+                for informer in (caches.pods, *caches.informers):
                     tasks.start_soon(informer.run)
                 tasks.start_soon(recorder.run)
-                tasks.start_soon(made.run)
+                for made in (StatefulSets, Deployments, ReplicaSets):
+                    tasks.start_soon(made(client, caches, recorder=recorder, clock=clock).run)
 
     return Process(CONTROLLERS, [hub], body)
