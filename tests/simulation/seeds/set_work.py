@@ -151,7 +151,7 @@ class SetUsers:
         return [course(work) for course in (self.serve, self.change) for work in self._play.scenario.jobs]
 
     async def serve(self, work: Work) -> None:
-        """Delete it once all its pods were ready for a time, also if a restored hub has it again."""
+        """Delete it once its pods were ready for a time, also if a restored hub has it again."""
         play, since = self._play, None
         while True:
             await asyncio.sleep(1.0)
@@ -164,7 +164,8 @@ class SetUsers:
                 if is_true_in(pod.get("status") or {}, "Ready") and "deletionTimestamp" not in pod["metadata"]
             ]
             now = play.loop.time()
-            if len(ready) < self._size(work.name) or not ready:
+            # Pods that are admitted one by one may never be all ready: others hold what is left of the quota.
+            if not ready or (self._kind.together and len(ready) < self._size(work.name)):
                 since = None
             elif since is None:
                 since = now
