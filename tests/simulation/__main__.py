@@ -160,9 +160,7 @@ def main() -> int:
     timelines: dict[int, str] = {}
     chosen = list(range(options.first, options.first + options.seeds))
     if not options.mutant:
-        work = " ".join(
-            each for each in ("elastic", "pods", "groups", "sets", "deployments", "queues") if vars(options)[each]
-        )
+        work = " ".join(each for each in (*_WORK, "queues") if vars(options)[each])
         chosen += sorted(set(_FOUND.get(work, ())).difference(chosen))
     for played, outcome in enumerate(outcomes(run, chosen, jobs=options.jobs, together=times), 1):
         timelines[outcome.seed] = hashlib.sha256("\n".join(outcome.timeline).encode()).hexdigest()

@@ -213,12 +213,8 @@ class SetUsers:
         found = self._play.servers["hub"].api.context.get(self._kind.submitted, f"{NAMESPACE}/{work.name}")
         if found is not None and not found["spec"]["replicas"] and not (found.get("status") or {}).get("replicas"):
             self._play.watcher.tell(f"user scales {work.name} to {work.cpu}")
-            call(
-                self._play.servers["hub"].api,
-                "PATCH",
-                f"{self._kind.path}/{work.name}",
-                {"spec": {"replicas": work.cpu}},
-            )
+            size = {"spec": {"replicas": work.cpu}}
+            call(self._play.servers["hub"].api, "PATCH", f"{self._kind.path}/{work.name}", size)
 
     def _check(self, work: Work, ready: list[Object]) -> None:
         """What is shown as ready runs, all of it on one cluster, once nothing goes wrong any more."""
