@@ -2,7 +2,7 @@
 """The queue of a kind whose controller makes pods, in its pod templates, and what the webhooks refuse in these.
 
 The pods get queue and priority class from there, and the annotation `kueue.x-k8s.io/pod-suspending-parent` names the
-framework of their owner, as with Kueue.
+framework of their owner, as with Kueue. Annotations of the owner that hold for each pod are repeated there as well.
 """
 
 from __future__ import annotations

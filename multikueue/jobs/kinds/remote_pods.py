@@ -173,7 +173,7 @@ def queued_pod(manifest: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObje
 
 
 def local_pod(remote: JsonObject) -> JsonObject:
-    """The pod as its user would submit it again, held as by the webhook, which may not be there yet."""
+    """The pod as its user would submit it again, held as by the webhook, which may not select its namespace."""
     metadata = unmarked_template({"metadata": local_metadata(remote)})["metadata"]
     own = {field: dict(metadata.get(field) or {}) for field in ("labels", "annotations")}
     own["annotations"].pop(ORIGIN_UID_ANNOTATION, None)
