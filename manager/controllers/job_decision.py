@@ -44,7 +44,7 @@ from multikueue.core.errors import BadInput
 from multikueue.core.printable import excerpt
 from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind
 from multikueue.jobs.framework.pod_set_differences import summary
-from multikueue.jobs.framework.protocol import InjectionConflict, JobWrite
+from multikueue.jobs.framework.protocol import InjectionConflict, JobWrite, Reclaimable
 from multikueue.jobs.framework.slices import SlicePlan, plan_slices, took_over, was_replaced
 from multikueue.jobs.framework.traits import Hold
 from multikueue.jobs.framework.workloads import Priority, changes_to_follow
@@ -148,7 +148,7 @@ def decide(facts: ManagedJobFacts, *, now: datetime) -> tuple[Step, ...]:
     if not facts.prebuilt:
         steps += _follow(facts, workload, status)
     # 10. Pods that need no quota any more.
-    steps += _reclaim(facts, workload)
+    steps += _reclaim(facts, workload, status)
     # 11. Whether its pods are ready.
     if facts.tracks_pods and not (slices is not None and slices.pending is not None):
         # While it is to grow, the pods that wait for quota are not ready.
@@ -368,7 +368,9 @@ def _evicted(facts: ManagedJobFacts, workload: JsonObject, status: Status, now: 
         return ()
     if facts.may_run_elsewhere(workload):
         return (LookAgain(),)
-    return (WriteStatus(workload, lambda seen: changes.complete_eviction(seen, now=now)),)
+    # On the next cluster it starts anew, with all its pods.
+    anew = (WriteReclaimable(workload, ()),) if facts.shows_remote_jobs(workload) and _reclaimable(workload) else ()
+    return (*anew, WriteStatus(workload, lambda seen: changes.complete_eviction(seen, now=now)))
 
 
 def _start(facts: ManagedJobFacts, workload: JsonObject, now: datetime) -> tuple[Step, ...]:
@@ -425,23 +427,39 @@ def _follow(facts: ManagedJobFacts, workload: JsonObject, status: Status) -> tup
     return () if patch is None else (FollowJob(workload, patch),)
 
 
-def _reclaim(facts: ManagedJobFacts, workload: JsonObject) -> tuple[Step, ...]:
+def _reclaim(facts: ManagedJobFacts, workload: JsonObject, status: Status) -> tuple[Step, ...]:
     if not facts.reclaims:
         return ()
+    job: JsonObject | None = facts.job
+    if facts.shows_remote_jobs(workload):
+        if status.is_true(WorkloadCondition.EVICTED) and status.is_true(WorkloadCondition.QUOTA_RESERVED):
+            return ()  # what still runs there needs no more than before
+        job = facts.remote_job(workload)
+        if job is None and status.cluster_name:
+            return ()  # nothing is known of it
     try:
-        wanted = facts.integration.reclaimable(facts.job)
+        found = () if job is None else facts.integration.reclaimable(job)
     except BadInput as error:
         return (WarnOwner("JobStatusInvalid", str(error)),)
-    shown = {entry["name"]: entry["count"] for entry in (workload.get("status") or {}).get("reclaimablePods") or ()}
-    if {item.name: item.count for item in wanted} == shown:
+    shown, wanted = _reclaimable(workload), {item.name: item.count for item in found}
+    if status.is_true(WorkloadCondition.QUOTA_RESERVED) and not facts.elastic:
+        # Others may have this quota by now: a job that is restarted as a whole gets none of it back.
+        wanted = {name: max(shown.get(name, 0), wanted.get(name, 0)) for name in shown | wanted}
+    if wanted == shown:
         return ()
-    return (WriteReclaimable(workload, tuple(wanted)),)
+    return (WriteReclaimable(workload, tuple(Reclaimable(name=name, count=wanted[name]) for name in wanted)),)
+
+
+def _reclaimable(workload: JsonObject) -> dict[str, int]:
+    return {entry["name"]: entry["count"] for entry in (workload.get("status") or {}).get("reclaimablePods") or ()}
 
 
 def _pods_ready(facts: ManagedJobFacts, workload: JsonObject, status: Status, now: datetime) -> tuple[Step, ...]:
     held_here = facts.held_here(workload)  # its status is that of the remote job
     runs = status.is_true(WorkloadCondition.ADMITTED) and (held_here or not facts.integration.is_suspended(facts.job))
-    ready = runs and facts.integration.pods_ready(facts.job)
+    # What had succeeded on a former cluster is not ready on this one.
+    remote = facts.remote_job(workload) if facts.shows_remote_jobs(workload) else None
+    ready = runs and facts.integration.pods_ready(remote or facts.job)
     old = status.condition(WorkloadCondition.PODS_READY)
     if old is None and not runs:
         return ()  # nothing has run yet, so there is nothing to wait for

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from multikueue.api.constants import MULTIKUEUE_MANAGED_BY
 from multikueue.api.meta import JsonObject
 from multikueue.core.errors import BadInput
 from multikueue.jobs.framework.capabilities import GroupedKind
@@ -38,6 +39,8 @@ class ManagedJobFacts:
     """Whether its Workloads are the slices of an elastic job; never with a prebuilt one."""
     may_run_elsewhere: Callable[[JsonObject], bool] = lambda workload: False
     """Whether a Workload may still run on another cluster, whatever the status of the job here shows."""
+    remote_status: Callable[[JsonObject], JsonObject | None] = lambda workload: None
+    """The status of its remote job that the cluster of a Workload has reported since it was sent there last."""
 
     @property
     def uids(self) -> frozenset[str]:
@@ -50,6 +53,17 @@ class ManagedJobFacts:
     def is_group(self) -> bool:
         """Whether the job is made of several objects."""
         return isinstance(self.integration, GroupedKind) and bool(self.integration.group_of(self.job))
+
+    def shows_remote_jobs(self, workload: JsonObject) -> bool:
+        """Whether its status is that of its remote jobs, former ones too. What ended in a group is not run again."""
+        if self.is_group:
+            return False
+        return self.integration.managed_by(self.job) == MULTIKUEUE_MANAGED_BY or self.runs_on_workers(workload)
+
+    def remote_job(self, workload: JsonObject) -> JsonObject | None:
+        """The job with the status of its present remote job alone; None if that is not known."""
+        status = self.remote_status(workload)
+        return None if status is None else {**self.job, "status": status}
 
     @property
     def sizes(self) -> Sizes | None:

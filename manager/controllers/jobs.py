@@ -244,6 +244,7 @@ class JobReconciler:
             elastic=elastic,
             runs_on_workers=self._runs_on_workers,
             may_run_elsewhere=self._context.statuses.may_run_elsewhere,
+            remote_status=self._context.statuses.remote_status,
         )
         result = await self._take_steps(key, job, facts)
         shown = self._suspended.check(key)

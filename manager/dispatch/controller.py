@@ -67,11 +67,10 @@ from multikueue.dispatch.hub.actions import DispatchPlan, Rule
 from multikueue.dispatch.hub.availability import Pacer
 from multikueue.dispatch.hub.failed_jobs import KeptFailures, failed_there
 from multikueue.dispatch.hub.plan import plan
-from multikueue.dispatch.protocol.phases import ENDED
 from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, ReplicatedKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
-from multikueue.jobs.framework.slices import assigned_as
+from multikueue.jobs.framework.slices import assigned_as, dispatch_epoch
 from multikueue.jobs.framework.workloads import replica_of_workload
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.runtime.controller import Controller, Result
@@ -279,12 +278,15 @@ class DispatchController:
             return bool((workload.get("status") or {}).get("admissionChecks"))
         metadata = workload["metadata"]
         key = Key(metadata["namespace"], metadata["name"])
-        return key in self._granting or any(
-            seen.workload_uid == metadata["uid"]
-            and not seen.intent.precedes_grant
-            and not (seen.answered and seen.phase in ENDED)
-            for seen in self._transport.observations(key).values()
-        )
+        found = self._transport.observations(key).values()
+        return key in self._granting or any(seen.workload_uid == metadata["uid"] and seen.may_run for seen in found)
+
+    def remote_status(self, workload: JsonObject) -> JsonObject | None:
+        """The status that its cluster reported of its remote job, in the epoch in which it was sent there last."""
+        key = Key(workload["metadata"]["namespace"], workload["metadata"]["name"])
+        found = {} if self._transport is None else self._transport.observations(key)
+        seen = found.get((workload.get("status") or {}).get("clusterName") or "")
+        return None if seen is None else seen.job_status_in(dispatch_epoch(workload))
 
     def _kept(self, key: Key, gathered: Gathered) -> Gathered:
         """With whether newer failed Jobs of the namespace have taken the place of this one."""

@@ -176,6 +176,9 @@ class AdmissionHook(Protocol):
     def may_run_elsewhere(self, workload: JsonObject) -> bool:
         """Whether the Workload may still run on another cluster, whatever the status of its job here shows."""
 
+    def remote_status(self, workload: JsonObject) -> JsonObject | None:
+        """The status of its remote job, as the cluster of the Workload reported it since it was sent there last."""
+
 
 class StatusWriter:
     """Applies changes to the status of Workloads, one writer of a key at a time."""
@@ -225,6 +228,10 @@ class StatusWriter:
     def may_run_elsewhere(self, workload: JsonObject) -> bool:
         """Whether the Workload may still run on another cluster; never without dispatch."""
         return self._hook is not None and self._hook.may_run_elsewhere(workload)
+
+    def remote_status(self, workload: JsonObject) -> JsonObject | None:
+        """The status that the cluster of the Workload has reported of its remote job; None if that is not known."""
+        return None if self._hook is None else self._hook.remote_status(workload)
 
     def current(self, key: Key) -> JsonObject | None:
         """The newest object known: that of the cache, or the answer to a later write of ours."""

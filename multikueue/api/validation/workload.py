@@ -193,7 +193,9 @@ def _update(new: Workload, old: Workload, gate: Gate) -> Iterator[FieldError]:
     elastic = is_elastic(new) and gate(ELASTIC_JOBS)
     if held and not _same_pod_sets(new, old, elastic=elastic):
         yield forbidden("spec.podSets", "field is immutable while quota is reserved")
-    if held and is_true(new, WorkloadCondition.QUOTA_RESERVED) and not elastic:
+    # An evicted job that is sent to another cluster starts there with all its pods.
+    evicted = is_true(new, WorkloadCondition.EVICTED)
+    if held and is_true(new, WorkloadCondition.QUOTA_RESERVED) and not elastic and not evicted:
         yield from _reclaimable_grows(new, old)
     yield from _admission_kept(new.status.admission, old.status.admission, gate)
     yield from _checks_frozen(new, old)

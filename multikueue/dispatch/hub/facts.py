@@ -306,6 +306,15 @@ class Observation:
         """Whether the reported status is for the assigned epoch; status for an older epoch is ignored."""
         return self.status_epoch == self.epoch
 
+    @property
+    def may_run(self) -> bool:
+        """Whether its job may run there: it is, or was, to run, and no end of this epoch was reported."""
+        return not self.intent.precedes_grant and not (self.answered and self.phase in ENDED)
+
+    def job_status_in(self, epoch: int) -> JsonObject | None:
+        """The status of the job that was reported in that epoch; None if none was."""
+        return self.job_status if self.answered and self.epoch == epoch else None
+
     def has_phase(self, phase: AssignmentPhase) -> bool:
         """Whether the cluster reported `phase` for this epoch."""
         return self.answered and self.phase is phase

@@ -64,9 +64,9 @@ class Scene:
     def namespace(self) -> str:
         return f"ns-{self.name}"
 
-    async def submit(self, job: str = "j") -> Key:
+    async def submit(self, job: str = "j", *, parallelism: int = 1) -> Key:
         """A Job; gives its Workload once it holds quota."""
-        await make_job(self.client, job, namespace=self.namespace, queue=self.name)
+        await make_job(self.client, job, namespace=self.namespace, queue=self.name, parallelism=parallelism)
         workload = await wait_condition(self.client, job, "QuotaReserved", namespace=self.namespace)
         return Key(self.namespace, workload["metadata"]["name"])
 
@@ -78,6 +78,16 @@ class Scene:
 
     async def job_status(self, job: str = "j") -> Object:
         return ((await self.job(job)) or {}).get("status") or {}
+
+    async def reclaimable(self, count: int) -> Object:
+        """The Workload once so many of its pods need no quota any more."""
+        found = await eventually(
+            self.workload,
+            what=f"{count} pods are reclaimable",
+            until=lambda seen: sum(each["count"] for each in _status(seen).get("reclaimablePods") or ()) == count,
+        )
+        assert found is not None
+        return found
 
     async def check(self, state: str, *, job: str = "j", message: str = "") -> Object:
         """The workload once the check says that."""
@@ -220,6 +230,29 @@ async def test_an_eviction_here_holds_quota_until_the_worker_has_stopped(scene: 
         assert not status.get("active")
 
 
+async def test_pods_that_succeeded_on_a_former_cluster_hold_quota_on_the_next_one(scene: Scene) -> None:
+    async with managed(scene):
+        key = await scene.submit(parallelism=3)
+        await scene.w1.assigned(key)
+        await scene.w1.say(key, "Reserved")
+        await scene.w1.assigned(key, intent="Run")
+        await scene.w1.say(key, "Running", jobStatus={**running_status(1), "succeeded": 2}, jobUID="r")
+        await scene.reclaimable(2)
+        await scene.client.patch(MULTIKUEUE_CONFIGS, scene.name, {"spec": {"clusters": [scene.w2.name]}})
+        await scene.w1.assigned(key, intent="Evict")
+        await scene.w1.say(key, "Evicted", jobStatus={"active": 0, "succeeded": 2}, jobUID="r")
+
+        await scene.w2.assigned(key, epoch=2)
+        workload = await scene.reclaimable(0)
+        assert [each["count"] for each in workload["status"]["admission"]["podSetAssignments"]] == [3]
+        await scene.w2.say(key, "Reserved", epoch=2)
+        await scene.w2.assigned(key, intent="Run", epoch=2)
+        await scene.w2.say(key, "Running", epoch=2, jobStatus={**running_status(2), "succeeded": 1}, jobUID="r2")
+        await scene.reclaimable(1)
+        status = await scene.job_status()
+        assert status["succeeded"] == 2, "the API server lets nobody decrease it"
+
+
 async def test_j4_a_job_deleted_while_no_manager_ran_is_removed_afterwards(scene: Scene) -> None:
     async with managed(scene):
         key = await scene.granted(scene.w1)
@@ -275,3 +308,7 @@ async def test_a_deleted_cluster_whose_agent_is_gone_does_not_hold_quota(scene: 
         await scene.client.delete(MULTIKUEUE_CLUSTERS, scene.w1.name)
         await scene.w2.assigned(key, epoch=2)
         await scene.w1.relieved(key)
+
+
+def _status(obj: Object | None) -> Object:
+    return (obj or {}).get("status") or {}

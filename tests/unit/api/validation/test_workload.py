@@ -18,6 +18,7 @@ ADMISSION = {
     "podSetAssignments": [{"name": "main", "count": 3, "resourceUsage": {"cpu": "3", "memory": "3Gi"}}],
 }
 HELD = {"conditions": RESERVED, "admission": ADMISSION}
+EVICTED = {**HELD, "conditions": [*RESERVED, {**RESERVED[0], "type": "Evicted"}]}
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
 
 
@@ -223,6 +224,12 @@ TOPOLOGY = {"levels": ["h"], "slices": []}
             _workload(status=HELD),
             ["status.reclaimablePods: Required value: podSet main cannot be removed"],
             id="no reclaimable pods any more",
+        ),
+        pytest.param(
+            _workload(status=HELD | {"reclaimablePods": [{"name": "main", "count": 2}]}),
+            _workload(status=EVICTED),
+            [],
+            id="no reclaimable pods before an eviction is complete",
         ),
         pytest.param(
             _workload(status=HELD | {"reclaimablePods": [{"name": "main", "count": 2}]}),

@@ -206,14 +206,19 @@ class GrantingHook:
     def may_run_elsewhere(self, workload: dict[str, Any]) -> bool:
         return True
 
+    def remote_status(self, workload: dict[str, Any]) -> dict[str, Any]:
+        return {"active": 1}
+
 
 async def test_dispatch_takes_part_in_a_write_of_another_and_not_in_one_that_it_planned() -> None:
     before = wire(admitted())
     server, hook = Server(before), GrantingHook()
     statuses = writer(server, before)
     assert not statuses.may_run_elsewhere(before), "nothing runs elsewhere without dispatch"
+    assert statuses.remote_status(before) is None
     statuses.use_hook(hook)
     assert statuses.may_run_elsewhere(before)
+    assert statuses.remote_status(before) == {"active": 1}
     await statuses.write(KEY, lambda old: replace(old, requeue_count=1))
     assert (hook.asked, hook.written, server.applies[-1]["status"]["clusterName"]) == (1, ["w1"], "w1")
     await statuses.write(KEY, lambda old: replace(old, requeue_count=2), planned=True)
