@@ -81,6 +81,8 @@ FIRST ?= 1
 simulate: $(STAMP) ## run $(SEEDS) seeds from $(FIRST) of a federation in virtual time; a failing one prints its timeline
 	@$(BIN)/python -m tests.simulation --first $(FIRST) --seeds $(SEEDS)
 	@$(BIN)/python -m tests.simulation --provisioning --first $(FIRST) --seeds $$(( ($(SEEDS) + 11) / 12 ))
+	@$(BIN)/python -m tests.simulation --parallel --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
+	@$(BIN)/python -m tests.simulation --jobsets --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
 	@$(BIN)/python -m tests.simulation --pods --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
 	@$(BIN)/python -m tests.simulation --groups --first $(FIRST) --seeds $$(( ($(SEEDS) + 3) / 4 ))
 	@$(BIN)/python -m tests.simulation --elastic --first $(FIRST) --seeds $$(( ($(SEEDS) + 3) / 4 ))

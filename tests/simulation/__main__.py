@@ -3,6 +3,8 @@
 
     python -m tests.simulation --seeds 2000
     python -m tests.simulation --replay 417
+    python -m tests.simulation --parallel --seeds 500
+    python -m tests.simulation --jobsets --seeds 500
     python -m tests.simulation --pods --seeds 500
     python -m tests.simulation --groups --seeds 500
     python -m tests.simulation --elastic --seeds 500
@@ -37,15 +39,24 @@ from tests.simulation.seeds.play import Outcome, make_repeatable, play
 from tests.simulation.seeds.processes import Run, outcomes
 from tests.simulation.seeds.scenario import draw, with_groups
 from tests.simulation.seeds.set_work import DeploymentWork, SetWork
-from tests.simulation.seeds.user_work import ElasticWork, GroupWork, JobWork, PodWork, UserWork, prepare_for_pods
+from tests.simulation.seeds.user_work import (
+    ElasticWork,
+    GroupWork,
+    JobSetWork,
+    JobWork,
+    ParallelWork,
+    PodWork,
+    UserWork,
+)
 from tests.simulation.world import federation, shortcuts
-from tests.simulation.world.group_pods import PODS
 from tests.simulation.world.nominator import DISPATCHER
 
 _ADDR_NO_RANDOMIZE: Final = 0x0040000
 _WARM_UP: Final = (1, 2)
 _FOUND: Final = {
     "": (5923, 8778, 9789, 12906),
+    "parallel": (72, 89, 93),
+    "jobsets": (72, 89, 273),
     "pods": (17, 21),
     "groups": (4, 63, 120, 163, 581, 664),
     "elastic": (19, 69, 113, 625, 928),
@@ -56,6 +67,8 @@ _FOUND: Final = {
 }
 """Each of these seeds has found a fault once, with that work; they are played in every run of several seeds."""
 _WORK: Final = {
+    "parallel": ParallelWork,
+    "jobsets": JobSetWork,
     "pods": PodWork,
     "groups": GroupWork,
     "sets": SetWork,
@@ -86,19 +99,23 @@ def runner(
     submit, Jobs unless it is given.
     """
     work = work or JobWork()
-    groups, pods = work.is_group or work.serves, work.collection == PODS
-    wanted = ((autoscaling.prepare, provisioning), (queued_workers.prepare, queues), (prepare_for_pods, pods))
+    groups = work.is_group or work.serves
+    wanted = ((autoscaling.prepare, provisioning), (queued_workers.prepare, queues))
     prepares = [each for each, is_wanted in wanted if is_wanted]
+
+    def prepare_for_work(_: str, server: ApiServer) -> None:
+        work.prepare(server)
 
     def prepare(name: str, server: ApiServer) -> None:
         for each in prepares:
             each(name, server)
+        work.prepare(server)
 
     make_repeatable()
     for seed in _WARM_UP:
         # What is imported, compiled and cached on its first use is there for all seeds then.
         scenario = with_groups(draw(seed)) if groups else draw(seed)
-        servers = federation.build_servers(prepare=prepare_for_pods if pods else None)
+        servers = federation.build_servers(prepare=prepare_for_work)
         play(scenario, servers, dispatcher=DISPATCHERS["capacity"], goes_on=True, work=work)
     make_repeatable()  # what the first seeds have loaded, too
     shortcuts.forget()
@@ -127,6 +144,8 @@ def main() -> int:
     flags.add_argument("--dispatcher", choices=sorted(DISPATCHERS), default="", help="only this one")
     flags.add_argument("--mutant", choices=sorted(MUTANTS), default="", help="a deliberate fault")
     flags.add_argument("--provisioning", action="store_true", help="capacity is provisioned across clusters first")
+    flags.add_argument("--parallel", action="store_true", help="users submit Jobs of several pods")
+    flags.add_argument("--jobsets", action="store_true", help="users submit JobSets instead of Jobs")
     flags.add_argument("--pods", action="store_true", help="users submit pods instead of Jobs")
     flags.add_argument("--groups", action="store_true", help="users submit pod groups instead of Jobs")
     flags.add_argument("--elastic", action="store_true", help="users submit elastic Jobs, and change their sizes")

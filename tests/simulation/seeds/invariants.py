@@ -37,6 +37,8 @@ class Record:
     cluster: str = ""
     epoch: int = 0
     granted: dict[int, str] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    """For how many pods quota was held when an epoch was granted."""
     started: dict[str, int] = field(default_factory=dict)
 
 
@@ -134,6 +136,7 @@ class Watcher:
         """Follow what truly runs."""
         name = copy.key.rpartition("/")[2]
         self.tell(f"{cluster}: the pods of {name} {what.removesuffix('s')}")
+        self._counted(cluster, copy)
         if what != "starts" or self.policy(self.work.name_of(name)) != "fenced":
             return
         live = [
@@ -146,6 +149,13 @@ class Watcher:
         ]
         if len(live) > 1:
             self.violated(f"fenced {name} runs on {' and '.join(sorted(live))} at once")
+
+    def _counted(self, cluster: str, copy: Copy) -> None:
+        """What starts anew on a cluster has quota for all its pods, whatever had ended elsewhere."""
+        records = [self._record(uid) for uid in self.of_name.get(copy.workload, ())]
+        held = [each.counts[copy.epoch] for each in records if each.granted.get(copy.epoch) == cluster]
+        if held and copy.live and copy.count > max(held):
+            self.violated(f"{cluster}: {copy.key} runs with {copy.count} pods, and its quota was for {max(held)}")
 
     def _is_same(self, copy: Copy, other: Copy) -> bool:
         """Whether both are of one Workload; that of a group that was made anew has the name of the former."""
@@ -202,6 +212,8 @@ class Watcher:
         epoch = epoch_of((each["count"] for each in evictions), workload["metadata"].get("annotations") or {})
         if record.granted.setdefault(epoch, record.cluster) != record.cluster:
             self.violated(f"{name} is granted to {record.granted[epoch]} and to {record.cluster} in epoch {epoch}")
+        assigned = (status.get("admission") or {}).get("podSetAssignments") or ()
+        record.counts.setdefault(epoch, sum(each.get("count", 1) for each in assigned))
         if not _true(status, "QuotaReserved"):
             self.violated(f"{name} is granted to {record.cluster} without quota")
 

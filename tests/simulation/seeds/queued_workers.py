@@ -325,12 +325,16 @@ class QueuedWorkers:
         if self._starts[copy.uid] > _MOST_STARTS:
             play.watcher.violated(f"{cluster}: the pods of {name} are stopped and started again and again")
         running = [play.watcher.pods[cluster], *([self._local[cluster]] if cluster in self._local else [])]
-        live = [each for pods in running for each in pods.copies.values() if each.live and self._counts(cluster, each)]
-        # Each pod of a group has one.
-        cpu = sum(self._cpu.get(each.key.rpartition("/")[2], 1) for each in live)
+        names, cpu = [], 0
+        for pods in running:
+            for each in pods.copies.values():
+                if each.live and self._counts(cluster, each):
+                    names.append(each.key.rpartition("/")[2])
+                    # Each pod of a group has one.
+                    cpu += self._cpu.get(names[-1], 1) * each.left // each.count
         if cpu > _CPU:
-            names = ", ".join(sorted(each.key.rpartition("/")[2] for each in live))
-            play.watcher.violated(f"{cluster}: {names} run with {cpu} cpu, and the queue there has {_CPU}")
+            found = ", ".join(sorted(names))
+            play.watcher.violated(f"{cluster}: {found} run with {cpu} cpu, and the queue there has {_CPU}")
 
     def _counts(self, cluster: str, copy: Copy) -> bool:
         """As with Kueue, quota is free at once when the Job or its Workload is deleted, or the Workload deactivated."""

@@ -21,7 +21,7 @@ from multikueue.core.conditions import is_true_in
 from multikueue.jobs.kinds.deployment import DEPLOYMENT
 from multikueue.jobs.kinds.stateful_set import STATEFUL_SET
 from tests.simulation.seeds.scenario import Work
-from tests.simulation.seeds.user_work import USER_PODS
+from tests.simulation.seeds.user_work import USER_PODS, prepare_for_pods
 from tests.simulation.world.app_controllers import CONTROLLERS, controllers
 from tests.simulation.world.federation import NAMESPACE, Process, call, create
 from tests.simulation.world.group_pods import PODS, ServingPods
@@ -55,6 +55,10 @@ class SetWork:
     def path(self) -> str:
         """Where they are on the hub."""
         return f"/apis/apps/v1/namespaces/{NAMESPACE}/{self.submitted.partition('.')[0]}"
+
+    def prepare(self, server: ApiServer) -> None:
+        """The service account of its pods."""
+        prepare_for_pods(server)
 
     def name_of(self, name: str) -> str:
         """The StatefulSet: its pods are named `job-1-0`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users submit in a seed: Jobs, elastic Jobs, or pods and pod groups, of which they replace what failed."""
+"""What users submit in a seed: Jobs, elastic Jobs, JobSets, or pods and pod groups, whose failed pods they replace."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from devcluster.apiserver.server import ApiServer
 from devcluster.apiserver.storage.entry import StoredChange
+from devcluster.operators.definitions import JOB_SETS, shipped_definition
 from multikueue.api.constants import (
     ADMISSION_SCHEDULING_GATE,
     BATCH_JOB_FRAMEWORK,
@@ -23,8 +24,10 @@ from multikueue.api.constants import (
     PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
 )
+from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS
 from multikueue.core.conditions import is_true_in
 from tests.simulation.seeds.scenario import Work
+from tests.simulation.world import job_set_pods
 from tests.simulation.world.federation import NAMESPACE, USER_JOBS, call, create, job
 from tests.simulation.world.group_pods import PODS, RemotePods
 from tests.simulation.world.network import Server
@@ -33,10 +36,11 @@ from tests.simulation.world.pods import JOBS, Copy, Pods
 Object = dict[str, Any]
 
 USER_PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_JOB_SET_FRAMEWORK: Final = "jobset.x-k8s.io/jobset"
 _REPLACED_AFTER: Final = (0.5, 5.0)
 
 
-def prepare_for_pods(name: str, server: ApiServer) -> None:
+def prepare_for_pods(server: ApiServer) -> None:
     """What pods need on a server besides: their service account."""
     create(server, f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
 
@@ -56,6 +60,9 @@ class UserWork(Protocol):
     """Whether users change the size of what runs."""
     serves: bool
     """Whether it has no end of its own, and another controller replaces its pods."""
+
+    def prepare(self, server: ApiServer) -> None:
+        """Create what it needs on each server besides."""
 
     def name_of(self, name: str) -> str:
         """The work to which an object of that name belongs."""
@@ -84,41 +91,47 @@ class JobWork:
 
     submitted = JOBS
     collection = JOBS
+    path = USER_JOBS
+    end = "Complete"
+    """The condition of one that has succeeded."""
     frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK,)
     remote_pods: type[Pods] = Pods
     is_group = False
     is_elastic = False
     serves = False
 
+    def prepare(self, server: ApiServer) -> None:
+        """Nothing."""
+
     def name_of(self, name: str) -> str:
-        """The work to which a Job belongs."""
+        """The work of the same name."""
         return name
 
     def submit(self, hub: ApiServer, work: Work, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
         """Create the Job."""
         made = job(work.name, cpu=work.cpu, labels=labels, annotations=annotations)
         made["spec"] |= {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue"}
-        create(hub, USER_JOBS, made)
+        create(hub, self.path, made)
 
     def of(self, server: ApiServer, name: str) -> list[Object]:
-        """The Job of that name."""
-        found = server.context.get(JOBS, f"{NAMESPACE}/{name}")
+        """The one of that name."""
+        found = server.context.get(self.collection, f"{NAMESPACE}/{name}")
         return [] if found is None else [found]
 
     def delete(self, server: ApiServer, obj: Object, *, propagation: str) -> None:
-        """Delete the Job."""
-        call(server, "DELETE", f"{USER_JOBS}/{obj['metadata']['name']}", {"propagationPolicy": propagation})
+        """Delete it."""
+        call(server, "DELETE", f"{self.path}/{obj['metadata']['name']}", {"propagationPolicy": propagation})
 
     def label(self, hub: ApiServer, name: str, labels: dict[str, str]) -> None:
-        """Change the labels of the Job."""
-        call(hub, "PATCH", f"{USER_JOBS}/{name}", {"metadata": {"labels": labels}})
+        """Change its labels."""
+        call(hub, "PATCH", f"{self.path}/{name}", {"metadata": {"labels": labels}})
 
     def has_succeeded(self, obj: Object) -> bool:
         """Whether it is complete."""
-        return is_true_in(obj.get("status") or {}, "Complete")
+        return is_true_in(obj.get("status") or {}, self.end)
 
     def incomplete(self, objects: Iterable[Object]) -> list[str]:
-        """The Jobs that are not complete."""
+        """Those that have not succeeded."""
         return [found["metadata"]["name"] for found in objects if not self.has_succeeded(found)]
 
 
@@ -134,6 +147,43 @@ class ElasticWork(JobWork):
         create(hub, USER_JOBS, made)
 
 
+class ParallelWork(JobWork):
+    """A Job with as many pods of one cpu as the work has cpu, all of which have to succeed."""
+
+    def submit(self, hub: ApiServer, work: Work, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
+        """Create the Job."""
+        made = job(work.name, cpu=1, labels=labels, annotations=annotations)
+        count = {"parallelism": work.cpu, "completions": work.cpu}
+        made["spec"] |= {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue", **count}
+        create(hub, self.path, made)
+
+
+class JobSetWork(JobWork):
+    """A JobSet with as many Jobs of one pod and one cpu as the work has cpu."""
+
+    submitted = job_set_pods.COLLECTION
+    collection = job_set_pods.COLLECTION
+    path = JOB_SETS.path(NAMESPACE)
+    end = "Completed"
+    frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK, _JOB_SET_FRAMEWORK)
+    remote_pods: type[Pods] = job_set_pods.JobSetPods
+
+    def prepare(self, server: ApiServer) -> None:
+        """The definition of JobSets."""
+        create(server, CUSTOM_RESOURCE_DEFINITIONS.path(), shipped_definition(JOB_SETS))
+
+    def submit(self, hub: ApiServer, work: Work, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
+        """Create the JobSet."""
+        jobs = [{"name": "main", "replicas": work.cpu, "template": {"spec": job(work.name, cpu=1)["spec"]}}]
+        made = {
+            "apiVersion": JOB_SETS.api_version,
+            "kind": JOB_SETS.kind,
+            "metadata": {"name": work.name, "namespace": NAMESPACE, "labels": labels, "annotations": annotations},
+            "spec": {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue", "replicatedJobs": jobs},
+        }
+        create(hub, self.path, made)
+
+
 class GroupWork:
     """A pod group with as many pods of one cpu as the work has cpu."""
 
@@ -144,6 +194,10 @@ class GroupWork:
     is_group = True
     is_elastic = False
     serves = False
+
+    def prepare(self, server: ApiServer) -> None:
+        """Their service account."""
+        prepare_for_pods(server)
 
     def name_of(self, name: str) -> str:
         """The group: pods are named `job-1-0`, and those that replace them `job-1-0-r1`."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from multikueue.api.constants import PRIORITY_CLASS_LABEL
 from tests.simulation.seeds.scenario import Mishap, Trouble, Work
 from tests.simulation.world.federation import GROUP, NAMESPACE, PRIORITIES, USER_JOBS, call
-from tests.simulation.world.pods import JOBS
+from tests.simulation.world.group_pods import PODS
 
 if TYPE_CHECKING:
     from tests.simulation.seeds.play import Play
@@ -59,7 +59,7 @@ class Users:
             case _:
                 worker = play.servers[mishap.whom[0]].api
                 for found in work.of(worker, name)[:1]:
-                    work.delete(worker, found, propagation="Foreground" if work.collection == JOBS else "Background")
+                    work.delete(worker, found, propagation="Background" if work.collection == PODS else "Foreground")
 
     async def resize(self, work: Work) -> None:
         """Give an elastic Job other sizes while it waits or runs; a Job that is gone has none."""

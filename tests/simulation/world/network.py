@@ -29,6 +29,7 @@ from multikueue.kube.rest import connection
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.rest.credentials import ClusterConfig
 from multikueue.kube.rest.tls import TlsSource
+from tests.simulation.world.reviewed import refusal
 from tests.simulation.world.virtual_time import VirtualLoop
 
 _EVENTS: Final = "/apis/events.k8s.io/"  # accepted and not stored: no code here reads events
@@ -391,7 +392,7 @@ class _Session:
         return response
 
     def _handle(self, request: Request) -> Any:
-        return self._link.server.api.handle(request)
+        return refusal(self._link.server.api, request) or self._link.server.api.handle(request)
 
     def _again(self, request: Request) -> None:
         """The same request once more: a proxy on the way has sent it twice."""

@@ -20,6 +20,7 @@ import orjson
 from devcluster.apiserver.http.requests import LOOPBACK, Answer, Request
 from devcluster.apiserver.storage.entry import StoredChange
 from multikueue.api.constants import EPOCH_ANNOTATION, PREBUILT_WORKLOAD_LABEL
+from multikueue.core.conditions import is_true_in
 from multikueue.core.timestamps import format_time
 from tests.simulation.world.network import Server
 
@@ -52,6 +53,9 @@ class Copy:
     """The uid of the object on the hub, of a pod that was sent by itself."""
     epoch: int = 0
     state: State = State.IDLE
+    count: int = 1
+    """How many pods it has in all; they start at once, and some of them may end before the others."""
+    succeeded: int = 0
     wanted: bool = False
     timer: asyncio.TimerHandle | None = None
     status: Object = field(default_factory=dict)
@@ -60,6 +64,11 @@ class Copy:
     """Whether that is still to be written."""
     ended: bool = False
     """Whether they ran to their end once; on a worker that was restored they may run again."""
+
+    @property
+    def left(self) -> int:
+        """How many of its pods have not ended."""
+        return self.count - self.succeeded
 
     @property
     def live(self) -> bool:
@@ -106,21 +115,20 @@ class Pods:
 
     def restored(self) -> None:
         """The server was restored from a backup: pods follow the Jobs that it has now; what had ended runs again."""
-        stored = {job["metadata"]["uid"]: job for job in self._server.api.context.objects(JOBS)}
+        stored = {job["metadata"]["uid"]: job for job in self._server.api.context.objects(self.collection)}
         for copy in self.copies.values():
             job = stored.get(copy.uid)
             if job is None:
                 copy.wanted, copy.behind = False, False
             else:
                 copy.status = job.get("status") or {}
+                copy.succeeded = self._succeeded_in(copy.status)
                 if copy.state is State.ENDED and not self._has_ended(job):
                     copy.state = State.IDLE
                 self._follow(copy, job)
                 if copy.live:
                     # The backup may be of a moment before its start was written.
-                    self._write(
-                        copy, {"active": 1, "ready": 1, "startTime": copy.status.get("startTime") or self._now()}
-                    )
+                    self._write(copy, self._running(copy))
             self._look(copy)
 
     def _on_write(self, collection: str, event: StoredChange) -> None:
@@ -144,6 +152,10 @@ class Pods:
         marks = job["metadata"].get("annotations") or {}
         copy.workload, copy.epoch = marks.get(PREBUILT_WORKLOAD_LABEL, ""), int(marks.get(EPOCH_ANNOTATION, 0))
         copy.wanted = not job["spec"].get("suspend") and not job["metadata"].get("deletionTimestamp")
+        copy.count = self._count(job["spec"])
+
+    def _count(self, spec: Object) -> int:
+        return spec.get("completions") or 1
 
     def _look(self, copy: Copy) -> None:
         match copy.state, copy.wanted:
@@ -167,27 +179,22 @@ class Pods:
         seconds = min(self._longest, self._seconds(copy.key.rpartition("/")[2]))
         self._move(copy, State.LIVE, seconds, self._complete)
         self._tell("starts", copy)
-        job = self._job(copy) or {}
-        # On a worker that was restored the Job may have started before.
-        status: Object = {"active": 1, "ready": 1, "startTime": copy.status.get("startTime") or self._now()}
-        if self._says_suspended(job):
-            now = self._now()
-            resumed = {"type": "Suspended", "status": "False", "lastProbeTime": now, "lastTransitionTime": now}
-            status["conditions"] = [resumed]
+        status = self._running(copy)
+        if self._says_suspended(self._job(copy) or {}):
+            status["conditions"] = [self._condition("Suspended", "False")]
         self._write(copy, status)
 
     def _complete(self, copy: Copy) -> None:
+        if copy.left > 1 and not copy.succeeded and self._random.random() < 0.5:
+            copy.succeeded = self._random.randint(1, copy.count - 1)
+            self._move(copy, State.LIVE, min(self._longest, self._random.uniform(0.5, 10.0)), self._complete)
+            self._tell(f"complete: {copy.succeeded} of {copy.count}", copy)
+            self._write(copy, self._running(copy))
+            return
         self._move(copy, State.ENDED)
         copy.ended = True
         self._tell("completes", copy)
-        now = self._now()
-        done = [
-            {"type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now}
-            for kind in ("SuccessCriteriaMet", "Complete")
-        ]
-        self._write(
-            copy, {"active": 0, "ready": 0, "terminating": 0, "succeeded": 1, "completionTime": now, "conditions": done}
-        )
+        self._write(copy, self._done(copy))
 
     def _stopped(self, copy: Copy) -> None:
         self._move(copy, State.IDLE)
@@ -202,17 +209,36 @@ class Pods:
         if job["metadata"].get("deletionTimestamp"):
             self._release(copy)
         elif copy.state is State.IDLE and not self._says_suspended(job):
-            now = self._now()
-            told = {"type": "Suspended", "status": "True", "lastProbeTime": now, "lastTransitionTime": now}
-            self._write(copy, {"active": 0, "ready": 0, "startTime": None, "conditions": [told]})
+            held = {"conditions": [self._condition("Suspended", "True")]}
+            self._write(copy, {**self._suspended(copy), **held})
+
+    # What the status says
+
+    def _running(self, copy: Copy) -> Object:
+        # On a worker that was restored the Job may have started before.
+        started = {"active": copy.left, "ready": copy.left, "startTime": copy.status.get("startTime") or self._now()}
+        return {**started, "succeeded": copy.succeeded} if copy.succeeded else started
+
+    def _suspended(self, _: Copy) -> Object:
+        return {"active": 0, "ready": 0, "startTime": None}
+
+    def _succeeded_in(self, status: Object) -> int:
+        return status.get("succeeded", 0)
+
+    def _done(self, copy: Copy) -> Object:
+        done = [self._condition(kind, "True") for kind in ("SuccessCriteriaMet", "Complete")]
+        counts = {"active": 0, "ready": 0, "terminating": 0, "succeeded": copy.count}
+        return {**counts, "completionTime": self._now(), "conditions": done}
+
+    def _condition(self, kind: str, status: str) -> Object:
+        now = self._now()
+        return {"type": kind, "status": status, "lastProbeTime": now, "lastTransitionTime": now}
 
     def _has_ended(self, job: Object) -> bool:
-        conditions = (job.get("status") or {}).get("conditions") or []
-        return any(entry["type"] == "Complete" and entry["status"] == "True" for entry in conditions)
+        return is_true_in(job.get("status") or {}, "Complete")
 
     def _says_suspended(self, job: Object) -> bool:
-        conditions = (job.get("status") or {}).get("conditions") or []
-        return any(entry["type"] == "Suspended" and entry["status"] == "True" for entry in conditions)
+        return is_true_in(job.get("status") or {}, "Suspended")
 
     def _job(self, copy: Copy) -> Object | None:
         job = self._server.api.context.get(self.collection, copy.key)
