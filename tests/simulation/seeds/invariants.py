@@ -188,7 +188,7 @@ class Watcher:
             if event.old is None and not replaces(workload):
                 self.records[assigned_as(workload)[1]] = Record()  # a user has deleted the Workload that it had
             whole = self._record(assigned_as(workload)[1])
-            record.granted, record.started = whole.granted, whole.started
+            record.granted, record.started, record.counts = whole.granted, whole.started, whole.counts
         status: Object = workload.get("status") or {}
         cluster: str = status.get("clusterName") or ""
         if cluster != record.cluster:
