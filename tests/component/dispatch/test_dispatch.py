@@ -250,7 +250,7 @@ async def test_pods_that_succeeded_on_a_former_cluster_hold_quota_on_the_next_on
         await scene.w2.say(key, "Running", epoch=2, jobStatus={**running_status(2), "succeeded": 1}, jobUID="r2")
         await scene.reclaimable(1)
         status = await scene.job_status()
-        assert status["succeeded"] == 2, "the API server lets nobody decrease it"
+        assert status["succeeded"] == 2, "the API server refuses a smaller number"
 
 
 async def test_j4_a_job_deleted_while_no_manager_ran_is_removed_afterwards(scene: Scene) -> None:

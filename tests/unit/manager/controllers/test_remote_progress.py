@@ -50,7 +50,7 @@ def test_pods_that_have_succeeded_on_the_cluster_release_their_quota() -> None:
 
 
 def test_pods_that_had_succeeded_on_a_former_cluster_run_again_and_hold_quota() -> None:
-    # The API server lets nobody decrease `succeeded` of the Job here.
+    # The API server refuses a smaller `succeeded` of the Job here.
     assert decided(sent(admitted()), shows={"succeeded": 2}, reported={"active": 3}) == ()
     steps = decided(sent(admitted()), shows={"succeeded": 2}, reported={"active": 2, "succeeded": 1})
     assert reclaimed(steps) == [("main", 1)]
@@ -88,7 +88,7 @@ def test_an_eviction_ends_with_quota_for_all_pods_before_others_may_have_it() ->
 
 
 def test_a_job_that_runs_here_keeps_what_it_has_done() -> None:
-    """Its controller goes on where it was stopped."""
+    """Its controller continues where it was stopped."""
     known = sent(evicted(admitted(), "Preempted"), cluster="", reclaimable=2)
     assert kinds(decide(job(parallelism=PODS, status={"succeeded": 2}), known)) == ["WriteStatus"]
 
