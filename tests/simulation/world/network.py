@@ -29,8 +29,8 @@ from multikueue.kube.rest import connection
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.rest.credentials import ClusterConfig
 from multikueue.kube.rest.tls import TlsSource
-from tests.simulation.world.reviewed import refusal
 from tests.simulation.world.virtual_time import VirtualLoop
+from tests.simulation.world.workload_webhook import refusal
 
 _EVENTS: Final = "/apis/events.k8s.io/"  # accepted and not stored: no code here reads events
 _OVER: Final = b'{"kind":"Status","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}'
