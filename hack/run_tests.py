@@ -18,6 +18,8 @@ from typing import Final
 
 import pytest
 
+_SLOWEST: Final = ("--durations=20", "--durations-min=15")
+"""What takes long is printed at the end: CI has 90 minutes."""
 MOST: Final = 5
 """More failures than these have a cause that a second run would only hide."""
 
@@ -25,7 +27,7 @@ MOST: Final = 5
 def run_tests(arguments: Sequence[str]) -> int:
     """The exit code of pytest; 0 if at most `MOST` tests failed, and passed in the second run."""
     with tempfile.TemporaryDirectory(prefix="tests-") as folder:
-        command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={folder}", *arguments]
+        command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={folder}", *_SLOWEST, *arguments]
         code = subprocess.call(command)
         failed = _failed(Path(folder))
         if code != pytest.ExitCode.TESTS_FAILED or not failed or len(failed) > MOST:

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-import anyio
 import orjson
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -32,8 +31,10 @@ from multikueue.api.resource import (
 )
 from multikueue.kube.errors import NotFound
 from multikueue.kube.rest.client import KubeClient
+from tests.support.polling import comes_to_hold
 
-_SECONDS: Final = 60.0
+PATIENCE: Final = 180.0
+"""Seconds that a case waits for its cluster, which plays sixty at a time beside other tests."""
 _HELD: Final = "example.com/held"
 
 Play: TypeAlias = Callable[["Place"], Awaitable[Any]]
@@ -93,12 +94,8 @@ class Place:
 
     async def until(self, holds: Callable[[], Awaitable[bool]], what: str) -> None:
         """Wait for it."""
-        with anyio.move_on_after(_SECONDS):
-            while True:
-                if await holds():
-                    return
-                await anyio.sleep(0.05)
-        raise AssertionError(f"{self.namespace}: never {what}")
+        if not await comes_to_hold(holds, seconds=PATIENCE):
+            raise AssertionError(f"{self.namespace}: never {what}")
 
     async def gone(self, resource: Resource, *names: str) -> None:
         """Until none of them is there."""

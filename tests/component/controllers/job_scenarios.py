@@ -8,7 +8,10 @@ from typing import Any, Final
 
 import anyio
 
+from multikueue.api.objects import JsonObject
+from tests.component.controllers.cluster_cases import PATIENCE
 from tests.component.controllers.scenarios import Play, Scenario, Stage, by_hand, has, index_of, living, on_nodes
+from tests.support.polling import comes_to_hold
 
 SCENARIOS: Final[list[Scenario]] = []
 
@@ -297,9 +300,11 @@ async def _(stage: Stage) -> None:
 
 @scenario("a finished job is removed", on_nodes(ttlSecondsAfterFinished=0))
 async def _(stage: Stage) -> None:
-    with anyio.fail_after(60):
-        while (await stage.outcome())["status"] != {"gone": True}:
-            await anyio.sleep(0.1)
+    async def gone() -> bool:
+        status: JsonObject = (await stage.outcome())["status"]
+        return status == {"gone": True}
+
+    assert await comes_to_hold(gone, seconds=PATIENCE), "never removed"
 
 
 @scenario("a pod that is deleted counts as failed and is replaced", by_hand(backoffLimit=3))

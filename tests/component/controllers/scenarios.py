@@ -13,16 +13,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-import anyio
-
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import EVENTS, JOBS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 from multikueue.kube.errors import NotFound
 from multikueue.kube.rest.client import KubeClient, PatchKind
+from tests.component.controllers.cluster_cases import PATIENCE
+from tests.support.polling import comes_to_hold
 
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
-_SECONDS: Final = 60.0
-_EVENT_SECONDS: Final = 30.0
 _BY_HAND: Final = {"by-hand": "true"}
 _TIMES: Final = ("lastProbeTime", "lastTransitionTime", "startTime", "completionTime")
 
@@ -38,9 +36,7 @@ class Stage:
     async def create(self, spec: JsonObject) -> JsonObject:
         """The namespace and the Job."""
         await self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": self._meta()})
-        with anyio.fail_after(_SECONDS):
-            while not await self._has_account():
-                await anyio.sleep(0.05)
+        assert await comes_to_hold(self._has_account, seconds=PATIENCE), f"{self.namespace}: no service account"
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": self.name}, "spec": spec}
         await self.client.create(JOBS, job, namespace=self.namespace)
         return await self.job()
@@ -73,13 +69,14 @@ class Stage:
         """Wait for a state of the Job and its pods."""
         job: JsonObject = {}
         pods: list[JsonObject] = []
-        with anyio.move_on_after(_SECONDS):
-            while True:
-                job, pods = await self.job(), await self.pods()
-                if holds(job, pods):
-                    return
-                await anyio.sleep(0.05)
-        raise AssertionError(f"{self.namespace}: never {what}: {job.get('status')}, pods {_phases(pods)}")
+
+        async def seen() -> bool:
+            nonlocal job, pods
+            job, pods = await self.job(), await self.pods()
+            return holds(job, pods)
+
+        if not await comes_to_hold(seen, seconds=PATIENCE):
+            raise AssertionError(f"{self.namespace}: never {what}: {job.get('status')}, pods {_phases(pods)}")
 
     async def running(self, count: int) -> None:
         """Until so many pods are there that have not ended, and the Job says so."""
@@ -153,10 +150,13 @@ async def played(client: KubeClient, scenario: Scenario, namespace: str, *, expe
     await stage.create(scenario.spec)
     await scenario.play(stage)
     seen = await stage.outcome()
-    with anyio.move_on_after(_EVENT_SECONDS):
-        while seen != expected:
-            await anyio.sleep(0.1)
-            seen = await stage.outcome()
+
+    async def complete() -> bool:
+        nonlocal seen
+        seen = await stage.outcome()
+        return seen == expected
+
+    await comes_to_hold(complete, seconds=PATIENCE)
     return seen
 
 

@@ -24,6 +24,8 @@ async def test_an_embedded_cluster_does_as_recorded(title: str, embedded_outcome
 
 @pytest.mark.binaries
 @pytest.mark.conformance
+@pytest.mark.alone
+@pytest.mark.timeout(900)
 @jobs
 async def test_the_record_of_a_job_is_true(title: str, real_outcomes: Outcomes) -> None:
     assert real_outcomes.jobs[title] == recorded().jobs[title]
@@ -31,6 +33,8 @@ async def test_the_record_of_a_job_is_true(title: str, real_outcomes: Outcomes) 
 
 @pytest.mark.binaries
 @pytest.mark.conformance
+@pytest.mark.alone
+@pytest.mark.timeout(900)
 @cases
 async def test_the_record_of_a_cluster_is_true(title: str, real_outcomes: Outcomes) -> None:
     assert real_outcomes.cluster[title] == recorded().cluster[title]
