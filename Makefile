@@ -19,6 +19,8 @@ WAITING_JOBS ?= 3
 SERVING_JOBS ?= 4
 # What has tests on real API servers or in whole federations: the thousands of unit tests need not be collected for them.
 ON_SERVERS := tests/component tests/conformance tests/e2e tests/security
+# What takes longest on real API servers, and runs last: on a slow machine CI has no time for all of it.
+LONGEST := tests/component/kinds tests/component/provisioning tests/component/rights
 # Runs tests that failed once more, at most five in a run, and prints the first failure: see CONTRIBUTING.md.
 RUN_TESTS := $(BIN)/python hack/run_tests.py
 
@@ -54,8 +56,9 @@ attacks: $(STAMP) ## kill all processes, a short fuzz, poison objects, a flood, 
 
 conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it after the tests
 	@$(BIN)/mkctl binaries --optional
-	@$(RUN_TESTS) -n $(SERVING_JOBS) --dist worksteal -m "conformance and not alone and not left_out" $(ON_SERVERS)
+	@$(RUN_TESTS) -n $(SERVING_JOBS) --dist worksteal -m "conformance and not alone and not left_out" $(addprefix --ignore=,$(LONGEST)) $(ON_SERVERS)
 	@$(RUN_TESTS) -n $(JOBS) --dist loadfile -m "conformance and alone and not left_out" tests/component
+	@$(RUN_TESTS) -n $(SERVING_JOBS) --dist worksteal -m "conformance and not alone and not left_out" $(LONGEST)
 
 combinations: $(STAMP) ## the combinations of API server and transport that CI leaves out; half an hour
 	@$(RUN_TESTS) -n $(WAITING_JOBS) --dist loadfile -m left_out $(ON_SERVERS)
@@ -90,6 +93,7 @@ simulate: $(STAMP) ## run $(SEEDS) seeds from $(FIRST) of a federation in virtua
 	@$(BIN)/python -m tests.simulation --queues --groups --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
 	@$(BIN)/python -m tests.simulation --sets --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
 	@$(BIN)/python -m tests.simulation --deployments --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
+	@$(BIN)/python -m tests.simulation --leaderworkersets --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
 	@$(BIN)/python -m tests.simulation.seeds.arrivals --first $(FIRST) --seeds $(SEEDS)
 
 STEPS ?= 10000

@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Coroutine, Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from weakref import WeakSet
 
 import anyio
@@ -35,15 +35,24 @@ from tests.support.combinations import mark_left_out
 hypothesis.settings.register_profile("multikueue", deadline=None)
 hypothesis.settings.load_profile("multikueue")
 
+_UNTIL: Final = os.environ.get("MK_TESTS_UNTIL", "")
+"""Seconds of Unix time from which no further test is begun; empty for no limit. `.ci/run` sets it."""
 _SELF = Path("/proc/self")
 _TEAR_DOWN_SECONDS = 10.0
-_SETTLE_SECONDS = 2.0  # a closed transport gives its socket back one turn of the loop later, a child when it is reaped
+_SETTLE_SECONDS = 10.0  # a closed transport gives its socket back one turn of the loop later, a child when it is reaped
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what CI leaves out, before any of it is deselected."""
     mark_left_out(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what there is no time for: CI ends after 90 minutes, whatever has passed by then."""
+    if _UNTIL and time.time() > float(_UNTIL):
+        pytest.skip("no time left: MK_TESTS_UNTIL is over")
 
 
 def pytest_collection_finish() -> None:

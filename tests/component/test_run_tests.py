@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +62,38 @@ def test_nothing_is_run_again_where_nothing_failed(tmp_path: Path) -> None:
     code, output = runs(tmp_path, tests=2, failing=0, times=0)
     assert code == 0
     assert "running once more" not in output
+
+
+def test_no_test_is_begun_when_the_time_is_over() -> None:
+    module = "tests/unit/core/test_quantity.py"
+    command = [sys.executable, str(ROOT / "hack" / "run_tests.py"), "-q", "-n", "2", module]
+    limits = {"over": str(time.time() - 1), "not over": str(time.time() + 1000), "none": ""}
+    ends = {}
+    for name, until in limits.items():
+        environment = {**os.environ, "MK_TESTS_UNTIL": until}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT, env=environment)
+        assert done.returncode == 0, done.stdout
+        ends[name] = done.stdout
+    assert " skipped in" in ends["over"]
+    assert "no time left" in ends["over"]
+    assert "passed" not in ends["over"]
+    for name in ("not over", "none"):
+        assert "skipped" not in ends[name]
+        assert " passed in" in ends[name]
+
+
+def test_a_failed_test_is_run_again_though_the_time_is_over(tmp_path: Path) -> None:
+    limits = tmp_path / "limits"
+    (tmp_path / "test_some.py").write_text(
+        f"import os\n\ndef test_fails():\n    open({str(limits)!r}, 'a').write(os.environ['MK_TESTS_UNTIL'] + ' ')\n"
+        "    assert False\n"
+    )
+    arguments = ["-p", "no:anyio", "--rootdir", str(tmp_path), str(tmp_path)]
+    command = [sys.executable, str(ROOT / "hack" / "run_tests.py"), *arguments]
+    environment = {**os.environ, "MK_TESTS_UNTIL": "17"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path, env=environment)
+    assert done.returncode == 1
+    assert limits.read_text() == "17  ", "the second run has no limit"
 
 
 def test_a_wrong_argument_is_no_failed_test(tmp_path: Path) -> None:

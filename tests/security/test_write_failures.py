@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every write of manager and agents, with three failures: the end is what it is without.
 
-`make writes` tries every failure, once and for a minute; CI runs it beside these tests.
+`make writes` tries every failure, once and for a minute.
 """
 
 from __future__ import annotations

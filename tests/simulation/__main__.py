@@ -11,6 +11,7 @@
     python -m tests.simulation --queues --seeds 500
     python -m tests.simulation --sets --seeds 500
     python -m tests.simulation --deployments --seeds 500
+    python -m tests.simulation --leaderworkersets --seeds 500
     python -m tests.simulation --mutant lease-ignored --seeds 500
 
 Seeds that have found a fault are played too. The digest at the end is that of all timelines: a change that only makes
@@ -38,7 +39,7 @@ from tests.simulation.seeds.mutants import MUTANTS
 from tests.simulation.seeds.play import Outcome, make_repeatable, play
 from tests.simulation.seeds.processes import Run, outcomes
 from tests.simulation.seeds.scenario import draw, with_groups
-from tests.simulation.seeds.set_work import DeploymentWork, SetWork
+from tests.simulation.seeds.set_work import DeploymentWork, LeaderWorkerSetWork, SetWork
 from tests.simulation.seeds.user_work import (
     ElasticWork,
     GroupWork,
@@ -73,6 +74,7 @@ _WORK: Final = {
     "groups": GroupWork,
     "sets": SetWork,
     "deployments": DeploymentWork,
+    "leaderworkersets": LeaderWorkerSetWork,
     "elastic": ElasticWork,
 }
 DISPATCHERS: Final = {
@@ -151,6 +153,7 @@ def main() -> int:
     flags.add_argument("--elastic", action="store_true", help="users submit elastic Jobs, and change their sizes")
     flags.add_argument("--sets", action="store_true", help="users submit StatefulSets instead of Jobs")
     flags.add_argument("--deployments", action="store_true", help="users submit Deployments instead of Jobs")
+    flags.add_argument("--leaderworkersets", action="store_true", help="users submit LeaderWorkerSets instead of Jobs")
     flags.add_argument("--queues", action="store_true", help="some workers have a Kueue of their own, and users")
     flags.add_argument("--replay", type=int, metavar="SEED", help="run one seed and print its timeline")
     flags.add_argument("--log", action="store_true", help="with --replay: also print the logs")

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-_SETTLE_SECONDS = 2.0
+_SETTLE_SECONDS = 10.0
 
 
 @pytest.fixture(autouse=True)

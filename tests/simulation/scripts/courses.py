@@ -98,6 +98,24 @@ async def _preemption(stage: Stage) -> None:
         await stage.is_gone(name)
 
 
+async def _progress(stage: Stage) -> None:
+    """Preempted after a part of its pods had succeeded; on the next cluster all of them run again."""
+    stage.start()
+    stage.submit("a", pods=4, priority="low")
+    await stage.runs("a")
+    stage.succeed("a", 1)
+    await stage.until("a pod of a has released its quota", lambda: stage.reclaimable("a") == 1)
+    stage.submit("urgent", cpu=4, priority="high")
+    await stage.runs("urgent")
+    await stage.waits("a")
+    await stage.until("a needs quota for all its pods", lambda: stage.reclaimable("a") == 0)
+    stage.finish("urgent")
+    await stage.completes("urgent")
+    await stage.runs("a")
+    stage.finish("a")
+    await stage.completes("a")
+
+
 async def _administration(stage: Stage) -> None:
     """A queue is held and drained, a workload deactivated and deleted."""
     stage.start()
@@ -318,6 +336,8 @@ COURSES: Final = {
         Course("push", "a Job from creation to its end, by push", _one_life, pushed=("w1",)),
         Course("preemption", "pending, preempted, resumed", _preemption),
         Course("preemption-push", "the same, by push", _preemption, pushed=("w1",)),
+        Course("progress", "preempted after a part of its pods had succeeded", _progress),
+        Course("progress-push", "the same, by push", _progress, pushed=("w1",)),
         Course("administration", "held, deactivated, deleted", _administration),
         Course("rejection", "full, and evicted on the worker", _rejection, workers=("w1", "w2")),
         Course("rejection-push", "the same, by push", _rejection, workers=("w1", "w2"), pushed=("w1", "w2")),

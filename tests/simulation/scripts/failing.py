@@ -124,7 +124,11 @@ class WriteLog:
         cause = _sender()
         if resource == "workloads/status" and request.method != "POST":
             old = self._servers[server].api.context.get(_WORKLOADS, key) or {}
-            cause = f"{cause}: {_changes(old.get('status') or {}, orjson.loads(request.body).get('status') or {})}"
+            status = orjson.loads(request.body).get("status") or {}
+            if status.keys() == {"reclaimablePods"}:
+                cause = f"{cause}: {'' if status['reclaimablePods'] else 'no '}reclaimablePods"
+            else:
+                cause = f"{cause}: {_changes(old.get('status') or {}, status)}"
         return Write(
             process=process,
             server="hub" if server == "hub" else "worker",

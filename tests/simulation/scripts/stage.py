@@ -198,8 +198,8 @@ class Stage:
 
     # What people do.
 
-    def submit(self, name: str, *, cpu: int = 1, priority: str = "", seconds: int = 0) -> None:
-        """A user creates a job, which may run for so many seconds."""
+    def submit(self, name: str, *, cpu: int = 1, pods: int = 1, priority: str = "", seconds: int = 0) -> None:
+        """A user creates a job of so many pods, all of which have to succeed, and which may run for so many seconds."""
         labels = {
             "kueue.x-k8s.io/queue-name": "queue",
             **({PRIORITY_CLASS_LABEL: priority} if priority else {}),
@@ -207,6 +207,8 @@ class Stage:
         }
         made = job(name, cpu=cpu, labels=labels)
         made["spec"] |= {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue"}
+        if pods > 1:
+            made["spec"] |= {"parallelism": pods, "completions": pods}
         create(self.hub, USER_JOBS, made)
 
     def delete_job(self, name: str) -> None:
@@ -221,6 +223,11 @@ class Stage:
         """The pods of a job end well, wherever they run."""
         for pods in self.pods.values():
             pods.end(name)
+
+    def succeed(self, name: str, count: int) -> None:
+        """So many pods of a job end well, and the others run on."""
+        for pods in self.pods.values():
+            pods.succeed(name, count)
 
     def workload_path(self, job: str) -> str:
         """Where the workload of a job is."""
@@ -327,6 +334,11 @@ class Stage:
         """The status of a condition of a job's workload; empty when there is none."""
         conditions = (self.workload(job).get("status") or {}).get("conditions") or ()
         return next((entry["status"] for entry in conditions if entry["type"] == kind), "")
+
+    def reclaimable(self, job: str) -> int:
+        """How many pods of a job have released their quota."""
+        entries = (self.workload(job).get("status") or {}).get("reclaimablePods") or ()
+        return sum(entry["count"] for entry in entries)
 
     def reason(self, workload: str) -> str:
         """Why a Workload has no quota, as its status says."""

@@ -46,7 +46,6 @@ UNPLAYED: Final = {
     "manager.dispatch.transport.resync._compare": f"{_CONTROLLER}; the next report is compared again",
     "manager.controllers.job_workloads.delete": _CONTROLLER,
     "manager.controllers.job_workloads.own": _CONTROLLER,
-    "manager.controllers.job_workloads.reclaim": _CONTROLLER,
     "manager.controllers.job_workloads.resize": f"{_CONTROLLER}; the size of the job is compared again",
     "manager.controllers.elastic_pods._start": f"{_CONTROLLER}; the pods are counted again",
     "manager.controllers.workloads._finish_replaced": _CONTROLLER,

@@ -78,7 +78,7 @@ class Watcher:
         """What is known now of all that is on the hub, for a restore to this moment."""
         return deepcopy(self.records)
 
-    def put_back(self, known: dict[str, Record]) -> None:
+    def restore(self, known: dict[str, Record]) -> None:
         """The hub knows no more than it did then: what it granted since, it may grant to another."""
         self.rebuilt = True
         self.forgotten, self.records = self.records, deepcopy(known)

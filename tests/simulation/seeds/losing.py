@@ -2,7 +2,7 @@
 """What happens to a seed whose hub is lost, and is rebuilt or restored from a backup; or a worker, and is restored.
 
 Owns the order of things by docs/operations/recover.md and restore.md: the managers end, another hub comes or the same
-is put back to what it was, its administrator sees to it, and users submit again what is not there any more. What a
+is restored to what it was, its administrator sees to it, and users submit again what is not there any more. What a
 rebuilt hub is filled with is `rebuilding`'s, what a backup holds `restoring`'s.
 """
 
@@ -70,9 +70,9 @@ class Losing:
         bump = play.random.random() < 0.5
         works = await self._lose(seconds)
         backup, known = self._backups["hub"]
-        backup.put_back(hub.api.context.store, bump=bump)
+        backup.restore(hub.api.context.store, bump=bump)
         play.watcher.tell(f"the hub is restored, its versions {'far beyond' if bump else 'as they were'}")
-        play.watcher.put_back(known)
+        play.watcher.restore(known)
         hub.replace(hub.api)
         play.look_again()
         hub.restart()
@@ -94,7 +94,7 @@ class Losing:
         await asyncio.sleep(seconds)
         backup, _ = self._backups[name]
         # Of versions that are used twice no watch of any client knows what it missed (docs/operations/restore.md).
-        backup.put_back(worker.api.context.store, bump=True)
+        backup.restore(worker.api.context.store, bump=True)
         play.watcher.tell(f"{name} is restored, its versions far beyond")
         worker.replace(worker.api)
         worker.restart()

@@ -33,7 +33,7 @@ class Backup:
         self._version = store.version
         self._entries = {name: list(store.collection(name).entries()) for name in store.names}
 
-    def put_back(self, store: ObjectStore, *, bump: bool) -> None:
+    def restore(self, store: ObjectStore, *, bump: bool) -> None:
         """Make the store hold that again, and nothing else; who watches it has been cut off."""
         store.version = store.version + _BUMP if bump else self._version
         for name in store.names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StatefulSets and Deployments as the work of a seed: what users submit, change, and delete once they have served."""
+"""Sets of pods that serve as the work of a seed: what users submit, change, and delete once they have served."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from devcluster.apiserver.server import ApiServer
+from devcluster.operators.definitions import shipped_definition
 from multikueue.api.constants import (
     BATCH_JOB_FRAMEWORK,
     DEPLOYMENT_FRAMEWORK,
+    LEADER_WORKER_SET_FRAMEWORK,
     ORIGIN_UID_ANNOTATION,
     POD_FRAMEWORK,
     STATEFUL_SET_FRAMEWORK,
 )
 from multikueue.api.defaulting import JobSurroundings, default_gated, default_held
+from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, LEADER_WORKER_SETS, Resource
 from multikueue.core.conditions import is_true_in
 from multikueue.jobs.kinds.deployment import DEPLOYMENT
+from multikueue.jobs.kinds.leader_worker_set import LEADER_WORKER_SET
 from multikueue.jobs.kinds.stateful_set import STATEFUL_SET
 from tests.simulation.seeds.scenario import Work
 from tests.simulation.seeds.user_work import USER_PODS, prepare_for_pods
@@ -36,6 +40,8 @@ Object = dict[str, Any]
 _MOST_CHANGES: Final = 3
 _SURE: Final = 30.0
 """So long after the last fault the hub knows what runs."""
+_LATE: Final = 5.0
+"""How long it may show pods as ready that have just been stopped, as one that was preempted."""
 
 
 class SetWork:
@@ -50,6 +56,10 @@ class SetWork:
     serves = True
     together = True
     """Whether all pods are on one cluster."""
+    as_one = True
+    """Whether all pods are admitted at once."""
+    operated: Resource | None = None
+    """The kind, if an operator makes the pods."""
 
     @property
     def path(self) -> str:
@@ -64,24 +74,29 @@ class SetWork:
         """The StatefulSet: its pods are named `job-1-0`."""
         return "-".join(name.split("-")[:2])
 
+    def replicas(self, work: Work) -> int:
+        """How many it has when it serves."""
+        return work.cpu
+
+    def size(self, obj: Object) -> int:
+        """How many pods it is to have."""
+        return int(obj["spec"]["replicas"])
+
     def submit(self, hub: ApiServer, work: Work, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
         """Create it, as the webhooks of the manager leave it and its pods."""
-        container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
-        template = {"metadata": {"labels": {"app": work.name}}, "spec": {"containers": [container]}}
-        made = {
-            "apiVersion": "apps/v1",
-            "metadata": {"name": work.name, "namespace": NAMESPACE, "labels": labels, "annotations": annotations},
-            "spec": {"replicas": work.cpu, "selector": {"matchLabels": {"app": work.name}}, "template": template},
-        }
-        create(hub, self.path, self._defaulted(made))
+        metadata = {"name": work.name, "namespace": NAMESPACE, "labels": labels, "annotations": annotations}
+        create(hub, self.path, self._defaulted({"metadata": metadata, "spec": self._spec(work)}))
+
+    def _spec(self, work: Work) -> Object:
+        labels = {"app": work.name}
+        return {"replicas": self.replicas(work), "selector": {"matchLabels": labels}, "template": _template(labels)}
 
     def _defaulted(self, made: Object) -> Object:
         one_by_one = int(made["metadata"]["name"].rpartition("-")[2]) % 2
         policy = "OrderedReady" if one_by_one else "Parallel"
         own = {"serviceName": made["metadata"]["name"], "podManagementPolicy": policy}
-        queued = STATEFUL_SET.defaulted(
-            {**made, "kind": "StatefulSet", "spec": {**made["spec"], **own}}, JobSurroundings()
-        )
+        kind = {"apiVersion": "apps/v1", "kind": "StatefulSet"}
+        queued = STATEFUL_SET.defaulted({**made, **kind, "spec": {**made["spec"], **own}}, JobSurroundings())
         return {**queued, "spec": {**queued["spec"], "template": default_held(queued["spec"]["template"])}}
 
     def of(self, server: ApiServer, name: str) -> list[Object]:
@@ -118,11 +133,63 @@ class DeploymentWork(SetWork):
     frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK, POD_FRAMEWORK, DEPLOYMENT_FRAMEWORK)
     is_group = False
     together = False
+    as_one = False
 
     def _defaulted(self, made: Object) -> Object:
-        queued = DEPLOYMENT.defaulted({**made, "kind": "Deployment"}, JobSurroundings())
+        queued = DEPLOYMENT.defaulted({**made, "apiVersion": "apps/v1", "kind": "Deployment"}, JobSurroundings())
         template = default_gated(queued["spec"]["template"], JobSurroundings())
         return {**queued, "spec": {**queued["spec"], "template": template}}
+
+
+class LeaderWorkerSetWork(SetWork):
+    """A LeaderWorkerSet of leaders with one worker each, or of leaders alone if the work has one cpu."""
+
+    submitted = LEADER_WORKER_SETS.qualified
+    frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK, POD_FRAMEWORK, LEADER_WORKER_SET_FRAMEWORK)
+    as_one = False
+    operated: Resource | None = LEADER_WORKER_SETS
+
+    @property
+    def path(self) -> str:
+        """Where they are on the hub."""
+        return LEADER_WORKER_SETS.path(NAMESPACE)
+
+    def prepare(self, server: ApiServer) -> None:
+        """The definition of LeaderWorkerSets, and the service account of their pods."""
+        super().prepare(server)
+        create(server, CUSTOM_RESOURCE_DEFINITIONS.path(), shipped_definition(LEADER_WORKER_SETS))
+
+    def replicas(self, work: Work) -> int:
+        """As many as are of two pods, and another one for a pod that is left."""
+        return (work.cpu + 1) // 2
+
+    def size(self, obj: Object) -> int:
+        """The pods of all its replicas."""
+        return int(obj["spec"]["replicas"]) * int(obj["spec"]["leaderWorkerTemplate"]["size"])
+
+    def label(self, hub: ApiServer, name: str, labels: dict[str, str]) -> None:
+        """Change its labels, and as the webhook those of its pods."""
+        template = {"metadata": {"labels": labels}}
+        templates = {"leaderTemplate": template, "workerTemplate": template}
+        spec = {"leaderWorkerTemplate": templates}
+        call(hub, "PATCH", f"{self.path}/{name}", {"metadata": {"labels": labels}, "spec": spec})
+
+    def _spec(self, work: Work) -> Object:
+        template = _template({"app": work.name})
+        group = {"size": min(work.cpu, 2), "leaderTemplate": template, "workerTemplate": template}
+        return {"replicas": self.replicas(work), "leaderWorkerTemplate": group}
+
+    def _defaulted(self, made: Object) -> Object:
+        kind = {"apiVersion": LEADER_WORKER_SETS.api_version, "kind": LEADER_WORKER_SETS.kind}
+        queued = LEADER_WORKER_SET.defaulted({**made, **kind}, JobSurroundings())
+        group = dict(queued["spec"]["leaderWorkerTemplate"])
+        group |= {name: default_held(group[name]) for name in ("leaderTemplate", "workerTemplate")}
+        return {**queued, "spec": {**queued["spec"], "leaderWorkerTemplate": group}}
+
+
+def _template(labels: dict[str, str]) -> Object:
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+    return {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
 
 
 def _is_sent(pod: Object) -> bool:
@@ -130,7 +197,7 @@ def _is_sent(pod: Object) -> bool:
 
 
 class SetUsers:
-    """The users of the StatefulSets or Deployments of one seed."""
+    """The users of the sets of one seed."""
 
     def __init__(self, play: Play, work: SetWork) -> None:
         self._play = play
@@ -144,7 +211,8 @@ class SetUsers:
         """The controllers on the hub; `link` makes the way of a process to a server."""
         play = self._play
         own = Random(f"{play.scenario.seed} {CONTROLLERS}")
-        return {CONTROLLERS: controllers(link(CONTROLLERS, "hub"), play.clock("hub"), own)}
+        hub = link(CONTROLLERS, "hub")
+        return {CONTROLLERS: controllers(hub, play.clock("hub"), own, operated=self._kind.operated)}
 
     def hurry(self, longest: float) -> None:
         """From now on none is to serve for longer than this."""
@@ -157,6 +225,7 @@ class SetUsers:
     async def serve(self, work: Work) -> None:
         """Delete it once its pods were ready for a time, also if a restored hub has it again."""
         play, since = self._play, None
+        late: float | None = None
         while True:
             await asyncio.sleep(1.0)
             if play.servers["hub"].up and work.name not in self._scaled:
@@ -169,12 +238,17 @@ class SetUsers:
             ]
             now = play.loop.time()
             # Pods that are admitted one by one may never be all ready: others hold what is left of the quota.
-            if not ready or (self._kind.together and len(ready) < self._size(work.name)):
+            if not ready or (self._kind.as_one and len(ready) < self._size(work.name)):
                 since = None
             elif since is None:
                 since = now
             elif now - since >= min(work.seconds, self._longest):
-                self._check(work, ready)
+                if play.loop.time() >= play.healed + _SURE and (stopped := self._stopped(work, ready)):
+                    late = now if late is None else late
+                    if now - late > _LATE:
+                        play.watcher.violated(f"pod {stopped} is shown as ready, and runs nowhere")
+                    continue
+                late = None
                 play.watcher.tell(f"user deletes {work.name}, which has served")
                 play.deleted.add(work.name)
                 for found in play.work.of(play.servers["hub"].api, work.name):
@@ -215,16 +289,16 @@ class SetUsers:
     def _grow(self, work: Work) -> None:
         """Scale it from zero up, once it has no pods."""
         found = self._play.servers["hub"].api.context.get(self._kind.submitted, f"{NAMESPACE}/{work.name}")
-        if found is not None and not found["spec"]["replicas"] and not (found.get("status") or {}).get("replicas"):
-            self._play.watcher.tell(f"user scales {work.name} to {work.cpu}")
-            size = {"spec": {"replicas": work.cpu}}
+        if found is None or found["spec"]["replicas"] or (found.get("status") or {}).get("replicas"):
+            return
+        if self._kind.operated is None or not self._pods(work.name):
+            self._play.watcher.tell(f"user scales {work.name} to {self._kind.replicas(work)}")
+            size = {"spec": {"replicas": self._kind.replicas(work)}}
             call(self._play.servers["hub"].api, "PATCH", f"{self._kind.path}/{work.name}", size)
 
-    def _check(self, work: Work, ready: list[Object]) -> None:
-        """What is shown as ready runs, all of it on one cluster, once nothing goes wrong any more."""
-        play = self._play
-        if play.loop.time() < play.healed + _SURE:
-            return
+    def _stopped(self, work: Work, ready: list[Object]) -> str:
+        """One of the pods that are shown as ready and run nowhere; the others run on one cluster."""
+        play, stopped = self._play, ""
         places = set()
         for pod in ready:
             uid = pod["metadata"]["uid"]
@@ -234,14 +308,14 @@ class SetUsers:
                 if any(copy.live and copy.origin == uid for copy in found.copies.values())
             }
             places |= running
-            if not running:
-                play.watcher.violated(f"pod {pod['metadata']['name']} is shown as ready, and runs nowhere")
+            stopped = stopped if running else pod["metadata"]["name"]
         if len(places) > 1 and self._kind.together:
             play.watcher.violated(f"{work.name} serves on {' and '.join(sorted(places))} at once")
+        return stopped
 
     def _size(self, name: str) -> int:
         found = self._play.servers["hub"].api.context.get(self._kind.submitted, f"{NAMESPACE}/{name}")
-        return 0 if found is None else int(found["spec"]["replicas"])
+        return 0 if found is None else self._kind.size(found)
 
     def _pods(self, name: str) -> list[Object]:
         work = self._play.work

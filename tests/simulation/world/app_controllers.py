@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controllers of StatefulSets and Deployments on the hub: those of the embedded clusters, in virtual time."""
+"""The controllers on the hub of what serves there: those of the embedded clusters, in virtual time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from devcluster.controllers.caches import AppCaches, ControllerCaches
 from devcluster.controllers.deployments import Deployments
 from devcluster.controllers.replica_sets import ReplicaSets
 from devcluster.controllers.stateful_sets import StatefulSets
+from devcluster.operators.operated_kinds import kind_of
+from devcluster.operators.templated import TemplatedOperator
+from multikueue.api.resource import Resource
 from multikueue.kube.runtime.events import EventRecorder
 from tests.simulation.world.federation import ADMIN, Process
 from tests.simulation.world.network import Link, SimClient
@@ -21,8 +24,8 @@ CONTROLLERS: Final = "controllers"
 """The name of the process."""
 
 
-def controllers(hub: Link, clock: SimClock, random: Random) -> Process:
-    """Their process."""
+def controllers(hub: Link, clock: SimClock, random: Random, *, operated: Resource | None) -> Process:
+    """The process of those of StatefulSets and Deployments, and of the operator of one more kind."""
 
     async def body(number: int) -> None:
         async with SimClient(hub, ADMIN, clock=clock, random=random) as client:
@@ -34,5 +37,7 @@ def controllers(hub: Link, clock: SimClock, random: Random) -> Process:
                 tasks.start_soon(recorder.run)
                 for made in (StatefulSets, Deployments, ReplicaSets):
                     tasks.start_soon(made(client, caches, recorder=recorder, clock=clock).run)
+                if operated is not None:
+                    tasks.start_soon(TemplatedOperator(client, kind_of(operated), clock=clock).run)
 
     return Process(CONTROLLERS, [hub], body)

@@ -17,13 +17,15 @@ import orjson
 from devcluster.apiserver.http.requests import LOOPBACK, Request
 from devcluster.apiserver.storage.entry import StoredChange
 from devcluster.operators.definitions import JOB_SETS
+from multikueue.api.resource import LEADER_WORKER_SETS
 from tests.simulation.world.group_pods import PODS
 from tests.simulation.world.network import Server
 from tests.simulation.world.pods import JOBS
 
 _WORKLOADS: Final = "workloads.kueue.x-k8s.io"
 _REPLICA_SETS: Final = "replicasets.apps"
-_JOBS: Final = (JOBS, JOB_SETS.qualified, PODS, "statefulsets.apps", "deployments.apps", _REPLICA_SETS)
+_SETS: Final = ("statefulsets.apps", "deployments.apps", _REPLICA_SETS, LEADER_WORKER_SETS.qualified)
+_JOBS: Final = (JOBS, JOB_SETS.qualified, PODS, *_SETS)
 _OWNERS: Final = frozenset({*_JOBS, "provisioningrequests.autoscaling.x-k8s.io"})
 _OWNED: Final = {
     _WORKLOADS: "/apis/kueue.x-k8s.io/v1beta2",

@@ -109,9 +109,17 @@ class Pods:
 
     def end(self, job: str) -> None:
         """Let the pods of that job end well, now."""
-        for copy in self.copies.values():
-            if copy.state is State.LIVE and copy.key.rpartition("/")[2] == job:
-                self._complete(copy)
+        for copy in self._live(job):
+            self._end(copy)
+
+    def succeed(self, job: str, count: int) -> None:
+        """Let so many pods of that job end well, and the others run on."""
+        for copy in self._live(job):
+            self._succeed(copy, count)
+
+    def _live(self, job: str) -> list[Copy]:
+        named = (copy for copy in self.copies.values() if copy.key.rpartition("/")[2] == job)
+        return [copy for copy in named if copy.state is State.LIVE]
 
     def restored(self) -> None:
         """The server was restored from a backup: pods follow the Jobs that it has now; what had ended runs again."""
@@ -186,11 +194,18 @@ class Pods:
 
     def _complete(self, copy: Copy) -> None:
         if copy.left > 1 and not copy.succeeded and self._random.random() < 0.5:
-            copy.succeeded = self._random.randint(1, copy.count - 1)
+            count = self._random.randint(1, copy.count - 1)
             self._move(copy, State.LIVE, min(self._longest, self._random.uniform(0.5, 10.0)), self._complete)
-            self._tell(f"complete: {copy.succeeded} of {copy.count}", copy)
-            self._write(copy, self._running(copy))
+            self._succeed(copy, count)
             return
+        self._end(copy)
+
+    def _succeed(self, copy: Copy, count: int) -> None:
+        copy.succeeded = count
+        self._tell(f"complete: {copy.succeeded} of {copy.count}", copy)
+        self._write(copy, self._running(copy))
+
+    def _end(self, copy: Copy) -> None:
         self._move(copy, State.ENDED)
         copy.ended = True
         self._tell("completes", copy)

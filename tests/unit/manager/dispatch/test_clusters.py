@@ -129,7 +129,7 @@ async def test_a_cluster_that_left_one_config_counts_as_lost_from_then_on_though
     hub.clock.advance(30)
     assert hub.clusters.inside("w1", check="other").available
     assert hub.clusters.outside("w1", check="mk", why="it was taken out of the config").lost_since == left
-    assert hub.clusters.inside("w1", check="mk").available, "it was put back"
+    assert hub.clusters.inside("w1", check="mk").available, "it is available again"
     hub.clock.advance(30)
     again = hub.clusters.outside("w1", check="mk", why="it was taken out of the config").lost_since
     assert again == hub.clock.now()

@@ -22,7 +22,7 @@ Answer = tuple[Resource, str, int]
             id="a hub that goes on is the same",
         ),
         pytest.param(
-            [FollowedVersion(1, 9)], [(LEASES, "l", 6)], 1, id="a write gets an older version: put back in time"
+            [FollowedVersion(1, 9)], [(LEASES, "l", 6)], 1, id="a write gets an older version: restored from a backup"
         ),
         pytest.param([FollowedVersion(1, 5)], [(LEASES, "l", 6), (LEASES, "m", 7)], 1, id="another Lease: made anew"),
         pytest.param(
