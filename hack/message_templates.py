@@ -24,6 +24,8 @@ MESSAGE_MODULES: Final = (
     "manager/cache/quarantine_events.py",
     "manager/cache/queue_targets.py",
     "manager/controllers/job_decision.py",
+    "manager/controllers/job_matching.py",
+    "manager/controllers/job_progress.py",
     "manager/controllers/job_workloads.py",
     "manager/controllers/jobs.py",
     "manager/controllers/queue_hints.py",

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from manager.context import ManagerContext
-from manager.controllers.job_decision import START_MESSAGE
+from manager.controllers.job_progress import START_MESSAGE
 from manager.dispatch.execution import Executor
 from manager.dispatch.gather import Gathered, Gatherer
 from manager.dispatch.transport.mailbox_transport import Transport
