@@ -22,6 +22,10 @@ from multikueue.jobs.framework.pod_templates import same
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.slices import is_elastic
 
+_NO_WORKLOAD: Final = (
+    "is being taken over, and the hub has no Workload of it: if that stays so, its kind is not enabled there"
+    " (integrations.frameworks), or it is a pod in a namespace that managedJobsNamespaceSelector excludes"
+)
 _UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
 """What reading JSON of another shape raises: the manifest of an orphan is whatever its worker has reported."""
 
@@ -73,7 +77,7 @@ def _judged(
     requested = adoption_of(own) if ADOPTS_SEAL_ANNOTATION in own else None
     # After an eviction the annotation no longer counts: it is for one epoch.
     if requested is not None and (requested.job_uid, requested.epoch) == (orphan["uid"], epoch) and not ended:
-        return RecoveryVerdict(OrphanAction.WAIT, "is being taken over")
+        return RecoveryVerdict(OrphanAction.WAIT, "is being taken over" if workload is not None else _NO_WORKLOAD)
     if of.traits.has_managed_by and of.managed_by(job) != MULTIKUEUE_MANAGED_BY:
         return RecoveryVerdict(OrphanAction.LEAVE, "the job of that name on the hub is not managed by MultiKueue")
     if ended:

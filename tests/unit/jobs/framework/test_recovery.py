@@ -156,7 +156,14 @@ def noted(job: Object, **changes: Any) -> Object:
             "has ended",
             id="what has ended is not run on",
         ),
-        pytest.param(noted(submitted()), None, OrphanAction.WAIT, "taken over", id="on its way already"),
+        pytest.param(noted(submitted()), {"status": {}}, OrphanAction.WAIT, "is being taken over", id="on its way"),
+        pytest.param(
+            noted(submitted()),
+            None,
+            OrphanAction.WAIT,
+            "the hub has no Workload of it: if that stays so, its kind is not enabled there",
+            id="is not queued: a reason to look for",
+        ),
     ],
 )
 def test_the_action_for_an_orphan(job: Object | None, workload: Object | None, fate: OrphanAction, why: str) -> None:
