@@ -15,11 +15,12 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from contextvars import ContextVar
 from itertools import groupby
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import anyio
 
@@ -57,7 +58,7 @@ class Recorder:
         return {".".join(file.with_suffix("").parts) for file in ours if file.name != "__init__.py"}
 
 
-def mark(owner: type, process: str) -> None:
+def mark(owner: type[Any], process: str) -> None:
     """Have the tasks of a process carry its name."""
     run = owner.run
 
@@ -68,7 +69,7 @@ def mark(owner: type, process: str) -> None:
     owner.run = marked
 
 
-async def record(work: object) -> Recorder:
+async def record(work: Awaitable[object]) -> Recorder:
     """What runs during `work`."""
     recorder = Recorder()
     threading.setprofile(recorder)

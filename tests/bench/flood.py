@@ -323,7 +323,7 @@ def _figures(found: Sequence[Latency]) -> dict[str, float]:
 
 
 def _p50(found: Sequence[Latency], stage: str) -> float:
-    return statistics.median(getattr(each, stage) for each in found)
+    return float(statistics.median(getattr(each, stage) for each in found))
 
 
 def _p95(found: Sequence[Latency], stage: str) -> float:

@@ -29,6 +29,7 @@ import hashlib
 import logging
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from time import monotonic
 from typing import Final
@@ -67,7 +68,7 @@ _FOUND: Final = {
     "deployments": (4, 13, 39, 50),
 }
 """Each of these seeds has found a fault once, with that work; they are played in every run of several seeds."""
-_WORK: Final = {
+_WORK: Final[dict[str, Callable[[], UserWork]]] = {
     "parallel": ParallelWork,
     "jobsets": JobSetWork,
     "pods": PodWork,

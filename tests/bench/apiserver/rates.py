@@ -53,7 +53,11 @@ _FANNED = 64
 
 def workload(name: str) -> dict[str, Any]:
     """A Workload such as a Job of one container has."""
-    container = {"name": "main", "image": "registry.example/team/train:v1", "args": ["--epochs=10", "--batch=32"]}
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": "registry.example/team/train:v1",
+        "args": ["--epochs=10", "--batch=32"],
+    }
     container["resources"] = {"requests": {"cpu": "2", "memory": "4Gi"}}
     template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     return {

@@ -106,7 +106,8 @@ class Line:
 
 
 def _dechunk(body: bytes) -> bytes:
-    parts, at = [], 0
+    parts: list[bytes] = []
+    at = 0
     while True:
         end = body.index(b"\r\n", at)
         size = int(body[at:end], 16)

@@ -12,6 +12,7 @@ import json
 import sys
 import tracemalloc
 from time import perf_counter
+from typing import Any
 
 import orjson
 
@@ -26,7 +27,11 @@ _SIZED = 10_000
 
 def workload(number: int) -> bytes:
     """A Workload of about 5 KiB: two pod sets, three conditions, an admission, managed fields."""
-    container = {"name": "main", "image": "registry.example/team/train:v1", "args": ["--epochs=10"] * 30}
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": "registry.example/team/train:v1",
+        "args": ["--epochs=10"] * 30,
+    }
     container["resources"] = {"requests": {"cpu": "2", "memory": "4Gi"}}
     pod_set = {"count": 4, "template": {"spec": {"containers": [container, container], "restartPolicy": "Never"}}}
     condition = {"status": "True", "reason": "Ready", "message": "m" * 80, "lastTransitionTime": "2026-01-01T00:00:00Z"}

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ async def _run_first(hub_file: Path, worker_file: Path, size: Size) -> None:
             running_manager(hub.as_cluster, settings=SETTINGS, webhooks=False, dispatch=DispatchController)
         )
         for name in names:
-            await eventually(lambda name=name: _mailbox(client, name), what=f"the mailbox of {name}", deadline=120)
+            await eventually(partial(_mailbox, client, name), what=f"the mailbox of {name}", deadline=120)
         tasks = await stack.enter_async_context(anyio.create_task_group())
         tasks.start_soon(agent_of(worker).run)
         if size.ended:

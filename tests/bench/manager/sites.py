@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -108,7 +109,7 @@ async def start_agents(sites: Iterable[Site], tasks: anyio.abc.TaskGroup) -> Non
     """Start them one after the other: a bench has many machines in one process, and their start is not its subject."""
     for site in sites:
         tasks.start_soon(site.agent.run)
-        await until(lambda site=site: all_connected([site]), f"the agent of {site.agent.cluster} is connected")
+        await until(partial(all_connected, [site]), f"the agent of {site.agent.cluster} is connected")
 
 
 async def until(probe: Callable[[], object], what: str, *, every: float = 0.1) -> None:

@@ -90,6 +90,7 @@ class Finisher:
 
     async def _answer(self, workload: Object) -> None:
         metadata, now = workload["metadata"], format_time(self._clock.now())
+        kinds: tuple[str, ...]
         if is_true(workload, "Evicted"):
             kinds, change = (
                 ("QuotaReserved", "Admitted"),

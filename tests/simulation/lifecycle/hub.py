@@ -56,7 +56,7 @@ class Hub:
     stored_last: bool = False
     """Whether the write at which it is killed is stored."""
 
-    def write(self, change: Callable[[], None]) -> None:
+    def write(self, change: Callable[[], object]) -> None:
         """One write of the manager; raises `Killed` before or after it."""
         self.writes += 1
         if self.fuse is None:

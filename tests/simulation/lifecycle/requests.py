@@ -81,8 +81,8 @@ class RequestStore:
 
     def collect(self, owners: set[str], now: str) -> None:
         """Delete what has an owner that is gone; `owners` are the uids of all Workloads."""
-        for resource, alive in ((PROVISIONING_REQUESTS, lambda: owners), (POD_TEMPLATES, self._request_uids)):
-            uids = alive()
+        for resource in (PROVISIONING_REQUESTS, POD_TEMPLATES):
+            uids = owners if resource is PROVISIONING_REQUESTS else self._request_uids()
             for stored in list(self.objects[resource].values()):
                 owner = controller_of(stored)
                 if owner is not None and owner["uid"] not in uids and "deletionTimestamp" not in stored["metadata"]:
@@ -122,7 +122,7 @@ class RequestClient:
     """The client of the manager; `write` is where it can be killed, `audit` sees each write before it."""
 
     store: RequestStore
-    write: Callable[[Callable[[], None]], None]
+    write: Callable[[Callable[[], object]], None]
     audit: Callable[[str, Resource, Object], None]
     time: Callable[[], str]
     find: Callable[[Resource, Key], Object | None]
@@ -135,7 +135,7 @@ class RequestClient:
         if key in self.store.objects[resource]:
             raise refusal(AlreadyExists, 409, f"create {resource.plural} {key}")
         self.audit("create", resource, body)
-        self.write(lambda: self.store.add(resource, body) and None)
+        self.write(lambda: self.store.add(resource, body))
         return orjson.dumps(self.store.objects[resource][key])
 
     async def get(self, resource: Resource, name: str, *, namespace: str) -> bytes:

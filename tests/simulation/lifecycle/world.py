@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
 from manager.controllers import job_decision, workload_decision
-from manager.controllers.job_decision import (
+from manager.controllers.job_facts import ManagedJobFacts
+from manager.controllers.job_steps import (
     CreateWorkload,
     DeleteWorkload,
     FollowJob,
-    ManagedJobFacts,
     ReleaseWorkload,
     SetPriority,
+    Step,
     UpdateWorkload,
     WarnOwner,
     WriteJob,
@@ -144,7 +146,7 @@ class LifecycleManager:
         for decision in cycle.decisions:
             if decision.outcome is Outcome.RESERVED:
                 reserved = self.write_status(
-                    decision.workload, lambda status, it=decision: admission_writes.reserve(status, it, now=now)
+                    decision.workload, partial(admission_writes.reserve, decision=decision, now=now)
                 )
                 if not reserved:
                     raise Violation(f"{decision.workload}: the reservation of a cycle changed nothing")
@@ -154,16 +156,14 @@ class LifecycleManager:
             for victim in decision.victims:
                 if not victim.evicted:
                     wrote |= self.write_status(
-                        victim.workload, lambda status, it=victim: admission_writes.preempt(status, it, now=now)
+                        victim.workload, partial(admission_writes.preempt, victim=victim, now=now)
                     )
             if decision.reason is not None:
                 wrote |= self.write_status(
-                    decision.workload, lambda status, it=decision: admission_writes.pend(status, it, now=now)
+                    decision.workload, partial(admission_writes.pend, decision=decision, now=now)
                 )
         for bypassed in cycle.bypassed:
-            wrote |= self.write_status(
-                bypassed.workload, lambda status, it=bypassed: admission_writes.bypass(status, it, now=now)
-            )
+            wrote |= self.write_status(bypassed.workload, partial(admission_writes.bypass, bypassed=bypassed, now=now))
         return wrote, frozenset((each.workload, each.outcome, each.message) for each in cycle.decisions)
 
     def reconcile_workload(self, key: Key) -> bool:
@@ -241,7 +241,7 @@ class LifecycleManager:
             wrote = self._carry_out(step, name) or wrote
         return wrote
 
-    def _carry_out(self, step: job_decision.Step, name: str) -> bool:
+    def _carry_out(self, step: Step, name: str) -> bool:
         job = self.hub.jobs[name]
         match step:
             case CreateWorkload():

@@ -145,11 +145,11 @@ class Plan:
     def of(self, courses: Iterable[str] | None, only: str) -> Plan:
         """A part of it."""
         names = tuple(courses or self.writes)
-        parts = (
-            {name: tuple(write for write in of[name] if only in str(write)) for name in names}
-            for of in (self.writes, self.all_writes)
-        )
-        return Plan(*parts, self.states)
+
+        def part(of: Mapping[str, tuple[Write, ...]]) -> dict[str, tuple[Write, ...]]:
+            return {name: tuple(write for write in of[name] if only in str(write)) for name in names}
+
+        return Plan(part(self.writes), part(self.all_writes), self.states)
 
 
 Run = tuple[Course, Case | None, tuple[str, ...] | None]

@@ -279,7 +279,7 @@ class Play:
     # What comes of it.
 
     def _is_current(self, copy: Copy) -> bool:
-        return self._workload().get("metadata", {}).get("name") == copy.workload
+        return bool(self._workload().get("metadata", {}).get("name") == copy.workload)
 
     def _workload(self) -> Object:
         hub = self.servers["hub"].api.context

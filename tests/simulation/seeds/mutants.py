@@ -16,6 +16,7 @@ from manager.dispatch import assumed_observations, controller, gather
 from multikueue.api.remoteassignment import AssignmentPhase
 from multikueue.dispatch.hub.actions import DispatchPlan, RemoveAssignment
 from multikueue.dispatch.hub.facts import DispatchFacts, Observation
+from multikueue.dispatch.hub.plan import plan
 from worker_agent.hub.heartbeat import Heartbeat
 from worker_agent.hub.status_reporter import StatusReporter
 from worker_agent.reconciler import Reconciler
@@ -38,7 +39,7 @@ def _remove_epoch_check() -> None:
 
 
 def _let_earliest_win() -> None:
-    honest = controller.plan
+    honest = plan
 
     def hasty(facts: DispatchFacts, now: datetime) -> DispatchPlan:
         workload = facts.workload
@@ -82,8 +83,9 @@ def _accept_stale_status() -> None:
             return await self._client.patch(resource, name, patch[1:], **how)  # type: ignore[attr-defined]
 
     async def send(self: StatusReporter, name: str) -> object:
-        if not isinstance(self._client, Loose):
-            self._client = Loose(self._client)  # type: ignore[assignment]
+        client: object = self._client
+        if not isinstance(client, Loose):
+            setattr(self, "_client", Loose(client))  # noqa: B010
         return await bound(self, name)
 
     setattr(StatusReporter, "_send", send)  # noqa: B010

@@ -21,6 +21,7 @@ from multikueue.api.constants import (
 from multikueue.api.defaulting import JobSurroundings, default_gated, default_held
 from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, LEADER_WORKER_SETS, Resource
 from multikueue.core.conditions import is_true_in
+from multikueue.jobs.framework import admission
 from multikueue.jobs.kinds.deployment import DEPLOYMENT
 from multikueue.jobs.kinds.leader_worker_set import LEADER_WORKER_SET
 from multikueue.jobs.kinds.stateful_set import STATEFUL_SET
@@ -96,7 +97,7 @@ class SetWork:
         policy = "OrderedReady" if one_by_one else "Parallel"
         own = {"serviceName": made["metadata"]["name"], "podManagementPolicy": policy}
         kind = {"apiVersion": "apps/v1", "kind": "StatefulSet"}
-        queued = STATEFUL_SET.defaulted({**made, **kind, "spec": {**made["spec"], **own}}, JobSurroundings())
+        queued = admission.defaulted({**made, **kind, "spec": {**made["spec"], **own}}, STATEFUL_SET, JobSurroundings())
         return {**queued, "spec": {**queued["spec"], "template": default_held(queued["spec"]["template"])}}
 
     def of(self, server: ApiServer, name: str) -> list[Object]:
@@ -136,7 +137,8 @@ class DeploymentWork(SetWork):
     as_one = False
 
     def _defaulted(self, made: Object) -> Object:
-        queued = DEPLOYMENT.defaulted({**made, "apiVersion": "apps/v1", "kind": "Deployment"}, JobSurroundings())
+        kind = {"apiVersion": "apps/v1", "kind": "Deployment"}
+        queued = admission.defaulted({**made, **kind}, DEPLOYMENT, JobSurroundings())
         template = default_gated(queued["spec"]["template"], JobSurroundings())
         return {**queued, "spec": {**queued["spec"], "template": template}}
 
@@ -181,7 +183,7 @@ class LeaderWorkerSetWork(SetWork):
 
     def _defaulted(self, made: Object) -> Object:
         kind = {"apiVersion": LEADER_WORKER_SETS.api_version, "kind": LEADER_WORKER_SETS.kind}
-        queued = LEADER_WORKER_SET.defaulted({**made, **kind}, JobSurroundings())
+        queued = admission.defaulted({**made, **kind}, LEADER_WORKER_SET, JobSurroundings())
         group = dict(queued["spec"]["leaderWorkerTemplate"])
         group |= {name: default_held(group[name]) for name in ("leaderTemplate", "workerTemplate")}
         return {**queued, "spec": {**queued["spec"], "leaderWorkerTemplate": group}}

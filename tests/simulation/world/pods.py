@@ -238,7 +238,7 @@ class Pods:
         return {"active": 0, "ready": 0, "startTime": None}
 
     def _succeeded_in(self, status: Object) -> int:
-        return status.get("succeeded", 0)
+        return int(status.get("succeeded", 0))
 
     def _done(self, copy: Copy) -> Object:
         done = [self._condition(kind, "True") for kind in ("SuccessCriteriaMet", "Complete")]
