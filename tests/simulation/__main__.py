@@ -161,8 +161,8 @@ def main() -> int:
     options = flags.parse_args()
     if options.provisioning and options.queues:
         flags.error("a cluster with queues of its own is not asked for capacity: use --provisioning or --queues")
-    if options.sets and options.queues:
-        flags.error("a cluster with queues of its own gets no StatefulSet: use --sets or --queues")
+    if (options.sets or options.leaderworkersets) and options.queues:
+        flags.error("a cluster with queues of its own gets no StatefulSet and no LeaderWorkerSet: leave --queues out")
     logging.disable(logging.CRITICAL)
     times = 1 if options.replay is not None else processes.together(options.seeds, jobs=options.jobs)
     run = runner(

@@ -241,7 +241,7 @@ class SetUsers:
             now = play.loop.time()
             # Pods that are admitted one by one may never be all ready: others hold what is left of the quota.
             if not ready or (self._kind.as_one and len(ready) < self._size(work.name)):
-                since = None
+                since, late = None, None
             elif since is None:
                 since = now
             elif now - since >= min(work.seconds, self._longest):
