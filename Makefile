@@ -21,6 +21,8 @@ SERVING_JOBS ?= 4
 ON_SERVERS := tests/component tests/conformance tests/e2e tests/security
 # What takes longest on real API servers, and runs last: on a slow machine CI has no time for all of it.
 LONGEST := tests/component/kinds tests/component/provisioning tests/component/rights
+# Seconds of Unix time from which none of these is begun; empty for no limit.
+LONGEST_UNTIL ?=
 # Runs tests that failed once more, at most five in a run, and prints the first failure: see CONTRIBUTING.md.
 RUN_TESTS := $(BIN)/python hack/run_tests.py
 
@@ -58,7 +60,7 @@ conformance: $(STAMP) ## the embedded API server beside a real one; CI runs it a
 	@$(BIN)/mkctl binaries --optional
 	@$(RUN_TESTS) -n $(SERVING_JOBS) --dist worksteal -m "conformance and not alone and not left_out" $(addprefix --ignore=,$(LONGEST)) $(ON_SERVERS)
 	@$(RUN_TESTS) -n $(JOBS) --dist loadfile -m "conformance and alone and not left_out" tests/component
-	@$(RUN_TESTS) -n $(SERVING_JOBS) --dist worksteal -m "conformance and not alone and not left_out" $(LONGEST)
+	@MK_TESTS_UNTIL=$(LONGEST_UNTIL) $(RUN_TESTS) -n $(SERVING_JOBS) --dist worksteal -m "conformance and not alone and not left_out" $(LONGEST)
 
 combinations: $(STAMP) ## the combinations of API server and transport that CI leaves out; half an hour
 	@$(RUN_TESTS) -n $(WAITING_JOBS) --dist loadfile -m left_out $(ON_SERVERS)

@@ -36,7 +36,7 @@ hypothesis.settings.register_profile("multikueue", deadline=None)
 hypothesis.settings.load_profile("multikueue")
 
 _UNTIL: Final = os.environ.get("MK_TESTS_UNTIL", "")
-"""Seconds of Unix time from which no further test is begun; empty for no limit. `.ci/run` sets it."""
+"""Seconds of Unix time from which no further test is begun; empty for no limit. CI sets it for its longest tests."""
 _SELF = Path("/proc/self")
 _TEAR_DOWN_SECONDS = 10.0
 _SETTLE_SECONDS = 10.0  # a closed transport gives its socket back one turn of the loop later, a child when it is reaped
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what there is no time for: CI ends after 90 minutes, whatever has passed by then."""
+    """Skip what CI has no time for (`LONGEST_UNTIL` in the Makefile); the number of skipped tests is printed."""
     if _UNTIL and time.time() > float(_UNTIL):
         pytest.skip("no time left: MK_TESTS_UNTIL is over")
 
