@@ -231,7 +231,7 @@ async def test_requests_are_counted_by_verb_and_resource() -> None:
         await client.apply(JOBS, "a", {}, namespace="ns", manager="m", subresource="status")
         await client.delete(JOBS, "a", namespace="ns", uid="u1", propagation="Background")
         assert dict(client.requests_sent) == {("APPLY", "jobs/status"): 1, ("DELETE", "jobs"): 1}
-        assert "fieldManager=m&force=true" in api.seen[0]
+        assert "fieldManager=m&force=true&fieldValidation=Ignore" in api.seen[0]
         assert b'"preconditions":{"uid":"u1"}' in api.bodies[1]
 
 
