@@ -54,7 +54,7 @@ from manager.workload.foreign_checks import foreign_of
 from manager.workload.status import AdmissionHook, StatusWriter
 from manager.workload.transitions import Transitions
 from multikueue.api.configuration import Configuration
-from multikueue.api.reasons import FrameworkEvent
+from multikueue.api.reasons import ORDINARY_STEPS, FrameworkEvent
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_PROFILES,
@@ -72,6 +72,7 @@ from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.kube.errors import KubeError, NotFound
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.rest.limiter import Limiter
+from multikueue.kube.runtime.event_budget import EventBudget
 from multikueue.kube.runtime.events import NORMAL, WARNING, EventRecorder, Reference
 from multikueue.kube.runtime.leader import LeaderElector, LeaseRestoreDetector
 from multikueue.kube.runtime.quarantine import Quarantine, QuarantineMetrics
@@ -144,7 +145,8 @@ class Manager:
         self.caches = Caches(client, kinds, clock=clock, random=random, quarantine=quarantine)
         self._supervisor = Supervisor(clock=clock, random=random, registry=self.metrics.registry)
         self.namespaces = ManagedNamespaces(configuration, self.caches.view(NAMESPACES))
-        budget = Limiter(qps=options.event_qps, burst=options.event_burst, clock=clock) if options.event_qps else None
+        qps, burst = options.event_qps, options.event_burst
+        budget = EventBudget(qps=qps, burst=burst, steps=ORDINARY_STEPS, clock=clock) if qps else None
         self.recorder = EventRecorder(client, _COMPONENT, instance=self.identity, budget=budget, clock=clock)
         transitions = Transitions(self.metrics, self.recorder, clock=clock)
         self.statuses = StatusWriter(

@@ -109,7 +109,8 @@ def parser() -> argparse.ArgumentParser:
         type=_rate,
         metavar="N",
         default=EVENT_QPS,
-        help="limit of Normal events per second; warnings are not limited; 0 for no limit (%(default)s)",
+        help="limit of Normal events per second, and a tenth of it for those that conditions show too; "
+        "warnings are not limited; 0 for no limit (%(default)s)",
     )
     flags.add_argument(
         "--event-burst",

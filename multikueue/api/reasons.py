@@ -294,6 +294,11 @@ class PodEvent(StrEnum):
     OUTSIDE_QUOTA = "OutsideQuota"
 
 
+ORDINARY_STEPS: Final = frozenset(
+    {JobEvent.CREATED_WORKLOAD, WorkloadEvent.QUOTA_RESERVED, WorkloadEvent.ADMITTED, WorkloadEvent.MULTIKUEUE}
+)
+"""Events of the life of every job that its Workload's conditions and the events `Started` and `FinishedWorkload` of the
+job show too: on a busy hub most of them are not written."""
 DEPRECATED_PATH_USAGE_EVENT: Final = "DeprecatedPathUsage"
 """About a MultiKueueCluster whose kubeconfig is a path."""
 STOP_REASON_NOT_ADMITTED: Final = "NotAdmitted"

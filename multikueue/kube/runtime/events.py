@@ -3,7 +3,8 @@
 
 Promises that recording never waits and never raises: events go through a bounded queue, equal ones within some minutes
 become one series, the events of one object are rate limited, and events that cannot be delivered are dropped, which is
-logged at most once a minute. With a budget the Normal events of all objects are rate limited too; warnings are not.
+logged at most once a minute. With a budget (`event_budget.py`) the Normal events of all objects are rate limited too;
+warnings are not. Ordinary steps that it leaves out are not logged.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from multikueue.core.timestamps import format_micro_time
 from multikueue.kube import errors
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.rest.limiter import Limiter
+from multikueue.kube.runtime.event_budget import EventBudget
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +118,7 @@ class EventRecorder:
         component: str,
         *,
         instance: str = "",
-        budget: Limiter | None = None,
+        budget: EventBudget | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
@@ -217,9 +219,13 @@ class EventRecorder:
             limiter = self._limits[event.about] = Limiter(qps=_OBJECT_QPS, burst=_OBJECT_BURST, clock=self._clock)
             while len(self._limits) > _SERIES_KEPT:
                 self._limits.popitem(last=False)
-        if limiter.take() and (event.type == WARNING or self._budget is None or self._budget.take()):
+        if not limiter.take():
+            self.dropped += 1
+            return False
+        if event.type == WARNING or self._budget is None or self._budget.take(event.reason):
             return True
-        self.dropped += 1
+        if not self._budget.is_step(event.reason):
+            self.dropped += 1
         return False
 
     def _body(self, event: _Event) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Set
 
 import aiohttp
 import anyio
@@ -14,13 +15,17 @@ from prometheus_client import CollectorRegistry, Counter
 from multikueue.core.backoff import Backoff
 from multikueue.core.clock import ManualClock
 from multikueue.core.errors import BadInput
-from multikueue.kube.rest.limiter import Limiter
 from multikueue.kube.runtime import events
+from multikueue.kube.runtime.event_budget import EventBudget
 from multikueue.kube.runtime.events import NORMAL, WARNING, EventRecorder, Reference
 from multikueue.kube.serving import serve
 from tests.support.stub_api import StubApi, json_answer, status_answer, stub_api
 
 JOB = Reference("batch/v1", "Job", "train", "team", "uid-1")
+
+
+def budget(clock: ManualClock, *, burst: int, steps: Set[str] = frozenset()) -> EventBudget:
+    return EventBudget(qps=1.0, burst=burst, steps=steps, clock=clock)
 
 
 async def delivered(api: StubApi, count: int) -> list[tuple[str, dict[str, object]]]:
@@ -69,7 +74,7 @@ async def test_normal_events_are_held_to_a_budget_and_warnings_are_not() -> None
 
     clock = ManualClock()
     async with stub_api(answer) as api, api.client() as client, anyio.create_task_group() as tasks:
-        recorder = EventRecorder(client, "kueue", budget=Limiter(qps=1.0, burst=2, clock=clock), clock=clock)
+        recorder = EventRecorder(client, "kueue", budget=budget(clock, burst=2), clock=clock)
         for number in range(5):
             recorder.event(Reference("v1", "Pod", f"pod-{number}", "team"), NORMAL, "Admitted", "as the others")
         recorder.event(JOB, WARNING, "Pending", "no quota")
@@ -79,6 +84,48 @@ async def test_normal_events_are_held_to_a_budget_and_warnings_are_not() -> None
         clock.advance(1.0)
         recorder.event(JOB, NORMAL, "Admitted", "a second later")
         assert len(await delivered(api, 4)) == 4
+        tasks.cancel_scope.cancel()
+
+
+async def test_ordinary_steps_have_half_of_the_burst_and_a_tenth_of_the_rate() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return json_answer({})
+
+    clock = ManualClock()
+    async with stub_api(answer) as api, api.client() as client, anyio.create_task_group() as tasks:
+        recorder = EventRecorder(client, "kueue", budget=budget(clock, burst=6, steps={"Step"}), clock=clock)
+        for number in range(5):
+            recorder.event(Reference("v1", "Pod", f"pod-{number}", "team"), NORMAL, "Step", "admitted")
+            recorder.event(Reference("v1", "Pod", f"pod-{number}", "team"), NORMAL, "End", "succeeded")
+        tasks.start_soon(recorder.run)
+        sent = await delivered(api, 6)
+        assert [body["reason"] for _, body in sent] == ["Step", "End", "Step", "End", "Step", "End"]
+        clock.advance(2.0)
+        recorder.event(JOB, NORMAL, "Step", "two seconds later")
+        recorder.event(JOB, NORMAL, "End", "two seconds later")
+        recorder.event(JOB, NORMAL, "End", "and again")
+        assert [body["reason"] for _, body in (await delivered(api, 8))[6:]] == ["End", "End"]
+        clock.advance(8.0)
+        recorder.event(JOB, NORMAL, "Step", "ten seconds later")
+        assert (await delivered(api, 9))[-1][1]["reason"] == "Step"
+        tasks.cancel_scope.cancel()
+
+
+async def test_steps_that_are_left_out_are_not_logged_and_other_events_are(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return json_answer({})
+
+    clock = ManualClock()
+    async with stub_api(answer) as api, api.client() as client, anyio.create_task_group() as tasks:
+        recorder = EventRecorder(client, "kueue", budget=budget(clock, burst=1, steps={"Step"}), clock=clock)
+        recorder.event(JOB, NORMAL, "End", "within the budget")
+        recorder.event(JOB, NORMAL, "Step", "left out")
+        tasks.start_soon(recorder.run)
+        recorder.event(JOB, NORMAL, "End", "over the budget")
+        with anyio.fail_after(30):
+            while not caplog.records:
+                await anyio.sleep(0.005)
+        assert [each.getMessage() for each in caplog.records] == ["events dropped: too many at once count=1"]
         tasks.cancel_scope.cancel()
 
 
