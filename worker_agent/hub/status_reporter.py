@@ -2,16 +2,14 @@
 """Writes the status of each assignment to the hub.
 
 Owns batching: a status that the hub waits for is written at once; progress of a running job is batched, with a pause
-that grows; while many jobs start, the start of each waits longer, so that a short job is reported with its end only;
-a status that was written already is not written again. Promises that the newest status is written
-eventually, that sequence numbers of one boot only grow, and that a status is never written to another assignment of
-the same name.
+that grows, and starts as `start_windows.py` says; a status that was written already is not written again. Promises that
+the newest status is written eventually, that sequence numbers of one boot only grow, and that a status is never written
+to another assignment of the same name.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -34,13 +32,11 @@ from multikueue.kube.rest.client import PatchKind
 from multikueue.kube.runtime.controller import Controller, Result
 from multikueue.kube.runtime.workqueue import WorkQueue
 from worker_agent.hub.client import HubClient
+from worker_agent.hub.start_windows import StartWindows
 
 _log = logging.getLogger(__name__)
 
 _SENDERS: Final = 8
-_FIRST_WINDOWS: Final = 1.5  # the job controller reports ready pods only a second later
-_USUAL_STARTS: Final = 5  # within the time below; more of them are reported later in proportion
-_LONGEST_FIRST_WINDOWS: Final = 10
 _MAX_WINDOWS: Final = 4
 _BACKOFF: Final = Backoff(base=0.05, factor=2.0, cap=5.0, jitter=0.3)
 
@@ -58,8 +54,8 @@ class _PendingStatus:
     version: int = 0
     """The resourceVersion with which the hub had `sent`; 0 if unknown."""
     progress: int = 0
-    starts: bool = False
-    """Whether its start is to be reported."""
+    started: float | None = None
+    """When its start came in."""
 
     @property
     def is_sent(self) -> bool:
@@ -90,8 +86,7 @@ class StatusReporter:
         self._window = window
         self._clock = clock
         self._pending: dict[str, _PendingStatus] = {}
-        self._starts: deque[float] = deque()
-        """When the starts of the last time came in."""
+        self._starts = StartWindows(window=window, clock=clock)
         queue: WorkQueue[str] = WorkQueue(clock=clock, backoff=_BACKOFF, random=random)
         self._controller = Controller("status", self._send, workers=_SENDERS, queue=queue, clock=clock)
 
@@ -109,6 +104,8 @@ class StatusReporter:
             return
         before, pending.status = pending.status, status
         if _is_awaited(before, status):
+            if pending.started is not None and before.phase is AssignmentPhase.RUNNING:
+                self._starts.ended(pending.started)
             self._controller.enqueue(name)
         else:
             self._controller.queue.add_after(name, self._pause(pending))
@@ -143,19 +140,11 @@ class StatusReporter:
     def _pause(self, pending: _PendingStatus) -> float:
         """How long progress is batched: a short time at first, as the end may follow soon, then longer each time."""
         if pending.sent_at is None:
-            return self._window * self._first_windows(pending)
+            if pending.started is None:
+                pending.started = self._starts.started()
+            return self._starts.seconds()
         pause = self._window * min(1 << pending.progress, _MAX_WINDOWS)
         return max(self._window, pending.sent_at + pause - self._clock.monotonic())
-
-    def _first_windows(self, pending: _PendingStatus) -> float:
-        """How many windows a start is batched for: more while many jobs start, as most of them may end within that."""
-        now = self._clock.monotonic()
-        if not pending.starts:
-            pending.starts = True
-            self._starts.append(now)
-        while self._starts and now - self._starts[0] > self._window * _LONGEST_FIRST_WINDOWS:
-            self._starts.popleft()
-        return min(_LONGEST_FIRST_WINDOWS, _FIRST_WINDOWS * max(1.0, len(self._starts) / _USUAL_STARTS))
 
     def resend_if_replaced(self, obj: JsonObject) -> None:
         """Write the last status again if an earlier write has replaced it, because it was repeated or arrived late."""

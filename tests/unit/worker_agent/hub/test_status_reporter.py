@@ -154,6 +154,27 @@ async def test_while_many_jobs_start_a_short_one_is_reported_with_its_end_only_a
         assert sorted(started()) == sorted(f"j{number}" for number in range(29))
 
 
+async def test_once_short_jobs_have_ended_the_starts_of_the_next_wait_for_their_ends() -> None:
+    clock = ManualClock()
+    end = ReportedStatus(epoch=1, phase=AssignmentPhase.FINISHED, job_uid="j")
+    async with status_reporter(fine, clock=clock) as (it, stub):
+        for number in range(6):
+            it.put(f"j{number}", f"u{number}", running(1), reported=SAID)
+        clock.advance(WINDOW)
+        for number in range(6):
+            it.put(f"j{number}", f"u{number}", end, reported=SAID)
+        await until(lambda: it.unsent == 0, what="the ends of the first are sent")
+        for number in range(6, 12):
+            it.put(f"j{number}", f"u{number}", running(1), reported=SAID)
+        clock.advance(9 * WINDOW)
+        it.put("other", "u", RESERVED, reported=SAID)  # a queue learns that the clock moved when something is added
+        await until(lambda: it.unsent == 6, what="the other is sent, and no start")
+        for number in range(6, 12):
+            it.put(f"j{number}", f"u{number}", end, reported=SAID)
+        await until(lambda: it.unsent == 0, what="the ends are sent")
+        assert "Running" not in {status["phase"] for status in statuses(stub)}
+
+
 async def test_an_unreachable_hub_gets_the_newest_status_when_it_is_back() -> None:
     away = True
 
