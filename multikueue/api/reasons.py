@@ -295,10 +295,10 @@ class PodEvent(StrEnum):
 
 
 ORDINARY_STEPS: Final = frozenset(
-    {JobEvent.CREATED_WORKLOAD, WorkloadEvent.QUOTA_RESERVED, WorkloadEvent.ADMITTED, WorkloadEvent.MULTIKUEUE}
+    {JobEvent.CREATED_WORKLOAD, WorkloadEvent.QUOTA_RESERVED, WorkloadEvent.ADMITTED, JobEvent.STARTED}
 )
-"""Events of the life of every job that its Workload's conditions and the events `Started` and `FinishedWorkload` of the
-job show too: on a busy hub most of them are not written."""
+"""Events of every job that conditions of its Workload show too: a busy hub does not write most of them. `MultiKueue` is
+none of them, since it names the cluster: conditions do not show where a job ran before."""
 DEPRECATED_PATH_USAGE_EVENT: Final = "DeprecatedPathUsage"
 """About a MultiKueueCluster whose kubeconfig is a path."""
 STOP_REASON_NOT_ADMITTED: Final = "NotAdmitted"

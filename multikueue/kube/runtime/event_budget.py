@@ -2,7 +2,7 @@
 """How many Normal events of all objects are written.
 
 Each event costs an API server as much as a small write. Those of some reasons, the ordinary steps, say what conditions
-of the object and later events show as well, so that they get a small part of the budget.
+of the object show as well, so that they get a small part of the budget.
 """
 
 from __future__ import annotations
