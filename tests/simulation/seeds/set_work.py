@@ -59,6 +59,8 @@ class SetWork:
     """Whether all pods are on one cluster."""
     as_one = True
     """Whether all pods are admitted at once."""
+    rolls_out = True
+    """Whether users change the template of its pods."""
     operated: Resource | None = None
     """The kind, if an operator makes the pods."""
 
@@ -149,6 +151,7 @@ class LeaderWorkerSetWork(SetWork):
     submitted = LEADER_WORKER_SETS.qualified
     frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK, POD_FRAMEWORK, LEADER_WORKER_SET_FRAMEWORK)
     as_one = False
+    rolls_out = False
     operated: Resource | None = LEADER_WORKER_SETS
 
     @property
@@ -258,20 +261,29 @@ class SetUsers:
                 since = None
 
     async def change(self, work: Work) -> None:
-        """Delete pods on the hub, and scale to zero and back, while it waits or serves."""
+        """Delete pods on the hub, roll another template out, and scale to zero and back, while it waits or serves."""
         play, own = self._play, Random(f"{self._play.scenario.seed} changes of {work.name}")
         await asyncio.sleep(work.at)
-        for _ in range(own.randint(0, _MOST_CHANGES)):
+        for number in range(own.randint(0, _MOST_CHANGES)):
             await asyncio.sleep(own.choice((own.uniform(0.0, 5.0), own.uniform(0.0, 40.0))))
             await play.hub_is_up()
-            hub = play.servers["hub"].api
-            if own.random() < 0.7:
+            hub, drawn = play.servers["hub"].api, own.random()
+            if self._kind.rolls_out and 0.45 <= drawn < 0.7:
+                self._roll_out(work, number)
+            elif drawn < 0.7:
                 if pods := self._pods(work.name):
                     name = own.choice(pods)["metadata"]["name"]
                     play.watcher.tell(f"user deletes the pod {name}")
                     call(hub, "DELETE", f"{USER_PODS}/{name}")
             elif self._size(work.name):
                 await self._rescale(work, own)
+
+    def _roll_out(self, work: Work, number: int) -> None:
+        play = self._play
+        if play.work.of(play.servers["hub"].api, work.name):
+            play.watcher.tell(f"user rolls template {number} of {work.name} out")
+            template = {"metadata": {"annotations": {"template": str(number)}}}
+            call(play.servers["hub"].api, "PATCH", f"{self._kind.path}/{work.name}", {"spec": {"template": template}})
 
     async def _rescale(self, work: Work, own: Random) -> None:
         play, path = self._play, f"{self._kind.path}/{work.name}"

@@ -8,9 +8,12 @@ from typing import Any, Final
 from devcluster.apiserver.storage.entry import StoredChange
 from devcluster.operators.definitions import JOB_SETS
 from multikueue.core.conditions import is_true_in
-from tests.simulation.world.pods import Copy, Pods
+from tests.simulation.world.pods import START_SECONDS, Copy, Pods, State
 
 COLLECTION: Final = JOB_SETS.qualified
+_MOST_RESTARTS: Final = 2
+_RESTARTED: Final = 0.2
+"""How often a pod fails, and with it all Jobs are made anew."""
 _REASONS: Final = {
     ("Completed", "True"): "AllJobsCompleted",
     ("Suspended", "True"): "SuspendedJobs",
@@ -38,19 +41,32 @@ class JobSetPods(Pods):
             del copy.status["conditions"]  # it was resumed before a status said that it stopped
         super()._catch_up(copy)
 
+    def _read(self, copy: Copy) -> None:
+        super()._read(copy)
+        copy.restarts = int(copy.status.get("restarts", 0))
+
+    def _complete(self, copy: Copy) -> None:
+        if copy.restarts < _MOST_RESTARTS and self._random.random() < _RESTARTED:
+            copy.restarts, copy.succeeded = copy.restarts + 1, 0
+            self._move(copy, State.STARTING, self._random.uniform(0.05, START_SECONDS), self._start)
+            self._tell("restarts", copy)
+            self._write(copy, self._counts(copy, succeeded=0))
+            return
+        super()._complete(copy)
+
     def _running(self, copy: Copy) -> Object:
-        return self._counts(copy.succeeded, ready=copy.left, active=copy.left)
+        return self._counts(copy, succeeded=copy.succeeded, ready=copy.left, active=copy.left)
 
     def _suspended(self, copy: Copy) -> Object:
-        return self._counts(copy.succeeded, suspended=copy.left)
+        return self._counts(copy, succeeded=copy.succeeded, suspended=copy.left)
 
     def _done(self, copy: Copy) -> Object:
         completed = {"conditions": [self._condition("Completed", "True")], "terminalState": "Completed"}
-        return {**self._counts(copy.count), **completed}
+        return {**self._counts(copy, succeeded=copy.count), **completed}
 
-    def _counts(self, succeeded: int, **others: int) -> Object:
-        counts = {"ready": 0, "active": 0, "suspended": 0, "failed": 0, **others, "succeeded": succeeded}
-        return {"restarts": 0, "replicatedJobsStatus": [{"name": "main", **counts}]}
+    def _counts(self, copy: Copy, **counts: int) -> Object:
+        whole = {"ready": 0, "active": 0, "suspended": 0, "failed": 0, **counts}
+        return {"restarts": copy.restarts, "replicatedJobsStatus": [{"name": "main", **whole}]}
 
     def _succeeded_in(self, status: Object) -> int:
         return sum(each["succeeded"] for each in status.get("replicatedJobsStatus") or ())

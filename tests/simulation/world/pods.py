@@ -26,7 +26,7 @@ from tests.simulation.world.network import Server
 
 JOBS: Final = "jobs.batch"
 _END_SECONDS: Final = 3.0  # how long pods may take to end
-_START_SECONDS: Final = 2.0
+START_SECONDS: Final = 2.0
 _RETRY_SECONDS: Final = 0.5
 
 Object = dict[str, Any]
@@ -56,6 +56,8 @@ class Copy:
     count: int = 1
     """How many pods it has in all; they start at once, and some of them may end before the others."""
     succeeded: int = 0
+    restarts: int = 0
+    """How often all of them were started anew since one had failed."""
     wanted: bool = False
     timer: asyncio.TimerHandle | None = None
     status: Object = field(default_factory=dict)
@@ -130,7 +132,7 @@ class Pods:
                 copy.wanted, copy.behind = False, False
             else:
                 copy.status = job.get("status") or {}
-                copy.succeeded = self._succeeded_in(copy.status)
+                self._read(copy)
                 if copy.state is State.ENDED and not self._has_ended(job):
                     copy.state = State.IDLE
                 self._follow(copy, job)
@@ -138,6 +140,10 @@ class Pods:
                     # The backup may be of a moment before its start was written.
                     self._write(copy, self._running(copy))
             self._look(copy)
+
+    def _read(self, copy: Copy) -> None:
+        """Take what its status counts for true."""
+        copy.succeeded = self._succeeded_in(copy.status)
 
     def _on_write(self, collection: str, event: StoredChange) -> None:
         if not self._concerns(collection, event):
@@ -168,7 +174,7 @@ class Pods:
     def _look(self, copy: Copy) -> None:
         match copy.state, copy.wanted:
             case State.IDLE, True:
-                self._move(copy, State.STARTING, self._random.uniform(0.05, _START_SECONDS), self._start)
+                self._move(copy, State.STARTING, self._random.uniform(0.05, START_SECONDS), self._start)
             case State.STARTING, False:
                 self._move(copy, State.IDLE)
                 self._settle(copy)
