@@ -195,7 +195,8 @@ async def across_clusters(
         manager = ManagerRuns(hub, settings, push)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(manager.run)
-            scene = AcrossClusters(client, *sites, manager)
+            first, second = sites
+            scene = AcrossClusters(client, first, second, manager)
             if able:
                 await queue_is(client, "True", "Ready")
             try:
@@ -214,8 +215,11 @@ async def queue_is(client: KubeClient, status: str, reason: str, *, message: str
         found = condition(seen, "Active")
         return (found.get("status"), found.get("reason")) == (status, reason) and message in found.get("message", "")
 
+    async def probe() -> Object:
+        return await get(client, CLUSTER_QUEUES, NAMESPACE) or {}
+
     found = await eventually(
-        lambda: get(client, CLUSTER_QUEUES, NAMESPACE),
+        probe,
         what=f"the queue is Active={status} {reason}: {message}",
         until=is_so,
     )

@@ -106,40 +106,39 @@ class Caller:
         self._headers = {"content-type": "application/json", **(headers or {})}
 
     def begin(
-        self, method: str, path: str, body: object = None, *, media: str = "", **query: object
+        self, method: str, path: str, body: object = None, *, media: str = "", **query: Any
     ) -> Reply | Coroutine[object, object, Reply | None]:
         """What the server makes of a request."""
         raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = dict(self._headers, **({"content-type": media} if media else {}))
         return self.api.handle(Request(method, path, urlencode(query), headers, raw))
 
-    async def ask(self, method: str, path: str, body: object = None, *, media: str = "", **query: object) -> Seen:
+    async def ask(self, method: str, path: str, body: object = None, *, media: str = "", **query: Any) -> Seen:
         """The answer to a request."""
-        found = self.begin(method, path, body, media=media, **query)
-        if isinstance(found, Coroutine):
-            found = await found
+        begun = self.begin(method, path, body, media=media, **query)
+        found = await begun if isinstance(begun, Coroutine) else begun
         assert isinstance(found, Answer), found
         text = found.body.decode()
         parsed = json.loads(text) if found.content_type == "application/json" and text else text
         return Seen(found.status, parsed, found.headers)
 
-    async def get(self, path: str, **query: object) -> Seen:
+    async def get(self, path: str, **query: Any) -> Seen:
         """GET."""
         return await self.ask("GET", path, **query)
 
-    async def create(self, path: str, body: object, **query: object) -> Seen:
+    async def create(self, path: str, body: object, **query: Any) -> Seen:
         """POST."""
         return await self.ask("POST", path, body, **query)
 
-    async def merge(self, path: str, body: object, **query: object) -> Seen:
+    async def merge(self, path: str, body: object, **query: Any) -> Seen:
         """PATCH with a merge patch."""
         return await self.ask("PATCH", path, body, media=MERGE, **query)
 
-    async def delete(self, path: str, body: object = None, **query: object) -> Seen:
+    async def delete(self, path: str, body: object = None, **query: Any) -> Seen:
         """DELETE."""
         return await self.ask("DELETE", path, body, **query)
 
-    def watch(self, path: str, **query: object) -> Watching:
+    def watch(self, path: str, **query: Any) -> Watching:
         """A watch that the server begins at once."""
         found = self.begin("GET", path, watch="true", **query)
         assert isinstance(found, Stream), found

@@ -108,7 +108,7 @@ def shape(
 
 def pods(count: int = 1, name: str = "main", minimum: int | None = None, **amounts: str) -> PodSet:
     """A pod set: `pods(3, cpu="1")`."""
-    return PodSet(name=name, count=count, min_count=minimum, shape=shape(**amounts))
+    return PodSet(name=name, count=count, min_count=minimum, shape=shape((), None, **amounts))
 
 
 def workload(

@@ -146,8 +146,8 @@ class HttpProxy:
 
     async def handle(self, request: web.Request, session: aiohttp.ClientSession) -> web.StreamResponse:
         """One request."""
-        if self.fault is not None and (answer := await self.fault(request)) is not None:
-            return answer
+        if self.fault is not None and (instead := await self.fault(request)) is not None:
+            return instead
         self.passed += 1
         headers = {name: request.headers[name] for name in ("Accept", "Content-Type") if name in request.headers}
         async with session.request(

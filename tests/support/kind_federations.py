@@ -7,7 +7,7 @@ each kind, and what is seen of the objects by watches.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -252,7 +252,7 @@ async def kind_federation(
 
 
 @asynccontextmanager
-async def _running(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+async def _running(run: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
     """Run it as long as the context lasts."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run)

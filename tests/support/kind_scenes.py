@@ -8,7 +8,7 @@ check and one without, both of a flavor with node labels.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -268,7 +268,9 @@ async def kind_scene(
         dispatch = partial(DispatchController, push=replace(PUSH, intervals=QUICKLY))
         named = ", ".join(f"{{name: {each}}}" for each in external)
         settings = SETTINGS.format(", ".join(frameworks), named)
-        host = partial(running_manager, hub_cluster, settings=settings, dispatch=dispatch)
+        host: Callable[[], AbstractAsyncContextManager[object]] = partial(
+            running_manager, hub_cluster, settings=settings, dispatch=dispatch
+        )
         if pull:
             await FakeWorker(hub, name).enrol()
             await stack.enter_async_context(host())

@@ -75,5 +75,6 @@ class ManagerProcess:
 
 
 if __name__ == "__main__":
-    program.DispatchController = partial(DispatchController, push=PUSH)
+    # Before it is imported there: the process is this program with another one of its parts.
+    setattr(program, "DispatchController", partial(DispatchController, push=PUSH))  # noqa: B010
     sys.exit(program.main())

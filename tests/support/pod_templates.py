@@ -42,7 +42,7 @@ WORDS = st.one_of(
     st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=8),
 )
 PORTS = st.one_of(st.integers(1, 65535), st.just("http"))
-SELECTORS = st.one_of(
+SELECTORS: Strategy = st.one_of(
     st.none(),
     st.just({}),
     st.just({"matchLabels": {"a": ""}}),

@@ -97,7 +97,7 @@ def a_job(
 ) -> Object:
     pod = TEMPLATE | {"metadata": {"annotations": template or {}}}
     given = {"parallelism": 3, "completions": 3, "template": pod} | spec
-    meta = {"namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "lq"} | (labels or {})}
+    meta: Object = {"namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "lq"} | (labels or {})}
     return made("Job", given, version="batch/v1", annotations=annotations or {}, **meta)
 
 

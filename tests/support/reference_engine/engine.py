@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 
 from multikueue.api.reasons import QuotaReservedReason
 from multikueue.core.keys import Key
@@ -25,6 +26,9 @@ from tests.support.reference_engine.nomination import Nomination
 from tests.support.reference_engine.preemption import Preemption
 from tests.support.reference_engine.records import FIT, NO_FIT, PREEMPT, Found, Held, Item, Target, Verdict
 from tests.support.reference_engine.tree import Node, Tree, Use
+
+Entry = tuple[str, Item, Found]
+Rank = tuple[bool, tuple[bool, float], int, datetime, str]
 
 
 class ReferenceEngine(Nomination, Preemption):
@@ -55,9 +59,9 @@ class ReferenceEngine(Nomination, Preemption):
         tree = Tree(self.queues.values(), self.cohorts.values())
         for key, item in self.items.items():
             if item.held is not None and key not in gone:
-                if ("q", item.held.queue) not in tree.parents:
+                if ("q", item.reservation.queue) not in tree.parents:
                     continue
-                tree.put_all(item.held.queue, item.held.usage)
+                tree.put_all(item.reservation.queue, item.reservation.usage)
         return tree
 
     def _edited(self, node: Node, before: Tree) -> None:
@@ -116,7 +120,7 @@ class ReferenceEngine(Nomination, Preemption):
         """What was found out about a queue goes with it, once nothing waits in it or holds its quota."""
         if name in self.queues or self.waiting(name):
             return
-        if not any(item.held is not None and item.held.queue == name for item in self.items.values()):
+        if not any(item.held is not None and item.reservation.queue == name for item in self.items.values()):
             for known in (self.hashes, self.sticky, self.strategies):
                 known.pop(name, None)
 
@@ -178,7 +182,7 @@ class ReferenceEngine(Nomination, Preemption):
 
     def _release(self, item: Item, now: datetime) -> None:
         assert item.held is not None
-        queue = item.held.queue
+        queue = item.reservation.queue
         item.held = None
         self.generation[queue] = self.generation.get(queue, 0) + 1
         self.request(("q", queue), now)
@@ -232,7 +236,7 @@ class ReferenceEngine(Nomination, Preemption):
         found = [item for item in self.items.values() if item.waits and self.queue_of(item) == queue]
         return sorted(found, key=lambda item: self.order(item, queue))
 
-    def order(self, item: Item, queue: str) -> tuple:
+    def order(self, item: Item, queue: str) -> tuple[bool, int, datetime, str]:
         value = item.value
         return (
             self.sticky.get(queue) != value.key,
@@ -313,7 +317,7 @@ class ReferenceEngine(Nomination, Preemption):
             self._requeue(verdict, self.items[verdict.workload], "mismatch" if mismatched else "generic", now)
         return verdicts + rejects
 
-    def _order(self, entries, current: Tree):
+    def _order(self, entries: Iterable[Entry], current: Tree) -> Iterator[Entry]:
         entries = list(entries)
         if not self.settings.fair_sharing:
             entries.sort(
@@ -331,18 +335,20 @@ class ReferenceEngine(Nomination, Preemption):
         for root in roots:
             rest = [entry for entry in entries if current.root(("q", entry[0])) == root]
             while rest:
-                best = rest[0] if root[0] == "q" else self._winner(current, root, rest)[1]
+                winner = None if root[0] == "q" else self._winner(current, root, rest)
+                best = rest[0] if winner is None else winner[1]
                 rest.remove(best)
                 yield best
 
-    def _winner(self, tree: Tree, cohort: Node, entries):
+    def _winner(self, tree: Tree, cohort: Node, entries: Iterable[Entry]) -> tuple[Rank, Entry] | None:
         """The best contestant below a cohort, recomputed from the bottom."""
-        ranked = []
+        ranked: list[tuple[Rank, Entry]] = []
         for child in tree.children[cohort]:
             if child[0] == "q":
                 entry = next((e for e in entries if e[0] == child[1]), None)
             else:
-                entry = (self._winner(tree, child, entries) or (None, None))[1]
+                winner = self._winner(tree, child, entries)
+                entry = None if winner is None else winner[1]
             if entry is None:
                 continue
             queue, item, found = entry
@@ -381,14 +387,16 @@ class ReferenceEngine(Nomination, Preemption):
         if any(target.item.value.key in keys for target in found.targets):
             without = current.copy()
             for target in gone:
-                without.take_all(target.item.held.queue, target.item.held.usage)
+                without.take_all(target.item.reservation.queue, target.item.reservation.usage)
             pins = [{name: c["flavor"] for name, c in p["choices"].items()} for p in found.pod_sets]
             found = self.nominate(without, queue, item, pins=pins, gone=keys)
             item.tried = ()
             deferred = found.mode() == FIT
         key, mode = item.value.key, found.mode()
 
-        def verdict(outcome, reason, message, victims=()):
+        def verdict(
+            outcome: Outcome, reason: QuotaReservedReason, message: str, victims: Iterable[Target] = ()
+        ) -> Verdict:
             return Verdict(
                 key,
                 queue,
@@ -431,7 +439,7 @@ class ReferenceEngine(Nomination, Preemption):
             if mode == FIT:
                 after.append(lambda: self._reserve(queue, item, found, now))
                 return verdict(Outcome.RESERVED, QuotaReservedReason.QUOTA_RESERVED, messages.quota_reserved(queue))
-            after.append(lambda: [setattr(target.item.held, "evicted", True) for target in found.targets])
+            after.append(partial(_evict, found.targets))
             message = f"{found.message()}. Pending the preemption of {len(found.targets)} workload(s)"
             result = verdict(
                 Outcome.PREEMPTING, QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS, message, found.targets
@@ -479,3 +487,8 @@ class ReferenceEngine(Nomination, Preemption):
             for other in self.waiting(queue):
                 if self.hash(other) == mine:
                     other.inadmissible = True
+
+
+def _evict(targets: Iterable[Target]) -> None:
+    for target in targets:
+        target.item.reservation.evicted = True

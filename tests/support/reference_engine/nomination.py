@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
+from multikueue.core.keys import Key
 from multikueue.engine import resources
 from multikueue.engine.flavorassigner.eligibility import mismatch
-from multikueue.engine.requests import RequestCounter, scaled
+from multikueue.engine.requests import PodSetRequests, RequestCounter, scaled
 from multikueue.engine.resources import FlavorResource
 from multikueue.engine.settings import Settings
-from multikueue.engine.values import ClusterQueue, Flavor
+from multikueue.engine.values import ClusterQueue, Flavor, Fungibility, ResourceGroup
+from multikueue.engine.workloads import PodSet
 from tests.support.reference_engine.records import FIT, NO_CANDIDATES, NO_FIT, PREEMPT, RECLAIM, Found, Item, Target
 from tests.support.reference_engine.tree import Tree, Use
+
+PodSetChoice = dict[str, Any]
+Tried = Sequence[Mapping[str, int]]
+Pins = Sequence[Mapping[str, str]] | None
 
 
 class Nomination:
@@ -24,7 +31,16 @@ class Nomination:
     counter: RequestCounter
     search: Callable[..., list[Target]]
 
-    def nominate(self, tree: Tree, queue: str, item: Item, *, tried=(), pins=None, gone=()) -> Found:
+    def nominate(
+        self,
+        tree: Tree,
+        queue: str,
+        item: Item,
+        *,
+        tried: Tried = (),
+        pins: Pins = None,
+        gone: Collection[Key] = (),
+    ) -> Found:
         requests = list(self.counter.pending(item.value))
         found = self._assign(tree, queue, item, requests, tried, pins, gone)
         if found.mode() == PREEMPT:
@@ -53,7 +69,16 @@ class Nomination:
                 low = mid + 1
         return best[1] if best is not None and best[0] == low else found
 
-    def _assign(self, tree: Tree, queue: str, item: Item, requests, tried, pins, gone) -> Found:
+    def _assign(
+        self,
+        tree: Tree,
+        queue: str,
+        item: Item,
+        requests: Sequence[PodSetRequests],
+        tried: Tried,
+        pins: Pins,
+        gone: Collection[Key],
+    ) -> Found:
         value = self.queues[queue]
         found = Found()
         used: Use = {}
@@ -62,7 +87,7 @@ class Nomination:
             total = dict(counted.total)
             if "pods" in groups:
                 total["pods"] = counted.count
-            result = {
+            result: PodSetChoice = {
                 "name": pod_set.name,
                 "count": counted.count,
                 "requests": total,
@@ -102,15 +127,30 @@ class Nomination:
                 found.level = max(found.level, choice["level"])
         return found
 
-    def _choose(self, tree, queue, item, pod_set, group, resource, total, used, start, pinned, gone):
+    def _choose(
+        self,
+        tree: Tree,
+        queue: str,
+        item: Item,
+        pod_set: PodSet,
+        group: ResourceGroup,
+        resource: str,
+        total: Mapping[str, int],
+        used: Use,
+        start: int,
+        pinned: Mapping[str, str] | None,
+        gone: Collection[Key],
+    ) -> tuple[PodSetChoice | None, list[str], int]:
         policy = self.queues[queue].fungibility
         flavors = group.flavors
         if start >= len(flavors):
             start = 0
-        best, reasons, severities, position = None, [], [], start
+        best: PodSetChoice | None = None
+        reasons: list[str] = []
+        severities: list[int] = []
+        position = start
         for position in range(start, len(flavors)):
             name = flavors[position].name
-            problem = ""
             if pinned is not None and pinned.get(resource) != name:
                 problem = f"skipping flavor {name} as it is not found in the nomination mapping for resource {resource}"
             elif name not in self.flavors:
@@ -121,7 +161,8 @@ class Nomination:
                 reasons.append(problem)
                 severities.append(3)
                 continue
-            mode, level, choices, severity = FIT, 0, {}, 0
+            mode, level, severity = FIT, 0, 0
+            choices: dict[str, PodSetChoice] = {}
             for r in [r for r in total if r in group.covered]:
                 fr = FlavorResource(name, r)
                 m, lv, why, s = self._check(tree, queue, item, fr, used.get(fr, 0), total[r], gone)
@@ -150,7 +191,7 @@ class Nomination:
         return best, reasons, min(severities, default=3)
 
     @staticmethod
-    def _preferred(policy, a, b) -> bool:
+    def _preferred(policy: Fungibility, a: tuple[int, int], b: tuple[int, int]) -> bool:
         if a[0] == NO_FIT:
             return False
         if b[0] == NO_FIT:
@@ -161,7 +202,10 @@ class Nomination:
             return (a[1], -a[0]) < (b[1], -b[0])
         return (-a[0], a[1]) < (-b[0], b[1])
 
-    def _check(self, tree: Tree, queue, item, fr, used, wanted, gone):
+    def _check(
+        self, tree: Tree, queue: str, item: Item, fr: FlavorResource, used: int, wanted: int, gone: Collection[Key]
+    ) -> tuple[int, int, list[str], int]:
+        """The mode, the level, why it does not fit, and how severe that is."""
         node, value = ("q", queue), used + wanted
         r = fr.resource
         most = tree.potential(node, fr)
@@ -189,6 +233,6 @@ class Nomination:
             return NO_CANDIDATES, level, [text], 0
         without = tree.copy()
         for target in targets:
-            without.take_all(target.item.held.queue, target.item.held.usage)
-        own = any(target.item.held.queue == queue for target in targets)
+            without.take_all(target.item.reservation.queue, target.item.reservation.usage)
+        own = any(target.item.reservation.queue == queue for target in targets)
         return (PREEMPT if own else RECLAIM), without.level(queue, fr, value)[0], [text], 0

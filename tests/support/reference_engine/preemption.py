@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from functools import cmp_to_key
 
 from multikueue.api.reasons import PreemptedReason
 from multikueue.core.keys import Key
 from multikueue.engine.queue.pending import queue_timestamp
+from multikueue.engine.resources import FlavorResource
 from multikueue.engine.settings import FairStrategy, Settings
 from multikueue.engine.values import ClusterQueue
 from tests.support.reference_engine.records import Item, Target
 from tests.support.reference_engine.tree import Node, Tree, Use
+
+FlavorResources = Collection[FlavorResource]
+Rank = tuple[bool, bool, int, float, int, str]
 
 
 class Preemption:
@@ -21,20 +26,22 @@ class Preemption:
     queues: dict[str, ClusterQueue]
     items: dict[Key, Item]
 
-    def search(self, tree: Tree, queue, item, requested: Use, contested, gone) -> list[Target]:
+    def search(
+        self, tree: Tree, queue: str, item: Item, requested: Use, contested: FlavorResources, gone: Collection[Key]
+    ) -> list[Target]:
         tree = tree.copy()
         return (self._fair if self.settings.fair_sharing else self._classical)(
             tree, queue, item, requested, contested, set(gone)
         )
 
-    def _candidates(self, queue: str, frs, gone) -> list[Item]:
+    def _candidates(self, queue: str, frs: FlavorResources, gone: Collection[Key]) -> list[Item]:
         return [
             other
             for key, other in self.items.items()
             if other.held is not None
-            and other.held.queue == queue
+            and other.reservation.queue == queue
             and key not in gone
-            and any(fr in other.held.usage for fr in frs)
+            and any(fr in other.reservation.usage for fr in frs)
         ]
 
     def _allows(self, policy: str, item: Item, other: Item) -> bool:
@@ -48,11 +55,11 @@ class Preemption:
             return mine > theirs or (mine == theirs and newer)
         return False
 
-    def _before(self, queue: str):
+    def _before(self, queue: str) -> Callable[[Item], Rank]:
         """Comparison of candidates, §4.2."""
 
-        def key(other: Item) -> tuple:
-            held = other.held
+        def key(other: Item) -> Rank:
+            held = other.reservation
             return (
                 not held.evicted,
                 held.queue == queue,
@@ -64,7 +71,9 @@ class Preemption:
 
         return key
 
-    def _classical(self, tree: Tree, queue, item, requested: Use, contested, gone) -> list[Target]:
+    def _classical(
+        self, tree: Tree, queue: str, item: Item, requested: Use, contested: FlavorResources, gone: Collection[Key]
+    ) -> list[Target]:
         node = ("q", queue)
         policy = self.queues[queue].preemption
         own = [
@@ -92,7 +101,7 @@ class Preemption:
         forbidden = borrow == "Never"
 
         def variant(candidate: Item) -> str:
-            if candidate.held.queue == queue:
+            if candidate.reservation.queue == queue:
                 return "own"
             if candidate in hierarchy:
                 return "hierarchy"
@@ -114,7 +123,7 @@ class Preemption:
             candidate
             for evicted in (True, False)
             for group in (hierarchy, priority, own)
-            for candidate in sorted((c for c in group if c.held.evicted == evicted), key=order)
+            for candidate in sorted((c for c in group if c.reservation.evicted == evicted), key=order)
         ]
         reasons = {
             "own": PreemptedReason.IN_CLUSTER_QUEUE,
@@ -130,17 +139,17 @@ class Preemption:
                 if kind != "own":
                     if borrowing and kind == "reclaim":
                         continue
-                    path = self._to_common(state, candidate.held.queue, node)
+                    path = self._to_common(state, candidate.reservation.queue, node)
                     if any(state.within(part, contested) for part in path):
                         continue
-                state.take_all(candidate.held.queue, candidate.held.usage)
+                state.take_all(candidate.reservation.queue, candidate.reservation.usage)
                 targets.append(Target(candidate, reasons[kind]))
                 if self._free_slots(state, queue, requested, borrowing=borrowing):
                     return self._fill_back(state, queue, requested, targets, borrowing=borrowing)
         return []
 
-    def _below(self, tree: Tree, cohort: Node, last: Node, contested) -> list[str]:
-        found = []
+    def _below(self, tree: Tree, cohort: Node, last: Node, contested: FlavorResources) -> list[str]:
+        found: list[str] = []
         for child in tree.children[cohort]:
             if child == last or tree.within(child, contested):
                 continue
@@ -160,9 +169,11 @@ class Preemption:
                 return False
         return True
 
-    def _fill_back(self, tree: Tree, queue, requested, targets: list[Target], *, borrowing: bool) -> list[Target]:
+    def _fill_back(
+        self, tree: Tree, queue: str, requested: Use, targets: list[Target], *, borrowing: bool
+    ) -> list[Target]:
         for position in range(len(targets) - 2, -1, -1):
-            held = targets[position].item.held
+            held = targets[position].item.reservation
             tree.put_all(held.queue, held.usage)
             if self._free_slots(tree, queue, requested, borrowing=borrowing):
                 targets[position] = targets[-1]
@@ -171,7 +182,9 @@ class Preemption:
                 tree.take_all(held.queue, held.usage)
         return targets
 
-    def _fair(self, tree: Tree, queue, item, requested: Use, contested, gone) -> list[Target]:
+    def _fair(
+        self, tree: Tree, queue: str, item: Item, requested: Use, contested: FlavorResources, gone: Collection[Key]
+    ) -> list[Target]:
         node = ("q", queue)
         policy = self.queues[queue].preemption
         found = [
@@ -198,8 +211,8 @@ class Preemption:
             return self._free_slots(what_if, queue, requested, borrowing=True)
 
         def remove(candidate: Item, reason: PreemptedReason) -> bool:
-            left[candidate.held.queue].remove(candidate)
-            tree.take_all(candidate.held.queue, candidate.held.usage)
+            left[candidate.reservation.queue].remove(candidate)
+            tree.take_all(candidate.reservation.queue, candidate.reservation.usage)
             targets.append(Target(candidate, reason))
             return fits()
 
@@ -209,7 +222,7 @@ class Preemption:
 
         left: dict[str, list[Item]] = {}
         for candidate in found:
-            left.setdefault(candidate.held.queue, []).append(candidate)
+            left.setdefault(candidate.reservation.queue, []).append(candidate)
         strategies = self.settings.fair_strategies
         pruned: set[Node] = set()
         retry: list[Item] = []
@@ -231,7 +244,7 @@ class Preemption:
                 new, old = tree.share(mine), tree.share(theirs)
                 for candidate in list(candidates):
                     what_if = tree.copy()
-                    what_if.take_all(candidate.held.queue, candidate.held.usage)
+                    what_if.take_all(candidate.reservation.queue, candidate.reservation.usage)
                     if strategies[0] is FairStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE:
                         passes = new <= what_if.share(theirs)
                     else:
@@ -248,7 +261,7 @@ class Preemption:
             return []
         left = {}
         for candidate in retry:
-            left.setdefault(candidate.held.queue, []).append(candidate)
+            left.setdefault(candidate.reservation.queue, []).append(candidate)
         pruned = set()
         while (chosen := self._next(tree, node, left, pruned)) is not None:
             mine, theirs = self._sides(tree, node, chosen)
@@ -265,7 +278,8 @@ class Preemption:
         line = tree.chain(node)
 
         def descend(cohort: Node) -> Node | None:
-            queues, cohorts = [], []
+            queues: list[Node] = []
+            cohorts: list[Node] = []
             for child in tree.children[cohort]:
                 if child in pruned:
                     continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from multikueue.api.reasons import PreemptedReason, QuotaReservedReason
 from multikueue.core.keys import Key
@@ -48,6 +49,12 @@ class Item:
     tried_cycle: int = 0
     evaluated: int | None = None
 
+    @property
+    def reservation(self) -> Held:
+        """The one that it has."""
+        assert self.held is not None, f"{self.value.key} holds no quota"
+        return self.held
+
 
 @dataclass
 class Verdict:
@@ -74,7 +81,7 @@ class Target:
 class Found:
     """What an assignment search found."""
 
-    pod_sets: list[dict] = field(default_factory=list)
+    pod_sets: list[dict[str, Any]] = field(default_factory=list)
     level: int = 0
     targets: list[Target] = field(default_factory=list)
     deferred: bool = False
@@ -105,7 +112,7 @@ class Found:
         return found
 
     @staticmethod
-    def coarse(pod_set: dict) -> int:
+    def coarse(pod_set: dict[str, Any]) -> int:
         if not pod_set["reasons"]:
             return FIT
         modes = [choice["mode"] for choice in pod_set["choices"].values()]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from multikueue.engine import resources
 from multikueue.engine.resources import FlavorResource, add, subtract
-from multikueue.engine.values import ClusterQueue, Cohort, Quota
+from multikueue.engine.values import ClusterQueue, Cohort, Quota, ResourceGroup
 
 Use = dict[FlavorResource, int]
 Node = tuple[str, str]
@@ -26,9 +26,9 @@ class Tree:
             self._add(("c", cohort.name), cohort.parent, cohort.resource_groups, cohort.weight)
         for queue in queues:
             self._add(("q", queue.name), queue.cohort, queue.resource_groups, queue.weight)
-        for parent in [parent for parent in self.parents.values() if parent is not None]:
-            if parent not in self.parents:
-                self._add(parent, "", (), 1.0)
+        for named in [parent for parent in self.parents.values() if parent is not None]:
+            if named not in self.parents:
+                self._add(named, "", (), 1.0)
         self.children: dict[Node, list[Node]] = {node: [] for node in self.parents}
         for node, parent in self.parents.items():
             if parent is not None:
@@ -36,7 +36,7 @@ class Tree:
         self.frs = sorted({fr for quotas in self.quotas.values() for fr in quotas})
         self._memo: dict[tuple[str, Node, FlavorResource], int] = {}
 
-    def _add(self, node, parent, groups, weight) -> None:
+    def _add(self, node: Node, parent: str, groups: Iterable[ResourceGroup], weight: float) -> None:
         self.parents[node] = ("c", parent) if parent else None
         self.weights[node] = weight
         self.quotas[node] = {
@@ -76,15 +76,16 @@ class Tree:
 
     def component(self, node: Node) -> set[Node]:
         """All nodes that are connected with a node, cycles included."""
-        found, todo = set(), [node]
+        found: set[Node] = set()
+        todo = [node]
         while todo:
             here = todo.pop()
             if here in found or here not in self.parents:
                 continue
             found.add(here)
             todo.extend(self.children[here])
-            if self.parents[here] is not None:
-                todo.append(self.parents[here])
+            if (parent := self.parents[here]) is not None:
+                todo.append(parent)
         return found
 
     def quota(self, node: Node, fr: FlavorResource) -> Quota:
