@@ -33,6 +33,7 @@ async def _start(
 ) -> tuple[str, Callable[[], Coroutine[object, object, None]]]:
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
+    assert runner.server is not None
     # Clients keep their connections open for half a minute.
     listening = await asyncio.get_running_loop().create_server(
         runner.server, "127.0.0.1", 0, ssl=context, ssl_shutdown_timeout=0.1

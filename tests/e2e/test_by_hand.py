@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -59,11 +60,15 @@ def test_a_new_user_runs_a_job_with_kubectl(hand: Hand, tmp_path: Path) -> None:
     reserved = "jsonpath={.items[*].status.flavorsReservation[*].resources[*].total}"
     _until(lambda: set(hand.kubectl("get", "clusterqueues", "-o", reserved).split()) <= {"0"})
     for each in workers:
-        _until(lambda each=each: hand.kubectl("get", "jobs,pods", "-A", "-o", "name", cluster=each) == "")
+        _until(partial(_has_nothing, hand, each))
     assert hand.kubectl("get", "pods", "-A", "-o", "name") == ""
     events = hand.kubectl("get", "events", "-A", "-o", "jsonpath={.items[*].involvedObject.kind}")
     assert "Pod" not in events.split()
     assert "federation default is up" in hand.mkctl("status")
+
+
+def _has_nothing(hand: Hand, cluster: str) -> bool:
+    return hand.kubectl("get", "jobs,pods", "-A", "-o", "name", cluster=cluster) == ""
 
 
 def _until(condition: Callable[[], bool]) -> None:

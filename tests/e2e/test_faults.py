@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -237,8 +238,8 @@ async def test_300_jobs_end_as_their_policy_says_whatever_is_killed_frozen_or_cu
         for cluster in (one, federation.hub):
             await drill.killed(
                 f"the API server of {cluster.name}",
-                lambda cluster=cluster: cluster.kill("apiserver"),
-                lambda cluster=cluster: cluster.start("apiserver"),
+                partial(cluster.kill, "apiserver"),
+                partial(cluster.start, "apiserver"),
             )
         await drill.heard(one.name)
 

@@ -64,6 +64,7 @@ async def test_a_workload_at_which_the_engine_breaks_holds_up_no_other(broken: s
                 what="its status has the reason",
                 until=lambda seen: WANTED in condition(seen, "QuotaReserved").get("message", ""),
             )
+            assert found is not None
             assert condition(found, "QuotaReserved")["reason"] == "Misconfigured"
             # The next cycle finds the engine consistent: no quota is reserved twice or lost.
             await make_job(client, "next", namespace=TEAM, queue=TEAM, cpu="61")

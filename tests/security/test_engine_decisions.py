@@ -15,7 +15,7 @@ import pytest
 
 from manager.controllers import job_decision, workload_decision
 from manager.controllers.job_facts import ManagedJobFacts
-from manager.controllers.job_steps import FollowJob
+from manager.controllers.job_steps import FollowJob, Step, WarnOwner, WriteJob
 from manager.scheduler import admission_writes
 from manager.workload.status import Status
 from multikueue.api import codec, featuregates
@@ -224,7 +224,7 @@ def test_a_simulation_finishes_the_slice_that_was_replaced() -> None:
     }
     quota = {"name": "f", "resources": [{"name": "cpu", "nominalQuota": "5"}]}
     groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
-    manifests = [
+    manifests: list[tuple[str, dict[str, Any]]] = [
         ("ResourceFlavor", {"metadata": {"name": "f"}}),
         ("ClusterQueue", {"metadata": {"name": "q"}, "spec": {"namespaceSelector": {}, "resourceGroups": groups}}),
         ("LocalQueue", {"metadata": {"name": "lq", "namespace": "team"}, "spec": {"clusterQueue": "q"}}),
@@ -335,7 +335,7 @@ def test_a_workload_with_resource_claims_is_not_admitted(spec: dict[str, Any], s
 # 6. What a Workload takes over from its Job.
 
 
-def steps(of: dict[str, Any], made: dict[str, Any], value: Status, **changes: Any) -> tuple[job_decision.Step, ...]:
+def steps(of: dict[str, Any], made: dict[str, Any], value: Status, **changes: Any) -> tuple[Step, ...]:
     known = made | {"status": value.wire()}
     known["metadata"] |= {"uid": "uid-w", "resourceVersion": "1"}
     found = ManagedJobFacts(job=of, integration=BATCH_JOB, workloads=(known,), infos=lambda workload: (), **changes)
@@ -367,7 +367,7 @@ def test_a_limit_stays_while_the_workload_is_admitted_and_where_it_is_no_number(
     made = made_of(job(labels={LIMIT: "60"}))
     assert not any(isinstance(step, FollowJob) for step in steps(job(labels={LIMIT: "90"}), made, admitted()))
     (step,) = steps(job(labels={LIMIT: "²"}), made, pending())
-    assert step == job_decision.WarnOwner(
+    assert step == WarnOwner(
         "ErrWorkloadCompose",
         f'label {LIMIT}: expected a whole number from 0 to 2147483647, found "²"',
     )
@@ -432,5 +432,5 @@ def test_a_running_job_that_cannot_be_understood_any_more_is_stopped_and_gives_i
     made = made_of(of)
     nonsense = job(suspend=False, annotations={"kueue.x-k8s.io/job-min-parallelism": "²"})
     (step,) = steps(nonsense, made, admitted())
-    assert isinstance(step, job_decision.WriteJob)
+    assert isinstance(step, WriteJob)
     assert step.write.body["spec"] == {"suspend": True}

@@ -47,6 +47,7 @@ async def cluster(
 ) -> AsyncIterator[Cluster]:
     """One API server that is hub and worker at once, with Kueue's kinds and queues in every namespace of the tests."""
     folder: Path = tmp_path_factory.mktemp(request.param)
+    provider: EmbeddedProvider | BinariesProvider
     if request.param == "embedded":
         provider = EmbeddedProvider(folder=folder)
     else:

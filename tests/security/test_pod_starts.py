@@ -97,7 +97,7 @@ async def test_an_agent_that_lies_about_pods_causes_few_writes_of_short_lines_an
             before = manager.statuses.requests_sent["APPLY", "workloads/status"]
             for number in range(40):
                 active = number + 2
-                withdrawn = {"jobStatus": {"active": active}}
+                withdrawn: dict[str, Any] = {"jobStatus": {"active": active}}
                 await worker.say(key, "Running", jobUID="r", **{**lie(f"cause {number}"), **withdrawn})
                 if number % 2:
                     await worker.say(key, "Running", jobUID="r", **withdrawn)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -464,7 +465,7 @@ async def _enrol(made: Fuzzed, count: int) -> list[str]:
     for each in names:
         for resource in (LEASES, CLUSTER_REPORTS):
             await eventually(
-                lambda each=each, resource=resource: get(client, resource, "agent", namespace=mailbox_namespace(each)),
+                partial(get, client, resource, "agent", namespace=mailbox_namespace(each)),
                 what=f"the mailbox of {each}",
             )
     return names

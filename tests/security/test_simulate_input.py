@@ -24,7 +24,7 @@ from manager.dispatch.transport import kubeconfigs
 from manager.seals import Seals
 from manager.webhooks.configurations import KUEUE_HOOKS, job_hooks
 from manager.webhooks.handlers import Handlers
-from manager.webhooks.review import AdmissionRequest
+from manager.webhooks.review import AdmissionRequest, ReviewAnswer
 from multikueue.api import configuration_file, yaml_text
 from multikueue.api.configuration import Configuration
 from multikueue.api.crds import definition
@@ -34,6 +34,7 @@ from multikueue.api.validation.quota import LENDS_BEYOND_NOMINAL
 from multikueue.cli.inspect import explain, simulate
 from multikueue.core.clock import ManualClock
 from multikueue.core.errors import BadInput
+from multikueue.dispatch.protocol.kubeconfigs import KubeconfigProblem
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.kube.rest import credentials
 from multikueue.simulation import manifests
@@ -102,7 +103,9 @@ def webhook(obj: Object) -> list[str]:
     _, handler = HANDLERS[PATHS[obj["kind"]]]
     namespace = obj["metadata"].get("namespace", "")
     request = AdmissionRequest(uid="u", operation="CREATE", namespace=namespace, name="x", object=deepcopy(obj))
-    return list(handler(request).refusals)
+    answer = handler(request)
+    assert isinstance(answer, ReviewAnswer), "it is answered without waiting"
+    return list(answer.refusals)
 
 
 def taken(*objects: Object) -> Any:
@@ -291,7 +294,7 @@ def test_a_kubeconfig_and_a_configuration_are_read_within_the_same_bounds(text: 
     with pytest.raises(BadInput, match="not YAML"):
         credentials.parse(text, source="Secret")
     found = kubeconfigs._parse(text, "Secret")
-    assert isinstance(found, kubeconfigs.KubeconfigProblem)
+    assert isinstance(found, KubeconfigProblem)
     with pytest.raises(BadInput):
         configuration_file.load(text.decode(errors="replace"))
 
@@ -375,7 +378,7 @@ def objects(draw: st.DrawFn) -> Object:
 @st.composite
 def mutated(draw: st.DrawFn) -> Object:
     """A good object with something else at one place."""
-    obj = deepcopy(draw(st.sampled_from([*GOOD, pods(), reserved({"name": "set0", "flavors": {"cpu": "f"}})])))
+    obj: Object = deepcopy(draw(st.sampled_from([*GOOD, pods(), reserved({"name": "set0", "flavors": {"cpu": "f"}})])))
     part: Any = obj
     while True:
         if isinstance(part, list) and part:

@@ -15,6 +15,7 @@ from devcluster.federation.federation import Federation
 from devcluster.kubelet import journal
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS, PODS, REMOTE_ASSIGNMENTS, WORKLOADS, Resource
 from multikueue.kube.rest.client import KubeClient
+from multikueue.testing.in_process import InProcessFederation
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 
@@ -38,7 +39,7 @@ def job(name: str, *, namespace: str = "team-a", pods: int = 1, run_for: str = "
     }
 
 
-async def apply_two_teams(federation: Federation) -> list[dict[str, Any]]:
+async def apply_two_teams(federation: Federation | InProcessFederation) -> list[dict[str, Any]]:
     """Apply the example to the hub, and its namespaces to the workers; the objects."""
     example = manifests.read(EXAMPLES / "two-teams")
     namespaces = [each for each in example if each["kind"] == "Namespace"]
@@ -100,7 +101,9 @@ async def left_over(federation: Federation) -> list[str]:
     return left
 
 
-def pods_that_ran(federation: Federation, *, namespace: str, name: str) -> list[journal.JournalEntry]:
+def pods_that_ran(
+    federation: Federation | InProcessFederation, *, namespace: str, name: str
+) -> list[journal.JournalEntry]:
     """Each start of a pod of a Job, once."""
     found = {
         entry.uid: entry
@@ -110,7 +113,7 @@ def pods_that_ran(federation: Federation, *, namespace: str, name: str) -> list[
     return list(found.values())
 
 
-def ran_once(federation: Federation, jobs: Sequence[dict[str, Any]]) -> list[str]:
+def ran_once(federation: Federation | InProcessFederation, jobs: Sequence[dict[str, Any]]) -> list[str]:
     """The Jobs of which not exactly the wanted number of pods ran, or on more than one cluster."""
     wrong = []
     for each in jobs:

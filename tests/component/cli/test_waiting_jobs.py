@@ -127,9 +127,9 @@ async def test_a_job_that_waits_for_a_cluster_is_suspended_until_it_runs_there(c
     found = await job_with(client, "waits", suspended="False", reason="JobResumed")
     assert found["status"]["active"] == 1
     await worker.say_finished(key)
-    found = await eventually(
+    ended = await eventually(
         lambda: get(client, JOBS, "waits", namespace=TEAM),
         what="the Job is complete",
         until=lambda seen: condition(seen, "Complete").get("status") == "True",
     )
-    assert condition(found, "Suspended")["status"] == "False"
+    assert condition(ended, "Suspended")["status"] == "False"

@@ -20,7 +20,7 @@ from tests.component.controllers.cluster_cases import Place
 NAME: Final = "web"
 BY_HAND: Final = {"nodeSelector": {"no": "where"}}
 """Pods that fit no node, so that the test ends them."""
-GATED: Final = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
+GATED: Final[JsonObject] = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
 LABELS: Final = {"app": NAME}
 _TIMES: Final = ("lastTransitionTime", "lastUpdateTime", "creationTimestamp")
 _COMBINED: Final = "(combined from similar events): "  # added to the eleventh of many similar events

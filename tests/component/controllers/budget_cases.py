@@ -139,12 +139,13 @@ async def _(place: Place) -> Any:
     return [first, answers, used, await stage.seen(disruptionsAllowed=1)]
 
 
-for _title, _spec in {
+_UNAVAILABLE: Final[dict[str, JsonObject]] = {
     "a third": {"maxUnavailable": "30%"},
     "all": {"maxUnavailable": "100%"},
     "more than all": {"maxUnavailable": 9},
     "none": {"maxUnavailable": 0},
-}.items():
+}
+for _title, _spec in _UNAVAILABLE.items():
 
     @case(f"a budget of {_title} of a ReplicaSet unavailable", BUDGET_CASES)
     async def _(place: Place, spec: JsonObject = _spec) -> Any:
@@ -155,12 +156,13 @@ for _title, _spec in {
         return await stage.seen(expectedPods=4, currentHealthy=4)
 
 
-for _title, _spec in {
+_AVAILABLE: Final[dict[str, JsonObject]] = {
     "two": {"minAvailable": 2},
     "half": {"minAvailable": "50%"},
     "more than there are": {"minAvailable": 5},
     "any": {"minAvailable": 0},
-}.items():
+}
+for _title, _spec in _AVAILABLE.items():
 
     @case(f"a budget of {_title} of pods without a controller", BUDGET_CASES)
     async def _(place: Place, spec: JsonObject = _spec) -> Any:
@@ -363,7 +365,7 @@ async def _(place: Place) -> Any:
         await stage.pod(name)
     await stage.budget(minAvailable=1)
     await stage.seen(currentHealthy=3)
-    noted = {"a": _ago(seconds=1), "gone": _ago(seconds=1)}
+    noted: JsonObject = {"a": _ago(seconds=1), "gone": _ago(seconds=1)}
     await stage.set_status(DISRUPTION_BUDGETS, _NAME, {"disruptedPods": noted})
     early = await stage.seen(currentHealthy=2, disrupted=1)
     noted = {"a": _ago(seconds=300), "b": _ago(seconds=118), "gone": None}

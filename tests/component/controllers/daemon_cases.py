@@ -44,7 +44,7 @@ class DaemonStage(AppStage):
 
     async def ungate(self, pod: JsonObject) -> None:
         """Let the scheduler bind a pod."""
-        body = {"spec": {"schedulingGates": []}}
+        body: JsonObject = {"spec": {"schedulingGates": []}}
         await self.client.patch(PODS, pod["metadata"]["name"], body, namespace=self.place.namespace)
 
     async def end(self, pod: JsonObject, phase: str) -> None:
@@ -347,7 +347,11 @@ async def _(place: Place) -> Any:
     stage = DaemonStage(place)
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [_NAMED[0]]}]}]
     wanted = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    specs = {"bound": {"nodeName": _NAMED[0]}, "named": {**GATED, "affinity": wanted}, "free": dict(GATED)}
+    specs: dict[str, JsonObject] = {
+        "bound": {"nodeName": _NAMED[0]},
+        "named": {**GATED, "affinity": wanted},
+        "free": dict(GATED),
+    }
     for name, more in specs.items():
         spec = {**template()["spec"], **more}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": LABELS}, "spec": spec}

@@ -16,7 +16,7 @@ _NEVER_READY: Final = {"multikueue.io/never-ready": "true"}
 
 
 async def _ungate(stage: AppStage, name: str) -> None:
-    body = {"spec": {"schedulingGates": []}}
+    body: JsonObject = {"spec": {"schedulingGates": []}}
     await stage.client.patch(PODS, name, body, namespace=stage.place.namespace)
 
 

@@ -50,7 +50,7 @@ async def managed(hub: Hub, client: KubeClient) -> AsyncIterator[None]:
     async with running_manager(hub.as_cluster, settings=SCALED_DOWN, webhooks=False, dispatch=dispatch):
         for resource, name in ((MULTIKUEUE_CLUSTERS, WORKER), (CLUSTER_QUEUES, TEAM)):
             await eventually(
-                lambda resource=resource, name=name: get(client, resource, name),
+                partial(get, client, resource, name),
                 what=f"{resource.singular} {name} is active",
                 until=lambda seen: condition(seen, "Active").get("status") == "True",
             )
@@ -99,9 +99,9 @@ async def test_what_runs_on_a_push_cluster_is_gone_on_with_by_a_rebuilt_hub() ->
         assert {entry["name"]: entry["action"] for entry in found.entries} == {"lost": "create", "another": "create"}
         for name, job in before.items():
             taken = await eventually(
-                lambda name=name: get(worker.client, JOBS, name, namespace=TEAM),
+                partial(get, worker.client, JOBS, name, namespace=TEAM),
                 what=f"{name} is taken over",
-                until=lambda seen, job=job: _manager(seen) not in ("", _manager(job)),
+                until=partial(_is_taken_over, job),
             )
             assert taken is not None
             assert taken["metadata"]["uid"] == job["metadata"]["uid"], "the very copy goes on"
@@ -124,6 +124,10 @@ async def test_without_a_manager_there_is_no_answer_and_nothing_is_left() -> Non
         with pytest.raises(BadInput, match="cluster one: the manager did not reply within"):
             await recover(client, WORKER, action=RecoveryAction.LIST, patience=0.1)
         assert await get(client, CLUSTER_REPORTS, WORKER, namespace=DEFAULT_NAMESPACE) is None
+
+
+def _is_taken_over(before: Object, seen: Object | None) -> bool:
+    return _manager(seen) not in ("", _manager(before))
 
 
 def _manager(job: Object | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import anyio
 import pytest
@@ -83,11 +84,15 @@ def marks(job: Object | None) -> str:
     return str((job or {}).get("metadata", {}).get("annotations", {}).get(MANAGER_UID_ANNOTATION, ""))
 
 
+def _is_taken_over(before: Object, seen: Object | None) -> bool:
+    return marks(seen) not in ("", marks(before))
+
+
 async def told(client: KubeClient, *, total: int) -> dict[str, str]:
     """What would be done about each copy, once the agents tell of as many."""
 
     async def ask() -> dict[str, str]:
-        found = {}
+        found: dict[str, str] = {}
         for cluster in CLUSTERS:
             done = await recover(client, cluster, action=RecoveryAction.ADOPT, dry_run=True)
             found |= {entry["name"]: entry["action"] for entry in done.entries}
@@ -142,9 +147,9 @@ async def test_a_lost_hub_is_filled_again_and_nothing_runs_twice() -> None:
         for name, job in before.items():
             home = home_of(workers, job)
             await eventually(
-                lambda home=home, name=name: get(home.client, JOBS, name, namespace=TEAM),
+                partial(get, home.client, JOBS, name, namespace=TEAM),
                 what=f"{name} is taken over",
-                until=lambda seen, job=job: marks(seen) not in ("", marks(job)),
+                until=partial(_is_taken_over, job),
             )
             (copy,) = await copies(workers, name)
             assert copy["metadata"]["uid"] == job["metadata"]["uid"], "the very copy goes on"

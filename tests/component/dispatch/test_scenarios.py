@@ -47,7 +47,7 @@ async def test_d2_who_nominates_may_own_the_field(scene: Scene, own: dict[str, A
     async with managed(scene, settings=dispatched_by("example.com/own")):
         key = await scene.submit()
         await scene.check("Pending")
-        nomination = {"status": {"nominatedClusterNames": [scene.w2.name]}}
+        nomination: dict[str, Any] = {"status": {"nominatedClusterNames": [scene.w2.name]}}
         write = scene.client.patch
         if "manager" in own:
             write = scene.client.apply  # type: ignore[assignment]

@@ -82,7 +82,7 @@ async def live(client: KubeClient, namespace: str, *names: str) -> None:
 
 async def test_a_job_costs_no_more_writes_than_the_table_says(hub: Cluster, client: KubeClient) -> None:
     namespace = unique_name("writes")
-    clusters = [f"{namespace}-{number}" for number in (1, 2, 3)]
+    clusters = tuple(f"{namespace}-{number}" for number in (1, 2, 3))
     await make_check(client, namespace, clusters)
     await make_queue(client, namespace, namespace=namespace, cpu="100", checks=(namespace,))
     async with AsyncExitStack() as stack:

@@ -6,7 +6,7 @@ The ids are the table of docs/jobs/README.md: the cell of a test is `CELLS`, its
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final
@@ -93,7 +93,7 @@ def _wanted(request: pytest.FixtureRequest) -> list[Course]:
     found: dict[tuple[str, str], Course] = {}
     for item in request.session.items:
         if isinstance(item, pytest.Function) and item.module is request.module:
-            params = item.callspec.params
+            params: Mapping[str, Any] = item.callspec.params
             if params["played"] == request.param:
                 kind, place = params["kind"], params["place"]
                 found.setdefault((kind.kind, place), Course(kind, place))

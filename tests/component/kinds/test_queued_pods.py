@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import orjson
 import pytest
@@ -33,12 +34,16 @@ ENGINE = "integrations: {frameworks: [batch/job, pod]}"
 
 
 @pytest.fixture(scope="module", autouse=True)
+def _is_another(uid: str, seen: Object) -> bool:
+    return ready(seen) and seen["metadata"]["uid"] != uid
+
+
 async def _kinds_of_kueue_on_the_worker(clusters: Clusters) -> None:
     async with clusters.worker.client() as client:
         for body in manifests():
             await ensure(client, CUSTOM_RESOURCE_DEFINITIONS, body)
             await eventually(
-                lambda name=body["metadata"]["name"]: get(client, CUSTOM_RESOURCE_DEFINITIONS, name),
+                partial(get, client, CUSTOM_RESOURCE_DEFINITIONS, body["metadata"]["name"]),
                 what="the kind is served",
                 until=lambda seen: is_true(seen, "Established"),
             )
@@ -153,7 +158,7 @@ async def test_an_eviction_by_the_engine_of_the_worker_sends_the_group_again(
             again = await scene.remote(
                 f"g-{index}",
                 "runs again",
-                lambda seen, uid=old["metadata"]["uid"]: ready(seen) and seen["metadata"]["uid"] != uid,
+                partial(_is_another, old["metadata"]["uid"]),
             )
             assert not is_gated(again)
         for index in range(2):

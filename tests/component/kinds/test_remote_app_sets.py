@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -101,9 +102,7 @@ async def app_scene(
         finally:
             for resource in (DEPLOYMENTS, STATEFUL_SETS):
                 await scene.hub.delete_collection(resource, namespace=scene.namespace, propagation="Background")
-                await eventually(
-                    lambda each=resource: made.hub.listed(each), what="they are gone", until=lambda seen: not seen
-                )
+                await eventually(partial(made.hub.listed, resource), what="they are gone", until=lambda seen: not seen)
             await made.hub.pods(lambda pods: not pods, what="their pods are gone")
 
 

@@ -138,7 +138,9 @@ class ElasticJob:
         """Those that have not been replaced, the oldest first."""
         found = self.federation.seen.of(WORKLOADS, containing=f"-{self.name}-")
         living = [each for each in found if not is_true(each, "Finished")]
-        return sorted(living, key=lambda each: (each["metadata"]["creationTimestamp"], REPLACES in annotations(each)))
+        return sorted(
+            living, key=lambda each: (each["metadata"]["creationTimestamp"], REPLACES in annotations_of(each))
+        )
 
     def sizes(self) -> list[tuple[int, str]]:
         """Size and state of each of them."""
@@ -184,7 +186,7 @@ class ElasticRayCluster(ElasticJob):
         return 1 + int(group["replicas"])
 
 
-def annotations(obj: Object) -> dict[str, str]:
+def annotations_of(obj: Object) -> dict[str, str]:
     return obj["metadata"].get("annotations") or {}
 
 
@@ -267,10 +269,10 @@ async def test_a_job_that_was_scaled_is_stopped_and_sent_again_in_another_epoch(
     await job.runs_with(3)
     again = job.remote()
     assert again is not None
-    assert (uid_of(again) != first, annotations(again)["multikueue.io/epoch"]) == (True, "2")
+    assert (uid_of(again) != first, annotations_of(again)["multikueue.io/epoch"]) == (True, "2")
     await job.scale(4)
     await job.runs_with(4)
-    assert annotations(job.slices()[0])["multikueue.io/first-epoch"] == "2"
+    assert annotations_of(job.slices()[0])["multikueue.io/first-epoch"] == "2"
     assert uid_of(job.remote()) == uid_of(again)
     await job.delete()
 

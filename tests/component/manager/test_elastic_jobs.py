@@ -92,7 +92,7 @@ class ElasticJob:
     async def slices(self) -> list[Object]:
         """The oldest first."""
         found = await listed(self.client, WORKLOADS, self.namespace)
-        return sorted(found, key=lambda each: (each["metadata"]["creationTimestamp"], REPLACES in annotations(each)))
+        return sorted(found, key=lambda each: (each["metadata"]["creationTimestamp"], REPLACES in annotations_of(each)))
 
     async def sizes(self) -> list[tuple[int, str]]:
         """Size and state of each slice that has not been replaced, the oldest first."""
@@ -144,7 +144,7 @@ async def listed(client: KubeClient, resource: Resource, namespace: str) -> list
     return [orjson.loads(raw) for raw in (await client.list_all(resource, namespace=namespace)).items]
 
 
-def annotations(obj: Object) -> dict[str, str]:
+def annotations_of(obj: Object) -> dict[str, str]:
     return obj["metadata"].get("annotations") or {}
 
 
@@ -162,8 +162,8 @@ async def test_a_job_grows_by_a_slice_that_takes_over_and_shrinks_in_place(hub: 
         await job.uses("4")
         old, new = await job.slices()
         assert condition(old, "Finished")["reason"] == "WorkloadSliceReplaced"
-        assert annotations(new)[REPLACES] == f"grows/{old['metadata']['name']}"
-        assert annotations(new)[CHAIN] == annotations(old)[CHAIN] == old["metadata"]["name"]
+        assert annotations_of(new)[REPLACES] == f"grows/{old['metadata']['name']}"
+        assert annotations_of(new)[CHAIN] == annotations_of(old)[CHAIN] == old["metadata"]["name"]
 
         await job.scale(1)
         await job.become((1, "admitted"))

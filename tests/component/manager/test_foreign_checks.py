@@ -89,9 +89,9 @@ async def test_ready_admits_with_the_updates_of_the_check(client: KubeClient) ->
         await WRITES[job](client, workload, entry("ready", "Ready", "granted", podSetUpdates=UPDATES))
     for name in WRITES:
         await wait_condition(client, name, "Admitted", namespace="ready")
-        job = await started(client, name, namespace="ready")
-        assert job["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "a"}
-        assert job["spec"]["template"]["metadata"]["annotations"]["budget"] == "7"
+        template = (await started(client, name, namespace="ready"))["spec"]["template"]
+        assert template["spec"]["nodeSelector"] == {"pool": "a"}
+        assert template["metadata"]["annotations"]["budget"] == "7"
 
 
 async def started(client: KubeClient, name: str, *, namespace: str) -> Object:
@@ -153,9 +153,9 @@ async def test_updates_of_two_checks_are_merged_and_a_conflict_is_reported_on_th
     found = await eventually(reported, what="the conflict is reported")
     shown = condition(found, "Finished") or condition(found, "Evicted")
     assert 'conflicting values "a" and "b" for "pool"' in shown["message"]
-    job = await get(client, JOBS, "conflicting", namespace="two")
-    assert job is not None
-    assert job["spec"]["suspend"] is True
+    stopped = await get(client, JOBS, "conflicting", namespace="two")
+    assert stopped is not None
+    assert stopped["spec"]["suspend"] is True
 
 
 async def test_a_check_of_one_flavor_is_asked_only_when_that_flavor_is_assigned(client: KubeClient) -> None:

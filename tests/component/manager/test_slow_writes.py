@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import orjson
 import pytest
@@ -53,8 +54,8 @@ async def under_way(manager: Manager) -> int:
 
 
 async def reserving(client: KubeClient) -> int:
-    found = orjson.loads(await client.get(CLUSTER_QUEUES, "q"))
-    return found.get("status", {}).get("reservingWorkloads", 0)
+    found: dict[str, Any] = orjson.loads(await client.get(CLUSTER_QUEUES, "q"))
+    return int(found.get("status", {}).get("reservingWorkloads", 0))
 
 
 async def logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:

@@ -52,7 +52,7 @@ class LostHub:
         await make_namespace(client, NAMESPACE)
         await ensure(client, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
         await make_provisioning_check(client, PROVISIONING_CHECK)
-        await make_check(client, "mk", names)
+        await make_check(client, "mk", tuple(names))
         await make_queue(client, NAMESPACE, namespace=NAMESPACE, checks=(PROVISIONING_CHECK, "mk"))
         if self._transport == "pull":
             for name in names:

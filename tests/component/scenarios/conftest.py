@@ -47,6 +47,7 @@ async def stage(
 ) -> AsyncIterator[Stage]:
     name, transport = request.param
     folder = tmp_path_factory.mktemp(f"{name}-{transport}")
+    provider: EmbeddedProvider | BinariesProvider
     if name == "embedded":
         provider = EmbeddedProvider(folder=folder)
     else:

@@ -7,6 +7,8 @@ hardly ever Pending; its second epoch shows that it was evicted.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from multikueue.api.constants import DISPATCHER_ALL_AT_ONCE, DISPATCHER_CAPACITY
@@ -41,7 +43,7 @@ async def place(made: Scene, dispatcher: str, job: str) -> Site:
     return made.w1 if found == made.w1.name else made.w2
 
 
-async def runs(made: Scene, dispatcher: str, job: str = "j", **more: dict[str, str]) -> tuple[Site, str]:
+async def runs(made: Scene, dispatcher: str, job: str = "j", **more: Any) -> tuple[Site, str]:
     """A Job that runs: where, and its Workload."""
     return await starts(made, dispatcher, await made.submit(job, **more), job)
 

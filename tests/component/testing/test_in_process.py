@@ -10,7 +10,7 @@ import yaml
 
 from devcluster.federation.spec import FederationSpec, WorkerSpec, several_workers
 from devcluster.kubelet.node import several
-from multikueue.api.resource import MULTIKUEUE_CLUSTERS, NAMESPACES, NODES, PODS
+from multikueue.api.resource import JOBS, MULTIKUEUE_CLUSTERS, NAMESPACES, NODES, PODS
 from multikueue.core.errors import MultikueueError
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
@@ -24,7 +24,7 @@ async def test_a_job_given_to_the_hub_runs_once_on_one_worker() -> None:
         await federations.apply_two_teams(federation)
         given = job("in-process", pods=2, run_for="100ms")
         async with federation.hub.client() as hub:
-            await hub.create(federations.JOBS, given, namespace="team-a")
+            await hub.create(JOBS, given, namespace="team-a")
 
             async def done() -> bool:
                 return await federations.finished(hub) == ["in-process"]

@@ -14,6 +14,7 @@ from devcluster.kubelet.node import of_groups
 from devcluster.kubelet.node_groups import NodeTaint, NodeTraits, VirtualNodeGroup
 from devcluster.providers.binaries.provider import BinariesProvider
 from devcluster.providers.embedded.provider import EmbeddedProvider
+from devcluster.providers.provider import ProviderFactory
 from multikueue.api.constants import PREBUILT_WORKLOAD_LABEL
 from multikueue.api.resource import JOBS, NODES, WORKLOADS
 from multikueue.testing.in_process import embedded_federation
@@ -105,7 +106,7 @@ async def test_pods_run_as_the_job_specifies_them_not_the_workload(queued: bool)
 async def test_nodes_have_their_shape_on_each_provider(
     provider: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    made = EmbeddedProvider
+    made: ProviderFactory = EmbeddedProvider
     if provider == "binaries":
         made = partial(BinariesProvider, binaries=request.getfixturevalue("kube_binaries"))
     spec = FederationSpec(workers=[WORKER], worker_queues=True)

@@ -7,6 +7,7 @@ import ssl
 from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -63,7 +64,7 @@ async def visible(hub: Cluster, client: KubeClient, *, leader_election: bool = F
     async with running_manager(hub, user=MANAGER, visibility=True, leader_election=leader_election) as manager:
         for version in VERSIONS:
             await eventually(
-                lambda version=version: get(client, API_SERVICES, f"{version}.visibility.kueue.x-k8s.io"),
+                partial(get, client, API_SERVICES, f"{version}.visibility.kueue.x-k8s.io"),
                 what=f"{version} is available",
                 until=lambda seen: condition(seen, "Available").get("status") == "True",
             )

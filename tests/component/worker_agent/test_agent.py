@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import orjson
 import pytest
@@ -245,7 +246,7 @@ async def test_a_job_that_the_api_server_rejects_is_refused_with_its_message(
     async with running_agent(cluster, mailbox.cluster):
         await mailbox.assign("a")
         await mailbox.says("a", "Reserved")
-        template = {"spec": {"containers": []}}
+        template: dict[str, Any] = {"spec": {"containers": []}}
         await mailbox.change("a", intent="Run", job={"manifest": {"spec": {"template": template}}})
         said = await mailbox.says("a", "Refused", reason="CreateRejected")
         assert "containers" in said["message"]

@@ -70,6 +70,7 @@ async def gates(both: Both, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
     api = ApiServer(signing_key=new_key())
     theirs = folder / "real"
     theirs.mkdir()
+    assert both.real.kubeconfig is not None
     real_authority = Authority.load_or_create(both.real.kubeconfig.parent / "pki", name="ca")
     serving = Serving(certificate, key, ca)
     async with Listener(api, serving=serving) as listener, aiohttp.ClientSession() as session:

@@ -277,7 +277,7 @@ def _replace(path: str, value: object) -> dict[str, Any]:
 @CASES.case("what may not change does not")
 async def _(side: Side) -> None:
     await install(side, definition())
-    for patch in (
+    patches: tuple[dict[str, Any], ...] = (
         {"spec": {"scope": "Cluster"}},
         {"spec": {"group": "other.example"}},
         {"spec": {"names": {"plural": "trains"}}},
@@ -286,7 +286,8 @@ async def _(side: Side) -> None:
         {"spec": {"versions": [version("v2")]}},
         {"status": {"storedVersions": []}},
         {"spec": {"names": {"shortNames": ["tt-{id}"]}}},
-    ):
+    )
+    for patch in patches:
         await side.patch("merge", HERE, patch)
 
 

@@ -218,7 +218,7 @@ def ruled(name: str = "r", **parts: object) -> dict[str, Any]:
     return {"kind": "Ruled", "apiVersion": f"{GROUP}/v1", "metadata": {"name": name}, **parts}
 
 
-def _add(name: str, **parts: object) -> None:
+def _add(name: str, **parts: Any) -> None:
     async def play(side: Side) -> None:
         await side.post(RULED, ruled(**parts))
 

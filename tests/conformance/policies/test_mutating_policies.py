@@ -140,7 +140,7 @@ async def _(side: Side) -> None:
 
 @CASES.case("parameters by name and by selector")
 async def _(side: Side) -> None:
-    kind = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}
+    kind: Json = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}
     for name in ("p1", "p2"):
         made = config_map(name, {"key": f"from-{name}"}, labels={"params": "yes"})
         await side.quietly(Exchange("POST", MAPS, made))
@@ -182,7 +182,7 @@ async def _(side: Side) -> None:
     made = f"Object{{spec: Object.spec{{containers: [{sidecar}], initContainers: [{first}]}}}}"
     mutated = mutating(apply(made), rules=[rule("CREATE", on="pods")])
     await install(side, mutated)
-    spec = {"containers": [{"name": "main", "image": "registry.example/x:1"}]}
+    spec: Json = {"containers": [{"name": "main", "image": "registry.example/x:1"}]}
     pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": spec}
     await side.post("/api/v1/namespaces/{ns}/pods", pod)
     spec = {**spec, "automountServiceAccountToken": False}
@@ -266,7 +266,7 @@ async def _(side: Side) -> None:
 
 @CASES.case("two policies that need each other's changes")
 async def _(side: Side) -> None:
-    needed = {"reinvocationPolicy": "IfNeeded"}
+    needed: Json = {"reinvocationPolicy": "IfNeeded"}
     copied = label("copied", "object.metadata.?labels[?'set'].orValue('nothing')")
     await add(side, mutating(copied, **needed), suffix=".1")
     await add(side, mutating(label("set", "'yes'"), **needed), suffix=".2")

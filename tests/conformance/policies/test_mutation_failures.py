@@ -117,7 +117,7 @@ async def _(side: Side) -> None:
 
 @CASES.case("parameters that are missing")
 async def _(side: Side) -> None:
-    kind = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}
+    kind: Json = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}
     reference = {"name": "none", "parameterNotFoundAction": "Deny"}
     await install(side, mutating(label("a", "params.data.k"), **kind), paramRef=reference)
     await side.post(MAPS, config_map())
@@ -125,7 +125,7 @@ async def _(side: Side) -> None:
 
 @CASES.case("parameters of a namespace for an object without one")
 async def _(side: Side) -> None:
-    kind = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}
+    kind: Json = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}
     reference = {"name": "none", "parameterNotFoundAction": "Allow"}
     roles = [rule(on="namespaces")]
     await install(side, mutating(label("a", "params.data.k"), rules=roles, **kind), paramRef=reference)
@@ -320,7 +320,7 @@ async def _(side: Side) -> None:
 
 @CASES.case("policies as the server stores and lists them")
 async def _(side: Side) -> None:
-    kind = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}
+    kind: Json = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}
     spec = mutating(label("a", "'b'"), patch("[JSONPatch{op: 'test'}]"), constraints={"excludeResourceRules": [rule()]})
     spec["matchConstraints"]["resourceRules"] = [rule(on="secrets", resourceNames=["none"])]
     await side.post(POLICIES, document("MutatingAdmissionPolicy", "{id}", {**spec, **kind}))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.binaries
 
 Scene = Callable[[HookServer, Side], Awaitable[None]]
 SCENES: Final[dict[str, Scene]] = {}
-NEEDED: Final = {"reinvocationPolicy": "IfNeeded"}
+NEEDED: Final[Json] = {"reinvocationPolicy": "IfNeeded"}
 COUNTED: Final = apply(
     "Object{metadata: Object.metadata{annotations: "
     "{'count': object.metadata.?annotations[?'count'].orValue('') + 'x'}}}"

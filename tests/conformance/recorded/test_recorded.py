@@ -106,7 +106,8 @@ class Phase:
 
     def settles_as(self, outcome: Json, now: float) -> list[str]:
         """What differs from the recording after the release and, if anything does, after the second look."""
-        state, evictions, held_since = copy.deepcopy(self.before), {}, dict(self.held_since)
+        state, held_since = copy.deepcopy(self.before), dict(self.held_since)
+        evictions: dict[str, list[str]] = {}
         differences: list[str] = []
         for look in range(2):
             self.decide(now + look, state, evictions, held_since)

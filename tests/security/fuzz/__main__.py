@@ -60,7 +60,7 @@ async def _fuzz(options: argparse.Namespace) -> int:
     print(f"seed {options.seed}, {options.minutes:g} minutes", flush=True)
 
     def over() -> bool:
-        return monotonic() - began > 60 * options.minutes
+        return bool(monotonic() - began > 60 * options.minutes)
 
     with tempfile.TemporaryDirectory(prefix="mk-fuzz-") as folder:
         try:
@@ -76,8 +76,8 @@ async def _fuzz(options: argparse.Namespace) -> int:
             print(error, flush=True)
             return 1
     print(counts.text())
-    for error, times in counts.server_errors.most_common():
-        print(f"{times} times {error}")
+    for answer, times in counts.server_errors.most_common():
+        print(f"{times} times {answer}")
     return 0
 
 

@@ -138,8 +138,8 @@ def _edited(body: Any, edit: Edit) -> Any:
         else:
             return body
     last = edit.place[-1]
-    if (isinstance(holder, dict) and isinstance(last, str)) or (
-        isinstance(holder, list) and isinstance(last, int) and last < len(holder)
-    ):
-        holder[last] = edit.value
+    names = isinstance(holder, dict) and isinstance(last, str)
+    if names or (isinstance(holder, list) and isinstance(last, int) and last < len(holder)):
+        found: Any = holder
+        found[last] = edit.value
     return body
