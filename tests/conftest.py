@@ -17,10 +17,10 @@ import logging
 import os
 import time
 import traceback
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 import anyio
@@ -34,6 +34,8 @@ from tests.support.combinations import mark_left_out
 # A busy machine takes long for one example now and then; speed is measured by tests/bench.
 hypothesis.settings.register_profile("multikueue", deadline=None)
 hypothesis.settings.load_profile("multikueue")
+
+T = TypeVar("T")
 
 _UNTIL: Final = os.environ.get("MK_TESTS_UNTIL", "")
 """Seconds of Unix time from which no further test is begun; empty for no limit. CI sets it for its longest tests."""
@@ -134,7 +136,7 @@ def _has_servers_of_a_wider_scope(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(autouse=True)
 def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     files, children = _open_files(), _children()
-    others = ("anon_inode:[event", "/dev/urandom")
+    others: tuple[str, ...] = ("anon_inode:[event", "/dev/urandom")
     if _has_servers_of_a_wider_scope(request):
         others += ("socket:",)
     yield
@@ -161,8 +163,10 @@ _RUNNING: ContextVar[WeakSet[asyncio.Task[Any]] | None] = ContextVar("_RUNNING",
 """Where the tasks of the running test are noted; tasks that a wider fixture begins have the context of that fixture."""
 
 
-def _noting(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **how: Any) -> asyncio.Task[Any]:
-    task = asyncio.Task(coroutine, loop=loop, **how)
+def _noting(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T] | Generator[Any, None, T], **how: Any
+) -> asyncio.Task[T]:
+    task: asyncio.Task[T] = asyncio.Task(coroutine, loop=loop, **how)
     if (noted := _RUNNING.get()) is not None:
         noted.add(task)
     return task

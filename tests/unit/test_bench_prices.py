@@ -24,7 +24,11 @@ from tests.bench.prices.table import tables
 from tests.bench.prices.writes import PricedWrite, Verb, writes_of
 
 CREATE = PricedWrite(JOB, Verb.CREATE)
-LAST = {"apiVersion": "v1", "metadata": {"name": "o", "uid": "u-1", "resourceVersion": "7"}, "spec": {"a": 1}}
+LAST: dict[str, Any] = {
+    "apiVersion": "v1",
+    "metadata": {"name": "o", "uid": "u-1", "resourceVersion": "7"},
+    "spec": {"a": 1},
+}
 
 
 def body_of(text: bytes) -> Any:

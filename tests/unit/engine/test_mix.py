@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -40,7 +42,7 @@ class CheckedEngine(Engine):
         for name in COMPARED_EVENTS:
             setattr(self, name, self._both(name))
 
-    def _both(self, name: str):
+    def _both(self, name: str) -> Callable[[Any, datetime], None]:
         mine, theirs = getattr(self, name), getattr(self.model, name)
 
         def both(value: object, now: datetime) -> None:
@@ -49,8 +51,8 @@ class CheckedEngine(Engine):
 
         return both
 
-    def cycle(self, now: datetime) -> Cycle:
-        found = super().cycle(now)
+    def cycle(self, now: datetime, *, repeat: bool = True, most_heads: int | None = None) -> Cycle:
+        found = super().cycle(now, repeat=repeat, most_heads=most_heads)
         assert [comparable(decision) for decision in found.decisions] == self.model.cycle(now)
         return found
 

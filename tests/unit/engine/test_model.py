@@ -102,7 +102,7 @@ def pod_sets(draw: Random) -> tuple[PodSet, ...]:
             wanted["memory"] = str(draw.randint(1, 3))
         pod_set = pods(count, f"ps{position}", minimum, **wanted)
         if draw.random() < 0.6:
-            pod_set = replace(pod_set, shape=pod_shape((toleration(),), **wanted))
+            pod_set = replace(pod_set, shape=pod_shape((toleration(),), None, **wanted))
         found.append(pod_set)
     return tuple(found)
 
@@ -274,7 +274,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.compare_what_was_left_out(found)
             wanted = self.model.cycle(self.now)
             assert [comparable(decision) for decision in found.decisions] == wanted
-            victims = []
+            victims: list[str] = []
             for decision in found.decisions:
                 if decision.outcome is Outcome.RESERVED:
                     self.decided[decision.workload.name] = (decision, self.now)
@@ -356,6 +356,7 @@ class EngineMachine(RuleBasedStateMachine):
 
 def comparable(decision: Decision) -> Verdict:
     """A decision as the model has it."""
+    assert decision.reason is not None
     return Verdict(
         decision.workload,
         decision.cluster_queue,

@@ -41,7 +41,7 @@ CLOCKS = {"now", "utcnow", "today", "time", "monotonic", "perf_counter"}
 @pytest.mark.parametrize("path", [pytest.param(path, id=str(path.relative_to(ROOT))) for path in MODULES])
 def test_a_module_imports_nothing_that_awaits_reads_a_clock_or_draws(path: Path) -> None:
     tree = ast.parse(path.read_text())
-    imported = set()
+    imported: set[str] = set()
     for node in ast.walk(tree):
         assert not isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith), path
         if isinstance(node, ast.Import):

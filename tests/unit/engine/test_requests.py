@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def sidecar(**values: str) -> ContainerRequests:
     return ContainerRequests(requests=amounts(**values), init=True, sidecar=True)
 
 
-def counted(shape: PodShape, *, count: int = 1, settings: Settings | None = None, **changes: object) -> dict[str, int]:
+def counted(shape: PodShape, *, count: int = 1, settings: Settings | None = None, **changes: Any) -> dict[str, int]:
     value = workload("w", "q", PodSet(count=count, shape=replace(shape, fingerprint="f")), **changes)
     return dict(RequestCounter(settings or Settings()).pending(value)[0].total)
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from manager.controllers.workload_facts import AdmissionQueueFacts, CheckRule, WorkloadFacts
+from manager.controllers.workload_facts import AdmissionQueueFacts, WorkloadFacts
 from manager.workload.status import Check, Status
 from multikueue.api.constants import CheckState, StopPolicy
 from multikueue.api.reasons import WorkloadCondition
 from multikueue.core.conditions import FALSE, TRUE, Condition
 from multikueue.core.keys import Key
+from multikueue.engine.values import CheckRule
 
 Object = dict[str, Any]
 

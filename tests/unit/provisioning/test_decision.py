@@ -10,7 +10,7 @@ import pytest
 from multikueue.api.constants import CheckState
 from multikueue.provisioning import messages, requests
 from multikueue.provisioning.decision import CheckChange, ProvisioningDecision, decide
-from multikueue.provisioning.settings import MergePolicy
+from multikueue.provisioning.settings import MergePolicy, ProvisioningSettings
 from tests.unit.provisioning.builders import (
     CHECK,
     FAILED,
@@ -240,8 +240,8 @@ def test_the_next_attempt_has_a_request_of_its_own_and_deletes_the_last() -> Non
         pytest.param(replace(SETTINGS, parameters={"a": "b"}), id="parameters"),
     ],
 )
-def test_a_changed_config_replaces_the_request(changed: object) -> None:
-    before = replace(answered(created(facts()), PROVISIONED), checks={CHECK: changed})  # type: ignore[arg-type]
+def test_a_changed_config_replaces_the_request(changed: ProvisioningSettings) -> None:
+    before = replace(answered(created(facts()), PROVISIONED), checks={CHECK: changed})
     decision = decide(before)
     assert decision.delete == (NAME,)
     assert only(decision).state is CheckState.PENDING

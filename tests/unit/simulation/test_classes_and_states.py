@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
 NOW = ("--now", "2026-01-01T09:00:00Z")
 VERSION = "kueue.x-k8s.io/v1beta2"
 SPEC = {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}
-FLAVOR = {"apiVersion": VERSION, "kind": "ResourceFlavor", "metadata": {"name": "default"}}
+FLAVOR: dict[str, Any] = {"apiVersion": VERSION, "kind": "ResourceFlavor", "metadata": {"name": "default"}}
 LOCAL_QUEUE = {
     "apiVersion": VERSION,
     "kind": "LocalQueue",

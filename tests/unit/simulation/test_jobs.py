@@ -9,7 +9,7 @@ import pytest
 
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.simulation.jobs import Classes, Refusal, SimulatedJobs, owners
+from multikueue.simulation.jobs import Classes, JobIdentity, Refusal, SimulatedJobs, owners
 
 WORKLOAD_CLASS = "kueue.x-k8s.io"
 POD_CLASS = "scheduling.k8s.io"
@@ -33,7 +33,7 @@ def jobs(
     *,
     classes: dict[tuple[str, str], dict[str, Any]] | None = None,
     local_queues: set[Key] | None = None,
-    owned: set[tuple[str, str]] | None = None,
+    owned: set[JobIdentity] | None = None,
 ) -> SimulatedJobs:
     return SimulatedJobs(classes=Classes(classes or {}), local_queues=local_queues or set(), owners=owned or set())
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -41,7 +42,7 @@ class Cluster:
         self.job = REMOTE
         self.errors: list[KubeError] = []
         self.forbids = ""
-        self.normalize = lambda job: job
+        self.normalize: Callable[[Any], Any] = lambda job: job
         self.patches: list[Any] = []
         self.forwarding = FieldForwarding(obstacles=cast(Obstacles, self))
 

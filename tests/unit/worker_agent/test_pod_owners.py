@@ -90,7 +90,7 @@ async def test_a_pod_that_names_the_job_itself_is_its_own_without_a_request() ->
 )
 async def test_a_pod_is_not_read_whose_owner(found: tuple[str, Object | None] | None) -> None:
     owners = {} if found is None else {"set_workers_0": found}
-    assert not await owners_on(Worker(**owners)).lead_to(OF_JOB_SET, pod(OWNING_JOB))
+    assert not await owners_on(Worker("", **owners)).lead_to(OF_JOB_SET, pod(OWNING_JOB))
 
 
 async def test_a_pod_without_a_controller_or_of_another_namespace_is_not_read() -> None:

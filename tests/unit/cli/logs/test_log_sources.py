@@ -88,11 +88,11 @@ def names(pods: list[Object]) -> list[str]:
 async def test_a_pod_of_a_group_is_read_alone_and_with_its_group() -> None:
     hub = Server(pod("g-0", group="g"), pod("g-1", group="g"), workloads=(workload("g-0", "g-1"),))
     place = await place_of(hub.client, PODS_KIND, Key("ns", "g-1"))
-    assert (place.cluster, place.group) == ("east", {"g-0", "g-1"})
+    assert (place.cluster, place.group) == ("east", frozenset({"g-0", "g-1"}))
     worker = Server(
         pod("g-1", number=2, **{REMOTE_POD_LABEL: "x"}),
         pod("g-0", number=1, **{REMOTE_POD_LABEL: "x"}),
-        pod("another", **{REMOTE_POD_LABEL: "y"}),
+        pod("another", number=0, **{REMOTE_POD_LABEL: "y"}),
         pod("g-0-of-a-user"),
     )
     assert names(await pods_of(worker.client, place)) == ["g-1"]

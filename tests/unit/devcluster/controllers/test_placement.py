@@ -30,8 +30,8 @@ def affinity(**term: Any) -> JsonObject:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
-TAINTED = {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}
-TOLERANT = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
+TAINTED: JsonObject = {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}
+TOLERANT: JsonObject = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
 EAST = {"zone": "east"}
 BY_NAME = affinity(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["b"]}])
 BY_LABEL = affinity(matchExpressions=[{"key": "zone", "operator": "In", "values": ["east"]}])

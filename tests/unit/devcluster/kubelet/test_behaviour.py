@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from devcluster.kubelet.behaviour import FOREVER, behaviour_of, parse_seconds, work_of
+from devcluster.kubelet.behaviour import behaviour_of, parse_seconds, work_of
+from devcluster.kubelet.containers.programs import FOREVER
 from multikueue.core.errors import BadInput
 
 

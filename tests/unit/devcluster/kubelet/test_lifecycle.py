@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from devcluster.kubelet.behaviour import EXIT_TERMINATED, FOREVER, Behaviour
+from devcluster.kubelet.behaviour import EXIT_TERMINATED, Behaviour
+from devcluster.kubelet.containers.programs import FOREVER
 from devcluster.kubelet.lifecycle import (
     EXIT_KILLED,
     TRANSITIONS,

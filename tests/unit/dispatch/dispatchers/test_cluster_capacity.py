@@ -84,7 +84,7 @@ def test_a_pod_needs_one_node_and_not_the_sum_of_several() -> None:
 def test_taints_and_selectors_of_flavors_choose_the_nodes() -> None:
     spot = Taint("spot", "", "NoSchedule")
     it = capacity(ledger(node("a", 2), node("b", 8, labels={"class": "spot"}, taints=(spot,))))
-    there = {"node_selector": {"class": "spot"}}
+    there: dict[str, Any] = {"node_selector": {"class": "spot"}}
     assert levels(it, wants(4), wants(4, **there), wants(4, tolerations=(Toleration("spot", "Exists"),), **there)) == [
         Level.NEVER,
         Level.NEVER,
@@ -136,7 +136,8 @@ def test_what_fits_by_the_hub_can_be_reserved_on_a_cluster_of_equal_nodes() -> N
     for seed in range(200):
         random = Random(seed)
         of = ledger(*(node(f"n{n}", 4) for n in range(random.randint(1, 3))))
-        it, observed = capacity(of), []
+        it = capacity(of)
+        observed: list[Key] = []
         for number in range(40):
             key, demand = Key("ns", str(number)), wants(random.choice([1, 2, 4]))
             if random.random() < 0.3 and observed:

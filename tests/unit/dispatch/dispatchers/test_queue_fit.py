@@ -75,7 +75,8 @@ def ledger(name: str, *, nodes: int | None = None, total: int = 0) -> ClusterFac
 
 def wanting(amount: int = 2, *, pods: int = 1, **changes: Any) -> DispatchedWorkload:
     demands = (Demand(count=pods, requests={GPU: amount}),)
-    return workload(**({"demands": demands, "queue": LOCAL, "waits_since": NOW, "flavors": {GPU: "f"}} | changes))
+    given: dict[str, Any] = {"demands": demands, "queue": LOCAL, "waits_since": NOW, "flavors": {GPU: "f"}}
+    return workload(**(given | changes))
 
 
 def choose(of: DispatchedWorkload, *clusters: ClusterFacts, later: float = 0.0) -> Nomination:

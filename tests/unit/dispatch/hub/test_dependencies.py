@@ -19,7 +19,7 @@ from multikueue.dispatch.worker.ledger import Demand
 from tests.unit.dispatch.builders import NOW, cluster, facts, seen, workload
 
 SETTINGS = DispatchSettings(dispatcher=DISPATCHER_CAPACITY)
-NEEDS = {"dependency_kinds": frozenset({"Secret"}), "waits_since": NOW}
+NEEDS: dict[str, Any] = {"dependency_kinds": frozenset({"Secret"}), "waits_since": NOW}
 ONE_CPU = (Demand(count=1, requests={"cpu": 1000}),)
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from multikueue.api.constants import CheckState, PartitionPolicy
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
 from multikueue.dispatch.hub.actions import DeclareStopped, RemoveAssignment, Rule, SetIntent, SyncStatus
@@ -89,7 +91,7 @@ def test_one_asked_to_stop_is_not_asked_to_run_again() -> None:
     assert plan(facts(running(), granted(intent=Intent.EVICT)), NOW).actions == (SyncStatus("w1"),)
 
 
-FORMER = {"ends_of_former_pods": frozenset({"w1"})}
+FORMER: dict[str, Any] = {"ends_of_former_pods": frozenset({"w1"})}
 
 
 def test_the_end_of_pods_that_others_have_replaced_ends_nothing_and_the_others_run_in_another_epoch() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from multikueue.dispatch.hub.facts import CheckFacts, ClusterFacts, DispatchSett
 from multikueue.dispatch.hub.plan import plan
 from tests.unit.dispatch.builders import NOW, cluster, facts, seen, workload
 
-FULL = {"reason": "NoCapacity", "message": "cpu: 5 requested, at most 4 free"}
+FULL: dict[str, Any] = {"reason": "NoCapacity", "message": "cpu: 5 requested, at most 4 free"}
 
 
 @pytest.mark.parametrize(

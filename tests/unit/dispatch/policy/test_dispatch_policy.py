@@ -116,7 +116,11 @@ def test_powers_over_the_worker_are_forbidden_at_every_level(pod: dict[str, Any]
 
 
 def test_tolerations_and_other_priority_classes_go_along() -> None:
-    pod = {"tolerations": [{"operator": "Exists"}], "priorityClassName": "high", "schedulerName": "other"}
+    pod: dict[str, Any] = {
+        "tolerations": [{"operator": "Exists"}],
+        "priorityClassName": "high",
+        "schedulerName": "other",
+    }
     assert configured("{}").objection(subject(**pod)) == ""
 
 

@@ -41,11 +41,11 @@ RUNNING = ReportedStatus(epoch=2, phase=AssignmentPhase.RUNNING, job_uid="j1", j
 
 
 def desired(intent: Intent = Intent.RESERVE, **changes: Any) -> AssignmentFacts:
-    return AssignmentFacts(**({"name": "a", "epoch": 2, "intent": intent} | changes))
+    return replace(AssignmentFacts(name="a", epoch=2, intent=intent), **changes)
 
 
 def job(**changes: Any) -> RemoteJobFacts:
-    return RemoteJobFacts(**({"uid": "j1", "ours": True, "epoch": 2, "status": STATUS} | changes))
+    return replace(RemoteJobFacts(uid="j1", ours=True, epoch=2, status=STATUS), **changes)
 
 
 def reported(found: AssignmentStep) -> tuple[AssignmentPhase, str, JobAction | None]:

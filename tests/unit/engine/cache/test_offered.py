@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.engine_builders import START, Bench, group, pods, preemption, queue, workload
@@ -154,7 +156,7 @@ def test_a_queue_leaves_its_own_quota_to_its_own_workloads_of_a_higher_priority(
 
 @pytest.mark.parametrize(("small", "waits"), [({"cpu": "1"}, False), ({"cpu": "1", "gpu": "1"}, True)])
 def test_a_workload_that_lacks_gpus_keeps_gpus_and_no_cpu_from_lower_priorities(
-    small: dict[str, str], waits: bool
+    small: dict[str, Any], waits: bool
 ) -> None:
     bench = Bench(
         queue("q", group(default={"cpu": "9", "gpu": "3"}), cohort="c"),

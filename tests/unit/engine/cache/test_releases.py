@@ -26,7 +26,10 @@ def soon(bench: Bench, *names: str) -> float | None:
 
 def test_it_is_what_they_hold_by_what_all_queues_of_the_cohort_release_in_a_second() -> None:
     bench = running()
-    a_second = 2 / bench.mean_run("fast") + 2 / bench.mean_run("slow")
+    fast, slow = bench.mean_run("fast"), bench.mean_run("slow")
+    assert fast is not None
+    assert slow is not None
+    a_second = 2 / fast + 2 / slow
     assert soon(bench, "fast-1") == pytest.approx(1 / a_second)
     assert soon(bench, "fast-1", "slow-1") == pytest.approx(2 / a_second)
 

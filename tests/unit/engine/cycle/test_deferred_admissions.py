@@ -199,7 +199,12 @@ def test_at_rest_nothing_waits_that_an_engine_without_it_would_admit(seed: int, 
             made = workload(
                 name,
                 f"q-{random.randrange(4)}",
-                pods(**{each: str(random.choice([1, 1, 2, 5])) for each in random.choice([resources, resources[:1]])}),
+                pods(
+                    1,
+                    "main",
+                    None,
+                    **{each: str(random.choice([1, 1, 2, 5])) for each in random.choice([resources, resources[:1]])},
+                ),
                 priority=random.choice([0, 0, 10]),
                 created=number,
             )
@@ -217,9 +222,9 @@ def test_at_rest_nothing_waits_that_an_engine_without_it_would_admit(seed: int, 
     for _ in range(2):
         bench.pass_time(20)
         settle(bench)
-    held = {name for name, value in values.items() if not bench.engine.is_pending(value.key)}
+    reserved = {name for name, value in values.items() if not bench.engine.is_pending(value.key)}
     plain = bench_of(*queues, defers=False)
-    plain.add(*(holding(values[name], values[name].queue_name) for name in held))
-    plain.add(*(value for name, value in values.items() if name not in held))
+    plain.add(*(holding(values[name], values[name].queue_name) for name in reserved))
+    plain.add(*(value for name, value in values.items() if name not in reserved))
     settle(plain)
-    assert {name for name, value in values.items() if not plain.engine.is_pending(value.key)} == held
+    assert {name for name, value in values.items() if not plain.engine.is_pending(value.key)} == reserved

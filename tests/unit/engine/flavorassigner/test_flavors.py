@@ -249,7 +249,9 @@ def test_resources_of_one_group_share_a_flavor_and_groups_do_not() -> None:
     bench.add(workload("w", "q", pods(cpu="2", memory="1Gi", example_com_gpu="1"), created=1))
     refused = bench.decide("w")
     assert refused.message.endswith("resource example/com/gpu unavailable in ClusterQueue")
-    bench.add(workload("x", "q", replace(pods(), shape=shape(cpu="2", memory="1Gi", **{"example.com_gpu": "1"}))))
+    bench.add(
+        workload("x", "q", replace(pods(), shape=shape((), None, cpu="2", memory="1Gi", **{"example.com_gpu": "1"})))
+    )
     assert bench.decide("x").pod_sets[0].flavors == {"cpu": "b", "memory": "b", "example.com/gpu": "g"}
 
 

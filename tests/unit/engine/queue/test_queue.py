@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ def drain(made: Queue) -> list[str]:
         ),
     ],
 )
-def test_who_may_wait(changes: dict[str, object], want: bool) -> None:
+def test_who_may_wait(changes: dict[str, Any], want: bool) -> None:
     assert is_queueable(workload("w", "q", **changes), Settings()) is want
 
 
@@ -124,7 +125,7 @@ def test_by_which_time_a_workload_queues(conditions: tuple[Condition, ...], sett
         ),
     ],
 )
-def test_backoff(changes: dict[str, object], seconds: float, want: bool) -> None:
+def test_backoff(changes: dict[str, Any], seconds: float, want: bool) -> None:
     assert backoff_expired(workload("w", "q", **changes), at(seconds)) is want
 
 
@@ -325,7 +326,7 @@ def test_example_15_strict_tries_its_head_again_and_nothing_behind_it() -> None:
     assert bench.waits("q") == ["w1", "w3"]
 
 
-def inadmissible(**changes: object) -> Bench:
+def inadmissible(**changes: Any) -> Bench:
     bench = Bench(queue("q", group(default="5")))
     bench.add(workload("w", "q", BIG, generation=1, **changes))
     bench.cycle()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_a_penalty_counts_once_and_becomes_consumption_or_goes() -> None:
     assert order.usage(LQ) == pytest.approx(want)
 
 
-def shared(**changes: object) -> Bench:
+def shared(**changes: Any) -> Bench:
     settings = Settings(admission_fair_sharing=HALF_HOUR, pods_ready=None)
     value = queue("q", group(default="4"), admission_mode=AdmissionMode.USAGE_BASED, **changes)
     bench = Bench(value, settings=settings)
@@ -129,9 +130,9 @@ def test_a_new_leader_continues_from_the_status() -> None:
     recorded = LocalQueue(key=key("q"), cluster_queue="q", consumed={"cpu": 8.0}, sampled_at=at(-1800))
     bench.engine.upsert_local_queue(recorded, bench.now)
     assert bench.engine.sample_usage(bench.now)[0] == at(300)
-    assert bench.engine.local_queue_state(key("q")).consumed == {"cpu": pytest.approx(4.0)}
+    assert bench.engine.local_queue_state(key("q")).consumed == pytest.approx({"cpu": 4.0})
     bench.engine.upsert_local_queue(replace(recorded, consumed={"cpu": 99.0}), bench.now)
-    assert bench.engine.local_queue_state(key("q")).consumed == {"cpu": pytest.approx(4.0)}, (
+    assert bench.engine.local_queue_state(key("q")).consumed == pytest.approx({"cpu": 4.0}), (
         "the engine has a newer sample"
     )
 

@@ -112,7 +112,8 @@ def infos(job: dict[str, Any], kind: DeclaredIntegration) -> list[PodSetInfo]:
 def written(job: dict[str, Any], write: JobWrite | None) -> dict[str, Any]:
     """The job after a write, as an API server merges it (RFC 7386)."""
     assert write is not None
-    return _merged(job, write.body)
+    merged: dict[str, Any] = _merged(job, write.body)
+    return merged
 
 
 def suspended_in(job: dict[str, Any], kind: DeclaredIntegration) -> Any:

@@ -35,12 +35,12 @@ def probed(**http: Any) -> dict[str, Any]:
     return {"httpGet": {"port": 80, **http}}
 
 
-DEFAULTED = {
+DEFAULTED: dict[str, Any] = {
     "imagePullPolicy": "Always",
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",
 }
-OF_THE_POD = {
+OF_THE_POD: dict[str, Any] = {
     "restartPolicy": "Never",
     "dnsPolicy": "ClusterFirst",
     "schedulerName": "default-scheduler",

@@ -218,7 +218,7 @@ def pod_orphan(*, group: str = "") -> Object:
     return {**orphan(), "apiVersion": "v1", "kind": "Pod", "name": "one", "manifest": manifest}
 
 
-STARTED = {"schedulingGates": []}
+STARTED: Object = {"schedulingGates": []}
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def wanting(kind: str, *, asks: bool = True, **labels: str) -> Object:
     return {"kind": kind, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
 
 
-GROUPED = {POD_GROUP_NAME_LABEL: "g", "kueue.x-k8s.io/managed": "true"}
+GROUPED: Object = {POD_GROUP_NAME_LABEL: "g", "kueue.x-k8s.io/managed": "true"}
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_an_adoption_that_cannot_be_is_refused_where_it_is_asked_for(framework: 
 
 @pytest.mark.parametrize(("framework", "kind"), [("pod", "Pod"), ("batch/job", "Job")])
 def test_a_job_of_its_own_may_ask_for_an_adoption(framework: str, kind: str) -> None:
-    job = submitted() if kind == "Job" else wanting(kind, **{"kueue.x-k8s.io/managed": "true"})
+    job = submitted() if kind == "Job" else wanting(kind, asks=True, **{"kueue.x-k8s.io/managed": "true"})
     job["metadata"]["annotations"] = {ADOPTS_ANNOTATION: "w old-hub r 1"}
     found = refusals(job, None, known_integrations()[framework], has_default_queue=False)
     assert not [each for each in found if each.startswith(FORBIDDEN)]

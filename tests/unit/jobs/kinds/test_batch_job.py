@@ -51,7 +51,7 @@ def job(
 
 
 def info(**changes: Any) -> PodSetInfo:
-    return PodSetInfo(**({"name": "main", "count": 3} | changes))
+    return replace(PodSetInfo(name="main", count=3), **changes)
 
 
 def merged(old: Any, patch: Any) -> Any:

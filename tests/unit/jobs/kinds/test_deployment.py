@@ -10,8 +10,9 @@ import pytest
 from multikueue.api.constants import CLUSTERS_ANNOTATION, PARTITION_POLICY_ANNOTATION, QUEUE_NAME_LABEL
 from multikueue.api.defaulting import JobSurroundings
 from multikueue.jobs.framework.templated_queue import annotations_of, template_of
-from multikueue.jobs.kinds.deployment import DEPLOYMENT
+from multikueue.jobs.kinds.deployment import DeploymentIntegration
 
+DEPLOYMENT = DeploymentIntegration()
 Object = dict[str, Any]
 
 

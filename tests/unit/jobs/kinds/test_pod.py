@@ -66,9 +66,9 @@ def targets(write: JobWrite | None) -> list[str]:
 
 
 PAIR = (pod("a1", total=2), pod("a2", total=2))
-DELETING = {"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z"}}
-UNRETRIABLE = {"annotations": {K + "retriable-in-group": "false"}}
-SERVING = {"annotations": {K + "pod-group-serving": "true"}}
+DELETING: Object = {"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z"}}
+UNRETRIABLE: Object = {"annotations": {K + "retriable-in-group": "false"}}
+SERVING: Object = {"annotations": {K + "pod-group-serving": "true"}}
 
 
 class TestWorkload:
@@ -97,7 +97,7 @@ class TestWorkload:
         assert POD.matches(fast, workload(fast))
 
     def test_a_later_pod_of_a_fast_group_is_kept_if_it_requests_what_the_pod_set_of_another_name_does(self) -> None:
-        fast = {"annotations": {K + "pod-group-fast-admission": "true"}}
+        fast: Object = {"annotations": {K + "pod-group-fast-admission": "true"}}
         first = pod("a1", total=3, gated=False, phase="Running", labels={K + "podset": "main"}, **fast)
         same, larger = pod("a2", total=3, **fast), pod("a3", total=3, cpu="2", **fast)
         same["spec"]["tolerations"] = [

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from pathlib import Path
 
 import anyio
@@ -16,10 +15,10 @@ from multikueue.kube.rest.client import KubeClient, PatchKind
 from multikueue.kube.rest.credentials import ClusterConfig
 from multikueue.kube.rest.tls import TlsSource
 from multikueue.kube.rest.tokens import FileToken
-from tests.support.stub_api import event, json_answer, listing, status_answer, stream, stub_api, thing
+from tests.support.stub_api import Answer, event, json_answer, listing, status_answer, stream, stub_api, thing
 
 
-def answers(*responses: web.Response | Iterable[web.Response]):  # type: ignore[no-untyped-def]
+def answers(*responses: web.Response) -> Answer:
     queue = list(responses)
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -250,7 +249,8 @@ async def test_a_json_patch_cannot_carry_an_expected_version() -> None:
 
 async def test_a_server_that_is_not_trusted_cannot_fill_the_memory() -> None:
     async def endless(request: web.Request) -> web.StreamResponse:
-        return await stream(request, *[b"x" * 65536] * 64)
+        answer: web.StreamResponse = await stream(request, *[b"x" * 65536] * 64)
+        return answer
 
     async with stub_api(endless) as api, api.client(max_answer_bytes=1_000_000) as client:
         with pytest.raises(errors.Unreachable, match="larger than 1000000 bytes"):

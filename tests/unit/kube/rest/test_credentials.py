@@ -254,6 +254,6 @@ def test_a_service_account_is_found_in_a_pod(tmp_path: Path, monkeypatch: pytest
 
 
 def test_an_empty_authority_is_a_mistake_and_not_the_systems() -> None:
-    config = credentials.from_dict(kubeconfig(**{"certificate-authority-data": base64.b64encode(b" ").decode()}))
+    config = credentials.from_dict(kubeconfig(None, **{"certificate-authority-data": base64.b64encode(b" ").decode()}))
     with pytest.raises(BadInput, match="authority is empty"):
         config.tls.context()

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from manager.controllers import workload_decision
 from manager.provisioning import controller as provisioning_controller
 from manager.provisioning.execution import ProvisioningExecutor
+from manager.workload import changes
 from multikueue.provisioning import decision as provisioning_decision
-from tests.simulation.lifecycle import machine
 from tests.simulation.lifecycle.hub import Violation
 from tests.simulation.lifecycle.machine import Lifecycle, play
+from tests.simulation.lifecycle.world import LifecycleManager
 
 
 def test_no_invariant_is_violated_in_some_steps() -> None:
@@ -32,10 +32,8 @@ def started() -> Lifecycle:
 def test_the_machine_sees_a_decision_that_forgets_the_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     found = started()
     found.answer(0, 0, "Ready", None)
-    original = workload_decision.changes.sync_checks
-    monkeypatch.setattr(
-        workload_decision.changes, "sync_checks", lambda status, required, now: original(status, (), now=now)
-    )
+    original = changes.sync_checks
+    monkeypatch.setattr(changes, "sync_checks", lambda status, required, now: original(status, (), now=now))
     with pytest.raises(Violation, match="admitted without"):
         found.manager_does_everything()
 
@@ -128,7 +126,7 @@ def test_a_check_whose_capacity_is_revoked_keeps_its_updates_until_the_eviction(
 
 
 def test_the_machine_sees_a_request_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    decide = provisioning_controller.decide
+    decide = provisioning_decision.decide
     monkeypatch.setattr(provisioning_controller, "decide", lambda facts: replace(decide(facts), delete=()))
     found = asked()
     found.activate(0, False)
@@ -173,7 +171,7 @@ def test_the_machine_sees_two_requests_at_a_time(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_violation_is_raised_with_the_steps_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.LifecycleManager, "round", lambda manager: True)
+    monkeypatch.setattr(LifecycleManager, "round", lambda manager: True)
     with pytest.raises(Violation, match="still writing") as caught:
         play(steps=100, number=1, length=5)
     assert "state = Lifecycle()" in "\n".join(caught.value.__notes__)

@@ -97,7 +97,7 @@ class TestForwarding:
 
     def test_only_forwarded_fields_change_what_counts_as_sent(self) -> None:
         kind = widget_kind(remote={"forwarded": ["$.spec.config"]})
-        sent = {"spec": {}, "status": {}}
+        sent: dict[str, Any] = {"spec": {}, "status": {}}
 
         def of(job: dict[str, Any]) -> str:
             return fingerprint(sent, forwarded=forwarded_digest(kind, job))

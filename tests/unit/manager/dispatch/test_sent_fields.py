@@ -17,7 +17,6 @@ from manager.dispatch.transport.push_transport import PushTransport
 from multikueue.core.keys import Key
 from multikueue.core.merge_patch import apply_merge_patch
 from multikueue.jobs.framework.capabilities import ForwardingKind
-from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from multikueue.kube.errors import AlreadyExists, Details
 from tests.unit.jobs.declared.builders import widget, widget_kind
@@ -48,7 +47,7 @@ def test_a_running_job_keeps_these_fields_and_no_others() -> None:
 
 def test_a_kind_that_forwards_them_and_one_without_such_fields_send_what_the_job_has() -> None:
     for kind in (FORWARDED, widget_kind(), widget_kind().without_forwarding(), BATCH_JOB, None):
-        assert as_sent(CHANGED, SENT, cast(JobIntegration | None, kind)) == CHANGED
+        assert as_sent(CHANGED, SENT, kind) == CHANGED
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ class Mailbox:
         return self.stored
 
     async def patch(self, resource: object, name: str, body: Any, *, namespace: str, kind: object) -> bytes:
-        self.stored = cast(Object, apply_merge_patch(self.stored, body))
+        self.stored = apply_merge_patch(self.stored, body)
         return orjson.dumps(self.stored)
 
 

@@ -134,14 +134,14 @@ async def test_administrators_of_the_cluster_are_not_reviewed() -> None:
 )
 async def test_limit_and_offset_have_a_default_and_a_maximum(query: dict[str, str], page: PendingPage) -> None:
     served = Served()
-    await served.get(OF_CLUSTER_QUEUE, **query)
+    await served.get(OF_CLUSTER_QUEUE, user=ALICE, **query)
     assert served.pending.pages == [page]
 
 
 @pytest.mark.parametrize("text", ["-1", "x", "1.5", "٣", "9" * 19, "1" * 5000])
 @pytest.mark.parametrize("name", ["limit", "offset"])
 async def test_what_is_no_number_is_a_bad_request(name: str, text: str) -> None:
-    answer = await Served().get(OF_CLUSTER_QUEUE, **{name: text})
+    answer = await Served().get(OF_CLUSTER_QUEUE, user=ALICE, **{name: text})
     assert (answer.status, body(answer)["reason"]) == (400, "BadRequest")
     assert body(answer)["message"].startswith(f"{name}: ")
     assert len(answer.body) < 1000

@@ -40,7 +40,7 @@ def address(configuration: Configuration | None = None, **options: str | bool) -
 def test_it_is_served_where_options_and_configuration_say(
     options: dict[str, str], bind: str, host: str, port: int
 ) -> None:
-    assert address(**options) == VisibilityAddress(bind, "kueue-system", host=host, port=port)
+    assert address(None, **options) == VisibilityAddress(bind, "kueue-system", host=host, port=port)
 
 
 @pytest.mark.parametrize(

@@ -348,7 +348,10 @@ def test_without_a_known_user_the_writes_of_the_manager_are_reviewed() -> None:
     ]
 
 
-WAITING = {"metadata": {"labels": {"queue": "a"}}, "spec": {"suspend": True, "parallelism": 2, "template": {}}}
+WAITING: dict[str, Any] = {
+    "metadata": {"labels": {"queue": "a"}},
+    "spec": {"suspend": True, "parallelism": 2, "template": {}},
+}
 
 
 @pytest.mark.parametrize(

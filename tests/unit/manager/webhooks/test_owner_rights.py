@@ -135,7 +135,7 @@ def handler(kinds: KindFinder) -> Callable[[AdmissionRequest], Any]:
         owners=nobody_owns(),
         kinds=kinds,
     ).by_path()
-    return cast(Any, hooks["/validate-owners--v1-pod"][1])
+    return hooks["/validate-owners--v1-pod"][1]
 
 
 def naming(version: str, kind: str, **more: Any) -> AdmissionRequest:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from manager.options import ManagerOptions
@@ -13,7 +15,7 @@ from multikueue.core.errors import BadInput
 SERVICE_HOSTS = ["kueue-webhook-service.kueue-system.svc", "kueue-webhook-service.kueue-system.svc.cluster.local"]
 
 
-def address(**options: str) -> WebhookAddress:
+def address(**options: Any) -> WebhookAddress:
     return WebhookAddress.of(ManagerOptions(**options), Configuration(), namespace="kueue-system")
 
 

@@ -126,8 +126,10 @@ async def test_a_job_that_comes_a_moment_before_its_queue_is_dispatched() -> Non
     hook, default = by_path[DEFAULT_JOB.path]
 
     def handle(request: AdmissionRequest) -> ReviewAnswer:
-        answers.append(default(request))
-        return answers[-1]
+        answer = default(request)
+        assert isinstance(answer, ReviewAnswer)
+        answers.append(answer)
+        return answer
 
     request = creation(**{QUEUE_NAME_LABEL: "q"})
     body = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -72,6 +73,10 @@ async def test_the_end_of_each_limit_is_notified() -> None:
         return status_answer(503, "ServiceUnavailable") if cut else json_answer({})
 
     async with beating(hub=answer, worker=fine, clock=clock) as (heartbeat, _, flips):
+
+        def notified(times: int) -> bool:
+            return len(flips) == times
+
         await until(heartbeat.valid, what="renewed")
         assert all(heartbeat.permits_fenced_work(seconds) for seconds in (0.2, 0.6))
         cut = True
@@ -79,7 +84,7 @@ async def test_the_end_of_each_limit_is_notified() -> None:
         # What has a longer lease must hear of its own end, too.
         for told, seconds in enumerate((0.2, 0.4, 0.4), 2):
             clock.advance(seconds)
-            await until(lambda told=told: len(flips) == told, what="the end is told")
+            await until(partial(notified, told), what="the end is told")
         assert flips == [True, True, True, False]
         cut = False
         await until(lambda: len(flips) == 5, what="it is valid again")

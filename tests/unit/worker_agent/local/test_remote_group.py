@@ -11,9 +11,10 @@ import pytest
 from multikueue.api.remoteassignment import AssignmentPhase
 from multikueue.core.keys import Key
 from multikueue.dispatch.worker.assignment_state import ReportedStatus
-from multikueue.jobs.kinds.pod import BARE_POD
+from multikueue.jobs.kinds.pod import PodIntegration
 from worker_agent.local.remote_group import RemoteGroup, remote_group
 
+POD = PodIntegration()
 Object = dict[str, Any]
 ANNOTATIONS = {"multikueue.io/assignment": "a", "multikueue.io/epoch": "1", "multikueue.io/manager-uid": "hub"}
 RUNNING = {"phase": "Running"}
@@ -92,7 +93,7 @@ def composed(
 def statuses(group: RemoteGroup) -> dict[str, Object]:
     """What is reported of each pod."""
     assert group.job is not None
-    found = BARE_POD.remote_status(group.job)
+    found = POD.remote_status(group.job)
     assert found is not None
     return {each["name"]: each["status"] for each in found["pods"]}
 
@@ -134,7 +135,7 @@ def test_a_group_that_is_stopped_has_stopped_when_its_pods_have_ended_though_the
     ended = (pod("g-0", "Failed", deleting=True), pod("g-1", "Failed", deleting=True))
     group = composed(*ended, reported={"g-0": RUNNING, "g-1": RUNNING}, stopping=True)
     assert group.job is not None
-    assert BARE_POD.remotely_stopped(group.job)
+    assert POD.remotely_stopped(group.job)
 
 
 def test_pods_of_former_pods_of_the_same_names_are_in_the_place_of_a_group_that_does_not_run_yet() -> None:
@@ -153,7 +154,7 @@ def test_a_group_is_composed_with_the_total_count_of_the_hub_whatever_its_pods_h
     assert found.job is not None
     totals = [each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] for each in found.job["members"]]
     assert totals == ["2", "2"]
-    assert BARE_POD.remote_end(found.job) is None
+    assert POD.remote_end(found.job) is None
 
 
 def test_pods_that_serve_and_were_all_replaced_on_the_hub_are_created_anew_in_their_place() -> None:
@@ -164,7 +165,7 @@ def test_pods_that_serve_and_were_all_replaced_on_the_hub_are_created_anew_in_th
     assert statuses(ends) == {}, "the former pod is not one of the hub any more"
     gone = composed(reported={}, serving=True)
     assert gone.job is not None
-    assert not BARE_POD.remotely_stopped(gone.job)
+    assert not POD.remotely_stopped(gone.job)
     assert [each["metadata"]["name"] for each in gone.missing] == ["g-0", "g-1"]
 
 
@@ -178,11 +179,11 @@ def test_no_group_has_stopped_while_a_pod_of_it_runs_that_the_hub_has_no_longer(
     former = of_another("g-0", deleting=deleting)
     group = composed(former, reported={"g-1": RUNNING}, stopping=True, serving=serving)
     assert group.job is not None
-    assert not BARE_POD.remotely_stopped(group.job)
+    assert not POD.remotely_stopped(group.job)
     assert group.present == (() if deleting else ((Key("ns", "g-0"), "worker-g-0"),))
     both = composed(former, pod("g-1", deleting=True), reported={"g-1": RUNNING}, stopping=True, serving=serving)
     assert both.job is not None
-    assert not BARE_POD.remotely_stopped(both.job)
+    assert not POD.remotely_stopped(both.job)
     assert composed(reported={"g-1": RUNNING}, stopping=True, serving=serving).job is None
 
 

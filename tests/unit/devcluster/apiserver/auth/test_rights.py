@@ -60,7 +60,7 @@ def test_an_aggregating_role_has_the_rules_of_those_it_selects(api: ApiServer) -
     _put(api, f"clusterroles.{_RBAC}", "whole", kind="ClusterRole", aggregationRule=selectors, rules=None)
     subjects = [{"kind": "User", "name": "jane"}]
     reference = {"kind": "ClusterRole", "name": "whole"}
-    bound = {"kind": "ClusterRoleBinding", "subjects": subjects, "roleRef": reference}
+    bound: dict[str, Any] = {"kind": "ClusterRoleBinding", "subjects": subjects, "roleRef": reference}
     _put(api, f"clusterrolebindings.{_RBAC}", "b", **bound)
     jane = User("jane", ("system:authenticated",))
     assert not api.authorizer.allows(jane, verb="get", group="", resource="pods")

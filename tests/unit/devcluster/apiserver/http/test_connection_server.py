@@ -90,8 +90,8 @@ async def test_a_server_without_free_file_descriptors_says_so_and_accepts_again(
     monkeypatch.setattr("devcluster.apiserver.http.connection_server._ACCEPT_AGAIN_SECONDS", 0.05)
     server = ConnectionServer(Hello())
     port = server.start("127.0.0.1", 0, context=None, backlog=8)
+    assert server._listening is not None
     listening = server._listening
-    assert listening is not None
     refusals = iter((OSError(24, "Too many open files"),))
 
     class Full:

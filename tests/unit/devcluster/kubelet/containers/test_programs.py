@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from devcluster.kubelet.behaviour import FOREVER, behaviour_of
+from devcluster.kubelet.behaviour import behaviour_of
 from devcluster.kubelet.containers.netexec import ExitRequest, HttpAnswer, HttpRequest, respond
-from devcluster.kubelet.containers.programs import http_program, program_of
+from devcluster.kubelet.containers.programs import FOREVER, http_program, program_of
 from multikueue.core.errors import BadInput
 
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.53"

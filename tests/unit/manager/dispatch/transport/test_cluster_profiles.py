@@ -63,7 +63,7 @@ def test_another_server_is_another_access() -> None:
         (profile(), SETTINGS, "BadClusterProfile", "it offers: none"),
         (profile(offered(server="")), SETTINGS, "BadRestConfig", "server is empty"),
         (
-            profile(offered(**{"insecure-skip-tls-verify": True})),
+            profile(offered("gke", **{"insecure-skip-tls-verify": True})),
             SETTINGS,
             "BadRestConfig",
             "insecure-skip-tls-verify is not allowed",
