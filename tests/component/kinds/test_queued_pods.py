@@ -33,11 +33,11 @@ both_transports = pytest.mark.parametrize("transport", list(Transport), ids=str)
 ENGINE = "integrations: {frameworks: [batch/job, pod]}"
 
 
-@pytest.fixture(scope="module", autouse=True)
 def _is_another(uid: str, seen: Object) -> bool:
     return ready(seen) and seen["metadata"]["uid"] != uid
 
 
+@pytest.fixture(scope="module", autouse=True)
 async def _kinds_of_kueue_on_the_worker(clusters: Clusters) -> None:
     async with clusters.worker.client() as client:
         for body in manifests():
