@@ -20,7 +20,7 @@ from typing import Final
 import anyio
 
 from manager import logs, options
-from manager.app import Manager
+from manager.app import Dispatch, Manager
 from manager.dispatch.controller import DispatchController
 from manager.options import ManagerOptions
 from multikueue.api import configuration_file
@@ -41,13 +41,13 @@ _EXIT_SECONDS: Final = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the manager; the exit code."""
+def main(arguments: Sequence[str] | None = None, *, dispatch: Dispatch = DispatchController) -> int:
+    """Run the manager; the exit code. `dispatch` makes what sends admitted workloads to workers."""
     given = options.parse(sys.argv[1:] if arguments is None else arguments)
     logs.configure(style=given.log_format, level=given.log_level)
     limit_tls_buffers()
     try:
-        return asyncio.run(_run(given))
+        return asyncio.run(_run(given, dispatch))
     except BadInput as error:
         _log.error("%s", error)
         return 2
@@ -70,7 +70,7 @@ def _leaves(group: BaseExceptionGroup[MultikueueError]) -> list[BaseException]:
     return found
 
 
-async def _run(given: ManagerOptions) -> int:
+async def _run(given: ManagerOptions, dispatch: Dispatch) -> int:
     source = Path(given.config) if given.config else ""
     settings = configuration_file.load(
         source, namespace=given.namespace or DEFAULT_NAMESPACE, frameworks=framework_problems
@@ -94,7 +94,7 @@ async def _run(given: ManagerOptions) -> int:
         options=given,
         clock=clock,
         random=Random(),
-        dispatch=DispatchController,
+        dispatch=dispatch,
         own_process=True,
     )
     async with anyio.create_task_group() as tasks, client:

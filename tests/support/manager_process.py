@@ -75,6 +75,4 @@ class ManagerProcess:
 
 
 if __name__ == "__main__":
-    # Before it is imported there: the process is this program with another one of its parts.
-    setattr(program, "DispatchController", partial(DispatchController, push=PUSH))  # noqa: B010
-    sys.exit(program.main())
+    sys.exit(program.main(dispatch=partial(DispatchController, push=PUSH)))
