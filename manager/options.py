@@ -16,7 +16,7 @@ DISABLED: Final = "0"
 """As an address: do not listen."""
 
 EVENT_QPS: Final = 10.0
-"""An hour of it, as long as API servers keep events, is some 40 MB of etcd; a Job costs six."""
+"""An hour of it, as long as API servers keep events, is some 40 MB of etcd; a Job costs two to six."""
 
 EVENT_BURST: Final = 500
 

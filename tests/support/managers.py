@@ -20,7 +20,7 @@ import orjson
 from devcluster.cluster import Cluster
 from devcluster.ports import PortRegistry
 from manager.app import Dispatch, Manager
-from manager.options import DISABLED, ManagerOptions
+from manager.options import DISABLED, EVENT_BURST, EVENT_QPS, ManagerOptions
 from manager.webhooks.configurations import MUTATING_NAME, VALIDATING_NAME
 from multikueue.api import configuration_file
 from multikueue.api.constants import QUEUE_NAME_LABEL
@@ -66,6 +66,8 @@ async def running_manager(
     user: str | None = None,
     own_process: bool = False,
     visibility: bool = False,
+    event_qps: float = EVENT_QPS,
+    event_burst: int = EVENT_BURST,
 ) -> AsyncIterator[Manager]:
     """A manager of `cluster` that leads, as long as the context lasts; as `user`, or as the administrator.
 
@@ -90,6 +92,8 @@ async def running_manager(
             health_bind="127.0.0.1:0",
             visibility_bind="127.0.0.1:0" if visibility else DISABLED,
             identity=identity,
+            event_qps=event_qps,
+            event_burst=event_burst,
         )
         manager = Manager(
             configuration_file.load(settings),

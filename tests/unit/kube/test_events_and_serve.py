@@ -19,6 +19,7 @@ from multikueue.kube.runtime import events
 from multikueue.kube.runtime.event_budget import EventBudget
 from multikueue.kube.runtime.events import NORMAL, WARNING, EventRecorder, Reference
 from multikueue.kube.serving import serve
+from tests.support.polling import until
 from tests.support.stub_api import StubApi, json_answer, status_answer, stub_api
 
 JOB = Reference("batch/v1", "Job", "train", "team", "uid-1")
@@ -29,9 +30,7 @@ def budget(clock: ManualClock, *, burst: int, steps: Set[str] = frozenset()) -> 
 
 
 async def delivered(api: StubApi, count: int) -> list[tuple[str, dict[str, object]]]:
-    with anyio.fail_after(30):
-        while len(api.bodies) < count:
-            await anyio.sleep(0.005)
+    await until(lambda: len(api.bodies) >= count, what=f"{count} events are delivered")
     return [(seen.split()[0], orjson.loads(body)) for seen, body in zip(api.seen, api.bodies, strict=True)]
 
 
@@ -122,9 +121,7 @@ async def test_steps_that_are_left_out_are_not_logged_and_other_events_are(caplo
         recorder.event(JOB, NORMAL, "Step", "left out")
         tasks.start_soon(recorder.run)
         recorder.event(JOB, NORMAL, "End", "over the budget")
-        with anyio.fail_after(30):
-            while not caplog.records:
-                await anyio.sleep(0.005)
+        await until(lambda: bool(caplog.records), what="the dropped one is logged")
         assert [each.getMessage() for each in caplog.records] == ["events dropped: too many at once count=1"]
         tasks.cancel_scope.cancel()
 
