@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 _MOST_CHANGES: Final = 3
+_ROLLS_OUT: Final = 0.25
+_DELETES: Final = 0.45
+"""How often a change is one of these; otherwise the set is scaled."""
 _SURE: Final = 30.0
 """So long after the last fault the hub knows what runs."""
 _LATE: Final = 5.0
@@ -268,9 +271,9 @@ class SetUsers:
             await asyncio.sleep(own.choice((own.uniform(0.0, 5.0), own.uniform(0.0, 40.0))))
             await play.hub_is_up()
             hub, drawn = play.servers["hub"].api, own.random()
-            if self._kind.rolls_out and 0.45 <= drawn < 0.7:
+            if self._kind.rolls_out and _DELETES <= drawn < _DELETES + _ROLLS_OUT:
                 self._roll_out(work, number)
-            elif drawn < 0.7:
+            elif drawn < _DELETES + _ROLLS_OUT:
                 if pods := self._pods(work.name):
                     name = own.choice(pods)["metadata"]["name"]
                     play.watcher.tell(f"user deletes the pod {name}")

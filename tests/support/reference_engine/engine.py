@@ -59,9 +59,9 @@ class ReferenceEngine(Nomination, Preemption):
         tree = Tree(self.queues.values(), self.cohorts.values())
         for key, item in self.items.items():
             if item.held is not None and key not in gone:
-                if ("q", item.reservation.queue) not in tree.parents:
+                if ("q", item.held.queue) not in tree.parents:
                     continue
-                tree.put_all(item.reservation.queue, item.reservation.usage)
+                tree.put_all(item.held.queue, item.held.usage)
         return tree
 
     def _edited(self, node: Node, before: Tree) -> None:
@@ -120,7 +120,7 @@ class ReferenceEngine(Nomination, Preemption):
         """What was found out about a queue goes with it, once nothing waits in it or holds its quota."""
         if name in self.queues or self.waiting(name):
             return
-        if not any(item.held is not None and item.reservation.queue == name for item in self.items.values()):
+        if not any(item.held is not None and item.held.queue == name for item in self.items.values()):
             for known in (self.hashes, self.sticky, self.strategies):
                 known.pop(name, None)
 

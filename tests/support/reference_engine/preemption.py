@@ -39,9 +39,9 @@ class Preemption:
             other
             for key, other in self.items.items()
             if other.held is not None
-            and other.reservation.queue == queue
+            and other.held.queue == queue
             and key not in gone
-            and any(fr in other.reservation.usage for fr in frs)
+            and any(fr in other.held.usage for fr in frs)
         ]
 
     def _allows(self, policy: str, item: Item, other: Item) -> bool:
