@@ -234,7 +234,8 @@ class Reconciler:
             status, hold = self._failures.complete(name, desired.job, status, selector=selector)
             if hold > 0:
                 return Result(after=hold)
-        self._status_reporter.put(name, desired.uid, status, reported=status_of(obj))
+        awaits_start = desired.awaits_start
+        self._status_reporter.put(name, desired.uid, status, reported=status_of(obj), awaits_start=awaits_start)
         self._serve_logs(name, obj, desired, job, status)
         await self._forwarding.follow(desired, job, taken, status)
         if taken.action is not None and job is not None and desired.jobs is not None:

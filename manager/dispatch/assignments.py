@@ -49,6 +49,7 @@ class Dispatch:
     manager_uid: str
     epoch: int
     lease_seconds: int
+    awaits_start: bool = False
     adopts: Adoption | None = None
     verdicts: tuple[str, ...] = ()
     provisioning: tuple[JsonObject, ...] = ()
@@ -129,6 +130,8 @@ def assignment(
         body["workloadSpec"] = spec if gate is None else {**spec, "preemptionGates": [_GATE]}
         body["workloadLabels"] = labels | {ORIGIN_LABEL: dispatch.origin}
         body["workloadAnnotations"] = propagated_annotations(metadata.get("annotations") or {})
+    if dispatch.awaits_start:
+        body["awaitsStart"] = True
     if provisions:
         body["provisioning"] = list(dispatch.provisioning)
     if gate is not None:

@@ -315,6 +315,7 @@ class Executor:
             for name in (pod_set.get("flavors") or {}).values()
         }
         found = {name: flavors.object(Key("", name)) for name in names}
+        ready = self._context.configuration.wait_for_pods_ready
         return Dispatch(
             workload=gathered.workload,
             job=job,
@@ -324,6 +325,7 @@ class Executor:
             manager_uid=self._context.manager_uid,
             epoch=facts.epoch,
             lease_seconds=int(gathered.facts.settings.lease.total_seconds()),
+            awaits_start=ready is not None and ready.awaits_starts,
             adopts=adoption_for(self._context.seals, gathered.workload, job, epoch=facts.epoch),
             verdicts=plan.verdicts,
             provisioning=tuple(DelegatedChecks(self._context.caches).sent(gathered.workload)),

@@ -149,6 +149,11 @@ class WaitForPodsReady(WireModel):
         limit = self.timeout if self.recovery_timeout is None else self.recovery_timeout
         return limit or None
 
+    @property
+    def awaits_starts(self) -> bool:
+        """Whether ten seconds count until it is known that the pods of a workload are ready."""
+        return self.block_admission or self.timeout < _MINUTE
+
 
 class ClientConnection(WireModel):
     """The rate limit of requests to the API server."""

@@ -173,6 +173,7 @@ class RemoteAssignmentSpec(WireModel):
     provisioning: Annotated[tuple[DelegatedCheck, ...], Schema(max_items=8, list_type="atomic")] = ()
     partition_policy: Annotated[str, Schema(enum=PartitionPolicy, defaulted=True)] = PartitionPolicy.FAILOVER
     lease_seconds: Annotated[Int32, Schema(minimum=1)] | None = None
+    awaits_start: bool = False
     adopts: AdoptionSpec | None = None
     logs: Annotated[tuple[RequestedLog, ...], Schema(max_items=5, list_type="atomic")] = ()
     sent_objects: Annotated[tuple[SentObject, ...], Schema(max_items=100, list_type="atomic")] = ()

@@ -26,6 +26,8 @@ class StartWindows:
     def __init__(self, *, window: float, clock: Clock) -> None:
         self._window = window
         self._clock = clock
+        self.usual = window * _USUAL
+        """How long one waits in any case, in seconds."""
         self._starts: deque[float] = deque()
         self._runs: deque[float] = deque(maxlen=_RUNS)
 
@@ -45,9 +47,8 @@ class StartWindows:
         now = self._clock.monotonic()
         while self._starts and now - self._starts[0] > longest:
             self._starts.popleft()
-        usual = self._window * _USUAL
         if len(self._starts) <= _USUAL_STARTS:
-            return usual
+            return self.usual
         if len(self._runs) >= _LEAST_RUNS:
-            return longest if sorted(self._runs)[len(self._runs) // 2] <= longest else usual
-        return min(longest, usual * len(self._starts) / _USUAL_STARTS)
+            return longest if sorted(self._runs)[len(self._runs) // 2] <= longest else self.usual
+        return min(longest, self.usual * len(self._starts) / _USUAL_STARTS)

@@ -56,6 +56,8 @@ class _PendingStatus:
     progress: int = 0
     started: float | None = None
     """When its start came in."""
+    awaits_start: bool = False
+    """Whether the hub waits for its start."""
 
     @property
     def is_sent(self) -> bool:
@@ -95,14 +97,19 @@ class StatusReporter:
         pending = self._pending.get(name)
         return pending.status if pending is not None and pending.uid == uid else None
 
-    def put(self, name: str, uid: str, status: ReportedStatus, *, reported: ReportedStatus) -> None:
-        """Write `status` soon; `reported` is the status that the assignment has on the hub."""
+    def put(
+        self, name: str, uid: str, status: ReportedStatus, *, reported: ReportedStatus, awaits_start: bool = False
+    ) -> None:
+        """Write `status` soon; `reported` is the status that the assignment has on the hub.
+
+        `awaits_start`: the hub waits for the start, so that it is batched for the usual time only.
+        """
         pending = self._pending.get(name)
         if pending is None or pending.uid != uid:
             pending = self._pending[name] = _PendingStatus(uid=uid, status=reported, sent=reported)
         if status == pending.status:
             return
-        before, pending.status = pending.status, status
+        before, pending.status, pending.awaits_start = pending.status, status, awaits_start
         if _is_awaited(before, status):
             if pending.started is not None and before.phase is AssignmentPhase.RUNNING:
                 self._starts.ended(pending.started)
@@ -142,7 +149,7 @@ class StatusReporter:
         if pending.sent_at is None:
             if pending.started is None:
                 pending.started = self._starts.started()
-            return self._starts.seconds()
+            return self._starts.usual if pending.awaits_start else self._starts.seconds()
         pause = self._window * min(1 << pending.progress, _MAX_WINDOWS)
         return max(self._window, pending.sent_at + pause - self._clock.monotonic())
 

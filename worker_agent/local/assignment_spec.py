@@ -34,6 +34,8 @@ class AssignmentSpec:
     facts: AssignmentFacts
     uid: str
     manager_uid: str
+    awaits_start: bool
+    """Whether the hub waits for the start of the job, so that it is not held back (ADR 0025)."""
     job: Key
     manifest: JsonObject
     jobs: RemoteJobs | None
@@ -93,6 +95,7 @@ def read_assignment(
         ),
         uid=obj["metadata"]["uid"],
         manager_uid=str(spec["managerUID"]),
+        awaits_start=spec.get("awaitsStart") is True,
         job=Key(namespace, f"{GROUP_PREFIX}{name}" if members else name),
         manifest=manifest,
         jobs=jobs,

@@ -168,6 +168,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "provisioning": "The provisioning checks whose capacity the worker provisions before it runs the job.",
         "partitionPolicy": "What the agent does when it cannot reach the management cluster: keep, failover, fenced.",
         "leaseSeconds": "With fenced: after how long without contact the agent stops the pods.",
+        "awaitsStart": "Whether the hub waits for ready pods, so that the agent does not hold their start back.",
         "adopts": "A running remote job that is adopted instead of creating one.",
         "logs": "Requests for the logs of the remote job; an agent that does not know them ignores them.",
         "sentObjects": "ConfigMaps and Secrets of the management cluster that are sent with the job.",

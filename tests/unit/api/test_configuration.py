@@ -78,6 +78,21 @@ def test_a_gate_turns_waiting_for_pods_off() -> None:
 @pytest.mark.parametrize(
     ("text", "want"),
     [
+        pytest.param("", False, id="by default nothing waits for them"),
+        pytest.param("blockAdmission: true", True, id="admission waits for them"),
+        pytest.param("timeout: 59s", True, id="they have less than a minute"),
+        pytest.param("timeout: 1m", False, id="they have a minute"),
+    ],
+)
+def test_whether_starts_on_workers_are_awaited(text: str, want: bool) -> None:
+    waiting = load(f"waitForPodsReady: {{{text}}}").wait_for_pods_ready
+    assert waiting is not None
+    assert waiting.awaits_starts is want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
         pytest.param("", None, id="nothing said is off"),
         pytest.param("waitForPodsReady: {timeout: 1m}", None, id="presence without enable is off"),
         pytest.param("waitForPodsReady: {enable: true}", (timedelta(minutes=5), True), id="on with its older defaults"),

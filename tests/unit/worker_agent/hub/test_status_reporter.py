@@ -175,6 +175,19 @@ async def test_once_short_jobs_have_ended_the_starts_of_the_next_wait_for_their_
         assert "Running" not in {status["phase"] for status in statuses(stub)}
 
 
+async def test_the_start_of_a_short_job_is_not_held_back_where_the_hub_waits_for_it() -> None:
+    clock = ManualClock()
+    async with status_reporter(fine, clock=clock) as (it, stub):
+        for number in range(30):
+            it.put(f"j{number}", f"u{number}", running(1), reported=SAID, awaits_start=number % 2 == 0)
+        clock.advance(1.6 * WINDOW)
+        it.put("other", "u", RESERVED, reported=SAID)  # a queue learns that the clock moved when something is added
+        awaited = {f"j{number}" for number in range(0, 30, 2)}
+        first = {"j1", "j3"}  # as ever: five starts are not many
+        await until(lambda: it.unsent == 30 - len(awaited | first), what="the starts that the hub waits for are sent")
+        assert {seen.split("/")[-2] for seen in stub.seen} == awaited | first | {"other"}
+
+
 async def test_an_unreachable_hub_gets_the_newest_status_when_it_is_back() -> None:
     away = True
 

@@ -56,6 +56,11 @@ def test_a_group_demands_capacity_for_the_pods_that_have_not_succeeded() -> None
     assert whole.requests == rest.requests == {"cpu": 2000}
 
 
+@pytest.mark.parametrize(("sent", "awaited"), [({}, False), ({"awaitsStart": True}, True), ({"awaitsStart": 1}, False)])
+def test_whether_the_hub_waits_for_the_start_is_read(sent: Object, awaited: bool) -> None:
+    assert read(assignment(**sent)).awaits_start is awaited
+
+
 def test_the_clone_of_a_group_is_for_the_pods_that_have_not_succeeded() -> None:
     def clone(*members: Object) -> list[tuple[str, int]]:
         of = group(*members)
