@@ -4,7 +4,8 @@
 One federation of processes, as it is installed. `direct` makes the Jobs on the workers in turn, without queue and
 federation: the floor, in which API servers, controllers and nodes of the workers take part. `dispatched` makes the same
 Jobs on the hub. CPU time is that of all processes but this one, without what they use idle, until the end of each Job
-is shown where it was made and, for those that were dispatched, the remote Jobs are gone.
+is shown where it was made and, for those that were dispatched, the remote Jobs are gone. Hub writes are all that its
+API server answers meanwhile: the user's own, events, leases and figures of queues too.
 
 `python -m tests.bench.dispatch_cost --jobs 1000 --binaries` is the whole of it, with `--rate 10` for its latency.
 """
@@ -18,9 +19,10 @@ import os
 import statistics
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -36,6 +38,7 @@ from multikueue.api import constants
 from multikueue.api.resource import JOBS
 from multikueue.kube.rest.client import KubeClient
 from tests.bench.cpu import BENCH, cpu_seconds_by_process
+from tests.bench.dispatch import requests_of, writes
 from tests.bench.figure import Better, FigureShape
 from tests.bench.following import follow
 from tests.support.managers import job_manifest, make_namespace, make_queue
@@ -45,6 +48,7 @@ FIGURES: Final = (
     FigureShape("own_cost_ratio", "×", 1.5),
     FigureShape("dispatched.cpu_ms_per_job", "ms", 110),
     FigureShape("dispatched.jobs_per_second", "/s", 25, better=Better.HIGHER),
+    FigureShape("dispatched.hub.writes_per_job", "", 8),
     FigureShape("*.jobs_per_second", "/s", better=Better.HIGHER),
     FigureShape("*.cpu_ms_per_job", "ms"),
     FigureShape("*.running_after_p*", "s"),
@@ -73,6 +77,8 @@ class CourseCost:
     jobs: Sequence[TimedJob]
     cpu: Mapping[str, float]
     """Milliseconds of each process for each Job, without what it uses idle."""
+    hub_requests: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What the hub's API server answered meanwhile, by verb and resource."""
 
     @property
     def cpu_ms(self) -> float:
@@ -94,6 +100,7 @@ class CourseCost:
                 for name, used in sorted(self.cpu.items(), key=lambda item: -item[1])
                 if abs(used) >= 1
             },
+            "hub": writes(self.hub_requests, jobs=len(self.jobs)),
         }
 
 
@@ -155,6 +162,7 @@ class DispatchCost:
         names = [f"{prefix}-{number:05}" for number in range(jobs)]
         if place == _DIRECT:
             self._direct.update(names)
+        requested = await requests_of(self._hub)
         before, began = cpu_seconds_by_process(self._made), monotonic()
         limit = anyio.CapacityLimiter(_CREATORS)
         async with anyio.create_task_group() as tasks:
@@ -173,7 +181,7 @@ class DispatchCost:
                 await anyio.sleep(0.05)
         after, seconds = cpu_seconds_by_process(self._made), monotonic() - began
         cpu = used_beyond_idle(before, after, idle=self._idle, seconds=seconds, jobs=jobs)
-        return CourseCost([self._jobs[name] for name in names], cpu)
+        return CourseCost([self._jobs[name] for name in names], cpu, await requests_of(self._hub) - requested)
 
     async def _create(self, client: KubeClient, manifest: dict[str, Any], limit: anyio.CapacityLimiter) -> None:
         async with limit:

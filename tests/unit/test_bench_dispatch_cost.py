@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.bench.dispatch_cost import CourseCost, TimedJob, own_cost_ratio, used_beyond_idle
@@ -26,3 +28,12 @@ def test_latency_and_rate_are_those_of_jobs_that_ran() -> None:
     figures = CourseCost(jobs, {"hub": 15.0, "idle": 0.2}).figures()
     assert (figures["running_after_p50"], figures["running_after_p99"]) == (1.25, 1.5)
     assert (figures["jobs_per_second"], figures["cpu_ms_of"]) == (1.5, {"hub": 15.0})
+
+
+def test_hub_writes_are_all_that_its_api_server_answered_but_reads() -> None:
+    answered = Counter({("POST", "jobs"): 2, ("PATCH", "jobs/status"): 4, ("GET", "leases"): 9, ("POST", "events"): 3})
+    figures = CourseCost([TimedJob(0.0, 1.0, 2.0)] * 2, {}, answered).figures()
+    assert figures["hub"] == {
+        "writes_per_job": 4.5,
+        "writes": {"PATCH jobs/status": 2.0, "POST events": 1.5, "POST jobs": 1.0},
+    }
