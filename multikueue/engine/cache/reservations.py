@@ -218,7 +218,7 @@ class Reservations:
         self.changed.add(cluster_queue.node)
 
     def _count_not_ready(self, record: Reserved, sign: int) -> None:
-        if record.admitted and not record.pods_ready:
+        if not record.pods_ready:  # checks may be pending: Kueue counts it as admitted here
             self.not_ready += sign
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multikueue.api.constants import PreemptionPolicy, QueueingStrategy
 from multikueue.api.reasons import QuotaReservedReason
 from multikueue.core.keys import Key
-from multikueue.engine import lifecycle, messages
+from multikueue.engine import messages
 from multikueue.engine.cache import quota
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cache.offered import OfferedQuota
@@ -149,7 +149,7 @@ class CycleRunner:
                 verdict = _waiting(nomination)
             if verdict.outcome is Outcome.RESERVED:
                 usage.add(nomination.amounts, lasting=True)
-                waits_for_pods = waits_for_pods or self._would_wait(nomination)
+                waits_for_pods = waits_for_pods or self._blocks_admission
             if deferred is not None:
                 _note(verdict, deferred)
             verdicts.append(verdict)
@@ -159,12 +159,11 @@ class CycleRunner:
             deferred.end({nomination.cluster_queue.node.root() for nomination in nominations})
         return [*verdicts, *rejections], blocked
 
-    def _would_wait(self, nomination: NominatedHead) -> bool:
-        """Whether the next admission waits for the pods of this one, which is admitted at once."""
+    @property
+    def _blocks_admission(self) -> bool:
+        """Whether an admission waits for the pods of all before it, whether or not their checks are ready."""
         ready = self._settings.pods_ready
-        if ready is None or not ready.block_admission:
-            return False
-        return lifecycle.checks_ready(nomination.pending.workload, required_checks(nomination))
+        return ready is not None and ready.block_admission
 
     def _process(self, nomination: NominatedHead, usage: CycleUsage, gone: _CycleVictims) -> HeadVerdict:
         """Steps A to J of §3.9."""

@@ -427,6 +427,22 @@ def test_admission_waits_for_pods_to_be_ready() -> None:
     assert bench.decide("w2").outcome is Outcome.RESERVED
 
 
+def test_admission_waits_also_for_the_pods_of_a_workload_whose_checks_are_pending() -> None:
+    settings = Settings(pods_ready=PodsReady(block_admission=True))
+    first = queue("a", group(default="9"), checks=checks("c"))
+    bench = Bench(first, queue("b", group(default="9")), settings=settings)
+    bench.engine.upsert_admission_check(AdmissionCheck(name="c", controller="x", active=True), bench.now)
+    bench.add(workload("w1", "a", ONE, created=1), workload("w2", "b", ONE, created=2))
+    reserved, waiting = bench.cycle().decisions
+    assert (reserved.outcome, waiting.reason) == (Outcome.RESERVED, "WaitingForPodsReady")
+    held_quota = lifecycle.reserved(workload("w1", "a", ONE, created=1), reserved, bench.now)
+    bench.add(held_quota)
+    assert not held_quota.admitted
+    assert not bench.engine.has_heads(bench.now)
+    bench.add(replace(held_quota, active=False))
+    assert bench.decide("w2").outcome is Outcome.RESERVED, "one that is deactivated holds up no other"
+
+
 def test_a_new_slice_of_an_elastic_job_takes_the_place_of_the_old_one() -> None:
     bench = Bench(queue("q", group(default="5")), settings=ELASTIC)
     bench.add(holding(workload("old", "q", pods(3, cpu="1")), "q"))
