@@ -96,6 +96,7 @@ simulate: $(STAMP) ## run $(SEEDS) seeds from $(FIRST) of a federation in virtua
 	@$(BIN)/python -m tests.simulation --sets --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
 	@$(BIN)/python -m tests.simulation --deployments --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
 	@$(BIN)/python -m tests.simulation --leaderworkersets --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
+	@$(BIN)/python -m tests.simulation --ready --first $(FIRST) --seeds $$(( ($(SEEDS) + 7) / 8 ))
 	@$(BIN)/python -m tests.simulation.seeds.arrivals --first $(FIRST) --seeds $(SEEDS)
 
 STEPS ?= 10000

@@ -12,6 +12,7 @@
     python -m tests.simulation --sets --seeds 500
     python -m tests.simulation --deployments --seeds 500
     python -m tests.simulation --leaderworkersets --seeds 500
+    python -m tests.simulation --ready --seeds 500
     python -m tests.simulation --mutant lease-ignored --seeds 500
 
 Seeds that have found a fault are played too. The digest at the end is that of all timelines: a change that only makes
@@ -48,13 +49,17 @@ from tests.simulation.seeds.user_work import (
     JobWork,
     ParallelWork,
     PodWork,
+    SlowWork,
     UserWork,
+    settings_of,
 )
 from tests.simulation.world import federation, shortcuts
 from tests.simulation.world.nominator import DISPATCHER
 
 _ADDR_NO_RANDOMIZE: Final = 0x0040000
 _WARM_UP: Final = (1, 2)
+_WARM_UP_SETTINGS: Final = (0, 4)
+"""A seed for each of the settings of one dispatcher."""
 _FOUND: Final = {
     "": (5923, 8778, 9789, 12906),
     "parallel": (72, 89, 93),
@@ -66,6 +71,7 @@ _FOUND: Final = {
     "groups queues": (466, 501, 528),
     "sets": (15, 21, 27, 30),
     "deployments": (4, 13, 39, 50),
+    "ready": (10, 17, 66, 80),
 }
 """Each of these seeds has found a fault once, with that work; they are played in every run of several seeds."""
 _WORK: Final[dict[str, Callable[[], UserWork]]] = {
@@ -77,6 +83,7 @@ _WORK: Final[dict[str, Callable[[], UserWork]]] = {
     "deployments": DeploymentWork,
     "leaderworkersets": LeaderWorkerSetWork,
     "elastic": ElasticWork,
+    "ready": SlowWork,
 }
 DISPATCHERS: Final = {
     "all-at-once": "kueue.x-k8s.io/multikueue-dispatcher-all-at-once",
@@ -125,7 +132,8 @@ def runner(
     prepared = [federation.build_servers(prepare=prepare) for _ in range(times)]
     names = [DISPATCHERS[dispatcher]] if dispatcher else list(DISPATCHERS.values())
     for name in names:
-        federation.settings(name, work.frameworks, elastic=work.is_elastic)  # kept for the seeds
+        for seed in _WARM_UP_SETTINGS:
+            settings_of(seed, name, work)  # kept for the seeds
 
     def run(seed: int) -> Outcome:
         if mutant and len(prepared) == times:
@@ -155,6 +163,7 @@ def main() -> int:
     flags.add_argument("--sets", action="store_true", help="users submit StatefulSets instead of Jobs")
     flags.add_argument("--deployments", action="store_true", help="users submit Deployments instead of Jobs")
     flags.add_argument("--leaderworkersets", action="store_true", help="users submit LeaderWorkerSets instead of Jobs")
+    flags.add_argument("--ready", action="store_true", help="pods take long to be ready, and the hub waits for them")
     flags.add_argument("--queues", action="store_true", help="some workers have a Kueue of their own, and users")
     flags.add_argument("--replay", type=int, metavar="SEED", help="run one seed and print its timeline")
     flags.add_argument("--log", action="store_true", help="with --replay: also print the logs")

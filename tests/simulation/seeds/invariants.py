@@ -18,12 +18,15 @@ from multikueue.dispatch.protocol.epochs import epoch_of
 from multikueue.jobs.framework.slices import assigned_as, replaces
 from tests.simulation.seeds.queued_workers import of_user
 from tests.simulation.seeds.user_work import UserWork
+from tests.simulation.world.federation import NAMESPACE
 from tests.simulation.world.pods import JOBS, Copy, Pods
+from tests.simulation.world.slow_pods import SlowPods
 
 Object = dict[str, Any]
 
 _WORKLOADS: Final = "workloads.kueue.x-k8s.io"
 _ASSIGNMENTS: Final = "remoteassignments.multikueue.io"
+_STEPS: Final = ("QuotaReserved", "Admitted", "Evicted", "Finished")
 
 
 class Violated(Exception):
@@ -54,6 +57,12 @@ class Watcher:
     problem: str = ""
     rebuilt: bool = False
     """Whether the hub is another one by now: what runs for the first counts beside what the second starts."""
+    calm_after: float = float("inf")
+    """From when on nothing takes long any more."""
+    one_starts: bool = False
+    """Whether no Workload gets quota before the pods of all that hold some are ready."""
+    unready: set[str] = field(default_factory=set)
+    """The uids of the Workloads that hold quota and are not shown as ready."""
     anew: set[str] = field(default_factory=set)
     """The jobs that their users have deleted and made anew: two of a name are two."""
     records: dict[str, Record] = field(default_factory=dict)
@@ -78,9 +87,14 @@ class Watcher:
         """What is known now of all that is on the hub, for a restore to this moment."""
         return deepcopy(self.records)
 
+    def lose(self) -> None:
+        """The hub is lost, and another one comes."""
+        self.rebuilt = True
+        self.unready.clear()
+
     def restore(self, known: dict[str, Record]) -> None:
         """The hub knows no more than it did then: what it granted since, it may grant to another."""
-        self.rebuilt = True
+        self.lose()
         self.forgotten, self.records = self.records, deepcopy(known)
 
     def on_hub_write(self, collection: str, event: StoredChange) -> None:
@@ -170,6 +184,7 @@ class Watcher:
 
     def _workload(self, event: StoredChange) -> None:
         if event.entry is None:
+            self.unready.discard((event.old_value() or {})["metadata"]["uid"])
             return
         workload = event.value()
         owners = workload["metadata"].get("ownerReferences") or ()
@@ -201,9 +216,11 @@ class Watcher:
             if cluster:
                 self._grant(name, record, workload)
         before: Object = (event.old_value() or {}).get("status") or {}
-        for kind in ("QuotaReserved", "Admitted", "Evicted", "Finished"):
+        for kind in (*_STEPS, *(("PodsReady",) if self.work.is_slow else ())):
             if _true(status, kind) != _true(before, kind):
                 self.tell(f"hub: {name} {kind} is {_true(status, kind)}: {_message(status, kind)}")
+        if self.work.is_slow:
+            self._starts(name, record, workload, before=before)
 
     def _grant(self, name: str, record: Record, workload: Object) -> None:
         """The API is what decides: the cluster in the Workload has it, and no other in this epoch."""
@@ -216,6 +233,28 @@ class Watcher:
         record.counts.setdefault(epoch, sum(each.get("count", 1) for each in assigned))
         if not _true(status, "QuotaReserved"):
             self.violated(f"{name} is granted to {record.cluster} without quota")
+
+    def _starts(self, name: str, record: Record, workload: Object, *, before: Object) -> None:
+        """Quota goes to one at a time until its pods are ready, and what is shown as ready was so where it was granted.
+
+        `before` is the status before. A Workload that is deactivated holds up no other.
+        """
+        uid: str = workload["metadata"]["uid"]
+        status: Object = workload.get("status") or {}
+        reserved, ready, evicted = (_true(status, kind) for kind in ("QuotaReserved", "PodsReady", "Evicted"))
+        if reserved and not _true(before, "QuotaReserved") and self.one_starts and self.unready - {uid}:
+            self.violated(f"{name} gets quota while the pods of another one are not ready")
+        waits = reserved and not ready and not _true(status, "Finished") and workload["spec"].get("active", True)
+        (self.unready.add if waits else self.unready.discard)(uid)
+        late = evicted and not _true(before, "Evicted") and _reason(status, "Evicted") == "PodsReadyTimeout"
+        if late and self.now() > self.calm_after:
+            self.violated(f"{name} is evicted since its pods are not ready, and none takes long any more")
+        if ready and not _true(before, "PodsReady") and not self.rebuilt:
+            epoch = max(record.granted, default=0)
+            cluster = record.granted.get(epoch, "no cluster")
+            pods = self.pods.get(cluster)
+            if not isinstance(pods, SlowPods) or not pods.was_ready(f"{NAMESPACE}/{name}", epoch):
+                self.violated(f"{name} is shown as ready, and was not so on {cluster} in epoch {epoch}")
 
     def _assignment(self, event: StoredChange) -> None:
         if event.entry is None:
@@ -295,6 +334,10 @@ def _true(status: Object, kind: str) -> bool:
 
 def _message(status: Object, kind: str) -> str:
     return next((str(entry["message"]) for entry in status.get("conditions") or () if entry["type"] == kind), "")
+
+
+def _reason(status: Object, kind: str) -> str:
+    return next((str(entry["reason"]) for entry in status.get("conditions") or () if entry["type"] == kind), "")
 
 
 def _evicted(event: StoredChange) -> bool:

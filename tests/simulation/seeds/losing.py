@@ -41,7 +41,7 @@ class Losing:
         play, hub = self._play, self._hub
         works = await self._lose(seconds)
         hub.replace(self._spare)
-        play.watcher.rebuilt = True
+        play.watcher.lose()
         play.settle(hub)
         play.follow_hub(hub)
         rebuilding.hold(hub.api, held=True)

@@ -25,7 +25,7 @@ from tests.simulation.seeds.invariants import Watcher
 from tests.simulation.seeds.queued_workers import QueuedWorkers
 from tests.simulation.seeds.scenario import Mishap, Scenario, Trouble, Work
 from tests.simulation.seeds.set_work import SetUsers, SetWork
-from tests.simulation.seeds.user_work import JobWork, Replacing, UserWork, remote
+from tests.simulation.seeds.user_work import JobWork, Replacing, UserWork, one_starts, remote, settings_of
 from tests.simulation.seeds.users import Users
 from tests.simulation.world import federation, letting_in, shortcuts
 from tests.simulation.world.federation import GROUP, NAMESPACE, Process, call, create
@@ -40,6 +40,7 @@ Object = dict[str, Any]
 
 _PATIENCE: Final = 900.0  # seconds after the healing in which everything has to end
 _LOOK_AT: Final = 20  # the seeds of which one is looked at for who writes to what all read
+_CALM: Final = 60.0  # seconds after the healing from which on no pods may be late
 _HURRY: Final = 3.0  # how long a job may run when nothing goes wrong any more
 _ORDINARY: Final = {"slowest": 0.02, "loss": 0.0, "duplicates": 0.0, "latest": 2.0}
 _BAD: Final[dict[Trouble, dict[str, float]]] = {
@@ -86,7 +87,8 @@ class Play:
         self._removed: dict[str, float] = {}
         seconds = {work.name: work.seconds for work in scenario.jobs}
         self._dispatcher = dispatcher
-        self._settings = federation.settings(dispatcher, self.work.frameworks, elastic=self.work.is_elastic)
+        self._settings = settings_of(scenario.seed, dispatcher, self.work)
+        watcher.one_starts = self.work.is_slow and one_starts(scenario.seed)
         self.queued = QueuedWorkers(self, settings=self._settings) if queues else None
         if self.queued is not None:
             seconds |= self.queued.seconds()
@@ -204,6 +206,7 @@ class Play:
         while self.loop.time() < self.healed and not self._broken():
             await asyncio.sleep(1.0)
         self.watcher.tell("no more faults")
+        self.watcher.calm_after = self.loop.time() + _CALM
         for link in self.links.values():
             link.heal()
             _make(link, _ORDINARY)

@@ -58,6 +58,7 @@ class SetWork:
     is_group = True
     is_elastic = False
     serves = True
+    is_slow = False
     together = True
     """Whether all pods are on one cluster."""
     as_one = True

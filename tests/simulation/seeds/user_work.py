@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users submit in a seed: Jobs, elastic Jobs, JobSets, or pods and pod groups, whose failed pods they replace."""
+"""What users submit in a seed: Jobs of several sorts, JobSets, or pods and groups, whose failed pods they replace."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from devcluster.apiserver.server import ApiServer
 from devcluster.apiserver.storage.entry import StoredChange
 from devcluster.operators.definitions import JOB_SETS, shipped_definition
+from multikueue.api.configuration import Configuration
 from multikueue.api.constants import (
     ADMISSION_SCHEDULING_GATE,
     BATCH_JOB_FRAMEWORK,
@@ -28,10 +29,11 @@ from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS
 from multikueue.core.conditions import is_true_in
 from tests.simulation.seeds.scenario import Work
 from tests.simulation.world import job_set_pods
-from tests.simulation.world.federation import NAMESPACE, USER_JOBS, call, create, job
+from tests.simulation.world.federation import NAMESPACE, USER_JOBS, call, create, job, settings
 from tests.simulation.world.group_pods import PODS, RemotePods
 from tests.simulation.world.network import Server
 from tests.simulation.world.pods import JOBS, Copy, Pods
+from tests.simulation.world.slow_pods import SlowPods
 
 Object = dict[str, Any]
 
@@ -60,6 +62,8 @@ class UserWork(Protocol):
     """Whether users change the size of what runs."""
     serves: bool
     """Whether it has no end of its own, and another controller replaces its pods."""
+    is_slow: bool
+    """Whether pods take their time to be ready, and the hub waits for that."""
 
     def prepare(self, server: ApiServer) -> None:
         """Create what it needs on each server besides."""
@@ -99,6 +103,7 @@ class JobWork:
     is_group = False
     is_elastic = False
     serves = False
+    is_slow = False
 
     def prepare(self, server: ApiServer) -> None:
         """Nothing."""
@@ -145,6 +150,13 @@ class ElasticWork(JobWork):
         made = job(work.name, cpu=1, labels=labels, annotations={**annotations, ELASTIC_JOB_ANNOTATION: "true"})
         made["spec"] |= {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue", "parallelism": work.cpu}
         create(hub, USER_JOBS, made)
+
+
+class SlowWork(JobWork):
+    """A Job whose pod may take long until it is ready, on a hub that does not wait for long."""
+
+    remote_pods: type[Pods] = SlowPods
+    is_slow = True
 
 
 class ParallelWork(JobWork):
@@ -194,6 +206,7 @@ class GroupWork:
     is_group = True
     is_elastic = False
     serves = False
+    is_slow = False
 
     def prepare(self, server: ApiServer) -> None:
         """Their service account."""
@@ -341,3 +354,14 @@ def remote(
 ) -> Pods:
     """The pods of that kind of work on a worker; `seconds` is how long the work of a name runs."""
     return work.remote_pods(server, random, seconds=lambda name: seconds(work.name_of(name)), tell=tell)
+
+
+def one_starts(seed: int) -> bool:
+    """Whether slow work of that seed gets quota one by one. Dispatchers take turns with each seed."""
+    return seed // 4 % 2 == 0
+
+
+def settings_of(seed: int, dispatcher: str, work: UserWork) -> Configuration:
+    """What the managers of a seed read."""
+    waits = one_starts(seed) if work.is_slow else None
+    return settings(dispatcher, work.frameworks, elastic=work.is_elastic, one_starts=waits)

@@ -60,6 +60,13 @@ leaderElection: {leaderElect: true, leaseDuration: 30s, renewDeadline: 20s, retr
 integrations: {frameworks: [%s]}
 featureGates: {ElasticJobsViaWorkloadSlices: %s}
 """
+_WAITING: Final = """
+waitForPodsReady:
+  timeout: 15s
+  recoveryTimeout: 10s
+  blockAdmission: %s
+  requeuingStrategy: {backoffBaseSeconds: 2, backoffMaxSeconds: 20}
+"""
 
 
 def build_servers(*, prepare: Callable[[str, ApiServer], None] | None = None) -> dict[str, ApiServer]:
@@ -229,10 +236,19 @@ def cluster_manifests(name: str, *, pushed: bool) -> list[Object]:
 
 @cache
 def settings(
-    dispatcher: str, frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK,), *, elastic: bool = False
+    dispatcher: str,
+    frameworks: tuple[str, ...] = (BATCH_JOB_FRAMEWORK,),
+    *,
+    elastic: bool = False,
+    one_starts: bool | None = None,
 ) -> configuration.Configuration:
-    """What managers read, with that dispatcher, and those kinds of jobs."""
-    return configuration_file.load(_SETTINGS % (dispatcher, ", ".join(frameworks), str(elastic).lower()))
+    """What managers read, with that dispatcher, and those kinds of jobs.
+
+    Pods have a short time until they are ready unless `one_starts` is None, and others wait meanwhile if it is true.
+    """
+    text = _SETTINGS % (dispatcher, ", ".join(frameworks), str(elastic).lower())
+    waiting = "" if one_starts is None else _WAITING % str(one_starts).lower()
+    return configuration_file.load(text + waiting)
 
 
 def registration(name: str) -> Object:
