@@ -112,7 +112,7 @@ def decide(facts: ManagedJobFacts, *, now: datetime) -> tuple[Step, ...]:
         return tuple(steps)
     # 6. The Workload is being deleted: the job stops first, so that no pod runs on quota that is no longer counted.
     if job_matching.is_deleting(workload):
-        stops = _stop(facts, workload, "The workload is deleted")
+        stops = _stop(facts, workload, "Workload is deleted")
         if stops:
             return (*steps, *stops)
         if not integration.is_active(job) and _held(workload):

@@ -56,7 +56,10 @@ def reclaimable(workload: JsonObject) -> dict[str, int]:
 def pods_ready(facts: ManagedJobFacts, workload: JsonObject, status: Status, now: datetime) -> tuple[Step, ...]:
     """The write of the condition PodsReady and its reason (`docs/spec/engine.md §7.7`)."""
     held_here = facts.held_here(workload)  # its status is that of the remote job
-    runs = status.is_true(WorkloadCondition.ADMITTED) and (held_here or not facts.integration.is_suspended(facts.job))
+    admitted = status.is_true(WorkloadCondition.ADMITTED)
+    if admitted and status.is_true(WorkloadCondition.EVICTED):
+        return ()  # until its quota is released it is shown as it was
+    runs = admitted and (held_here or not facts.integration.is_suspended(facts.job))
     # What had succeeded on a former cluster is not ready on this one.
     remote = facts.remote_job(workload) if facts.shows_remote_jobs(workload) else None
     ready = runs and facts.integration.pods_ready(remote or facts.job)

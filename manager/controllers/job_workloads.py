@@ -163,7 +163,7 @@ class JobWorkloads:
             resource_version=metadata["resourceVersion"],
         )
         self._workloads.on_write(answer)
-        self.event(job, "Normal", "UpdatedWorkload", f"Updated workload priority class: {wanted.name or 'none'}")
+        self.event(job, "Normal", "UpdatedWorkload", f"Updated workload priority class: {_named(workload)}")
 
     async def follow(self, job: JsonObject, workload: JsonObject, patch: JsonObject) -> None:
         """Carry out a patch of `changes_to_follow`."""
@@ -200,7 +200,9 @@ class JobWorkloads:
         except (BadRequest, Forbidden, Invalid) as error:
             raise WorkloadRefused(f"Workload {metadata['namespace']}/{metadata['name']}: {error.message}") from error
         self._workloads.on_write(answer)
-        self.event(job, "Normal", "UpdatedWorkload", f"Updated not matching Workload: {metadata['name']}")
+        if spec["podSets"] != workload["spec"].get("podSets"):
+            message = f"Updated not matching Workload for suspended job: {_named(workload)}"
+            self.event(job, "Normal", "UpdatedWorkload", message)
 
     async def resize(self, job: JsonObject, workload: JsonObject, pod_sets: Sequence[JsonObject]) -> None:
         """Give a slice these pod sets, which differ from its own in their counts only. Raises `WorkloadRefused`."""
@@ -235,7 +237,7 @@ class JobWorkloads:
             )
         except NotFound:
             return
-        self.event(job, "Normal", "DeletedWorkload", f"Deleted not matching Workload: {metadata['name']}")
+        self.event(job, "Normal", "DeletedWorkload", f"Deleted not matching Workload: {_named(workload)}")
 
     async def own(self, job: JsonObject, workload: JsonObject) -> None:
         """Make the job, or each member of the group, an owner of the Workload."""
@@ -280,3 +282,7 @@ class JobWorkloads:
 
 def _annotations_of(patch: JsonObject) -> JsonObject:
     return (patch.get("metadata") or {}).get("annotations") or {}
+
+
+def _named(workload: JsonObject) -> str:
+    return f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"

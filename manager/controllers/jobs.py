@@ -14,6 +14,7 @@ from manager.cache.caches import PREBUILT_INDEX, prebuilt_name
 from manager.cache.queue_targets import QueueTargetWarnings
 from manager.context import ManagerContext
 from manager.controllers import job_decision
+from manager.controllers.check_messages import CheckMessages
 from manager.controllers.job_facts import ManagedJobFacts
 from manager.controllers.job_keys import JobKeys
 from manager.controllers.job_steps import (
@@ -108,6 +109,7 @@ class JobReconciler:
         """How often in a row the API server refused the Workload of a job."""
         self._made = JobWorkloads(context, integration)
         self._keys = JobKeys(context.caches, integration)
+        self._checks = CheckMessages(context.recorder)
         self._suspended = SuspendedJobs(context, integration, pending_writes)
         self._targets = QueueTargetWarnings(context.caches, context.recorder)
         self._jobs = context.caches.view(integration.resource)
@@ -246,6 +248,8 @@ class JobReconciler:
             may_run_elsewhere=self._context.statuses.may_run_elsewhere,
             remote_status=self._context.statuses.remote_status,
         )
+        for workload in workloads:
+            self._checks.report(job, workload)
         result = await self._take_steps(key, job, facts)
         shown = self._suspended.check(key)
         pauses = [each.after for each in (result, shown) if each is not None and each.after is not None]

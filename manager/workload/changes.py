@@ -203,12 +203,16 @@ def set_check(
 
 
 def evict(status: Status, *, reason: str, message: str, now: datetime, underlying_cause: str = "") -> Status:
-    """Phase A of an eviction (§4.7): Evicted, checks and dispatch reset, counted; quota is still held."""
+    """Phase A of an eviction (§4.7): Evicted, checks and dispatch reset, counted; quota is still held.
+
+    Of a deactivation the reason of the condition names the cause, too (`docs/spec/engine.md §7.10`).
+    """
+    shown = deactivated_due_to(underlying_cause) if reason == EvictedReason.DEACTIVATED else reason
     # A change that was not made where it ran goes along with the next dispatch.
     status = without_condition(status, WorkloadCondition.CHANGE_FORWARDED)
     return replace(
         status,
-        conditions=conditions.evicted(status.conditions, reason=reason, message=message, now=now),
+        conditions=conditions.evicted(status.conditions, reason=shown, message=message, now=now),
         checks=tuple(_reset(check, now) for check in status.checks),
         cluster_name="",
         nominated=(),
@@ -286,7 +290,7 @@ def deactivate(status: Status, *, now: datetime) -> Status:
         message = (
             f"{messages.DEACTIVATED} due to {target.message}" if target is not None and cause else messages.DEACTIVATED
         )
-        status = evict(status, reason=deactivated_due_to(cause), message=message, now=now)
+        status = evict(status, reason=EvictedReason.DEACTIVATED, underlying_cause=cause, message=message, now=now)
     if status.requeue_count is not None or status.requeue_at is not None:
         status = replace(status, requeue_count=None, requeue_at=None)
     return without_condition(status, WorkloadCondition.DEACTIVATION_TARGET)

@@ -53,8 +53,8 @@ class Transitions:
             self._admitted(workload, before, after, labels=labels, now=now)
         evicted = after.condition(WorkloadCondition.EVICTED)
         if evicted is not None and _newly(before, after, WorkloadCondition.EVICTED):
-            causes = {eviction.underlying_cause for eviction in set(after.evictions) - set(before.evictions)}
-            metrics.evicted.labels(queue, evicted.reason, "".join(sorted(causes)), labels[1], metrics.role).inc()
+            for counted in set(after.evictions) - set(before.evictions):
+                metrics.evicted.labels(queue, counted.reason, counted.underlying_cause, labels[1], metrics.role).inc()
             self._recorder.event(Reference.of(workload), "Normal", f"EvictedDueTo{evicted.reason}", evicted.message)
             name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
             _log.info(

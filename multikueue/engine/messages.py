@@ -164,15 +164,14 @@ def claims_unsupported(pod_set: str, claims: Sequence[str]) -> str:
 
 
 def effective_priorities(preemptor: tuple[int, int], preemptee: tuple[int, int]) -> str:
-    """The text of preemption events about both priorities, each as effective and base (§4.7)."""
+    """The text of preemption events about both priorities, each as effective, base and boost (§4.7)."""
     return (
         f"preemptor effective priority: {_priority(*preemptor)}; preemptee effective priority: {_priority(*preemptee)}"
     )
 
 
 def _priority(effective: int, base: int) -> str:
-    boost = f", boost: {effective - base}" if effective != base else ""
-    return f"{effective} (base: {base}{boost})"
+    return f"{effective} (base: {base}, boost: {effective - base})"
 
 
 def resources_invalid(problems: Sequence[str]) -> str:

@@ -407,7 +407,7 @@ def test_reclaimable_pods_are_not_written_with_their_gate_off() -> None:
     [
         pytest.param(
             (0, 0),
-            "preemptor effective priority: 5 (base: 5); preemptee effective priority: 1 (base: 1)",
+            "preemptor effective priority: 5 (base: 5, boost: 0); preemptee effective priority: 1 (base: 1, boost: 0)",
             id="no boost is not mentioned",
         ),
         pytest.param(

@@ -24,7 +24,7 @@ from manager.workload import changes
 from manager.workload.status import Check, Status
 from multikueue.api.constants import CheckState
 from multikueue.api.reasons import WorkloadCondition
-from multikueue.core.conditions import FALSE
+from multikueue.core.conditions import FALSE, TRUE
 from multikueue.jobs.framework.protocol import InjectionConflict, PodSetInfo
 from multikueue.jobs.framework.workloads import Priority, workload_for
 from multikueue.jobs.kinds.batch_job import BATCH_JOB, BatchJob
@@ -249,6 +249,14 @@ def test_pods_ready(old: Status, running: Object, want: tuple[str, str] | None) 
     found = step.change(old).condition(WorkloadCondition.PODS_READY)
     assert found is not None
     assert (found.status, found.reason) == want
+
+
+@pytest.mark.parametrize(("reason", "value"), [("Started", TRUE), ("WaitForRecovery", FALSE)])
+def test_pods_that_are_being_stopped_are_shown_as_they_were(reason: str, value: str) -> None:
+    old = having(evicted(admitted(), "Preempted"), WorkloadCondition.PODS_READY, reason=reason, value=value)
+    known = workload(job(), old)
+    steps = decide(started(job(), known, active=1), known, tracks_pods=True)
+    assert not [step for step in steps if isinstance(step, WriteStatus)]
 
 
 @pytest.mark.parametrize(

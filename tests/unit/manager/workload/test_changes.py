@@ -143,6 +143,7 @@ def test_deactivation_names_its_cause_and_forgets_the_back_off() -> None:
     assert found is not None
     assert found.reason == "DeactivatedDueToAdmissionCheck"
     assert found.message == "The workload is deactivated due to the check said no"
+    assert new.evictions[-1] == Eviction(reason="Deactivated", underlying_cause="AdmissionCheck", count=1)
     assert new.condition(WorkloadCondition.DEACTIVATION_TARGET) is None
     assert (new.requeue_count, new.requeue_at) == (None, None)
     assert changes.deactivate(new, now=at(1)) is new

@@ -56,6 +56,12 @@ def test_an_eviction_is_counted_with_its_cause() -> None:
     assert counted(after, after, "kueue_evicted_workloads_total", **labels) == 0
 
 
+def test_a_deactivation_is_counted_by_its_cause() -> None:
+    after = changes.evict(admitted(), reason="Deactivated", message="", underlying_cause="AdmissionCheck", now=NOW)
+    labels = {"reason": "Deactivated", "underlying_cause": "AdmissionCheck"}
+    assert counted(admitted(), after, "kueue_evicted_workloads_total", **labels) == 1
+
+
 def test_an_end_is_counted_with_the_time_it_ran() -> None:
     after = changes.finish(admitted(), reason="Succeeded", message="", now=NOW)
     assert counted(admitted(), after, "kueue_finished_workloads_total") == 1
