@@ -29,6 +29,7 @@ from multikueue.api.reasons import (
 )
 from multikueue.core.backoff import Backoff
 from multikueue.core.conditions import FALSE, TRUE
+from multikueue.core.duration import format_duration
 from multikueue.engine import messages
 from multikueue.engine import workload_conditions as conditions
 
@@ -344,10 +345,11 @@ def _execution_time(facts: WorkloadFacts, status: Status, now: datetime) -> Work
     targeted = changes.target_deactivation(
         status, cause=DeactivationCause.MAXIMUM_EXECUTION_TIME_EXCEEDED, message=message, now=now
     )
+    limit = format_duration(timedelta(seconds=facts.maximum_execution_seconds))
     return WorkloadDecision(
         status=replace(targeted, past_execution_seconds=None),
         deactivate=True,
-        notes=(Note("Warning", "MaximumExecutionTimeExceeded", message),),
+        notes=(Note("Warning", "MaximumExecutionTimeExceeded", f"The maximum execution time ({limit}) exceeded"),),
     )
 
 

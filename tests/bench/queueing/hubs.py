@@ -52,9 +52,17 @@ class BenchHub:
 
 @asynccontextmanager
 async def running_bench_hub(
-    folder: Path, *, binaries: bool, configuration: Mapping[str, object], kueue: Path | None = None
+    folder: Path,
+    *,
+    binaries: bool,
+    configuration: Mapping[str, object],
+    kueue: Path | None = None,
+    job_integrations: bool = False,
 ) -> AsyncIterator[BenchHub]:
-    """A hub whose manager is ready: ours, or with `kueue` that binary of Kueue's."""
+    """A hub whose manager is ready: ours, or with `kueue` that binary of Kueue's.
+
+    Ours has job integrations if asked for; Kueue has those that the configuration names.
+    """
     async with AsyncExitStack() as stack:
         audit = None if binaries else folder / "audit.jsonl"
         cluster, shared = await (_real(stack, folder) if binaries else _embedded(stack, folder, folder / "audit.jsonl"))
@@ -62,10 +70,12 @@ async def running_bench_hub(
             await create_all(client, [*crds.manifests(), enrolment.system_namespace()])
         ports = stack.enter_context(PortRegistry())
         if kueue is None:
-            manager = await _manager(cluster, folder, configuration, ports=ports)
+            extra = () if job_integrations else ("--no-job-integrations",)
+            manager = await _manager(cluster, folder, configuration, ports=ports, extra=extra)
             stack.push_async_callback(manager.stop)
         else:
-            manager = await stack.enter_async_context(running_kueue(cluster, kueue, folder=folder, ports=ports))
+            started = running_kueue(cluster, kueue, folder=folder, ports=ports, configuration=configuration)
+            manager = await stack.enter_async_context(started)
         parts = [*cluster.components.values(), *shared, manager]
         yield BenchHub(cluster, {part.name: part.pid for part in parts if part.pid is not None}, audit)
 
@@ -83,7 +93,12 @@ async def _embedded(stack: AsyncExitStack, folder: Path, audit: Path) -> tuple[C
 
 
 async def _manager(
-    cluster: Cluster, folder: Path, configuration: Mapping[str, object], *, ports: PortRegistry
+    cluster: Cluster,
+    folder: Path,
+    configuration: Mapping[str, object],
+    *,
+    ports: PortRegistry,
+    extra: tuple[str, ...],
 ) -> Process:
     file = folder / "manager.yaml"
     file.write_bytes(orjson.dumps(roles.manager_configuration(configuration)))
@@ -93,7 +108,7 @@ async def _manager(
         kubeconfig=cluster.kubeconfig,
         configuration=file,
         ports=roles.ManagerPorts(webhooks=webhooks, metrics=metrics, health=health),
-        extra=("--no-job-integrations",),
+        extra=extra,
     )
     manager = Process(replace(spec, folder=Path(__file__).parents[3]))
     await manager.start()

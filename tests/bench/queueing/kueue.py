@@ -9,7 +9,7 @@ no jobs. It does not start without a certificate for its metrics in `/etc/kueue/
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,15 +31,22 @@ _FIELD_MANAGER: Final = "bench"
 
 
 @asynccontextmanager
-async def running_kueue(cluster: Cluster, binary: Path, *, folder: Path, ports: PortRegistry) -> AsyncIterator[Process]:
-    """The manager, with its webhooks installed on the cluster."""
+async def running_kueue(
+    cluster: Cluster,
+    binary: Path,
+    *,
+    folder: Path,
+    ports: PortRegistry,
+    configuration: Mapping[str, object] | None = None,
+) -> AsyncIterator[Process]:
+    """The manager, with its webhooks installed on the cluster, and these sections of its configuration."""
     webhooks, metrics, health = (ports.take() for _ in range(3))
     certificates = folder / "certificates"
     certificates.mkdir()
     authority = Authority.create("kueue")
     authority.serving("kueue", hosts=[LOOPBACK]).write(certificates, name="tls")
-    configuration = folder / "kueue.json"
-    configuration.write_bytes(
+    file = folder / "kueue.json"
+    file.write_bytes(
         orjson.dumps(
             {
                 "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -52,6 +59,7 @@ async def running_kueue(cluster: Cluster, binary: Path, *, folder: Path, ports: 
                 "internalCertManagement": {"enable": False},
                 "clientConnection": {"qps": _NO_LIMIT, "burst": _NO_LIMIT},
                 "integrations": {"frameworks": []},
+                **(configuration or {}),
             }
         )
     )
@@ -63,7 +71,7 @@ async def running_kueue(cluster: Cluster, binary: Path, *, folder: Path, ports: 
     process = Process(
         ProcessSpec(
             name="manager",
-            arguments=[str(binary), f"--config={configuration}", "--feature-gates=VisibilityOnDemand=false"],
+            arguments=[str(binary), f"--config={file}", "--feature-gates=VisibilityOnDemand=false"],
             folder=folder,
             log=folder / "kueue.log",
             environment={"KUBECONFIG": str(cluster.kubeconfig)},

@@ -146,7 +146,8 @@ async def test_pv5_a_booking_that_expires_after_admission_leaves_the_job_and_a_r
         workload = await scene.condition("Evicted", reason="DeactivatedDueToAdmissionCheck")
         assert "spot nodes went away" in condition(workload, "Evicted")["message"]
         evictions = workload["status"]["schedulingStats"]["evictions"]
-        assert [(each["reason"], each["count"]) for each in evictions] == [("DeactivatedDueToAdmissionCheck", 1)]
+        counted = [(each["reason"], each["underlyingCause"], each["count"]) for each in evictions]
+        assert counted == [("Deactivated", "AdmissionCheck", 1)]
         await scene.no_request()
 
 

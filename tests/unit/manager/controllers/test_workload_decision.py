@@ -332,6 +332,7 @@ def test_the_time_it_may_run_counts_over_all_admissions() -> None:
     assert over.deactivate
     assert over.status.past_execution_seconds is None
     assert over.notes[0].reason == "MaximumExecutionTimeExceeded"
+    assert over.notes[0].message.startswith("The maximum execution time (")
 
 
 @pytest.mark.parametrize(

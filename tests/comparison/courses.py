@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The courses: what happens on a hub, and after which steps it is looked at.
+
+A course yields a `Look` after each step: what has happened, and how long to wait at least for what follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+
+from multikueue.api.resource import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS, Resource
+from tests.comparison.hub import NAMESPACE, ComparedHub
+
+_RESERVED: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What has happened; it is looked at once nothing changes any more, after so many seconds at least."""
+
+    after: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What happens, on a manager with these sections of its configuration."""
+
+    steps: Callable[[ComparedHub], AsyncIterator[Look]]
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+
+
+async def _lifecycle(hub: ComparedHub) -> AsyncIterator[Look]:
+    await hub.queue(cpu="3")
+    await hub.submit("a")
+    yield Look("a is created")
+    await hub.run("a")
+    yield Look("a runs")
+    await hub.end("a")
+    yield Look("a has succeeded")
+    await hub.submit("b")
+    await anyio.sleep(_RESERVED)
+    await hub.end("b", succeeded=False)
+    yield Look("b has failed")
+
+
+async def _late(hub: ComparedHub) -> AsyncIterator[Look]:
+    await hub.queue(cpu="3")
+    await hub.submit("a")
+    yield Look("a was not ready in time, again and again", 16)
+
+
+async def _recovers(hub: ComparedHub) -> AsyncIterator[Look]:
+    await hub.queue(cpu="3")
+    await hub.submit("a")
+    await anyio.sleep(1)
+    await hub.run("a")
+    yield Look("a is ready")
+    await hub.run("a", ready=0)
+    yield Look("its pod is not ready any more, for too long", 5)
+
+
+async def _waits(hub: ComparedHub) -> AsyncIterator[Look]:
+    await hub.queue(checks=("c",), cpu="9")
+    await hub.submit("a")
+    await anyio.sleep(_RESERVED)
+    await hub.submit("b")
+    yield Look("a holds quota, and its check is pending")
+    await hub.check("a", "c", "Ready", "")
+    await hub.run("a")
+    yield Look("a is ready")
+    await hub.activate("b", active=False)
+    await anyio.sleep(_RESERVED)
+    await hub.submit("d")
+    yield Look("b, which held quota, is deactivated")
+
+
+async def _retry(hub: ComparedHub) -> AsyncIterator[Look]:
+    await hub.queue(checks=("c",), cpu="3")
+    await hub.submit("a")
+    yield Look("a holds quota")
+    await hub.check("a", "c", "Retry", "try again")
+    yield Look("its check wants another try")
+    await hub.check("a", "c", "Ready", "good")
+    yield Look("its check is ready")
+    await hub.run("a")
+    await hub.check("a", "c", "Retry", "lost")
+    yield Look("its check wants another try while it runs")
+    await hub.stop("a")
+    yield Look("a has stopped")
+    await hub.check("a", "c", "Retry", "later", requeueAfterSeconds=6)
+    yield Look("its check wants another try in a while")
+    yield Look("that has passed", 6)
+
+
+async def _rejected(hub: ComparedHub) -> AsyncIterator[Look]:
+    await hub.queue(checks=("c", "d"), cpu="3")
+    await hub.submit("a")
+    await hub.check("a", "c", "Ready", "")
+    yield Look("one of two checks is ready")
+    await hub.check("a", "d", "Ready", "")
+    await hub.run("a")
+    yield Look("a runs")
+    await hub.check("a", "d", "Rejected", "no")
+    yield Look("a check rejects it while it runs")
+    await hub.stop("a")
+    yield Look("a has stopped")
+
+
+def _held(resource: Resource) -> Callable[[ComparedHub], AsyncIterator[Look]]:
+    async def steps(hub: ComparedHub) -> AsyncIterator[Look]:
+        await hub.queue(checks=("c",), cpu="9")
+        await hub.submit("a")
+        await hub.submit("b")
+        await hub.check("a", "c", "Ready", "")
+        await hub.run("a")
+        yield Look("a runs, and b holds quota")
+        await hub.change(resource, "q", {"spec": {"stopPolicy": "Hold"}})
+        await hub.submit("d")
+        yield Look("the queue is held")
+        await hub.change(resource, "q", {"spec": {"stopPolicy": "HoldAndDrain"}})
+        yield Look("the queue is drained")
+        await hub.stop("a")
+        yield Look("a has stopped")
+        await hub.change(resource, "q", {"spec": {"stopPolicy": "None"}})
+        yield Look("the queue is open again")
+
+    return steps
+
+
+async def _deactivated(hub: ComparedHub) -> AsyncIterator[Look]:
+    await hub.queue(cpu="1")
+    await hub.submit("a")
+    await anyio.sleep(_RESERVED)
+    await hub.run("a")
+    await hub.submit("b")
+    yield Look("a runs, and b waits")
+    await hub.activate("a", active=False)
+    yield Look("a is deactivated")
+    await hub.stop("a")
+    yield Look("a has stopped")
+    await hub.activate("a", active=True)
+    yield Look("a is active again")
+
+
+async def _too_long(hub: ComparedHub) -> AsyncIterator[Look]:
+    await hub.queue(cpu="1")
+    await hub.submit("a", max_exec_time_seconds="4")
+    await anyio.sleep(1)
+    await hub.run("a")
+    yield Look("a has run for too long", 6)
+    await hub.stop("a")
+    yield Look("a has stopped")
+
+
+async def _preempted(hub: ComparedHub) -> AsyncIterator[Look]:
+    await hub.queue(preempts=True, cpu="1")
+    await hub.submit("a", priority_class="low")
+    await anyio.sleep(_RESERVED)
+    await hub.run("a")
+    await hub.submit("b", priority_class="high")
+    yield Look("b preempts a")
+    await hub.stop("a")
+    yield Look("a has stopped")
+    await hub.run("b")
+    await hub.end("b")
+    yield Look("b has succeeded")
+
+
+async def _changed(hub: ComparedHub) -> AsyncIterator[Look]:
+    await hub.queue(cpu="2")
+    await hub.queue("p", cpu="2")
+    await hub.submit("a", parallelism=2)
+    await anyio.sleep(_RESERVED)
+    await hub.run("a", pods=2)
+    await hub.submit("b", priority_class="low", parallelism=2)
+    yield Look("b waits")
+    await hub.change(JOBS, "b", {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})
+    yield Look("b has another priority")
+    await hub.change(JOBS, "b", {"spec": {"parallelism": 1}})
+    yield Look("b has fewer pods")
+    await hub.show("a", active=1, ready=1, succeeded=1)
+    yield Look("one of the pods of a has succeeded")
+    await hub.submit("d", parallelism=2)
+    await anyio.sleep(_RESERVED)
+    await hub.change(JOBS, "d", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "p"}}})
+    yield Look("d is in another queue")
+    await hub.change(JOBS, "a", {"spec": {"suspend": True}})
+    yield Look("a user suspends a")
+
+
+async def _deleted(hub: ComparedHub) -> AsyncIterator[Look]:
+    await hub.queue(cpu="1")
+    await hub.submit("a")
+    await anyio.sleep(_RESERVED)
+    await hub.run("a")
+    found = await hub.workload("a")
+    await hub.client.delete(WORKLOADS, found["metadata"]["name"], namespace=NAMESPACE)
+    yield Look("the Workload of a is deleted")
+    await hub.stop("a")
+    yield Look("a has stopped")
+
+
+def _ready(timeout: str, *, blocks: bool = False) -> dict[str, Any]:
+    strategy = {"backoffBaseSeconds": 1, "backoffLimitCount": 2, "backoffMaxSeconds": 2}
+    waiting = {"timeout": timeout, "recoveryTimeout": timeout, "blockAdmission": blocks}
+    return {"waitForPodsReady": {**waiting, "requeuingStrategy": strategy}}
+
+
+COURSES: Final[Mapping[str, Course]] = {
+    "lifecycle": Course(_lifecycle),
+    "late": Course(_late, _ready("3s")),
+    "recovers": Course(_recovers, _ready("3s")),
+    "waits": Course(_waits, _ready("5m", blocks=True)),
+    "retry": Course(_retry),
+    "retry-ready": Course(_retry, _ready("5m")),
+    "rejected": Course(_rejected, _ready("5m")),
+    "held": Course(_held(CLUSTER_QUEUES)),
+    "held-local": Course(_held(LOCAL_QUEUES)),
+    "deactivated": Course(_deactivated, _ready("5m")),
+    "too-long": Course(_too_long),
+    "preempted": Course(_preempted, _ready("5m")),
+    "changed": Course(_changed),
+    "deleted": Course(_deleted),
+}
