@@ -23,7 +23,6 @@ MESSAGE_MODULES: Final = (
     "manager/app.py",
     "manager/cache/quarantine_events.py",
     "manager/cache/queue_targets.py",
-    "manager/controllers/check_messages.py",
     "manager/controllers/job_decision.py",
     "manager/controllers/job_matching.py",
     "manager/controllers/job_progress.py",

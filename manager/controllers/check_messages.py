@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events on jobs with what their pending admission checks say, once for each text.
+"""What pending admission checks say of a Workload, for an event on its job, once for each text.
 
 A user looks at the job, and what a check waits for is in its Workload only. Without a message a check is not mentioned.
 """
@@ -12,14 +12,16 @@ from typing import Final
 from manager.workload.status import Status
 from multikueue.api.constants import CheckState
 from multikueue.api.meta import JsonObject
-from multikueue.api.reasons import JobEvent, WorkloadCondition
-from multikueue.kube.runtime.events import NORMAL, EventRecorder, Reference
+from multikueue.api.reasons import WorkloadCondition
 
 _KEPT: Final = 16384
 
 
-def pending_checks(status: Status) -> str:
+def pending_checks(workload: JsonObject) -> str:
     """What pending checks say of a Workload that holds quota and is not admitted; empty if they say nothing."""
+    if not (workload.get("status") or {}).get("admissionChecks"):
+        return ""
+    status = Status.of(workload)
     if not status.is_true(WorkloadCondition.QUOTA_RESERVED) or status.is_true(WorkloadCondition.ADMITTED):
         return ""
     if status.is_true(WorkloadCondition.EVICTED) or status.is_true(WorkloadCondition.FINISHED):
@@ -29,22 +31,21 @@ def pending_checks(status: Status) -> str:
 
 
 class CheckMessages:
-    """Reports them; what was reported is in memory, so that a manager which has started may repeat one."""
+    """What was reported is in memory, so that a manager that has started may report it again."""
 
-    def __init__(self, recorder: EventRecorder) -> None:
-        self._recorder = recorder
+    def __init__(self) -> None:
         self._reported: OrderedDict[str, str] = OrderedDict()
-        """The last text by the uid of the job."""
+        """The last text by the uid of the Workload."""
 
-    def report(self, job: JsonObject, workload: JsonObject) -> None:
-        """Record an event about the job if its pending checks say something new."""
-        uid, text = job["metadata"]["uid"], pending_checks(Status.of(workload))
+    def new(self, workload: JsonObject) -> str:
+        """What its pending checks say and was not reported; empty if there is nothing new. Counts as reported then."""
+        uid, text = workload["metadata"]["uid"], pending_checks(workload)
         if not text:
             self._reported.pop(uid, None)
-            return
+            return ""
         if self._reported.get(uid) == text:
-            return
+            return ""
         self._reported[uid] = text
         if len(self._reported) > _KEPT:
             self._reported.popitem(last=False)
-        self._recorder.event(Reference.of(job), NORMAL, JobEvent.UPDATED_ADMISSION_CHECK, text)
+        return text

@@ -109,7 +109,7 @@ class JobReconciler:
         """How often in a row the API server refused the Workload of a job."""
         self._made = JobWorkloads(context, integration)
         self._keys = JobKeys(context.caches, integration)
-        self._checks = CheckMessages(context.recorder)
+        self._checks = CheckMessages()
         self._suspended = SuspendedJobs(context, integration, pending_writes)
         self._targets = QueueTargetWarnings(context.caches, context.recorder)
         self._jobs = context.caches.view(integration.resource)
@@ -249,7 +249,8 @@ class JobReconciler:
             remote_status=self._context.statuses.remote_status,
         )
         for workload in workloads:
-            self._checks.report(job, workload)
+            if said := self._checks.new(workload):
+                self._event(job, "Normal", JobEvent.UPDATED_ADMISSION_CHECK, said)
         result = await self._take_steps(key, job, facts)
         shown = self._suspended.check(key)
         pauses = [each.after for each in (result, shown) if each is not None and each.after is not None]

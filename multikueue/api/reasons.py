@@ -295,10 +295,18 @@ class PodEvent(StrEnum):
 
 
 ORDINARY_STEPS: Final = frozenset(
-    {JobEvent.CREATED_WORKLOAD, WorkloadEvent.QUOTA_RESERVED, WorkloadEvent.ADMITTED, JobEvent.STARTED}
+    {
+        JobEvent.CREATED_WORKLOAD,
+        WorkloadEvent.QUOTA_RESERVED,
+        JobEvent.UPDATED_ADMISSION_CHECK,
+        WorkloadEvent.ADMITTED,
+        JobEvent.STARTED,
+    }
 )
-"""Events of every job that conditions of its Workload show too: a busy hub does not write most of them. `MultiKueue` is
-none of them, since it names the cluster: conditions do not show where a job ran before."""
+"""Events of every job that the status of its Workload shows too: a busy hub does not write most of them.
+
+`MultiKueue` is none of them, since it names the cluster: conditions do not show where a job ran before.
+"""
 DEPRECATED_PATH_USAGE_EVENT: Final = "DeprecatedPathUsage"
 """About a MultiKueueCluster whose kubeconfig is a path."""
 STOP_REASON_NOT_ADMITTED: Final = "NotAdmitted"
