@@ -13,12 +13,16 @@ from manager.workload.status import Status
 from multikueue.api.constants import CheckState
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import WorkloadCondition
+from multikueue.dispatch.hub import messages
 
 _KEPT: Final = 16384
 
 
 def pending_checks(workload: JsonObject) -> str:
-    """What pending checks say of a Workload that holds quota and is not admitted; empty if they say nothing."""
+    """What pending checks say of a Workload that holds quota and is not admitted; empty if they say nothing.
+
+    What a check of MultiKueue waits for is left out: the event WaitingForCluster has it.
+    """
     if not (workload.get("status") or {}).get("admissionChecks"):
         return ""
     status = Status.of(workload)
@@ -26,8 +30,10 @@ def pending_checks(workload: JsonObject) -> str:
         return ""
     if status.is_true(WorkloadCondition.EVICTED) or status.is_true(WorkloadCondition.FINISHED):
         return ""
-    pending = [check for check in status.checks if check.state is CheckState.PENDING and check.message]
-    return "; ".join(f"{check.name}: {check.message}" for check in pending)
+    pending = (check for check in status.checks if check.state is CheckState.PENDING and check.message)
+    return "; ".join(
+        f"{check.name}: {check.message}" for check in pending if not check.message.startswith(messages.WAITING)
+    )
 
 
 class CheckMessages:

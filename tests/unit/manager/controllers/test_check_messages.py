@@ -34,6 +34,11 @@ def test_pending_checks_that_say_something_are_listed() -> None:
     assert pending_checks(found) == "a: one; d: four"
 
 
+def test_what_the_event_of_multikueue_has_is_left_out() -> None:
+    found = workload(("mk", "Pending", "Waiting for a worker cluster: w: no free capacity"), ("a", "Pending", "one"))
+    assert pending_checks(found) == "a: one"
+
+
 @pytest.mark.parametrize(
     "conditions", [{"QuotaReserved": False}, {"Admitted": True}, {"Evicted": True}, {"Finished": True}]
 )
