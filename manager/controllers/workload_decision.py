@@ -78,7 +78,8 @@ def decide(facts: WorkloadFacts, status: Status, *, now: datetime, random: Rando
         )
         return WorkloadDecision(
             status=changes.finish(status, reason=FinishedReason.OWNER_NOT_FOUND, message=message, now=now),
-            notes=(Note("Normal", FinishedReason.OWNER_NOT_FOUND, message),),
+            # One that is being deleted goes with its job: there is nothing to do about it.
+            notes=() if facts.deleting else (Note("Normal", FinishedReason.OWNER_NOT_FOUND, message),),
         )
     # 2. Finished: only retention remains, and a finalizer that no job will remove.
     finished = status.condition(WorkloadCondition.FINISHED)

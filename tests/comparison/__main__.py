@@ -2,7 +2,8 @@
 """`python -m tests.comparison --kueue BINARY [COURSE…]`: what this project's manager and Kueue's own write in a course.
 
 After each step it prints the lines that only one of both has (`docs/reference/beside-kueue.md` says which are meant to
-differ). Both run on embedded API servers, one after the other. The binary is that of Kueue 0.17.0 (`go install
+differ). Both run on embedded API servers, one after the other; the course `multikueue` has a worker cluster with
+Kueue's manager in both cases. The binary is that of Kueue 0.17.0 (`go install
 sigs.k8s.io/kueue/cmd/kueue@v0.17.0`), which does not start without a certificate in `/etc/kueue/metrics/certs`.
 """
 
@@ -11,64 +12,63 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
-from multikueue.kube.rest.client import KubeClient
 from tests.bench.queueing.hubs import running_bench_hub
-from tests.comparison.courses import COURSES, Course
+from tests.comparison.courses import COURSES, Course, dispatched
+from tests.comparison.federation import running_federation
 from tests.comparison.hub import NAMESPACE, ComparedHub
+from tests.comparison.looks import Looks
 from tests.comparison.shown import differences, events, lines
 from tests.support.managers import make_namespace
 
-_QUIET_SECONDS: Final = 1.2
-_MOST_SECONDS: Final = 9.0
-_LOOK_SECONDS: Final = 0.3
+_NAMES: Final = (*COURSES, "multikueue")
+_FRAMEWORKS: Final = {"integrations": {"frameworks": ["batch/job"]}}
 _OLD_REASONS: Final = {"UnadmittedWorkloadsObservability": False}
 
 
-async def play(course: Course, *, kueue: Path | None) -> list[tuple[str, list[str]]]:
-    """What is shown after each step of the course."""
-    configuration = {"integrations": {"frameworks": ["batch/job"]}, **course.configuration}
-    if kueue is None:
+async def play(name: str, *, kueue: Path, on_hub: bool) -> list[tuple[str, list[str]]]:
+    """What is shown after each step of the course, on a hub with Kueue's manager or with this project's."""
+    course = COURSES.get(name)
+    configuration: dict[str, Any] = {**_FRAMEWORKS, **(course.configuration if course is not None else {})}
+    if not on_hub:
         # Kueue 0.17.0 does not wait for pods by default, and has the reasons from before this gate.
         off = {} if "waitForPodsReady" in configuration else {"DisableWaitForPodsReady": True}
         configuration["featureGates"] = _OLD_REASONS | off
-    with tempfile.TemporaryDirectory(prefix="mk-comparison-") as folder:
-        made = running_bench_hub(
-            Path(folder), binaries=False, configuration=configuration, kueue=kueue, job_integrations=True
-        )
-        async with made as hub, hub.cluster.client() as client:
-            await make_namespace(client, NAMESPACE)
-            shown, known = [], set[str]()
-            async for look in course.steps(ComparedHub(client)):
-                found = await _settled(client, seconds=look.seconds)
-                told = await events(client, NAMESPACE)
-                shown.append((look.after, [*found, *sorted(told - known)]))
-                known |= told
-            return shown
+    hub_kueue = kueue if on_hub else None
+    with tempfile.TemporaryDirectory(prefix="mk-comparison-") as text:
+        folder = Path(text)
+        if course is not None:
+            return await _play_on_hub(course, folder, configuration, kueue=hub_kueue)
+        made = running_federation(folder, hub_kueue=hub_kueue, worker_kueue=kueue, configuration=configuration)
+        async with made as both:
+            looks = Looks(both.lines, partial(events, both.hub.client, NAMESPACE))
+            async for look in dispatched(both):
+                await looks.take(look)
+            return looks.shown
 
 
-async def _settled(client: KubeClient, *, seconds: float) -> list[str]:
-    """What is shown once it has not changed for a moment, or after the most that is waited."""
-    last: list[str] = []
-    began = since = anyio.current_time()
-    while (now := anyio.current_time()) - began < _MOST_SECONDS + seconds:
-        found = await lines(client, NAMESPACE)
-        if found != last:
-            last, since = found, now
-        if now - began >= seconds and now - since >= _QUIET_SECONDS:
-            break
-        await anyio.sleep(_LOOK_SECONDS)
-    return last
+async def _play_on_hub(
+    course: Course, folder: Path, configuration: Mapping[str, object], *, kueue: Path | None
+) -> list[tuple[str, list[str]]]:
+    made = running_bench_hub(folder, binaries=False, configuration=configuration, kueue=kueue, job_integrations=True)
+    async with made as hub, hub.cluster.client() as client:
+        await make_namespace(client, NAMESPACE)
+        looks = Looks(partial(lines, client, NAMESPACE), partial(events, client, NAMESPACE))
+        async for look in course.steps(ComparedHub(client)):
+            await looks.take(look)
+        return looks.shown
 
 
 async def compare(names: list[str], kueue: Path) -> None:
     """Print the differences of each course."""
     for name in names:
-        theirs, ours = await play(COURSES[name], kueue=kueue), await play(COURSES[name], kueue=None)
+        theirs, ours = [await play(name, kueue=kueue, on_hub=on_hub) for on_hub in (True, False)]
         print(f"{name}:", flush=True)
         for (after, one), (_, other) in zip(theirs, ours, strict=True):
             found = list(differences(one, other))
@@ -80,11 +80,11 @@ def main() -> int:
     """Play what the command line says."""
     flags = argparse.ArgumentParser(prog="python -m tests.comparison", description=__doc__.partition("\n")[0])
     flags.add_argument("--kueue", type=Path, required=True, metavar="BINARY", help="Kueue's own manager")
-    flags.add_argument("courses", nargs="*", metavar="COURSE", help=f"of {', '.join(COURSES)}; all by default")
+    flags.add_argument("courses", nargs="*", metavar="COURSE", help=f"of {', '.join(_NAMES)}; all by default")
     options = flags.parse_args()
-    if unknown := sorted(set(options.courses) - COURSES.keys()):
-        flags.error(f"no such course: {', '.join(unknown)}; there are {', '.join(COURSES)}")
-    anyio.run(compare, options.courses or list(COURSES), options.kueue)
+    if unknown := sorted(set(options.courses).difference(_NAMES)):
+        flags.error(f"no such course: {', '.join(unknown)}; there are {', '.join(_NAMES)}")
+    anyio.run(compare, options.courses or list(_NAMES), options.kueue)
     return 0
 
 

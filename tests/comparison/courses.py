@@ -13,17 +13,11 @@ from typing import Any, Final
 import anyio
 
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS, Resource
+from tests.comparison.federation import ComparedFederation
 from tests.comparison.hub import NAMESPACE, ComparedHub
+from tests.comparison.looks import Look
 
 _RESERVED: Final = 1.5
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What has happened; it is looked at once nothing changes any more, after so many seconds at least."""
-
-    after: str
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +197,49 @@ async def _deleted(hub: ComparedHub) -> AsyncIterator[Look]:
     yield Look("the Workload of a is deleted")
     await hub.stop("a")
     yield Look("a has stopped")
+
+
+async def dispatched(both: ComparedFederation) -> AsyncIterator[Look]:
+    """MultiKueue: Jobs are sent to a worker cluster, end, are evicted and deleted, on the hub and there."""
+    yield Look("the cluster is connected", 3)
+    await both.submit("a")
+    yield Look("a is created")
+    await both.pods("a", "Running")
+    yield Look("a runs there")
+    await both.pods("a", "Succeeded")
+    yield Look("a has succeeded there", 2)
+    await both.submit("b", cpu="6")
+    await both.pods("b", "Running")
+    await both.submit("c", cpu="6")
+    yield Look("there is no quota for c there", 3)
+    await both.pods("b", "Succeeded")
+    yield Look("b has succeeded there", 3)
+    await both.pods("c", "Running")
+    await anyio.sleep(_RESERVED)
+    await both.worker.activate("c", active=False)
+    yield Look("the remote Workload of c is deactivated", 6)
+    await both.hub.client.delete(JOBS, "c", namespace=NAMESPACE, propagation="Background")
+    yield Look("c is deleted on the hub", 3)
+    await both.submit("d")
+    await both.pods("d", "Running")
+    await anyio.sleep(_RESERVED)
+    await both.pods("d", "Failed")
+    yield Look("d has failed there", 2)
+    await both.submit("e")
+    await both.pods("e", "Running")
+    await anyio.sleep(_RESERVED)
+    await both.worker.client.delete(JOBS, "e", namespace=NAMESPACE, propagation="Background")
+    yield Look("e is deleted there", 5)
+    await both.hub.change(CLUSTER_QUEUES, "q", {"spec": {"stopPolicy": "HoldAndDrain"}})
+    yield Look("the queue of the hub is drained", 5)
+    await both.hub.change(CLUSTER_QUEUES, "q", {"spec": {"stopPolicy": "None"}})
+    yield Look("the queue of the hub is open again", 4)
+    await both.worker.change(CLUSTER_QUEUES, "q", {"spec": {"stopPolicy": "HoldAndDrain"}})
+    yield Look("the queue of the worker is drained", 6)
+    await both.worker.change(CLUSTER_QUEUES, "q", {"spec": {"stopPolicy": "None"}})
+    yield Look("the queue of the worker is open again", 5)
+    await both.hub.activate("e", active=False)
+    yield Look("e is deactivated on the hub", 4)
 
 
 def _ready(timeout: str, *, blocks: bool = False) -> dict[str, Any]:

@@ -71,7 +71,7 @@ async def running_bench_hub(
         ports = stack.enter_context(PortRegistry())
         if kueue is None:
             extra = () if job_integrations else ("--no-job-integrations",)
-            manager = await _manager(cluster, folder, configuration, ports=ports, extra=extra)
+            manager = await running_manager(cluster, folder, configuration, ports=ports, extra=extra)
             stack.push_async_callback(manager.stop)
         else:
             started = running_kueue(cluster, kueue, folder=folder, ports=ports, configuration=configuration)
@@ -92,7 +92,7 @@ async def _embedded(stack: AsyncExitStack, folder: Path, audit: Path) -> tuple[C
     return await stack.enter_async_context(cluster), []
 
 
-async def _manager(
+async def running_manager(
     cluster: Cluster,
     folder: Path,
     configuration: Mapping[str, object],
@@ -100,6 +100,7 @@ async def _manager(
     ports: PortRegistry,
     extra: tuple[str, ...],
 ) -> Process:
+    """This project's manager on the cluster, with these sections of its configuration and further arguments."""
     file = folder / "manager.yaml"
     file.write_bytes(orjson.dumps(roles.manager_configuration(configuration)))
     webhooks, metrics, health = (ports.take() for _ in range(3))

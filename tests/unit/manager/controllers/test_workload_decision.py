@@ -373,6 +373,7 @@ def test_a_workload_whose_job_is_gone_is_finished() -> None:
     assert found.reason == "OwnerNotFound"
     assert "kubectl delete workloads.kueue.x-k8s.io" in found.message
     assert [note.reason for note in decision.notes] == ["OwnerNotFound"]
+    assert decided(facts(owner_gone=True, deleting=True), admitted()).notes == (), "it goes with its job"
     assert not decision.release
 
 

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hub with one worker cluster, reached by a kubeconfig, on which Kueue's own manager runs in any case.
+
+Both are embedded clusters with controllers and without nodes: the course says how pods fare.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import orjson
+
+from devcluster.cluster import Cluster
+from devcluster.federation import enrolment
+from devcluster.ports import PortRegistry
+from devcluster.providers.embedded.provider import EmbeddedProvider
+from devcluster.providers.provider import ClusterSpec
+from multikueue.api import crds
+from multikueue.api.constants import MULTIKUEUE_MANAGED_BY
+from multikueue.api.resource import JOBS, MULTIKUEUE_CLUSTERS, PODS, SECRETS, WORKLOADS
+from multikueue.kube.rest.client import KubeClient
+from tests.bench.queueing.hubs import running_manager
+from tests.bench.queueing.kueue import running_kueue
+from tests.comparison.hub import NAMESPACE, ComparedHub
+from tests.comparison.shown import comparable, lines
+from tests.support.managers import ensure, job_manifest, make_namespace, make_queue
+from tests.support.workers import make_check
+
+Object = dict[str, Any]
+
+_CLUSTER: Final = "w"
+_KUEUE: Final = "kueue.x-k8s.io/v1beta2"
+_FRAMEWORKS: Final = {"integrations": {"frameworks": ["batch/job"]}}
+_MULTIKUEUE: Final = {"multiKueue": {"gcInterval": "3s", "workerLostTimeout": "6s", "origin": "hub"}}
+_LOOKS: Final = 40
+_LOOK_SECONDS: Final = 0.25
+
+
+class ComparedFederation:
+    """Both clusters."""
+
+    def __init__(self, hub: KubeClient, worker: KubeClient) -> None:
+        self.hub = ComparedHub(hub)
+        self.worker = ComparedHub(worker)
+
+    async def submit(self, name: str, *, cpu: str = "1") -> None:
+        """A Job that is dispatched."""
+        body = job_manifest(name, namespace=NAMESPACE, queue="q", cpu=cpu, suspend=True)
+        body["spec"] |= {"managedBy": MULTIKUEUE_MANAGED_BY, "backoffLimit": 0}
+        await self.hub.client.create(JOBS, body, namespace=NAMESPACE)
+
+    async def pods(self, job: str, phase: str) -> None:
+        """The pods of the remote Job are in this phase, once there are any."""
+        found: list[Object] = []
+        for _ in range(_LOOKS):
+            raw = (await self.worker.client.list_all(PODS, namespace=NAMESPACE)).items
+            found = [pod for pod in map(orjson.loads, raw) if _belongs(pod, job)]
+            if found:
+                break
+            await anyio.sleep(_LOOK_SECONDS)
+        for pod in found:
+            name = pod["metadata"]["name"]
+            status = {"status": _pod_status(phase)}
+            await self.worker.client.patch(PODS, name, status, namespace=NAMESPACE, subresource="status")
+
+    async def lines(self) -> list[str]:
+        """What is shown on the hub, and of remote Jobs and Workloads."""
+        found: list[str] = []
+        for raw in (await self.hub.client.list_all(WORKLOADS, namespace=NAMESPACE)).items:
+            obj = orjson.loads(raw)
+            found.append(f"Workload {obj['metadata']['name']}: on {(obj.get('status') or {}).get('clusterName')}")
+        for raw in (await self.worker.client.list_all(JOBS, namespace=NAMESPACE)).items:
+            obj = orjson.loads(raw)
+            found.append(f"remote Job {obj['metadata']['name']}: suspend {obj['spec'].get('suspend')}")
+        for raw in (await self.worker.client.list_all(WORKLOADS, namespace=NAMESPACE)).items:
+            obj = orjson.loads(raw)
+            conditions = (obj.get("status") or {}).get("conditions") or ()
+            shown = ", ".join(sorted(f"{each['type']}={each['status']} {each['reason']}" for each in conditions))
+            found.append(f"remote Workload {obj['metadata']['name']}: active {obj['spec'].get('active')}, {shown}")
+        return [*(await lines(self.hub.client, NAMESPACE)), *map(comparable, found)]
+
+
+@asynccontextmanager
+async def running_federation(
+    folder: Path, *, hub_kueue: Path | None, worker_kueue: Path, configuration: dict[str, Any]
+) -> AsyncIterator[ComparedFederation]:
+    """Both clusters; the hub has this project's manager, or with `hub_kueue` that binary of Kueue's."""
+    async with AsyncExitStack() as stack:
+        ports = stack.enter_context(PortRegistry())
+        provider = await stack.enter_async_context(EmbeddedProvider(folder=folder))
+        manifests = [*crds.manifests(), enrolment.system_namespace()]
+        clusters: list[Cluster] = []
+        for name in ("hub", _CLUSTER):
+            spec = ClusterSpec(manifests=manifests, scheduler=name != "hub")
+            made = await provider.create(name, folder=folder / name, spec=spec)
+            clusters.append(await stack.enter_async_context(made))
+            (folder / f"manager-{name}").mkdir()
+        hub, worker = clusters
+        own = {**_FRAMEWORKS, **_MULTIKUEUE, **configuration}
+        managers = folder / "manager-hub", folder / f"manager-{_CLUSTER}"
+        started = running_kueue(worker, worker_kueue, folder=managers[1], ports=ports, configuration=_FRAMEWORKS)
+        await stack.enter_async_context(started)
+        if hub_kueue is None:
+            manager = await running_manager(hub, managers[0], own, ports=ports, extra=())
+            stack.push_async_callback(manager.stop)
+        else:
+            started = running_kueue(hub, hub_kueue, folder=managers[0], ports=ports, configuration=own)
+            await stack.enter_async_context(started)
+        to_hub, to_worker = [await stack.enter_async_context(each.client()) for each in clusters]
+        federation = ComparedFederation(to_hub, to_worker)
+        for client in (to_hub, to_worker):
+            await make_namespace(client, NAMESPACE)
+        await federation.worker.queue(cpu="9")
+        await _connect(to_hub, await anyio.Path(worker.kubeconfig).read_bytes())
+        yield federation
+
+
+async def _connect(hub: KubeClient, kubeconfig: bytes) -> None:
+    metadata = {"name": _CLUSTER, "namespace": "kueue-system"}
+    secret = {"metadata": metadata, "data": {"kubeconfig": b64encode(kubeconfig).decode()}}
+    await ensure(hub, SECRETS, {"apiVersion": "v1", "kind": "Secret", **secret})
+    source = {"kubeConfig": {"location": _CLUSTER, "locationType": "Secret"}}
+    cluster = {"metadata": {"name": _CLUSTER}, "spec": {"clusterSource": source}}
+    await ensure(hub, MULTIKUEUE_CLUSTERS, {"apiVersion": _KUEUE, "kind": "MultiKueueCluster", **cluster})
+    await make_check(hub, "mk", (_CLUSTER,))
+    await make_queue(hub, "q", namespace=NAMESPACE, cpu="40", checks=("mk",))
+
+
+def _belongs(pod: Object, job: str) -> bool:
+    metadata = pod["metadata"]
+    return (metadata.get("labels") or {}).get("job-name") == job and "deletionTimestamp" not in metadata
+
+
+def _pod_status(phase: str) -> Object:
+    if phase == "Running":
+        return {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]}
+    ended = {"terminated": {"exitCode": int(phase == "Failed"), "reason": "Ended"}}
+    container = {"name": "c", "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": ended}
+    return {"phase": phase, "containerStatuses": [container]}
