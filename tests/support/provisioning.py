@@ -7,7 +7,7 @@ Owns a namespace per scene, so that scenes on one API server do not meet.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -224,4 +224,5 @@ async def provisioning_scene(cluster: Cluster, name: str, **spec: Any) -> AsyncI
                 await client.delete(resource, name)
             for raw in (await client.list_all(WORKLOADS, namespace=name)).items:
                 workload = orjson.loads(raw)
-                await client.delete(WORKLOADS, workload["metadata"]["name"], namespace=name)
+                with suppress(NotFound):  # that of a deleted Job goes with it
+                    await client.delete(WORKLOADS, workload["metadata"]["name"], namespace=name)
