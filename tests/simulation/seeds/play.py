@@ -157,8 +157,7 @@ class Play:
             self._look_again.append(nominator.look_again)
 
     def _autoscale(self, server: Server, asked: AskedClusters) -> None:
-        own = Random(f"{self.scenario.seed} {server.name}")
-        autoscaler = Autoscaler(server, own, tell=self.watcher.tell)
+        autoscaler = Autoscaler(server, Random(f"{self.scenario.seed} {server.name}"), tell=self.watcher.tell)
         listen = server.api.context.store.listen
         listen(partial(asked.on_worker_write, server.name))
         listen(autoscaler.on_write)
