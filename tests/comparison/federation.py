@@ -63,6 +63,8 @@ class ComparedFederation:
             if found:
                 break
             await anyio.sleep(_LOOK_SECONDS)
+        else:
+            raise LookupError(f"no pod of remote Job {NAMESPACE}/{job}")
         for pod in found:
             name = pod["metadata"]["name"]
             status = {"status": _pod_status(phase)}

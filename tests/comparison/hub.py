@@ -68,6 +68,8 @@ class ComparedHub:
             if not (await self.client.get_object(JOBS, name, namespace=NAMESPACE))["spec"]["suspend"]:
                 break
             await anyio.sleep(_LOOK_SECONDS)
+        else:
+            raise LookupError(f"Job {NAMESPACE}/{name} is still suspended")
         await self.show(name, active=pods, ready=pods if ready is None else ready, startTime=_TIME, conditions=None)
 
     async def stop(self, name: str) -> None:
@@ -115,6 +117,8 @@ class ComparedHub:
             if any(each["name"] == name for each in checks):
                 break
             await anyio.sleep(_LOOK_SECONDS)
+        else:
+            raise LookupError(f"the Workload of Job {NAMESPACE}/{job} has no check {name}")
         said = {"state": state, "message": message, "lastTransitionTime": _TIME, **more}
         body = {"status": {"admissionChecks": [each | said if each["name"] == name else each for each in checks]}}
         path = found["metadata"]["name"]
