@@ -66,7 +66,7 @@ def _admission(hook: Hook, handler: Handler, ready: Callable[[], Awaitable[None]
             review = read_admission(await request.read())
         except BadInput as error:
             return web.Response(status=400, text=str(error))
-        kind = f"{hook.resource.kind}.{hook.resource.group}"
+        kind = ".".join(filter(None, (hook.resource.kind, hook.resource.group)))
         try:
             for _ in range(_ATTEMPTS):
                 if is_cached(hook, review):

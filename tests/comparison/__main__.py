@@ -2,9 +2,9 @@
 """`python -m tests.comparison --kueue BINARY [COURSE…]`: what this project's manager and Kueue's own write in a course.
 
 After each step it prints the lines that only one of both has (`docs/reference/beside-kueue.md` says which are meant to
-differ). Both run on embedded API servers, one after the other; the course `multikueue` has a worker cluster with
-Kueue's manager in both cases. The binary is that of Kueue 0.17.0 (`go install
-sigs.k8s.io/kueue/cmd/kueue@v0.17.0`), which does not start without a certificate in `/etc/kueue/metrics/certs`.
+differ). Both run on embedded API servers, one after the other. The course `multikueue` has a worker cluster with
+Kueue's manager in both cases, and `writes` is what the webhooks of both answer. The binary is that of Kueue 0.17.0 (`go
+install sigs.k8s.io/kueue/cmd/kueue@v0.17.0`), which does not start without a certificate in `/etc/kueue/metrics/certs`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final
 import anyio
 
 from tests.bench.queueing.hubs import running_bench_hub
+from tests.comparison.answers import answers, compared
 from tests.comparison.courses import COURSES, Course, dispatched
 from tests.comparison.federation import running_federation
 from tests.comparison.hub import NAMESPACE, ComparedHub
@@ -27,8 +28,22 @@ from tests.comparison.looks import Looks
 from tests.comparison.shown import differences, events, lines
 from tests.support.managers import make_namespace
 
-_NAMES: Final = (*COURSES, "multikueue")
+_WRITES: Final = "writes"
+_NAMES: Final = (*COURSES, "multikueue", _WRITES)
 _FRAMEWORKS: Final = {"integrations": {"frameworks": ["batch/job"]}}
+_EVERY_KIND: Final = (
+    "batch/job",
+    "deployment",
+    "jobset.x-k8s.io/jobset",
+    "kubeflow.org/mpijob",
+    "kubeflow.org/pytorchjob",
+    "leaderworkerset.x-k8s.io/leaderworkerset",
+    "pod",
+    "ray.io/raycluster",
+    "ray.io/rayjob",
+    "statefulset",
+    "trainer.kubeflow.org/trainjob",
+)
 _OLD_REASONS: Final = {"UnadmittedWorkloadsObservability": False}
 
 
@@ -43,6 +58,8 @@ async def play(name: str, *, kueue: Path, on_hub: bool) -> list[tuple[str, list[
     hub_kueue = kueue if on_hub else None
     with tempfile.TemporaryDirectory(prefix="mk-comparison-") as text:
         folder = Path(text)
+        if name == _WRITES:
+            return await _answers(folder, configuration, kueue=hub_kueue)
         if course is not None:
             return await _play_on_hub(course, folder, configuration, kueue=hub_kueue)
         made = running_federation(folder, hub_kueue=hub_kueue, worker_kueue=kueue, configuration=configuration)
@@ -51,6 +68,15 @@ async def play(name: str, *, kueue: Path, on_hub: bool) -> list[tuple[str, list[
             async for look in dispatched(both):
                 await looks.take(look)
             return looks.shown
+
+
+async def _answers(
+    folder: Path, configuration: Mapping[str, object], *, kueue: Path | None
+) -> list[tuple[str, list[str]]]:
+    every = {**configuration, "integrations": {"frameworks": _EVERY_KIND}}
+    made = running_bench_hub(folder, binaries=False, configuration=every, kueue=kueue, job_integrations=True)
+    async with made as hub, hub.cluster.client() as client:
+        return [each async for each in answers(client)]
 
 
 async def _play_on_hub(
@@ -71,7 +97,9 @@ async def compare(names: list[str], kueue: Path) -> None:
         theirs, ours = [await play(name, kueue=kueue, on_hub=on_hub) for on_hub in (True, False)]
         print(f"{name}:", flush=True)
         for (after, one), (_, other) in zip(theirs, ours, strict=True):
-            found = list(differences(one, other))
+            found = list(compared(one, other) if name == _WRITES else differences(one, other))
+            if not found and name == _WRITES:
+                continue
             print(f"  {after}: {'no difference' if not found else ''}".rstrip())
             print(*(f"    {line}" for line in found), sep="\n", end="\n" if found else "")
 

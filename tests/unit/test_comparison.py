@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.comparison.answers import compared
 from tests.comparison.shown import comparable, differences
 
 
@@ -24,3 +25,18 @@ def test_what_differs_from_run_to_run_is_replaced(text: str, want: str) -> None:
 
 def test_differences_are_the_lines_that_only_one_has() -> None:
     assert list(differences(["a", "b", "c"], ["c", "a", "d"])) == ["kueue: b", "ours:  d"]
+
+
+@pytest.mark.parametrize(
+    ("kueue", "ours", "want"),
+    [
+        (["taken: a: 1", "taken: b: 2"], ["taken: a: 1", "taken: b: 3"], ["kueue: taken: b: 2", "ours:  taken: b: 3"]),
+        (["taken: a: 1"], ["refused: no"], ["kueue: taken", "ours: refused: no"]),
+        (["refused: no"], ["refused: never"], ["kueue: refused: no", "ours:  refused: never"]),
+        (["refused: no"], ["refused: no"], []),
+    ],
+)
+def test_an_object_that_one_refuses_is_not_shown_as_the_other_takes_it(
+    kueue: list[str], ours: list[str], want: list[str]
+) -> None:
+    assert list(compared(kueue, ours)) == want

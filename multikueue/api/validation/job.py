@@ -12,6 +12,7 @@ from multikueue.api.validation import formats, queued_job
 from multikueue.api.validation.errors import FieldError, forbidden, invalid
 from multikueue.api.validation.formats import ANNOTATIONS, at
 from multikueue.api.validation.queued_job import QueuedJob
+from multikueue.api.validation.topology import AnnotatedPodSet, topologies
 
 _TEMPLATE_ANNOTATIONS = "spec.template.metadata.annotations"
 
@@ -23,10 +24,11 @@ def validate_job(
 
     `has_default_queue` is whether the namespace has a LocalQueue named `default`.
     """
-    errors = [*queued_job.names_of(_queued(new)), *_parallelism(new), *_elastic(new), *_ungrouped(new)]
+    errors = [*queued_job.names_of(_queued(new)), *_parallelism(new), *_elastic(new)]
     errors += formats.admission_gates(new.metadata.annotations, None if old is None else old.metadata.annotations)
     errors += formats.elastic(new.metadata.annotations, None if old is None else old.metadata.annotations, gate=gate)
-    errors += formats.topology(new.spec.template.metadata.annotations, path=_TEMPLATE_ANNOTATIONS, count=pod_count(new))
+    asked = new.spec.template.metadata.annotations
+    errors += topologies([AnnotatedPodSet(path=_TEMPLATE_ANNOTATIONS, annotations=asked, count=pod_count(new))])
     if old is not None:
         errors += _update(new, old, has_default_queue=has_default_queue, gate=gate)
     return errors
@@ -57,7 +59,7 @@ def _parallelism(job: Job) -> Iterator[FieldError]:
         return
     path = at(ANNOTATIONS, constants.JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION)
     if equal not in ("true", "false"):
-        yield invalid(path, equal, "must be a boolean")
+        yield invalid(path, equal, "must be a boolean value")
     elif equal == "true":
         if job.spec.completion_mode != "Indexed":
             yield invalid("spec.completionMode", job.spec.completion_mode, f"should be Indexed when {path} is true")
@@ -77,12 +79,6 @@ def _elastic(job: Job) -> Iterator[FieldError]:
     ):
         if key in template:
             yield forbidden(at(_TEMPLATE_ANNOTATIONS, key), "may not be combined with an elastic job")
-
-
-def _ungrouped(job: Job) -> Iterator[FieldError]:
-    key = constants.POD_SET_GROUP_NAME_ANNOTATION
-    if key in job.spec.template.metadata.annotations:
-        yield forbidden(at(_TEMPLATE_ANNOTATIONS, key), "a group needs two pod sets, and a Job has one")
 
 
 def _update(new: Job, old: Job, *, has_default_queue: bool, gate: Gate) -> Iterator[FieldError]:

@@ -11,6 +11,7 @@ from multikueue.api.objects import JsonObject
 from multikueue.api.validation import formats
 from multikueue.api.validation.errors import FieldError, forbidden, invalid, required
 from multikueue.api.validation.formats import ANNOTATIONS, at
+from multikueue.api.validation.topology import AnnotatedPodSet, topologies
 
 _LABELS: Final = "metadata.labels"
 _GROUP: Final = constants.POD_GROUP_NAME_LABEL
@@ -34,6 +35,8 @@ def pod_errors(new: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
         yield required(at(_LABELS, _GROUP), "both the group's name and its total count have to be set")
     if total is not None and (formats.parse_count(total) or 0) < 1:
         yield invalid(at(ANNOTATIONS, _TOTAL), total, "should be a positive integer")
+    before = [] if old is None else [*topologies([_asked(old)])]
+    yield from (error for error in topologies([_asked(new)]) if error not in before)
     prebuilt = labels.get(constants.PREBUILT_WORKLOAD_LABEL) or annotations.get(constants.PREBUILT_WORKLOAD_ANNOTATION)
     if group and prebuilt and prebuilt != group:
         yield invalid(at(_LABELS, constants.PREBUILT_WORKLOAD_LABEL), prebuilt, "must be the name of the pod group")
@@ -46,6 +49,10 @@ def pod_errors(new: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     if _texts(old, "annotations").get(_RETRIABLE) == "false" and annotations.get(_RETRIABLE) != "false":
         path = at(ANNOTATIONS, _RETRIABLE)
         yield forbidden(path, "unretriable pod group can't be converted to retriable")
+
+
+def _asked(pod: JsonObject) -> AnnotatedPodSet:
+    return AnnotatedPodSet(path=ANNOTATIONS, annotations=_texts(pod, "annotations"))
 
 
 def _group(pod: JsonObject) -> str:

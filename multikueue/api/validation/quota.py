@@ -33,6 +33,8 @@ class _Limits:
     """What a queue or cohort may set for borrowing and lending."""
 
     has_parent: bool
+    parent: str
+    """What the field of the parent is called in messages."""
     lends_beyond_nominal: bool
 
 
@@ -46,7 +48,7 @@ def validate_cluster_queue(
 def validate_cohort(new: Cohort, old: Cohort | None = None) -> list[FieldError]:
     """Everything that is wrong with `new`; nothing of a cohort is immutable."""
     del old
-    limits = _Limits(has_parent=bool(new.spec.parent_name), lends_beyond_nominal=True)
+    limits = _Limits(has_parent=bool(new.spec.parent_name), parent="parent", lends_beyond_nominal=True)
     return [
         *_resource_groups(new.spec.resource_groups, "spec.resourceGroups", limits),
         *_fair_sharing(new.spec.fair_sharing),
@@ -65,7 +67,7 @@ def validate_resource_flavor(new: ResourceFlavor, old: ResourceFlavor | None = N
 
 def _cluster_queue(new: ClusterQueue, old: ClusterQueue | None, gate: Gate) -> Iterator[FieldError]:
     spec = new.spec
-    limits = _Limits(has_parent=bool(spec.cohort_name), lends_beyond_nominal=False)
+    limits = _Limits(has_parent=bool(spec.cohort_name), parent="cohort", lends_beyond_nominal=False)
     yield from _resource_groups(spec.resource_groups, "spec.resourceGroups", limits)
     if spec.namespace_selector is not None:
         yield from metadata.selector(spec.namespace_selector, "spec.namespaceSelector")
@@ -142,7 +144,7 @@ def _quota(quota: ResourceQuota, path: str, limits: _Limits) -> Iterator[FieldEr
         if amount.exact() < 0:
             yield invalid(f"{path}.{name}", str(amount), "must be greater than or equal to 0")
         if name != "nominalQuota" and not limits.has_parent:
-            yield invalid(f"{path}.{name}", str(amount), "must be nil when cohort is empty")
+            yield invalid(f"{path}.{name}", str(amount), f"must be nil when {limits.parent} is empty")
     lending = quota.lending_limit
     if lending is not None and not limits.lends_beyond_nominal and lending > quota.nominal_quota:
         yield invalid(f"{path}.lendingLimit", str(lending), LENDS_BEYOND_NOMINAL)

@@ -132,8 +132,8 @@ def _status(workload: Workload) -> Iterator[FieldError]:
             yield required("status.admission", "must be set while quota is reserved")
         else:
             yield from _assignments(admission, pod_sets)
-    for index, reclaimable in enumerate(workload.status.reclaimable_pods):
-        path = f"status.reclaimablePods[{index}]"
+    for reclaimable in workload.status.reclaimable_pods:
+        path = formats.at("status.reclaimablePods", reclaimable.name)
         known = pod_sets.get(reclaimable.name)
         if known is None:
             yield not_supported(f"{path}.name", reclaimable.name, pod_sets)
@@ -216,10 +216,10 @@ def _reclaimable_grows(new: Workload, old: Workload) -> Iterator[FieldError]:
     now = {reclaimable.name: reclaimable.count for reclaimable in new.status.reclaimable_pods}
     for reclaimable in old.status.reclaimable_pods:
         count = now.get(reclaimable.name)
+        path = formats.at("status.reclaimablePods", reclaimable.name)
         if count is None:
-            yield required("status.reclaimablePods", f"podSet {reclaimable.name} cannot be removed")
+            yield required(path, "cannot be removed")
         elif count < reclaimable.count:
-            path = formats.at("status.reclaimablePods", reclaimable.name)
             yield invalid(f"{path}.count", count, f"cannot be less than {reclaimable.count}")
 
 

@@ -18,12 +18,11 @@ from multikueue.api.constants import (
     MULTIKUEUE_MANAGED_BY,
     PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
-    WORKER_WORKLOAD_POD_LABEL,
 )
 from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import Resource
-from multikueue.api.stored_template import stored_template
+from multikueue.api.validation.topology import AnnotatedPodSet
 from multikueue.core.errors import BadInput
 from multikueue.core.merge_patch import merge_patch
 from multikueue.core.printable import excerpt
@@ -32,6 +31,7 @@ from multikueue.jobs.declared.copies import local_metadata, marked_template, rem
 from multikueue.jobs.declared.declaration import DeclarationSpec, JobKindDeclaration
 from multikueue.jobs.declared.paths import JobPath, value_at, with_value, without_value
 from multikueue.jobs.declared.pod_set_places import PodSetPlace, limited_fields, pod_set_places, with_sizes
+from multikueue.jobs.declared.pod_sets import annotated_pod_sets, pod_set, same_pod_set, wanted_pod_sets
 from multikueue.jobs.framework.admission import common_refusals
 from multikueue.jobs.framework.pod_set_differences import differences
 from multikueue.jobs.framework.pod_templates import injected, restored_metadata, restored_spec, same
@@ -46,7 +46,7 @@ from multikueue.jobs.framework.protocol import (
     StatusSync,
 )
 from multikueue.jobs.framework.slices import is_elastic
-from multikueue.jobs.framework.topology_requests import topology_request
+from multikueue.jobs.framework.topology_requests import topology_refusals
 from multikueue.jobs.framework.traits import Hold, JobTraits
 
 _NOT_THE_JOB = ("metadata", "status", "apiVersion", "kind")
@@ -134,7 +134,7 @@ class DeclaredIntegration:
 
     def pod_sets(self, job: JsonObject) -> tuple[JsonObject, ...]:
         """One for each place in which the job has a template. Raises `BadInput`."""
-        return tuple(_pod_set(place, self.counted_template(job, place)) for place in self.places(job))
+        return tuple(pod_set(place, self.counted_template(job, place)) for place in self.places(job))
 
     def priority(self, job: JsonObject) -> PriorityHint:
         """The label, else the job's class, else the first class of its pods."""
@@ -153,12 +153,14 @@ class DeclaredIntegration:
 
     def matches(self, job: JsonObject, workload: JsonObject, infos: Sequence[PodSetInfo] = ()) -> bool:
         """Whether the pod sets are those of the Workload, in its order. Raises `BadInput`."""
-        found, wanted = self.pod_sets(job), _wanted(workload, infos)
-        return len(found) == len(wanted) and all(_same(one, other) for one, other in zip(found, wanted, strict=True))
+        found, wanted = self.pod_sets(job), wanted_pod_sets(workload, infos)
+        return len(found) == len(wanted) and all(
+            same_pod_set(one, other) for one, other in zip(found, wanted, strict=True)
+        )
 
     def differences(self, job: JsonObject, workload: JsonObject, infos: Sequence[PodSetInfo] = ()) -> tuple[str, ...]:
         """The differences between the job's pods and a Workload that a user created for it. Raises `BadInput`."""
-        found, wanted = self.pod_sets(job), _wanted(workload, infos)
+        found, wanted = self.pod_sets(job), wanted_pod_sets(workload, infos)
         names, others = ([str(each.get("name")) for each in side] for side in (found, wanted))
         if names != others:
             return (f"podSets: Job has {_listed(names)}, Workload has {_listed(others)}",)
@@ -316,7 +318,8 @@ class DeclaredIntegration:
         changes = () if old is None else self.refused_changes(old, new)
         if self.traits.pods_are_jobs and (old is None or not self.queue_name(old)):
             changes = (*changes, _without_workload(self.resource.kind))
-        return tuple(dict.fromkeys((*common, *self.job_refusals(new), *changes)))
+        asked = topology_refusals(self._annotated(new), self._annotated(old or {}))
+        return tuple(dict.fromkeys((*common, *self.job_refusals(new), *asked, *changes)))
 
     def job_refusals(self, job: JsonObject) -> tuple[str, ...]:
         """Why the webhook refuses the job, one text a field; its pod sets are checked too."""
@@ -330,6 +333,13 @@ class DeclaredIntegration:
         except BadInput as error:
             found.append(str(error))
         return tuple(found)
+
+    def _annotated(self, job: JsonObject) -> tuple[AnnotatedPodSet, ...]:
+        """Its pod sets, as far as they can be read; `job_refusals` says why they cannot."""
+        try:
+            return annotated_pod_sets(self.places(job))
+        except BadInput:
+            return ()
 
     def refused_changes(self, old: JsonObject, new: JsonObject) -> tuple[str, ...]:
         """The fields that changed though the job is not suspended, and cannot, one text a field."""
@@ -414,47 +424,6 @@ def _without_workload(kind: str) -> str:
 
 def _names(path: JobPath) -> tuple[str, ...]:
     return tuple(str(key) for key in path.keys or ())
-
-
-def _pod_set(place: PodSetPlace, template: JsonObject) -> JsonObject:
-    metadata: JsonObject = template.get("metadata") or {}
-    kept = {field: metadata[field] for field in ("labels", "annotations") if metadata.get(field)}
-    stored = stored_template({**({"metadata": kept} if kept else {}), "spec": template.get("spec") or {}})
-    made: JsonObject = {"name": place.name, "count": place.count, "template": stored}
-    declared = place.declared
-    request = topology_request(kept.get("annotations", {}), pod_index_label=declared.pod_index_label)
-    if request is not None:
-        if declared.sub_group_index_label:
-            request["subGroupIndexLabel"] = declared.sub_group_index_label
-        groups = declared.sub_group_count.of(place.scope) if declared.sub_group_count is not None else None
-        if groups is not None:
-            request["subGroupCount"] = groups
-        made["topologyRequest"] = request
-    return made
-
-
-def _wanted(workload: JsonObject, infos: Sequence[PodSetInfo]) -> list[JsonObject]:
-    """The pod sets of a Workload, for a started job with what admission added."""
-    by_name = {info.name: info for info in infos}
-    found: list[JsonObject] = []
-    for each in (workload.get("spec") or {}).get("podSets") or ():
-        info = by_name.get(str(each.get("name")))
-        found.append(each if info is None else {**each, "template": injected(each.get("template") or {}, info)})
-    return found
-
-
-def _same(found: JsonObject, wanted: JsonObject) -> bool:
-    if found.get("name") != wanted.get("name") or not same(found.get("count"), wanted.get("count")):
-        return False
-    template, stored = _comparable(found.get("template") or {}), wanted.get("template") or {}
-    # Usually as we wrote it; another schema may have kept more fields than ours.
-    return same(template, _comparable(stored)) or same(template, _comparable(stored_template(stored)))
-
-
-def _comparable(template: JsonObject) -> JsonObject:
-    metadata: JsonObject = template.get("metadata") or {}
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != WORKER_WORKLOAD_POD_LABEL}
-    return {**template, "metadata": {**metadata, "labels": labels}}
 
 
 def _restored(template: JsonObject, original: JsonObject) -> JsonObject:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`topologyRequest` of a pod set, from the annotations of its template (`docs/spec/kueue-api.md §1.1`, §2.2)."""
+"""`topologyRequest` of a pod set, from the annotations of its template (`docs/spec/kueue-api.md §1.1`, §2.2, §3.5)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from multikueue.api.constants import (
     MAX_TOPOLOGY_CONSTRAINTS_LENGTH,
@@ -17,6 +17,7 @@ from multikueue.api.constants import (
     POD_SET_UNCONSTRAINED_TOPOLOGY_ANNOTATION,
 )
 from multikueue.api.objects import JsonObject
+from multikueue.api.validation.topology import AnnotatedPodSet, topologies
 from multikueue.core.errors import BadInput
 from multikueue.core.parsing import MAX_INT32, parse_unsigned
 
@@ -48,6 +49,12 @@ def topology_request(annotations: Mapping[str, str], *, pod_index_label: str = "
     if pod_index_label:
         request["podIndexLabel"] = pod_index_label
     return request
+
+
+def topology_refusals(new: Iterable[AnnotatedPodSet], old: Iterable[AnnotatedPodSet] = ()) -> tuple[str, ...]:
+    """What the pod sets ask for and cannot have; a job that was taken with it before may still be changed."""
+    before = set(map(str, topologies(old)))
+    return tuple(text for text in map(str, topologies(new)) if text not in before)
 
 
 def _constraints(text: str) -> list[JsonObject]:

@@ -17,6 +17,7 @@ from multikueue.api.defaulting import JobSurroundings
 from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import Resource
+from multikueue.api.validation.topology import AnnotatedPodSet
 from multikueue.core.errors import BadInput
 from multikueue.jobs.framework import templated_queue
 from multikueue.jobs.framework.admission import common_refusals
@@ -29,7 +30,8 @@ from multikueue.jobs.framework.protocol import (
     Reclaimable,
     RemoteIdentity,
 )
-from multikueue.jobs.framework.templated_queue import TEMPLATE, TemplatePath, labels_of, template_of
+from multikueue.jobs.framework.templated_queue import TEMPLATE, TemplatePath, annotations_of, labels_of, template_of
+from multikueue.jobs.framework.topology_requests import topology_refusals
 from multikueue.jobs.framework.traits import JobTraits
 
 
@@ -79,9 +81,24 @@ class ControlledPods(JobIntegration, ABC):
         found = [
             *common_refusals(seen, old, self, has_default_queue=has_default_queue, gate=gate),
             *templated_queue.template_refusals(new, self, why=self.not_grouped, paths=self.template_paths(new)),
+            *topology_refusals(self._annotated(new), self._annotated(old or {})),
             *(() if old is None else self.update_refusals(new, old)),
         ]
         return tuple(dict.fromkeys(found))
+
+    def pod_count(self, job: JsonObject, path: TemplatePath) -> int | None:
+        """How many pods the template is for, of those that are queued together; None if that is not known."""
+        return None
+
+    def _annotated(self, job: JsonObject) -> tuple[AnnotatedPodSet, ...]:
+        return tuple(
+            AnnotatedPodSet(
+                path=f"{'.'.join(path)}.metadata.annotations",
+                annotations=annotations_of(template_of(job, path)),
+                count=self.pod_count(job, path),
+            )
+            for path in self.template_paths(job)
+        )
 
     def managed_by(self, job: JsonObject) -> str:
         """It has no such field."""

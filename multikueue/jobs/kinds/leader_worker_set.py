@@ -95,6 +95,14 @@ class LeaderWorkerSetIntegration(HeldGroup):
         """That of the workers, and before it that of the leader if there is one."""
         return (_LEADER_TEMPLATE, _WORKER_TEMPLATE) if template_of(job, _LEADER_TEMPLATE) else (_WORKER_TEMPLATE,)
 
+    def pod_count(self, job: JsonObject, path: TemplatePath) -> int | None:
+        """One leader, and the other pods of a replica."""
+        try:
+            size = self._group_size(job)
+        except BadInput:
+            return None
+        return 1 if path == _LEADER_TEMPLATE else size - (len(self.template_paths(job)) - 1)
+
     def size(self, job: JsonObject) -> int:
         """The pods of the replica: none of one that is beyond `spec.replicas`. Raises `BadInput`."""
         return self._group_size(job) if self.replica_of(job) < self.replicas(job) else 0

@@ -9,11 +9,11 @@ no jobs. It does not start without a certificate for its metrics in `/etc/kueue/
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -22,10 +22,18 @@ from devcluster.cluster import Cluster
 from devcluster.pki import Authority
 from devcluster.ports import LOOPBACK, PortRegistry
 from devcluster.processes.process import Process, ProcessSpec
-from manager.webhooks.configurations import KUEUE_HOOKS, WebhookClientConfig, configurations, conversion_patch
+from manager.webhooks.configurations import (
+    KUEUE_HOOKS,
+    WebhookClientConfig,
+    configurations,
+    conversion_patch,
+    job_hooks,
+)
 from multikueue.api.crds import CONVERTED_KINDS
 from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, KUEUE_RESOURCES
+from multikueue.jobs.framework.registry import JobRegistry, known_integrations
 
+_SYSTEM: Final = ("kube-system", "kueue-system")
 _NO_LIMIT: Final = 10_000
 _FIELD_MANAGER: Final = "bench"
 
@@ -37,7 +45,7 @@ async def running_kueue(
     *,
     folder: Path,
     ports: PortRegistry,
-    configuration: Mapping[str, object] | None = None,
+    configuration: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Process]:
     """The manager, with its webhooks installed on the cluster, and these sections of its configuration."""
     webhooks, metrics, health = (ports.take() for _ in range(3))
@@ -80,19 +88,21 @@ async def running_kueue(
     )
     await process.start()
     try:
-        await _install_webhooks(cluster, f"https://{LOOPBACK}:{webhooks}", authority)
+        frameworks = ((configuration or {}).get("integrations") or {}).get("frameworks") or ()
+        await _install_webhooks(cluster, f"https://{LOOPBACK}:{webhooks}", authority, frameworks=frameworks)
         yield process
     finally:
         await process.stop()
 
 
-async def _install_webhooks(cluster: Cluster, url: str, authority: Authority) -> None:
+async def _install_webhooks(cluster: Cluster, url: str, authority: Authority, *, frameworks: Iterable[str]) -> None:
     target = WebhookClientConfig(url=url, ca_bundle=b64encode(authority.certificate).decode())
     converted = [each.qualified for each in KUEUE_RESOURCES if each.kind in CONVERTED_KINDS]
+    jobs = job_hooks(JobRegistry(frameworks, known=known_integrations()))
     # Kueue asks for every write of its kinds.
-    hooks = [replace(hook, conditions=(), not_by_us=False) for hook in KUEUE_HOOKS]
+    hooks = [replace(hook, conditions=(), not_by_us=False) for hook in (*KUEUE_HOOKS, *jobs)]
     async with cluster.client() as client:
         for name in converted:
             await client.patch(CUSTOM_RESOURCE_DEFINITIONS, name, conversion_patch(target), manager=_FIELD_MANAGER)
-        for resource, configuration in configurations(hooks, target, excluded=()):
+        for resource, configuration in configurations(hooks, target, excluded=_SYSTEM):
             await client.create(resource, configuration)

@@ -130,7 +130,7 @@ TEMPLATE = f"spec.template.metadata.annotations[{K}"
         ),
         pytest.param(
             _job(template={"podset-group-name": "g", "podset-required-topology": "rack"}),
-            [f"{TEMPLATE}podset-group-name]: Forbidden: a group needs two pod sets"],
+            [f'{TEMPLATE}podset-group-name]: Invalid value: "g": can only define groups of exactly 2 pod sets'],
             id="a group of one",
         ),
     ],

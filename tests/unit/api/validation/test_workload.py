@@ -124,8 +124,8 @@ def _start(got: list[Any], want: list[str]) -> None:
         pytest.param(
             _workload(status={"reclaimablePods": [{"name": "main", "count": 4}, {"name": "x", "count": 0}]}),
             [
-                "status.reclaimablePods[0].count: Invalid value: 4: should be less or equal to 3",
-                'status.reclaimablePods[1].name: Unsupported value: "x": supported values: "main"',
+                "status.reclaimablePods[main].count: Invalid value: 4: should be less or equal to 3",
+                'status.reclaimablePods[x].name: Unsupported value: "x": supported values: "main"',
             ],
             id="more pods reclaimed than there are",
         ),
@@ -222,7 +222,7 @@ TOPOLOGY = {"levels": ["h"], "slices": []}
         pytest.param(
             _workload(status=HELD | {"reclaimablePods": [{"name": "main", "count": 2}]}),
             _workload(status=HELD),
-            ["status.reclaimablePods: Required value: podSet main cannot be removed"],
+            ["status.reclaimablePods[main]: Required value: cannot be removed"],
             id="no reclaimable pods any more",
         ),
         pytest.param(

@@ -320,6 +320,25 @@ def test_the_example_is_accepted_and_a_change_of_a_running_job_is_refused(case: 
         assert kind.refused_changes(job, changed) == ()
 
 
+@pytest.mark.parametrize("case", EVERY)
+def test_a_topology_that_pods_cannot_have_is_refused_in_every_pod_set_unless_it_was_there_before(
+    case: KindCase,
+) -> None:
+    job = example(case.page)
+    kind = kind_of(job)
+    wrong = {f"kueue.x-k8s.io/podset-{each}-topology": "rack" for each in ("required", "preferred")}
+    asking = job
+    for place in kind.places(job):
+        metadata = place.template.get("metadata") or {}
+        annotations = {**(metadata.get("annotations") or {}), **wrong}
+        template = {**place.template, "metadata": {**metadata, "annotations": annotations}}
+        asking = kind.with_template(asking, place, template)
+    found = kind.refusals(asking, None, has_default_queue=False, gate=default)
+    assert len([each for each in found if "more than one topology annotation" in each]) == len(kind.places(job))
+    later = with_value(asking, ("metadata", "labels", "other"), "x")
+    assert not any("topology" in each for each in kind.refusals(later, asking, has_default_queue=False, gate=default))
+
+
 def test_a_job_that_nothing_would_hold_is_refused_in_a_queue_and_left_alone_without_one() -> None:
     declaration = WIDGET.replace("suspend: {path: $.spec.suspend}", "hold: Pods")
     kind = DeclaredIntegration(read_declaration(declaration, origin="widget.yaml"))

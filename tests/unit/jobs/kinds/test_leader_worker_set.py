@@ -41,6 +41,13 @@ def template(cpu: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {}, "spec": {"containers": [container], **spec}}
 
 
+def asking(*topologies: str, value: str = "rack") -> dict[str, Any]:
+    """A template that has these annotations of topology aware scheduling."""
+    return template("1") | {
+        "metadata": {"annotations": {f"kueue.x-k8s.io/podset-{each}": value for each in topologies}}
+    }
+
+
 def a_set(
     *, replicas: Any = 2, size: Any = 3, leader: dict[str, Any] | None = None, queue: str = "q", **worker: Any
 ) -> dict[str, Any]:
@@ -204,6 +211,18 @@ def changed(job: dict[str, Any], **labels: str | None) -> dict[str, Any]:
         pytest.param(None, a_set(replicas=-1), "spec.replicas", id="a negative number of them"),
         pytest.param(None, a_set(size=0), "expected a number of pods above 0", id="groups of no pods"),
         pytest.param(None, a_set(size="many"), "spec.leaderWorkerTemplate.size", id="a size that is no number"),
+        pytest.param(
+            None,
+            a_set(leader=asking("slice-required-topology", "slice-size", value="2")),
+            "must not be greater than pod set count 1",
+            id="slices of more leaders than there are",
+        ),
+        pytest.param(
+            None,
+            a_set(leader=asking("required-topology", "preferred-topology")),
+            "must not contain more than one topology annotation",
+            id="two topologies",
+        ),
         pytest.param(
             None,
             changed(a_set(), **{"kueue.x-k8s.io/prebuilt-workload-name": "w"}),

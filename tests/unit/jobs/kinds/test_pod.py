@@ -332,6 +332,15 @@ def changed(of: Object, **annotations: str | None) -> Object:
             "immutable while",
             id="another queue while it runs",
         ),
+        pytest.param(
+            changed(pod("a1"), podset_required_topology="!"), None, "podset-required-topology", id="a topology"
+        ),
+        pytest.param(
+            changed(pod("a1"), podset_required_topology="!", retriable_in_group="true"),
+            changed(pod("a1"), podset_required_topology="!"),
+            "",
+            id="a topology that it had before",
+        ),
     ],
 )
 def test_what_is_refused_of_pods(new: Object, old: Object | None, want: str) -> None:
