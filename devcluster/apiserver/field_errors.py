@@ -54,7 +54,8 @@ VALUE_TEXT: Final = (
 
 def invalid(path: str, value: JsonValue, detail: str) -> StatusCause:
     """A value that breaks a rule."""
-    return StatusCause("FieldValueInvalid", f"Invalid value: {quoted(value)}: {detail}", path)
+    text = f"Invalid value: {quoted(value)}"
+    return StatusCause("FieldValueInvalid", f"{text}: {detail}" if detail else text, path)
 
 
 def required(path: str, detail: str = "") -> StatusCause:

@@ -14,9 +14,8 @@ from devcluster.apiserver.cel.values import Variables
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.context import ServerContext
+from devcluster.apiserver.kinds.selector_rules import selects
 from devcluster.apiserver.registry.resources import ResourceType
-from multikueue.core.errors import BadInput
-from multikueue.core.selectors import LabelSelector, Requirement
 
 VARIABLES: Final = frozenset({"object", "oldObject", "request", "authorizer", "namespaceObject", "params", "variables"})
 """The variables of expressions about a write."""
@@ -117,18 +116,3 @@ def selected(constraints: JsonObject, review: Review, context: ServerContext) ->
         for value in (review.value, review.old)
         if value is not None
     )
-
-
-def selects(selector: object, labels: dict[str, str]) -> bool:
-    """Whether a label selector of the API matches; an invalid one does not."""
-    if not isinstance(selector, dict) or not selector:
-        return True
-    try:
-        requirements = [
-            Requirement(entry.get("key", ""), entry.get("operator", ""), tuple(entry.get("values") or ()))
-            for entry in documents.items(selector, "matchExpressions")
-        ]
-    except BadInput:
-        return False
-    base = LabelSelector.of(documents.strings(selector.get("matchLabels")))
-    return base.matches(labels) and LabelSelector(tuple(requirements)).matches(labels)

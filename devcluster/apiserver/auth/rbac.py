@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from devcluster.apiserver import errors
-from devcluster.apiserver.admission.matching import selects
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject
 from devcluster.apiserver.context import ServerContext
 from devcluster.apiserver.http.requests import MASTERS, Request, RequestTarget, User
+from devcluster.apiserver.kinds.selector_rules import selects
 from devcluster.apiserver.registry.selectors import named
 
 _COLLECTIVE: Final = frozenset({"list", "watch", "deletecollection"})

@@ -10,6 +10,7 @@ from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
+from devcluster.apiserver.kinds import selector_rules
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
 
 _GROUP: Final = "rbac.authorization.k8s.io"
@@ -43,7 +44,7 @@ class RoleBehaviour(KindBehaviour):
                 text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
                 found.append(field_errors.required(path, text))
             for index, selector in enumerate(selectors):
-                problems = field_errors.label_problems(f"{path}[{index}].matchLabels", selector.get("matchLabels"))
+                problems = selector_rules.problems(selector, f"{path}[{index}]")
                 if problems:
                     text = "Invalid value: null: invalid label selector."
                     found += [*problems, StatusCause("FieldValueInvalid", text, f"{path}[{index}]")]

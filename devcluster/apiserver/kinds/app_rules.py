@@ -10,7 +10,7 @@ from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
-from devcluster.apiserver.kinds import pod_spec
+from devcluster.apiserver.kinds import pod_spec, selector_rules
 
 _AT_LEAST_ZERO: Final = "must be greater than or equal to 0"
 _PERCENT: Final = re.compile(r"[0-9]+%")
@@ -22,6 +22,8 @@ _MAY_CHANGE: Final = (
     *("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit"),
     *("persistentVolumeClaimRetentionPolicy", "minReadySeconds"),
 )
+_WITH_WRONG_SELECTOR: Final = {"deployment": "invalid label selector", "statefulset": ""}
+"""What a server adds to the problems of a selector, by kind; nothing for others."""
 _COUNTS: Final = ("minReadySeconds", "replicas", "revisionHistoryLimit")
 
 
@@ -43,9 +45,16 @@ def _selector_problems(spec: JsonObject, kind: str) -> list[StatusCause]:
         return [field_errors.required("spec.selector")]
     if not selector:
         return [field_errors.invalid("spec.selector", {}, f"empty selector is invalid for {kind}")]
+    found = selector_rules.problems(selector, "spec.selector")
+    if found:
+        detail = _WITH_WRONG_SELECTOR.get(kind)
+        return (
+            found
+            if detail is None
+            else [*found, field_errors.invalid("spec.selector", selector_rules.shown(selector), detail)]
+        )
     labels = documents.strings(documents.child(spec, "template", "metadata").get("labels"))
-    wanted = documents.strings(documents.child(selector).get("matchLabels"))
-    if set(wanted.items()) <= set(labels.items()):
+    if selector_rules.selects(selector, labels):
         return []
     detail = "`selector` does not match template `labels`"
     return [field_errors.invalid("spec.template.metadata.labels", labels, detail)]

@@ -9,7 +9,7 @@ from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject
 from devcluster.apiserver.errors import StatusCause
-from devcluster.apiserver.kinds import quantities
+from devcluster.apiserver.kinds import quantities, selector_rules
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext
 
 _UTILIZATION: Final = 80
@@ -102,9 +102,9 @@ class BudgetBehaviour(KindBehaviour):
         value["status"] = {**dict.fromkeys(_COUNTS, 0), **documents.child(value, "status")}
 
     def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
-        """The problems of a status: no count is negative."""
+        """The problems of the selector, or of a status: no count is negative."""
         if request_context.subresource != "status":
-            return []
+            return selector_rules.problems(documents.child(value, "spec").get("selector"), "spec.selector")
         status = documents.child(value, "status")
         return [
             field_errors.invalid(f"status.{name}", status[name], "must be greater than or equal to 0")

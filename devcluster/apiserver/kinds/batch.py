@@ -11,10 +11,8 @@ from devcluster.apiserver.codec import documents, times
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.codec.times import read_time
 from devcluster.apiserver.errors import StatusCause
-from devcluster.apiserver.kinds import job_rules, job_status_rules, pod_spec
+from devcluster.apiserver.kinds import job_rules, job_status_rules, pod_spec, selector_rules
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
-from multikueue.core.errors import BadInput
-from multikueue.core.selectors import LabelSelector, Requirement
 
 _LABELS: Final = {
     "batch.kubernetes.io/controller-uid": "uid",
@@ -257,20 +255,12 @@ def _selector_problems(value: JsonObject) -> list[StatusCause]:
         found.append(field_errors.required("spec.selector"))
     elif not spec.get("manualSelector") and selector != generated:
         found.append(field_errors.invalid("spec.selector", selector, "`selector` not auto-generated"))
-    if not selector or not _selects(selector, labels or {}):
+    wrong = selector_rules.problems(selector, "spec.selector")
+    found += wrong
+    if not selector or not (wrong or selector_rules.selects(selector, documents.strings(labels))):
         where = "spec.template.metadata.labels"
         found.append(field_errors.invalid(where, labels, "`selector` does not match template `labels`"))
     return found
-
-
-def _selects(selector: JsonObject, labels: JsonObject) -> bool:
-    expressions = documents.items(selector, "matchExpressions")
-    try:
-        more = [Requirement(e["key"], e["operator"], tuple(e.get("values") or ())) for e in expressions]
-    except BadInput:
-        return False
-    of_labels = LabelSelector.of(documents.strings(selector.get("matchLabels"))).requirements
-    return LabelSelector((*of_labels, *more)).matches(labels)
 
 
 def _changed(spec: JsonObject, old: JsonObject) -> list[StatusCause]:

@@ -9,9 +9,11 @@ from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject
 from devcluster.apiserver.errors import StatusCause
+from devcluster.apiserver.kinds import selector_rules
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext
 
-_DIRECTIONS: Final = ("ingress", "egress")
+_DIRECTIONS: Final = {"ingress": "from", "egress": "to"}
+"""The rules of each direction, and their field with the other side."""
 _PROTOCOL: Final = "TCP"
 
 
@@ -29,6 +31,18 @@ class NetworkPolicyBehaviour(KindBehaviour):
                     port.setdefault("protocol", _PROTOCOL)
         if not spec.get("policyTypes"):
             spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+
+    def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
+        """The problems of its selectors."""
+        spec = documents.child(value, "spec")
+        found = selector_rules.problems(spec.get("podSelector"), "spec.podSelector")
+        for direction, side in _DIRECTIONS.items():
+            for index, rule in enumerate(documents.items(spec, direction)):
+                for number, peer in enumerate(documents.items(rule, side)):
+                    path = f"spec.{direction}[{index}].{side}[{number}]"
+                    for field in ("podSelector", "namespaceSelector"):
+                        found += selector_rules.problems(peer.get(field), f"{path}.{field}")
+        return found
 
 
 class IngressClassBehaviour(KindBehaviour):

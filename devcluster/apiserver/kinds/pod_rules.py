@@ -9,6 +9,7 @@ from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
+from devcluster.apiserver.kinds import selector_rules
 from multikueue.core.quantity import Quantity, QuantityError
 
 _MOST: Final = 2**31 - 1
@@ -25,6 +26,11 @@ _PROBE_NUMBERS: Final = (
     "successThreshold",
     "failureThreshold",
 )
+_AFFINITY_TERMS: Final = {
+    "requiredDuringSchedulingIgnoredDuringExecution": "",
+    "preferredDuringSchedulingIgnoredDuringExecution": "podAffinityTerm",
+}
+"""The fields of an affinity to pods, and where the term is in their entries."""
 _HANDLERS: Final = frozenset({"exec", "httpGet", "tcpSocket", "grpc"})
 _STANDARD: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 WHOLE: Final = "must be an integer"
@@ -50,6 +56,7 @@ def pod_problems(spec: JsonObject, path: str) -> list[StatusCause]:
     found += _user_problems(context, f"{path}.securityContext")
     for index, group in enumerate(context.get("supplementalGroups") or ()):
         found += _id_problems(group, f"{path}.securityContext.supplementalGroups[{index}]")
+    found += _placement_problems(spec, path)
     seen: set[str] = set()
     for index, gate in enumerate(documents.items(spec, "schedulingGates")):
         name, where = gate.get("name", ""), f"{path}.schedulingGates[{index}]"
@@ -57,6 +64,22 @@ def pod_problems(spec: JsonObject, path: str) -> list[StatusCause]:
         if name in seen:
             found.append(field_errors.duplicate(where, name))
         seen.add(name)
+    return found
+
+
+def _placement_problems(spec: JsonObject, path: str) -> list[StatusCause]:
+    """The problems of the selectors of other pods."""
+    found: list[StatusCause] = []
+    for index, spread in enumerate(documents.items(spec, "topologySpreadConstraints")):
+        where = f"{path}.topologySpreadConstraints[{index}].labelSelector"
+        found += selector_rules.problems(spread.get("labelSelector"), where)
+    for kind in ("podAffinity", "podAntiAffinity"):
+        for field, inside in _AFFINITY_TERMS.items():
+            for index, entry in enumerate(documents.items(spec, "affinity", kind, field)):
+                term = documents.child(entry, inside) if inside else entry
+                where = ".".join(filter(None, (f"{path}.affinity.{kind}.{field}[{index}]", inside)))
+                for name in ("labelSelector", "namespaceSelector"):
+                    found += selector_rules.problems(term.get(name), f"{where}.{name}")
     return found
 
 

@@ -14,6 +14,7 @@ from devcluster.apiserver.cel.types import BOOL, DYN, STRING, Type
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
+from devcluster.apiserver.kinds import selector_rules
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
 from devcluster.apiserver.kinds.webhooks import rule_problems
 from devcluster.apiserver.kinds.write_expressions import SCOPE, checked, type_problems
@@ -252,6 +253,8 @@ def _constraint_problems(constraints: JsonObject, path: str, *, required: bool) 
     for field in ("resourceRules", "excludeResourceRules"):
         for index, rule in enumerate(documents.items(constraints, field)):
             found += rule_problems(rule, f"{path}.{field}[{index}]", star_is_alone=False)
+    for field in ("namespaceSelector", "objectSelector"):
+        found += selector_rules.problems(constraints.get(field), f"{path}.{field}")
     if required and not constraints.get("resourceRules"):
         found.append(field_errors.required(f"{path}.resourceRules"))
     return found
@@ -302,6 +305,7 @@ def _reference_problems(reference: JsonObject) -> list[StatusCause]:
         found += [field_errors.forbidden(f"spec.paramRef.{field}", text) for field in ("name", "selector")]
     elif not name and selector is None:
         found.append(field_errors.required("spec.paramRef", "one of name or selector must be specified"))
+    found += selector_rules.problems(selector, "spec.paramRef.selector")
     action = reference.get("parameterNotFoundAction")
     if not action:
         found.append(field_errors.required("spec.paramRef.parameterNotFoundAction"))

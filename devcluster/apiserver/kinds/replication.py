@@ -44,6 +44,10 @@ class PodTemplateBehaviour(KindBehaviour):
         """Set the defaults."""
         pod_spec.default_template(value.setdefault("template", {}))
 
+    def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
+        """The problems of the pods."""
+        return pod_spec.validate_spec(documents.child(value, "template", "spec"), "template.spec")
+
 
 class RevisionBehaviour(KindBehaviour):
     """Controller revisions, whose data does not change."""

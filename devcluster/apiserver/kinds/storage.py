@@ -9,7 +9,7 @@ from devcluster.apiserver import field_errors
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
-from devcluster.apiserver.kinds import quantities, volume_changes, volumes
+from devcluster.apiserver.kinds import quantities, selector_rules, volume_changes, volumes
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext
 
 _TOKENS: Final = (
@@ -49,8 +49,10 @@ class ClaimBehaviour(KindBehaviour):
         volumes.join_sources(value["spec"])
 
     def validate(self, value: JsonObject, old: JsonObject | None, request_context: RequestContext) -> list[StatusCause]:
-        """What may not change."""
-        return [] if old is None or request_context.subresource else volume_changes.claim_problems(value, old)
+        """What is wrong with the selector of a new one, and what may not change."""
+        if old is None:
+            return selector_rules.problems(documents.child(value, "spec").get("selector"), "spec.selector")
+        return [] if request_context.subresource else volume_changes.claim_problems(value, old)
 
 
 class VolumeBehaviour(KindBehaviour):

@@ -12,12 +12,12 @@ from devcluster.apiserver.cel.types import BOOL
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject, JsonValue
 from devcluster.apiserver.errors import StatusCause
+from devcluster.apiserver.kinds import selector_rules
 from devcluster.apiserver.kinds.behaviour import KindBehaviour, RequestContext, age
 from devcluster.apiserver.kinds.write_expressions import SCOPE, type_problems
 
 _REVIEWS: Final = ("v1", "v1beta1")
 _OPERATIONS: Final = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"]
-_SELECTORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
 class WebhookBehaviour(KindBehaviour):
@@ -95,11 +95,7 @@ def _hook_problems(hook: JsonObject, path: str) -> list[StatusCause]:
     for index, rule in enumerate(documents.items(hook, "rules")):
         found += rule_problems(rule, f"{path}.rules[{index}]")
     for field in ("namespaceSelector", "objectSelector"):
-        for index, term in enumerate(documents.items(hook, field, "matchExpressions")):
-            operator = term.get("operator", "")
-            if operator not in _SELECTORS:
-                where = f"{path}.{field}.matchExpressions[{index}].operator"
-                found.append(field_errors.invalid(where, operator, "not a valid selector operator"))
+        found += selector_rules.problems(hook.get(field), f"{path}.{field}")
     found += _condition_problems(hook, f"{path}.matchConditions")
     return found + _client_problems(documents.child(hook, "clientConfig"), f"{path}.clientConfig")
 

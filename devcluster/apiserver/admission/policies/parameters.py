@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from devcluster.apiserver.admission.matching import selects
 from devcluster.apiserver.admission.review import Review
 from devcluster.apiserver.codec import documents
 from devcluster.apiserver.codec.documents import JsonObject
 from devcluster.apiserver.context import ServerContext
+from devcluster.apiserver.kinds.selector_rules import selects
 from devcluster.apiserver.registry import versions
 from devcluster.apiserver.registry.resources import ResourceType
 
