@@ -157,10 +157,10 @@ def _of_check(facts: ProvisioningFacts, entry: JsonObject, settings: Provisionin
         body = requests.request_body(current, workload, spec)
         new = NewRequest(check=name, body=body, pod_sets=pod_sets)
         return _Step(current=current, create=new, change=pending(waiting))
+    if "deletionTimestamp" in request["metadata"] and _has_owner(request, workload):
+        return _Step(current=current, change=pending(waiting))  # it is created anew once it is gone
     if not _owned(request, workload):
         return _Step(current=current, blocked=True, change=pending(messages.taken(current)))
-    if "deletionTimestamp" in request["metadata"]:
-        return _Step(current=current, change=pending(waiting))  # it is created anew once it is gone
     if not requests.requests_the_same(request, spec):
         return _Step(current=current, outdated=True, change=pending(waiting))
     change = _answered(name, request, settings, pod_sets, attempt) or pending(waiting)
@@ -188,6 +188,12 @@ def attempt_of(entry: JsonObject) -> int:
 def _owned(request: JsonObject, workload: JsonObject) -> bool:
     owner = requests.workload_owner(request)
     return owner is not None and owner[1] == workload["metadata"]["uid"]
+
+
+def _has_owner(request: JsonObject, workload: JsonObject) -> bool:
+    """Whether it is of this Workload, or of a former one of the same name."""
+    owner = requests.workload_owner(request)
+    return owner is not None and owner[0] == workload["metadata"]["name"]
 
 
 def _revoked(facts: ProvisioningFacts, entry: JsonObject, request: JsonObject | None) -> CheckChange | None:

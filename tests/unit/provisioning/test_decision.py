@@ -282,6 +282,16 @@ def test_a_request_of_a_former_workload_of_the_same_name_is_not_used() -> None:
     assert only(decide(replace(before, workload=newer))).message == messages.taken(NAME)
 
 
+def test_a_request_of_a_former_workload_that_a_finalizer_keeps_is_waited_for() -> None:
+    before = answered(created(facts()), PROVISIONED)
+    going = dict(before.requests[NAME], metadata={**before.requests[NAME]["metadata"], "deletionTimestamp": "now"})
+    newer = workload()
+    newer["metadata"]["uid"] = "another"
+    decision = decide(replace(before, workload=newer, requests={NAME: going}))
+    assert (decision.create, decision.delete, decision.blocked) == ((), (), False)
+    assert only(decision).message == only(decide(facts())).message
+
+
 @pytest.mark.parametrize("state", [CheckState.RETRY, CheckState.REJECTED])
 def test_a_check_whose_outcome_was_written_is_left_alone(state: CheckState) -> None:
     before = answered(created(facts()), FAILED)
