@@ -51,7 +51,7 @@ from manager.webhooks.rotation import ensure_namespace
 from manager.webhooks.server import LIMITS, application
 from manager.webhooks.serving import WebhookAddress, WebhookServing, certificate_source
 from manager.workload.foreign_checks import foreign_of
-from manager.workload.status import AdmissionHook, StatusWriter
+from manager.workload.status_writer import AdmissionHook, StatusWriter
 from manager.workload.transitions import Transitions
 from multikueue.api.configuration import Configuration
 from multikueue.api.reasons import ORDINARY_STEPS, FrameworkEvent
@@ -154,6 +154,7 @@ class Manager:
             self.caches.view(WORKLOADS),
             quarantine,
             foreign=foreign_of(self.caches.view(ADMISSION_CHECKS)),
+            former_reasons=not self._settings.gates.observability,
             written=transitions.written,
         )
         self.leading = False

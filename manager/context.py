@@ -10,7 +10,7 @@ from manager.cache.caches import Caches
 from manager.metrics import ManagerMetrics
 from manager.options import ManagerOptions
 from manager.seals import Seals
-from manager.workload.status import StatusWriter
+from manager.workload.status_writer import StatusWriter
 from multikueue.api.configuration import Configuration
 from multikueue.core.clock import Clock
 from multikueue.kube.rest.client import KubeClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from manager.workload.status import Change
+from manager.workload.status_writer import Change
 from multikueue.api.meta import JsonObject
 from multikueue.jobs.framework.protocol import JobWrite, Reclaimable
 from multikueue.jobs.framework.workloads import Priority

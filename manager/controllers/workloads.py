@@ -190,7 +190,7 @@ class WorkloadReconciler:
         workload = self._context.statuses.current(key)
         if workload is None or workload["metadata"].get("uid") != uid:
             return News.NOTHING
-        status = Status.of(workload)
+        status = self._context.statuses.read(workload)
         decided = self._decide(workload, status).status
         if decided is status or not changes.only_explains_waiting(status, decided):
             return News.NOTHING

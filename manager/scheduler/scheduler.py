@@ -406,7 +406,7 @@ class Scheduler:
         workload = self._context.statuses.current(reason.key) if self._still_applies(reason) else None
         if workload is None or (reason.uid and workload["metadata"].get("uid") != reason.uid):
             return News.NOTHING
-        status = Status.of(workload)
+        status = self._context.statuses.read(workload)
         return admission_writes.news(status, reason.change(status))
 
     async def _write_reason(self, reason: PendingReason) -> None:

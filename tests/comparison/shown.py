@@ -72,8 +72,7 @@ def _workload(obj: Object) -> Iterator[str]:
     name = f"Workload {_name(obj)}"
     yield f"{name}: active {spec.get('active')}, priority {spec.get('priority')}, queue {spec.get('queueName')}"
     for each in sorted(status.get("conditions") or (), key=lambda each: str(each["type"])):
-        if (each["type"], each["status"]) != ("Admitted", "False"):
-            yield f"{name}: {each['type']}={each['status']} {each['reason']}: {each.get('message')}"
+        yield f"{name}: {each['type']}={each['status']} {each['reason']}: {each.get('message')}"
     for each in (status.get("admission") or {}).get("podSetAssignments") or ():
         yield f"{name}: admitted {each['count']} of {each['name']} in {each.get('flavors')}"
     for each in status.get("admissionChecks") or ():

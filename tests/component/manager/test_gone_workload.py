@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manager.scheduler import scheduler
-from manager.workload.status import StatusWriter
+from manager.workload.status_writer import StatusWriter
 from multikueue.api.resource import JOBS
 from multikueue.core.keys import Key
 from tests.support.hubs import running_hub

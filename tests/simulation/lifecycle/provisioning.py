@@ -21,8 +21,9 @@ from manager.cache.views import View, completed
 from manager.context import ManagerContext
 from manager.provisioning.checks import ProvisioningChecks, is_provisioning
 from manager.provisioning.controller import ProvisioningController
-from manager.workload.status import Change as StatusChange
-from manager.workload.status import Status, Written
+from manager.workload.status import Status
+from manager.workload.status_writer import Change as StatusChange
+from manager.workload.status_writer import Written
 from multikueue.api.constants import CheckState
 from multikueue.api.objects import controller_of
 from multikueue.api.reasons import WorkloadCondition

@@ -38,7 +38,8 @@ from manager.controllers.workload_facts import (
 )
 from manager.scheduler import admission_writes
 from manager.workload.changes import was_rejected
-from manager.workload.status import OWNED_CONDITIONS, Change, Status
+from manager.workload.status import OWNED_CONDITIONS, Status
+from manager.workload.status_writer import Change
 from multikueue.api.constants import CheckState
 from multikueue.api.reasons import WorkloadCondition
 from multikueue.core.keys import Key

@@ -12,7 +12,8 @@ import pytest
 
 from manager.cache.views import View
 from manager.workload import changes
-from manager.workload.status import Status, StatusWriter
+from manager.workload.status import Status
+from manager.workload.status_writer import StatusWriter
 from multikueue.api.reasons import WorkloadCondition
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.clock import ManualClock
@@ -57,11 +58,11 @@ class Server:
         return orjson.dumps(self.stored)
 
 
-def writer(server: Server, cached: dict[str, Any] | None) -> StatusWriter:
+def writer(server: Server, cached: dict[str, Any] | None, *, former_reasons: bool = False) -> StatusWriter:
     view = View(WORKLOADS, clock=ManualClock())
     if cached is not None:
         view.on_write(orjson.dumps(cached))
-    return StatusWriter(server, view, Quarantine())  # type: ignore[arg-type]
+    return StatusWriter(server, view, Quarantine(), former_reasons=former_reasons)  # type: ignore[arg-type]
 
 
 def finish(old: Status) -> Status:
@@ -90,6 +91,25 @@ async def test_what_changes_nothing_is_not_sent() -> None:
     server = Server(before)
     assert await writer(server, before).write(KEY, lambda old: old) == before
     assert server.applies == []
+
+
+async def test_former_reasons_are_written_once_and_the_change_sees_those_of_today() -> None:
+    before = wire(pending())
+    server = Server(before)
+    statuses = writer(server, before, former_reasons=True)
+    seen: list[str] = []
+
+    def hold(old: Status) -> Status:
+        held = old.condition(WorkloadCondition.QUOTA_RESERVED)
+        seen.append("" if held is None else held.reason)
+        return changes.without_reservation(old, reason="Suspended", message="ClusterQueue q is stopped", now=NOW)
+
+    await statuses.write(KEY, hold)
+    await statuses.write(KEY, hold)
+    (body,) = server.applies
+    (written,) = (each for each in body["status"]["conditions"] if each["type"] == "QuotaReserved")
+    assert (written["reason"], written["message"]) == ("Inadmissible", "ClusterQueue q is stopped")
+    assert seen[1:] == ["Suspended"]
 
 
 async def test_after_a_conflict_the_change_is_decided_again_on_the_live_object() -> None:
