@@ -33,6 +33,7 @@ from manager.controllers.queues import QueueReconcilers
 from manager.controllers.workload_removal import RemovedKindReconciler
 from manager.controllers.workloads import WorkloadReconciler
 from manager.dispatch.transport.cluster_profiles import PROFILE_GATE
+from manager.measured_queues import MeasuredLocalQueues
 from manager.metrics import FOLLOWER, LEADER, STANDALONE, ManagerMetrics
 from manager.metrics_serving import METRICS_SERVICE, PATH, MetricsServing, certificate_of
 from manager.namespaces import ManagedNamespaces
@@ -148,7 +149,8 @@ class Manager:
         qps, burst = options.event_qps, options.event_burst
         budget = EventBudget(qps=qps, burst=burst, steps=ORDINARY_STEPS, clock=clock) if qps else None
         self.recorder = EventRecorder(client, _COMPONENT, instance=self.identity, budget=budget, clock=clock)
-        transitions = Transitions(self.metrics, self.recorder, clock=clock)
+        self.measured = MeasuredLocalQueues(configuration, self.caches.view(LOCAL_QUEUES))
+        transitions = Transitions(self.metrics, self.recorder, clock=clock, by_local_queue=self.measured.measures)
         self.statuses = StatusWriter(
             client,
             self.caches.view(WORKLOADS),
@@ -181,6 +183,7 @@ class Manager:
                 statuses=self.statuses,
                 recorder=self.recorder,
                 metrics=self.metrics,
+                measured=self.measured,
                 supervisor=self._supervisor,
                 clock=self._clock,
                 random=self._random,

@@ -13,20 +13,16 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from manager.workload.series import WorkloadSeries
 from multikueue import __version__
 from multikueue.kube.runtime.controller import ControllerMetrics
 
 STANDALONE: Final = "standalone"
 LEADER: Final = "leader"
 FOLLOWER: Final = "follower"
-_WAIT_BUCKETS: Final = (1.0, *(2.5 * 2**power for power in range(13)))
-_LONG_BUCKETS: Final = (1.0, *(2.5 * 2**power for power in range(15)))
 _LATENCY_BUCKETS: Final = tuple(0.01 * 2**power for power in range(11))
 _ROLE: Final = "replica_role"
 _QUEUE: Final = ("cluster_queue", _ROLE)
-_LOCAL: Final = ("name", "namespace", _ROLE)
-_CLASSED: Final = ("cluster_queue", "priority_class", _ROLE)
-_LOCAL_CLASSED: Final = ("name", "namespace", "priority_class", _ROLE)
 
 
 class ManagerMetrics:
@@ -68,51 +64,12 @@ class ManagerMetrics:
             buckets=_LATENCY_BUCKETS,
             registry=registry,
         )
-        self.finished = Counter("kueue_finished_workloads", "Workloads that finished.", _CLASSED, registry=registry)
-        self.quota_reserved = Counter("kueue_quota_reserved_workloads", "Reservations.", _CLASSED, registry=registry)
-        self.quota_reserved_wait = Histogram(
-            "kueue_quota_reserved_wait_time_seconds",
-            "From creation or requeue to the reservation.",
-            _CLASSED,
-            buckets=_WAIT_BUCKETS,
-            registry=registry,
-        )
-        self.admitted = Counter("kueue_admitted_workloads", "Admissions.", _CLASSED, registry=registry)
-        self.admission_wait = Histogram(
-            "kueue_admission_wait_time_seconds",
-            "From creation or requeue to admission.",
-            _CLASSED,
-            buckets=_WAIT_BUCKETS,
-            registry=registry,
-        )
-        self.checks_wait = Histogram(
-            "kueue_admission_checks_wait_time_seconds",
-            "From the reservation to admission.",
-            _CLASSED,
-            buckets=_WAIT_BUCKETS,
-            registry=registry,
-        )
-        self.execution_time = Histogram(
-            "kueue_execution_time_seconds",
-            "From admission to the end.",
-            _CLASSED,
-            buckets=_LONG_BUCKETS,
-            registry=registry,
-        )
-        self.evicted = Counter(
-            "kueue_evicted_workloads",
-            "Evictions.",
-            ("cluster_queue", "reason", "underlying_cause", "priority_class", _ROLE),
-            registry=registry,
-        )
+        self.workloads = WorkloadSeries(registry)
         self.preempted = Counter(
             "kueue_preempted_workloads",
             "Preemptions.",
             ("preempting_cluster_queue", "reason", _ROLE),
             registry=registry,
-        )
-        self.local_admitted = Counter(
-            "kueue_local_queue_admitted_workloads", "Admissions.", _LOCAL_CLASSED, registry=registry
         )
         self.uncovered_pods = Gauge(
             "multikueue_pods_outside_quota",
@@ -120,14 +77,6 @@ class ManagerMetrics:
             ("namespace", _ROLE),
             registry=registry,
         )
-        resource = ("cohort", "cluster_queue", "flavor", "resource", _ROLE)
-        self.resource_reservation = Gauge(
-            "kueue_cluster_queue_resource_reservation", "Reserved.", resource, registry=registry
-        )
-        self.resource_usage = Gauge(
-            "kueue_cluster_queue_resource_usage", "Used by admitted workloads.", resource, registry=registry
-        )
-        self.nominal_quota = Gauge("kueue_cluster_queue_nominal_quota", "Nominal quota.", resource, registry=registry)
         build = Gauge(
             "kueue_build_info",
             "1, with the build in its labels.",

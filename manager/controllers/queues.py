@@ -34,6 +34,7 @@ from multikueue.api.resource import (
     LOCAL_QUEUES,
     RESOURCE_FLAVORS,
     TOPOLOGIES,
+    WORKLOADS,
     Resource,
 )
 from multikueue.core.conditions import is_true_in
@@ -47,6 +48,7 @@ from multikueue.kube.errors import NotFound
 from multikueue.kube.runtime.controller import Controller, Result
 from multikueue.kube.runtime.quarantine import Quarantined
 
+_COHORT_METRICS: Final = "MetricsForCohorts"
 _PACED: Final = (CLUSTER_QUEUES, LOCAL_QUEUES)
 
 
@@ -67,8 +69,13 @@ class QueueReconcilers:
         self._metrics = QueueMetrics(
             self._views[CLUSTER_QUEUES],
             self._views[LOCAL_QUEUES],
+            context.caches.view(WORKLOADS),
+            engine=engine,
             state=self._cluster_queue_state,
             local_state=self._local_queue_state,
+            by_local_queue=context.measured.measures,
+            with_quota=context.configuration.metrics.enable_cluster_queue_resources,
+            with_cohorts=context.configuration.gate(_COHORT_METRICS),
             role=lambda: context.metrics.role,
         )
         self._attached = False
@@ -195,6 +202,7 @@ class QueueReconcilers:
         if queue is None:
             self._turns.forget((CLUSTER_QUEUES, key))
             self._shown_inactive.pop(key.name, None)
+            self._context.metrics.workloads.forget_cluster_queue(key.name)
             return None
         state = self._cluster_queue_state(key)
         was_active = _active(queue)
@@ -216,6 +224,8 @@ class QueueReconcilers:
         queue = self._views[LOCAL_QUEUES].object(key)
         if queue is None or self._unusable(LOCAL_QUEUES, key) is not None:
             self._turns.forget((LOCAL_QUEUES, key))
+            if queue is None:
+                self._context.metrics.workloads.forget_local_queue(key.namespace, key.name)
             return None
         state = self._engine().local_queue_state(key)
         name: str = queue["spec"].get("clusterQueue") or ""

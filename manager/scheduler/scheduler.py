@@ -25,6 +25,7 @@ from manager.scheduler import admission_writes
 from manager.scheduler.admission_writes import PendingReason
 from manager.scheduler.affected_queues import AffectedQueues
 from manager.scheduler.cycle_cost import LONGEST_PACE, SLICE_SECONDS, pause_after
+from manager.scheduler.cycle_report import report_cycle
 from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_victims
 from manager.scheduler.engine_feed import READER, EngineFeed
 from manager.scheduler.pending_writes import News, PendingSender, PendingWrites
@@ -248,11 +249,7 @@ class Scheduler:
             _log.error("engine failed in a cycle workload=%s", deciding, exc_info=error)
             self._feed.hold(WORKLOADS, deciding, error)
             return None
-        metrics = self._context.metrics
-        result = "success" if cycle.success else "inadmissible"
-        if cycle.decisions:
-            metrics.admission_attempts.labels(result, metrics.role).inc()
-            metrics.admission_attempt_duration.labels(result, metrics.role).observe(self._clock.monotonic() - started)
+        report_cycle(self._context.metrics, cycle, seconds=self._clock.monotonic() - started)
         for decision in cycle.decisions:
             self._carry_out(decision, now)
         for bypassed in cycle.bypassed:

@@ -8,17 +8,23 @@ write passes here once, whoever made it, so that nothing is counted twice.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Protocol
 
+from prometheus_client import Counter, Histogram
+
 from manager.metrics import ManagerMetrics
 from manager.scheduler.admission_writes import admitted_event
+from manager.workload.series import QueuePlace
 from manager.workload.status import Status
 from multikueue.api.constants import CheckState
 from multikueue.api.meta import JsonObject
-from multikueue.api.reasons import WorkloadCondition, WorkloadEvent
+from multikueue.api.reasons import FinishedReason, PodsReadyReason, WorkloadCondition, WorkloadEvent
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.clock import Clock
+from multikueue.core.conditions import TRUE
+from multikueue.core.keys import Key
 from multikueue.core.timestamps import parse_time
 from multikueue.dispatch.hub import messages
 from multikueue.kube.runtime.events import Reference
@@ -36,55 +42,120 @@ class Recorder(Protocol):
 class Transitions:
     """Counts and records what a write changed."""
 
-    def __init__(self, metrics: ManagerMetrics, recorder: Recorder, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        metrics: ManagerMetrics,
+        recorder: Recorder,
+        *,
+        clock: Clock,
+        by_local_queue: Callable[[Key], bool] = lambda key: True,
+    ) -> None:
+        """`by_local_queue` tells of which LocalQueues there are metrics."""
         self._metrics = metrics
         self._recorder = recorder
         self._clock = clock
+        self._by_local_queue = by_local_queue
 
     def written(self, workload: JsonObject, before: Status, after: Status) -> None:
         """A write of ours took the status from `before` to `after`."""
-        metrics, now = self._metrics, self._clock.now()
-        queue = (after.admission or before.admission or {}).get("clusterQueue") or ""
-        labels = (queue, priority_class_of(workload), metrics.role)
+        now, place, wanted = self._clock.now(), self._place(workload, before, after), priority_class_of(workload)
+        series, role = self._metrics.workloads, self._metrics.role
         if _newly(before, after, WorkloadCondition.QUOTA_RESERVED):
-            metrics.quota_reserved.labels(*labels).inc()
-            metrics.quota_reserved_wait.labels(*labels).observe(seconds_since(queued_at(workload, before), now))
+            waited = seconds_since(queued_at(workload, before), now)
+            _count(series.quota_reserved.of(place, wanted, role=role))
+            _observe(series.quota_reserved_wait.of(place, wanted, role=role), waited)
         if _newly(before, after, WorkloadCondition.ADMITTED):
-            self._admitted(workload, before, after, labels=labels, now=now)
-        evicted = after.condition(WorkloadCondition.EVICTED)
-        if evicted is not None and _newly(before, after, WorkloadCondition.EVICTED):
-            for counted in set(after.evictions) - set(before.evictions):
-                metrics.evicted.labels(queue, counted.reason, counted.underlying_cause, labels[1], metrics.role).inc()
-            self._recorder.event(Reference.of(workload), "Normal", f"EvictedDueTo{evicted.reason}", evicted.message)
-            name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
-            _log.info(
-                "evicted workload=%s cluster_queue=%s reason=%s message=%s",
-                name,
-                queue,
-                evicted.reason,
-                evicted.message,
-            )
+            self._admitted(workload, before, after, place=place, now=now)
+        if _newly(before, after, WorkloadCondition.PODS_READY):
+            self._ready(workload, before, after, place=place, now=now)
+        if _newly(before, after, WorkloadCondition.EVICTED):
+            self._evicted(workload, before, after, place=place, now=now)
+        self._released(before, after, place=place, now=now)
         waits = _waits_for_cluster(after)
         if waits and not _waits_for_cluster(before):
             for about in concerned(workload):
                 self._recorder.event(about, "Normal", WorkloadEvent.WAITING_FOR_CLUSTER, waits)
         if _newly(before, after, WorkloadCondition.FINISHED):
-            metrics.finished.labels(*labels).inc()
-            admitted = before.condition(WorkloadCondition.ADMITTED)
-            if admitted is not None and admitted.status == "True":
-                metrics.execution_time.labels(*labels).observe(seconds_since(admitted.last_transition_time, now))
+            self._finished(workload, before, after, place=place, now=now)
+
+    def _place(self, workload: JsonObject, before: Status, after: Status) -> QueuePlace:
+        namespace, name = workload["metadata"]["namespace"], workload["spec"].get("queueName") or ""
+        return QueuePlace(
+            cluster_queue=(after.admission or before.admission or {}).get("clusterQueue") or "",
+            namespace=namespace,
+            local_queue=name,
+            by_local_queue=self._by_local_queue(Key(namespace, name)),
+        )
 
     def _admitted(
-        self, workload: JsonObject, before: Status, after: Status, *, labels: tuple[str, str, str], now: datetime
+        self, workload: JsonObject, before: Status, after: Status, *, place: QueuePlace, now: datetime
     ) -> None:
-        metrics = self._metrics
-        metrics.admitted.labels(*labels).inc()
-        metrics.admission_wait.labels(*labels).observe(seconds_since(queued_at(workload, before), now))
-        metrics.checks_wait.labels(*labels).observe(reservation_age(after, now))
-        queue, namespace = workload["spec"].get("queueName") or "", workload["metadata"]["namespace"]
-        text = admitted_event(labels[0], waited=reservation_age(after, now))
+        series, role, wanted = self._metrics.workloads, self._metrics.role, priority_class_of(workload)
+        _count(series.admitted.of(place, wanted, role=role))
+        _observe(series.admission_wait.of(place, wanted, role=role), seconds_since(queued_at(workload, before), now))
+        if after.checks:
+            _observe(series.checks_wait.of(place, wanted, role=role), reservation_age(after, now))
+        text = admitted_event(place.cluster_queue, waited=reservation_age(after, now))
         self._recorder.event(Reference.of(workload), "Normal", "Admitted", text)
-        metrics.local_admitted.labels(queue, namespace, labels[1], metrics.role).inc()
+
+    def _ready(self, workload: JsonObject, before: Status, after: Status, *, place: QueuePlace, now: datetime) -> None:
+        series, role, wanted = self._metrics.workloads, self._metrics.role, priority_class_of(workload)
+        ready, admitted = after.condition(WorkloadCondition.PODS_READY), after.condition(WorkloadCondition.ADMITTED)
+        if ready is None or ready.reason != PodsReadyReason.STARTED:
+            return  # ready again, after a pod was lost
+        _observe(series.ready_wait.of(place, wanted, role=role), seconds_since(queued_at(workload, before), now))
+        if admitted is not None and admitted.status == TRUE:
+            ran = seconds_since(admitted.last_transition_time, now)
+            _observe(series.admitted_until_ready.of(place, wanted, role=role), ran)
+
+    def _evicted(
+        self, workload: JsonObject, before: Status, after: Status, *, place: QueuePlace, now: datetime
+    ) -> None:
+        series, role, wanted = self._metrics.workloads, self._metrics.role, priority_class_of(workload)
+        evicted, ready = after.condition(WorkloadCondition.EVICTED), before.condition(WorkloadCondition.PODS_READY)
+        if evicted is None:
+            return
+        known = {(each.reason, each.underlying_cause) for each in before.evictions}
+        for counted in set(after.evictions) - set(before.evictions):
+            why = (counted.reason, counted.underlying_cause)
+            _count(series.evicted.of(place, *why, wanted, role=role))
+            if why not in known:
+                _count(series.evicted_once.of(place, *why, wanted, role=role))
+            if ready is not None and ready.status == TRUE:
+                ran = seconds_since(ready.last_transition_time, now)
+                _observe(series.ready_until_evicted.of(place, *why, role=role), ran)
+        self._recorder.event(Reference.of(workload), "Normal", f"EvictedDueTo{evicted.reason}", evicted.message)
+        name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+        _log.info(
+            "evicted workload=%s cluster_queue=%s reason=%s message=%s",
+            name,
+            place.cluster_queue,
+            evicted.reason,
+            evicted.message,
+        )
+
+    def _released(self, before: Status, after: Status, *, place: QueuePlace, now: datetime) -> None:
+        """Quota that an evicted Workload gives back."""
+        evicted = before.condition(WorkloadCondition.EVICTED)
+        released = before.is_true(WorkloadCondition.QUOTA_RESERVED) and not after.is_true(
+            WorkloadCondition.QUOTA_RESERVED
+        )
+        if released and evicted is not None and evicted.status == TRUE:
+            latency = self._metrics.workloads.eviction_latency
+            took = seconds_since(evicted.last_transition_time, now)
+            _observe(latency.of(place, evicted.reason, role=self._metrics.role), took)
+
+    def _finished(
+        self, workload: JsonObject, before: Status, after: Status, *, place: QueuePlace, now: datetime
+    ) -> None:
+        series, role, wanted = self._metrics.workloads, self._metrics.role, priority_class_of(workload)
+        _count(series.finished.of(place, wanted, role=role))
+        finished, admitted = after.condition(WorkloadCondition.FINISHED), before.condition(WorkloadCondition.ADMITTED)
+        if finished is not None and finished.reason == FinishedReason.WORKLOAD_SLICE_REPLACED:
+            _count(series.replaced_slices.of(place, role=role))
+        if admitted is not None and admitted.status == TRUE:
+            ran = seconds_since(admitted.last_transition_time, now)
+            _observe(series.execution_time.of(place, wanted, role=role), ran)
 
 
 def concerned(workload: JsonObject) -> tuple[Reference, ...]:
@@ -130,3 +201,13 @@ def seconds_since(moment: datetime, now: datetime) -> float:
 
 def _newly(before: Status, after: Status, kind: WorkloadCondition) -> bool:
     return after.is_true(kind) and not before.is_true(kind)
+
+
+def _count(counters: Iterable[Counter]) -> None:
+    for counter in counters:
+        counter.inc()
+
+
+def _observe(histograms: Iterable[Histogram], seconds: float) -> None:
+    for histogram in histograms:
+        histogram.observe(seconds)

@@ -145,9 +145,6 @@ def without_effect(configuration: Configuration) -> Iterator[str]:
         ("pprofBindAddress", configuration.pprof_bind_address),
         ("tls.curvePreferences", tls is not None and tls.curve_preferences),
         ("metrics.customLabels", metrics.custom_labels),
-        ("metrics.enableClusterQueueResources", metrics.enable_cluster_queue_resources),
-        ("metrics.localQueueMetrics.enable", not metrics.local_queue_metrics.enable),
-        ("metrics.localQueueMetrics.localQueueSelector", metrics.local_queue_metrics.local_queue_selector is not None),
         ("controller.cacheSyncTimeout", "cache_sync_timeout" in configuration.controller.model_fields_set),
     ):
         if given:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from multikueue.api.reasons import QuotaReservedReason
 from multikueue.core.keys import Key
-from multikueue.engine import lifecycle, states
+from multikueue.engine import figures, lifecycle, states
 from multikueue.engine.cache import quota, releases
 from multikueue.engine.cache.cache import Cache
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
@@ -34,6 +34,7 @@ from multikueue.engine.decisions import (
     RequeueReason,
 )
 from multikueue.engine.explain import Explanation, explain
+from multikueue.engine.figures import CohortFigures, QueueFigures
 from multikueue.engine.flavorassigner.topology import Placer
 from multikueue.engine.queue.pending import ScanProgress
 from multikueue.engine.queue.queue import Preemptor
@@ -241,6 +242,20 @@ class Engine(Cache):
     def cohort_state(self, name: str) -> CohortState:
         """The figures of a cohort. Raises KeyError for one that nothing names."""
         return states.cohort(self.forest.cohorts[name], fair_sharing=self.settings.fair_sharing)
+
+    def queue_figures(self) -> list[QueueFigures]:
+        """What metrics show of each ClusterQueue beyond its status."""
+        known = (queue for queue in self.cluster_queues.values() if queue.value is not None)
+        return [figures.of_queue(queue, fair_sharing=self.settings.fair_sharing) for queue in known]
+
+    def cohort_figures(self) -> list[CohortFigures]:
+        """What metrics show of each cohort that is part of a tree."""
+        admitted = {name: queue.reserved.admitted_count for name, queue in self.cluster_queues.items()}
+        return [
+            figures.of_cohort(node, admitted, fair_sharing=self.settings.fair_sharing)
+            for node in self.forest.cohorts.values()
+            if not node.cut_off
+        ]
 
     def pending(self, cluster_queue: str) -> tuple[PendingPosition, ...]:
         """The pending workloads of a queue, in the order in which they would be evaluated."""

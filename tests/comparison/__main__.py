@@ -21,15 +21,17 @@ import anyio
 
 from tests.bench.queueing.hubs import running_bench_hub
 from tests.comparison.answers import answers, compared
-from tests.comparison.courses import COURSES, Course, dispatched
+from tests.comparison.courses import COURSES, MEASURED, Course, dispatched, measured_course
 from tests.comparison.federation import running_federation
 from tests.comparison.hub import NAMESPACE, ComparedHub
 from tests.comparison.looks import Looks
+from tests.comparison.measured import measured, metrics_token
 from tests.comparison.shown import differences, events, lines
 from tests.support.managers import make_namespace
 
 _WRITES: Final = "writes"
-_NAMES: Final = (*COURSES, "multikueue", _WRITES)
+_METRICS: Final = "metrics"
+_NAMES: Final = (*COURSES, "multikueue", _METRICS, _WRITES)
 _FRAMEWORKS: Final = {"integrations": {"frameworks": ["batch/job"]}}
 _EVERY_KIND: Final = (
     "batch/job",
@@ -50,7 +52,8 @@ _OLD_REASONS: Final = {"UnadmittedWorkloadsObservability": False}
 async def play(name: str, *, kueue: Path, on_hub: bool) -> list[tuple[str, list[str]]]:
     """What is shown after each step of the course, on a hub with Kueue's manager or with this project's."""
     course = COURSES.get(name)
-    configuration: dict[str, Any] = {**_FRAMEWORKS, **(course.configuration if course is not None else {})}
+    given = MEASURED if name == _METRICS else course.configuration if course is not None else {}
+    configuration: dict[str, Any] = {**_FRAMEWORKS, **given}
     if not on_hub:
         # Kueue 0.17.0 does not wait for pods by default, and has the reasons from before this gate.
         off = {} if "waitForPodsReady" in configuration else {"DisableWaitForPodsReady": True}
@@ -60,6 +63,8 @@ async def play(name: str, *, kueue: Path, on_hub: bool) -> list[tuple[str, list[
         folder = Path(text)
         if name == _WRITES:
             return await _answers(folder, configuration, kueue=hub_kueue)
+        if name == _METRICS:
+            return await _metrics(folder, configuration, kueue=hub_kueue)
         if course is not None:
             return await _play_on_hub(course, folder, configuration, kueue=hub_kueue)
         made = running_federation(folder, hub_kueue=hub_kueue, worker_kueue=kueue, configuration=configuration)
@@ -77,6 +82,20 @@ async def _answers(
     made = running_bench_hub(folder, binaries=False, configuration=every, kueue=kueue, job_integrations=True)
     async with made as hub, hub.cluster.client() as client:
         return [each async for each in answers(client)]
+
+
+async def _metrics(
+    folder: Path, configuration: Mapping[str, object], *, kueue: Path | None
+) -> list[tuple[str, list[str]]]:
+    """The metrics after all courses with the same configuration, each in queues of its own."""
+    made = running_bench_hub(folder, binaries=False, configuration=configuration, kueue=kueue, job_integrations=True)
+    async with made as hub, hub.cluster.client() as client:
+        await make_namespace(client, NAMESPACE)
+        token = await metrics_token(client)
+        looks = Looks(partial(measured, hub.metrics, token), partial(events, client, NAMESPACE))
+        async for look in measured_course(ComparedHub(client)):
+            await looks.take(look)
+        return looks.shown
 
 
 async def _play_on_hub(

@@ -242,12 +242,55 @@ async def dispatched(both: ComparedFederation) -> AsyncIterator[Look]:
     yield Look("e is deactivated on the hub", 4)
 
 
+async def measured_course(hub: ComparedHub) -> AsyncIterator[Look]:
+    """Jobs succeed and fail, are preempted, rejected, deactivated and held back, and wait."""
+    await hub.queue(preempts=True, cpu="2")
+    await hub.queue("p", checks=("c",), cpu="2")
+    yield Look("there are two queues")
+    await hub.submit("a", priority_class="low", cpu="2")
+    await anyio.sleep(_RESERVED)
+    await hub.run("a")
+    yield Look("a runs")
+    await hub.submit("b", priority_class="high", cpu="2")
+    await anyio.sleep(_RESERVED)
+    yield Look("b preempts a")
+    await hub.stop("a")
+    await hub.run("b")
+    yield Look("a has stopped, and b runs")
+    await hub.end("b")
+    await hub.run("a")
+    yield Look("b has succeeded, and a runs again")
+    await hub.end("a", succeeded=False)
+    await hub.submit("d", queue_name="p", cpu="2")
+    yield Look("a has failed, and d holds quota")
+    await hub.submit("e", queue_name="p")
+    yield Look("e waits behind d")
+    await hub.check("d", "c", "Ready", "")
+    await hub.run("d")
+    yield Look("d runs")
+    await hub.check("d", "c", "Retry", "again")
+    yield Look("a check of d wants another try")
+    await hub.stop("d")
+    yield Look("d has stopped")
+    await hub.change(CLUSTER_QUEUES, "p", {"spec": {"stopPolicy": "HoldAndDrain"}})
+    yield Look("the queue is drained")
+    await hub.change(CLUSTER_QUEUES, "p", {"spec": {"stopPolicy": "None"}})
+    await hub.activate("e", active=False)
+    yield Look("the queue is open again, and e is deactivated")
+    await hub.client.delete(JOBS, "d", namespace=NAMESPACE, propagation="Background")
+    yield Look("d is deleted")
+    await hub.client.delete(LOCAL_QUEUES, "p", namespace=NAMESPACE)
+    await hub.client.delete(CLUSTER_QUEUES, "p")
+    yield Look("the second queue is deleted")
+
+
 def _ready(timeout: str, *, blocks: bool = False) -> dict[str, Any]:
     strategy = {"backoffBaseSeconds": 1, "backoffLimitCount": 2, "backoffMaxSeconds": 2}
     waiting = {"timeout": timeout, "recoveryTimeout": timeout, "blockAdmission": blocks}
     return {"waitForPodsReady": {**waiting, "requeuingStrategy": strategy}}
 
 
+MEASURED: Final = _ready("5m") | {"metrics": {"enableClusterQueueResources": True}}
 COURSES: Final[Mapping[str, Course]] = {
     "lifecycle": Course(_lifecycle),
     "late": Course(_late, _ready("3s")),

@@ -109,7 +109,7 @@ async def running_federation(
         await stack.enter_async_context(started)
         if hub_kueue is None:
             manager = await running_manager(hub, managers[0], own, ports=ports, extra=())
-            stack.push_async_callback(manager.stop)
+            stack.push_async_callback(manager.process.stop)
         else:
             started = running_kueue(hub, hub_kueue, folder=managers[0], ports=ports, configuration=own)
             await stack.enter_async_context(started)

@@ -8,7 +8,7 @@ one step regardless of their number. A pending workload is in exactly one `Place
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -212,6 +212,10 @@ class Queue:
     def inadmissible_count(self) -> int:
         """How many workloads wait for a flush."""
         return len(self.inadmissible) + sum(lane.size for lane in self._lanes.values() if lane.inadmissible)
+
+    def lanes(self) -> Iterable[Lane]:
+        """The lanes of equal workloads, of those that were not made inadmissible one by one."""
+        return self._lanes.values()
 
     def head(self) -> Pending | None:
         """What a pop would return."""

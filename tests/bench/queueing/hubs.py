@@ -25,7 +25,7 @@ from devcluster.providers.provider import ClusterSpec
 from multikueue.api import crds
 from multikueue.kube.rest.client import KubeClient
 from tests.bench.dispatch import requests_of
-from tests.bench.queueing.kueue import running_kueue
+from tests.bench.queueing.kueue import StartedManager, running_kueue
 from tests.support.embedded_process import embedded_cluster
 
 
@@ -38,6 +38,8 @@ class BenchHub:
     """The process id by name."""
     audit: Path | None
     """The audit log of an embedded server."""
+    metrics: str
+    """The URL of the manager's metrics."""
 
     async def requests(self, client: KubeClient) -> Counter[str]:
         """Requests so far, by verb and kind; of an embedded server by client, too."""
@@ -72,12 +74,13 @@ async def running_bench_hub(
         if kueue is None:
             extra = () if job_integrations else ("--no-job-integrations",)
             manager = await running_manager(cluster, folder, configuration, ports=ports, extra=extra)
-            stack.push_async_callback(manager.stop)
+            stack.push_async_callback(manager.process.stop)
         else:
             started = running_kueue(cluster, kueue, folder=folder, ports=ports, configuration=configuration)
             manager = await stack.enter_async_context(started)
-        parts = [*cluster.components.values(), *shared, manager]
-        yield BenchHub(cluster, {part.name: part.pid for part in parts if part.pid is not None}, audit)
+        parts = [*cluster.components.values(), *shared, manager.process]
+        pids = {part.name: part.pid for part in parts if part.pid is not None}
+        yield BenchHub(cluster, pids, audit, manager.metrics)
 
 
 async def _real(stack: AsyncExitStack, folder: Path) -> tuple[Cluster, list[Process]]:
@@ -99,7 +102,7 @@ async def running_manager(
     *,
     ports: PortRegistry,
     extra: tuple[str, ...],
-) -> Process:
+) -> StartedManager:
     """This project's manager on the cluster, with these sections of its configuration and further arguments."""
     file = folder / "manager.yaml"
     file.write_bytes(orjson.dumps(roles.manager_configuration(configuration)))
@@ -113,7 +116,7 @@ async def running_manager(
     )
     manager = Process(replace(spec, folder=Path(__file__).parents[3]))
     await manager.start()
-    return manager
+    return StartedManager(manager, roles.metrics_url(configuration, port=metrics))
 
 
 def _described(event: dict[str, Any]) -> str:

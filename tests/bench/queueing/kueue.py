@@ -11,7 +11,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +38,15 @@ _NO_LIMIT: Final = 10_000
 _FIELD_MANAGER: Final = "bench"
 
 
+@dataclass(frozen=True, slots=True)
+class StartedManager:
+    """A manager of either kind."""
+
+    process: Process
+    metrics: str
+    """The URL of its metrics; Kueue's wants a token of a user who may read them."""
+
+
 @asynccontextmanager
 async def running_kueue(
     cluster: Cluster,
@@ -46,13 +55,15 @@ async def running_kueue(
     folder: Path,
     ports: PortRegistry,
     configuration: Mapping[str, Any] | None = None,
-) -> AsyncIterator[Process]:
+) -> AsyncIterator[StartedManager]:
     """The manager, with its webhooks installed on the cluster, and these sections of its configuration."""
     webhooks, metrics, health = (ports.take() for _ in range(3))
     certificates = folder / "certificates"
     certificates.mkdir()
     authority = Authority.create("kueue")
     authority.serving("kueue", hosts=[LOOPBACK]).write(certificates, name="tls")
+    given = dict(configuration or {})
+    measured = given.get("metrics") or {}
     file = folder / "kueue.json"
     file.write_bytes(
         orjson.dumps(
@@ -61,13 +72,13 @@ async def running_kueue(
                 "kind": "Configuration",
                 "namespace": "kueue-system",
                 "health": {"healthProbeBindAddress": f"{LOOPBACK}:{health}"},
-                "metrics": {"bindAddress": f"{LOOPBACK}:{metrics}"},
+                "metrics": {"bindAddress": f"{LOOPBACK}:{metrics}", **measured},
                 "webhook": {"host": LOOPBACK, "port": webhooks, "certDir": str(certificates)},
                 "leaderElection": {"leaderElect": False},
                 "internalCertManagement": {"enable": False},
                 "clientConnection": {"qps": _NO_LIMIT, "burst": _NO_LIMIT},
                 "integrations": {"frameworks": []},
-                **(configuration or {}),
+                **{key: value for key, value in given.items() if key != "metrics"},
             }
         )
     )
@@ -88,9 +99,9 @@ async def running_kueue(
     )
     await process.start()
     try:
-        frameworks = ((configuration or {}).get("integrations") or {}).get("frameworks") or ()
+        frameworks = (given.get("integrations") or {}).get("frameworks") or ()
         await _install_webhooks(cluster, f"https://{LOOPBACK}:{webhooks}", authority, frameworks=frameworks)
-        yield process
+        yield StartedManager(process, f"https://{LOOPBACK}:{metrics}/metrics")
     finally:
         await process.stop()
 

@@ -329,14 +329,7 @@ def test_all_mistakes_are_named_at_once() -> None:
             ["pprofBindAddress", "controller.cacheSyncTimeout"],
         ),
         ("tls: {curvePreferences: [X25519]}", ["tls.curvePreferences"]),
-        (
-            "metrics: {enableClusterQueueResources: true, localQueueMetrics: {enable: false, localQueueSelector: {}}}",
-            [
-                "metrics.enableClusterQueueResources",
-                "metrics.localQueueMetrics.enable",
-                "metrics.localQueueMetrics.localQueueSelector",
-            ],
-        ),
+        ("metrics: {enableClusterQueueResources: true, localQueueMetrics: {localQueueSelector: {}}}", []),
     ],
 )
 def test_fields_that_the_manager_does_not_use_are_named_where_they_are_set(settings: str, fields: list[str]) -> None:

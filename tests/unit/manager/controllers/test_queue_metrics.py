@@ -6,15 +6,22 @@ from dataclasses import dataclass, field, replace
 import orjson
 from prometheus_client import CollectorRegistry
 
+from manager.cache.caches import CLUSTER_QUEUE_INDEX, QUEUE_INDEX
+from manager.cache.ended_workloads import ENDED_INDEX, ended
 from manager.cache.views import View
 from manager.controllers.queue_metrics import QueueMetrics
 from multikueue.api.reasons import ClusterQueueReason, LocalQueueReason
-from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, Resource
+from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
 from multikueue.engine.decisions import ClusterQueueState, LocalQueueState
+from multikueue.engine.engine import Engine
+from multikueue.engine.settings import Settings
+from multikueue.kube.cache.store import Indexer, Store
 
 QUEUE, LOCAL = Key("", "cq"), Key("team", "lq")
+INDEXES: dict[str, Indexer] = {ENDED_INDEX: ended, QUEUE_INDEX: lambda obj: ["team/lq"]}
+LOCAL_INDEXES: dict[str, Indexer] = {CLUSTER_QUEUE_INDEX: lambda obj: ["cq"]}
 STATE = ClusterQueueState(name="cq", active=True, reason=ClusterQueueReason.READY, message="")
 LOCAL_STATE = LocalQueueState(key=LOCAL, active=True, reason=LocalQueueReason.READY, message="")
 
@@ -28,15 +35,23 @@ class Queues:
     views: dict[Resource, View] = field(default_factory=dict)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     version: int = 0
+    measured: bool = True
 
     def __post_init__(self) -> None:
+        self.views[WORKLOADS] = View(WORKLOADS, clock=ManualClock(), store=Store(INDEXES))
         for resource, key in ((CLUSTER_QUEUES, QUEUE), (LOCAL_QUEUES, LOCAL)):
-            self.views[resource] = View(resource, clock=ManualClock())
+            store = Store(LOCAL_INDEXES if resource is LOCAL_QUEUES else {})
+            self.views[resource] = View(resource, clock=ManualClock(), store=store)
             self.put(resource, key)
         self.registry.register(
             QueueMetrics(
                 self.views[CLUSTER_QUEUES],
                 self.views[LOCAL_QUEUES],
+                self.views[WORKLOADS],
+                engine=lambda: Engine(Settings()),
+                by_local_queue=lambda key: self.measured,
+                with_quota=False,
+                with_cohorts=False,
                 state=lambda key: self.state,
                 local_state=lambda key: self.local_state,
                 role=lambda: "leader",
@@ -66,6 +81,16 @@ def test_the_gauges_of_a_cluster_queue_are_those_of_this_moment() -> None:
     assert queues.of_cluster_queue("kueue_admitted_active_workloads") == 3
 
 
+def test_what_is_pending_in_a_queue_that_admits_nothing_is_inadmissible() -> None:
+    queues = Queues(
+        state=replace(STATE, active=False, pending=5, inadmissible=2),
+        local_state=replace(LOCAL_STATE, active=False, pending=5),
+    )
+    for status, count in (("active", 0), ("inadmissible", 5)):
+        assert queues.of_cluster_queue("kueue_pending_workloads", status=status) == count
+        assert queues.of_local_queue("kueue_local_queue_pending_workloads", status=status) == count
+
+
 def test_a_cluster_queue_is_in_one_state() -> None:
     queues = Queues()
 
@@ -87,6 +112,24 @@ def test_the_gauges_of_a_local_queue_are_those_of_this_moment() -> None:
     assert queues.of_local_queue("kueue_local_queue_admitted_active_workloads") == 3
     assert queues.of_local_queue("kueue_local_queue_status", active="True") == 1
     assert queues.of_local_queue("kueue_local_queue_status", active="False") == 0
+
+
+def test_a_local_queue_that_is_not_measured_has_no_gauges() -> None:
+    queues = Queues()
+    queues.measured = False
+    assert queues.of_local_queue("kueue_local_queue_status", active="True") is None
+    assert queues.of_cluster_queue("kueue_finished_workloads") == 0
+
+
+def test_finished_workloads_that_are_still_stored_are_counted_for_both_queues() -> None:
+    queues = Queues()
+    finished = {"conditions": [{"type": "Finished", "status": "True"}]}
+    for name, status in (("a", finished), ("b", finished), ("c", {})):
+        metadata = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1"}
+        obj = {"metadata": metadata, "spec": {"queueName": "lq"}, "status": status}
+        queues.views[WORKLOADS].on_write(orjson.dumps(obj))
+    assert queues.of_local_queue("kueue_local_queue_finished_workloads") == 2
+    assert queues.of_cluster_queue("kueue_finished_workloads") == 2
 
 
 def test_a_queue_that_is_gone_has_no_gauges() -> None:

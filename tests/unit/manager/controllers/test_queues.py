@@ -14,10 +14,11 @@ import anyio
 import orjson
 import pytest
 
-from manager.cache.caches import CLUSTER_QUEUE_INDEX
+from manager.cache.caches import CLUSTER_QUEUE_INDEX, QUEUE_INDEX
 from manager.cache.views import View
 from manager.context import ManagerContext
 from manager.controllers.queues import QueueReconcilers
+from manager.measured_queues import MeasuredLocalQueues
 from manager.metrics import ManagerMetrics
 from multikueue.api.configuration import Configuration
 from multikueue.api.constants import RESOURCE_IN_USE_FINALIZER
@@ -66,12 +67,15 @@ class Hub:
             client=SimpleNamespace(patch=self._patch),
             configuration=Configuration(),
             metrics=self.metrics,
+            measured=MeasuredLocalQueues(Configuration(), self.view(LOCAL_QUEUES)),
         )
         engine = SimpleNamespace(
             settings=SimpleNamespace(fair_sharing=True),
             cluster_queue_state=lambda name: self.queues[name],
             local_queue_state=lambda key: self.local,
             cohort_state=lambda name: CohortState(name=name, weighted_share=self.share),
+            queue_figures=list,
+            cohort_figures=list,
         )
         self.reconcilers = QueueReconcilers(cast(ManagerContext, context), engine=lambda: cast(Engine, engine))
         finalizers = [RESOURCE_IN_USE_FINALIZER]
@@ -82,7 +86,7 @@ class Hub:
 
     def view(self, resource: Resource) -> View:
         if resource not in self._views:
-            store = Store({CLUSTER_QUEUE_INDEX: points_to})
+            store = Store({CLUSTER_QUEUE_INDEX: points_to, QUEUE_INDEX: lambda obj: ()})
             self._views[resource] = View(resource, clock=self.clock, store=store)
         return self._views[resource]
 

@@ -10,9 +10,22 @@ from manager.workload import changes
 from manager.workload.status import Status
 from manager.workload.transitions import Transitions, concerned
 from multikueue.api.constants import CheckState
+from multikueue.api.reasons import WorkloadCondition
 from multikueue.core.clock import ManualClock
+from multikueue.core.keys import Key
 from multikueue.kube.runtime.events import Reference
-from tests.unit.manager.builders import NOW, admitted, at, check, pending, reserved, wire, with_checks
+from tests.unit.manager.builders import (
+    NOW,
+    admitted,
+    at,
+    check,
+    evicted,
+    having,
+    pending,
+    reserved,
+    wire,
+    with_checks,
+)
 
 
 class Told:
@@ -32,11 +45,14 @@ def events(before: Status, after: Status) -> list[tuple[str, str]]:
 
 
 def counted(before: Status, after: Status, name: str, **labels: str) -> float:
+    return counted_with(before, after, name, priority_class="", **labels)
+
+
+def counted_with(before: Status, after: Status, name: str, **labels: str) -> float:
+    """Of a series that may have no priority class."""
     metrics = ManagerMetrics()
     Transitions(metrics, Told(), clock=ManualClock(at(100))).written(wire(after), before, after)
-    value = metrics.registry.get_sample_value(
-        name, {"cluster_queue": "cq", "priority_class": "", "replica_role": "standalone"} | labels
-    )
+    value = metrics.registry.get_sample_value(name, {"cluster_queue": "cq", "replica_role": "standalone"} | labels)
     return value or 0.0
 
 
@@ -46,7 +62,10 @@ def test_a_reservation_and_an_admission_are_counted_with_their_waits() -> None:
     assert counted(reserved(), admitted(), "kueue_quota_reserved_workloads_total") == 0
     # Created an hour before the moment, checked 100 seconds after it.
     assert counted(pending(), admitted(), "kueue_admission_wait_time_seconds_sum") == 3700
-    assert counted(reserved(), admitted(), "kueue_admission_checks_wait_time_seconds_sum") == 100
+    ready = check("c", CheckState.READY)
+    one, two = (with_checks(each, ready) for each in (reserved(), admitted()))
+    assert counted(one, two, "kueue_admission_checks_wait_time_seconds_sum") == 100
+    assert counted(reserved(), admitted(), "kueue_admission_checks_wait_time_seconds_count") == 0
 
 
 def test_an_eviction_is_counted_with_its_cause() -> None:
@@ -60,6 +79,57 @@ def test_a_deactivation_is_counted_by_its_cause() -> None:
     after = changes.evict(admitted(), reason="Deactivated", message="", underlying_cause="AdmissionCheck", now=NOW)
     labels = {"reason": "Deactivated", "underlying_cause": "AdmissionCheck"}
     assert counted(admitted(), after, "kueue_evicted_workloads_total", **labels) == 1
+
+
+def test_the_first_eviction_for_a_reason_is_counted_apart() -> None:
+    labels = {"reason": "PodsReadyTimeout", "underlying_cause": "WaitForStart"}
+
+    def again(old: Status) -> Status:
+        return changes.evict(old, reason="PodsReadyTimeout", message="", underlying_cause="WaitForStart", now=NOW)
+
+    once = "kueue_evicted_workloads_once_total"
+    assert counted(admitted(), again(admitted()), once, **labels) == 1
+    before = replace(admitted(), evictions=again(admitted()).evictions)
+    assert counted(before, again(before), once, **labels) == 0
+    assert counted(before, again(before), "kueue_evicted_workloads_total", **labels) == 1
+
+
+def test_pods_that_are_ready_are_counted_with_the_time_they_took_and_ran() -> None:
+    ready = having(admitted(), WorkloadCondition.PODS_READY, reason="Started", since=40)
+    assert counted(admitted(), ready, "kueue_ready_wait_time_seconds_sum") == 3700
+    assert counted(admitted(), ready, "kueue_admitted_until_ready_wait_time_seconds_sum") == 100
+    recovered = having(admitted(), WorkloadCondition.PODS_READY, reason="Recovered")
+    assert counted(admitted(), recovered, "kueue_ready_wait_time_seconds_count") == 0
+    after = changes.evict(ready, reason="Preempted", message="", now=NOW)
+    labels = {"reason": "Preempted", "underlying_cause": ""}
+    assert counted_with(ready, after, "kueue_pods_ready_to_evicted_time_seconds_sum", **labels) == 60
+
+
+def test_how_long_an_evicted_workload_held_its_quota_is_counted_when_it_is_released() -> None:
+    before = evicted(admitted(), "Preempted", since=30)
+    after = changes.complete_eviction(before, now=at(100))
+    assert counted_with(before, after, "kueue_workload_eviction_latency_seconds_sum", reason="Preempted") == 70
+
+
+def test_a_slice_that_a_newer_one_replaced_is_counted() -> None:
+    after = changes.finish(admitted(), reason="WorkloadSliceReplaced", message="", now=NOW)
+    assert counted_with(admitted(), after, "kueue_replaced_workload_slices_total") == 1
+
+
+def test_what_is_counted_by_local_queue_is_up_to_the_configuration_and_ends_with_the_queue() -> None:
+    labels = {"name": "lq", "namespace": "team", "priority_class": "", "replica_role": "standalone"}
+    series = "kueue_local_queue_admitted_workloads_total"
+    for wanted in ({Key("team", "lq")}, set[Key]()):
+        metrics = ManagerMetrics()
+        transitions = Transitions(metrics, Told(), clock=ManualClock(at(100)), by_local_queue=wanted.__contains__)
+        transitions.written(wire(admitted()), pending(), admitted())
+        assert metrics.registry.get_sample_value(series, labels) == (1 if wanted else None)
+        metrics.workloads.forget_local_queue("team", "lq")
+        assert metrics.registry.get_sample_value(series, labels) is None
+        queue = {"cluster_queue": "cq", "priority_class": "", "replica_role": "standalone"}
+        assert metrics.registry.get_sample_value("kueue_admitted_workloads_total", queue) == 1
+        metrics.workloads.forget_cluster_queue("cq")
+        assert metrics.registry.get_sample_value("kueue_admitted_workloads_total", queue) is None
 
 
 def test_an_end_is_counted_with_the_time_it_ran() -> None:
