@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import anyio
 
+from multikueue.api.resource import SERVICE_ACCOUNTS
 from tests.bench.queueing.hubs import running_bench_hub
 from tests.comparison.answers import answers, compared
 from tests.comparison.courses import COURSES, MEASURED, Course, dispatched, measured_course
@@ -27,7 +28,7 @@ from tests.comparison.hub import NAMESPACE, ComparedHub
 from tests.comparison.looks import Looks
 from tests.comparison.measured import measured, metrics_token
 from tests.comparison.shown import differences, events, lines
-from tests.support.managers import make_namespace
+from tests.support.managers import ensure, make_namespace
 
 _WRITES: Final = "writes"
 _METRICS: Final = "metrics"
@@ -104,6 +105,12 @@ async def _play_on_hub(
     made = running_bench_hub(folder, binaries=False, configuration=configuration, kueue=kueue, job_integrations=True)
     async with made as hub, hub.cluster.client() as client:
         await make_namespace(client, NAMESPACE)
+        account = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": "default", "namespace": NAMESPACE},
+        }
+        await ensure(client, SERVICE_ACCOUNTS, account)
         looks = Looks(partial(lines, client, NAMESPACE), partial(events, client, NAMESPACE))
         async for look in course.steps(ComparedHub(client)):
             await looks.take(look)

@@ -16,6 +16,7 @@ from multikueue.api.resource import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOAD
 from tests.comparison.federation import ComparedFederation
 from tests.comparison.hub import NAMESPACE, ComparedHub
 from tests.comparison.looks import Look
+from tests.comparison.pod_courses import PODS_TOO, grouped, single
 
 _RESERVED: Final = 1.5
 
@@ -306,4 +307,6 @@ COURSES: Final[Mapping[str, Course]] = {
     "preempted": Course(_preempted, _ready("5m")),
     "changed": Course(_changed),
     "deleted": Course(_deleted),
+    "pods": Course(single, PODS_TOO),
+    "pod-groups": Course(grouped, PODS_TOO),
 }

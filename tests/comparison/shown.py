@@ -12,14 +12,16 @@ from typing import Any, Final
 
 import orjson
 
-from multikueue.api.resource import CLUSTER_QUEUES, EVENTS, JOBS, LOCAL_QUEUES, WORKLOADS
+from multikueue.api.resource import CLUSTER_QUEUES, EVENTS, JOBS, LOCAL_QUEUES, PODS, WORKLOADS
 from multikueue.kube.rest.client import KubeClient
 
 Object = dict[str, Any]
 
+_TOPOLOGY: Final = "kueue.x-k8s.io/topology"
+_ROLE_HASH: Final = "kueue.x-k8s.io/role-hash"
 _REPLACED: Final = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UID"),
-    (re.compile(r"\b(job-[a-z0-9-]+)-[0-9a-f]{5}\b"), r"\1-HASH"),
+    (re.compile(r"\b((?:job|pod|statefulset)-[a-z0-9-]+)-[0-9a-f]{5}\b"), r"\1-HASH"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
     (re.compile(r"\b\d+s\b"), "SECONDS"),
 )
@@ -45,6 +47,8 @@ async def lines(client: KubeClient, namespace: str) -> list[str]:
         found.append(
             f"Job {_name(obj)}: suspend {obj['spec'].get('suspend')}, parallelism {obj['spec']['parallelism']}"
         )
+    for obj in await _objects(client, PODS, namespace):
+        found += _pod(obj)
     for obj in await _objects(client, WORKLOADS, namespace):
         found += _workload(obj)
     for resource, place in ((CLUSTER_QUEUES, None), (LOCAL_QUEUES, namespace)):
@@ -65,6 +69,20 @@ async def events(client: KubeClient, namespace: str) -> set[str]:
 def _about(event: Object) -> str:
     regarding: Object = event.get("regarding") or {}
     return f"{regarding.get('kind')} {regarding.get('name')}"
+
+
+def _pod(obj: Object) -> Iterator[str]:
+    metadata, name = obj["metadata"], f"Pod {_name(obj)}"
+    gates = sorted(each["name"] for each in obj["spec"].get("schedulingGates") or ())
+    # Kueue 0.17.0 gates every pod for topologies too, and writes a hash of its own.
+    yield f"{name}: gates {[each for each in gates if each != _TOPOLOGY]}, finalizers {metadata.get('finalizers')}"
+    yield f"{name}: deleted {'deletionTimestamp' in metadata}, {(obj.get('status') or {}).get('phase')}"
+    for field in ("labels", "annotations"):
+        for key, value in sorted((metadata.get(field) or {}).items()):
+            if key != _ROLE_HASH:
+                yield f"{name}: {field} {key}={value}"
+    for each in (obj.get("status") or {}).get("conditions") or ():
+        yield f"{name}: {each['type']}={each['status']} {each.get('reason')}: {each.get('message')}"
 
 
 def _workload(obj: Object) -> Iterator[str]:
