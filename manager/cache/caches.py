@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 import orjson
 
-from manager.cache.ended_workloads import ENDED_INDEX, ended, priority_class
+from manager.cache.ended_workloads import ENDED_INDEX, ended, priority_class, queue_of
 from manager.cache.followed_kind import FollowedKind, KindFollowing
 from manager.cache.views import Handler, View
 from multikueue.api.constants import (
@@ -183,11 +183,6 @@ def _prebuilt(job: JsonObject) -> Iterable[str]:
     return [str(Key(job["metadata"]["namespace"], name))] if name else ()
 
 
-def _queue(obj: JsonObject) -> Iterable[str]:
-    name = (obj.get("spec") or {}).get("queueName")
-    return [str(Key(obj["metadata"]["namespace"], name))] if name else ()
-
-
 def _reserved_in(obj: JsonObject) -> Iterable[str]:
     name = ((obj.get("status") or {}).get("admission") or {}).get("clusterQueue")
     return [name] if name else ()
@@ -275,7 +270,7 @@ def followed(
             resource=WORKLOADS,
             indexers={
                 OWNER_INDEX: _owners,
-                QUEUE_INDEX: _queue,
+                QUEUE_INDEX: queue_of,
                 CLUSTER_QUEUE_INDEX: _reserved_in,
                 DISPATCH_INDEX: _dispatched_to,
                 ENDED_INDEX: ended,

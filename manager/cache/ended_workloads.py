@@ -8,6 +8,7 @@ or a check that changes, costs nothing for them. One that no indexer can read co
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from manager.cache.views import View
@@ -19,7 +20,7 @@ from multikueue.core.keys import Key
 from multikueue.jobs.framework.slices import replaces
 
 ENDED_INDEX: Final = "ended"
-"""Workloads that have finished: `RELEASED` or `HELD`."""
+"""Workloads that have finished: `RELEASED` or `HELD`, and by the `queue_term` of their LocalQueue."""
 RELEASED: Final = "released"
 """Of one that nothing is left to do about, but to delete it when its retention is over."""
 HELD: Final = "held"
@@ -32,7 +33,24 @@ def ended(obj: JsonObject) -> Iterable[str]:
         return ()
     metadata: JsonObject = obj["metadata"]
     held = metadata.get("finalizers") or metadata.get("deletionTimestamp") or priority_class(obj) or replaces(obj)
-    return [HELD if held else RELEASED]
+    return [HELD if held else RELEASED, *queue_of(obj)]
+
+
+def queue_of(obj: JsonObject) -> Iterable[str]:
+    """The `queue_term` of the LocalQueue of a Workload, if it has one."""
+    name = (obj.get("spec") or {}).get("queueName")
+    return [queue_term(obj["metadata"]["namespace"], name)] if name else ()
+
+
+@lru_cache(maxsize=8192)
+def queue_term(namespace: str, name: str) -> str:
+    """How indexes name a LocalQueue; one text for all of its Workloads."""
+    return str(Key(namespace, name))
+
+
+def finished_in(workloads: View, queue: Key) -> int:
+    """How many Workloads of a LocalQueue have finished and are still stored."""
+    return workloads.count(ENDED_INDEX, queue_term(queue.namespace, queue.name))
 
 
 def priority_class(obj: JsonObject) -> Iterable[str]:

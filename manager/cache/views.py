@@ -159,6 +159,10 @@ class View:
         """The keys that an index holds, or held before a write of ours; none of a kind that is not installed."""
         return self._overlay.indexed(index, value)
 
+    def count(self, index: str, value: str) -> int:
+        """How many keys an index holds, or held before a write of ours."""
+        return self._overlay.count(index, value)
+
     def has(self, index: str, value: str, key: Key) -> bool:
         """Whether the newest object of that key has that value in the index; it is not parsed."""
         return self._overlay.has(index, value, key)

@@ -12,8 +12,8 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from manager.cache.caches import CLUSTER_QUEUE_INDEX, QUEUE_INDEX
-from manager.cache.ended_workloads import has_finished
+from manager.cache.caches import CLUSTER_QUEUE_INDEX
+from manager.cache.ended_workloads import finished_in
 from manager.cache.views import View
 from manager.controllers import quota_metrics
 from manager.controllers.gauges import Gauges
@@ -61,15 +61,15 @@ class QueueMetrics(Collector):
         """All of them."""
         gauges, engine = Gauges(self._role()), self._engine()
         figures = {each.name: each for each in engine.queue_figures()}
-        finished = {row.key: self._finished(row.key) for row in self._local_queues.rows()}
+        finished = {row.key: finished_in(self._workloads, row.key) for row in self._local_queues.rows()}
         inadmissible = {key: count for each in figures.values() for key, count in each.inadmissible.items()}
         targets: dict[Key, str] = {}
         for row in self._cluster_queues.rows():
             state, more = self._state(row.key), figures.get(row.key.name)
             queues = self._local_queues.indexed(CLUSTER_QUEUE_INDEX, row.key.name)
             targets |= dict.fromkeys(queues, row.key.name)
-            ended = sum(finished.get(key, 0) for key in queues)
-            _add_cluster_queue(gauges, state, deleting=row.deleting, finished=ended)
+            count = sum(finished.get(key, 0) for key in queues)
+            _add_cluster_queue(gauges, state, deleting=row.deleting, finished=count)
             if more is not None:
                 quota_metrics.add_pending(gauges, more)
                 if self._with_quota:
@@ -85,10 +85,6 @@ class QueueMetrics(Collector):
         for cohort in engine.cohort_figures() if self._with_cohorts else ():
             quota_metrics.add_cohort(gauges, cohort)
         yield from gauges.families()
-
-    def _finished(self, queue: Key) -> int:
-        """The finished Workloads of a LocalQueue that are still stored."""
-        return sum(has_finished(self._workloads, key) for key in self._workloads.indexed(QUEUE_INDEX, str(queue)))
 
 
 def _add_cluster_queue(gauges: Gauges, state: ClusterQueueState, *, deleting: bool, finished: int) -> None:

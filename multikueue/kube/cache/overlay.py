@@ -132,6 +132,13 @@ class WriteOverlay:
         found = (*self.store.list(index, value), *self._written.list(index, value))
         return tuple(dict.fromkeys(row.key for row in found))
 
+    def count(self, index: str, value: str) -> int:
+        """How many keys `indexed` would return, without looking at each."""
+        if not self.store.indexed:
+            return 0
+        written = self._written.list(index, value)
+        return self.store.count(index, value) + sum(not self.store.has(index, value, row.key) for row in written)
+
     def has(self, index: str, value: str, key: Key) -> bool:
         """Whether the newest row of that key has `value` in the index; never when the store has no indexes."""
         if not self.store.indexed:

@@ -149,6 +149,10 @@ class Store:
             return list(self._rows.values())
         return [self._rows[key] for key in self._indexes[index].keys(value)]
 
+    def count(self, index: str, value: str) -> int:
+        """How many objects have `value` in the index. Raises `KeyError` for an unknown index."""
+        return len(self._indexes[index].keys(value))
+
     def has(self, index: str, value: str, key: Key) -> bool:
         """Whether the object of that key has `value` in the index. Raises `KeyError` for an unknown index."""
         return key in self._indexes[index].keys(value)

@@ -8,7 +8,15 @@ from typing import Any
 import orjson
 import pytest
 
-from manager.cache.ended_workloads import ENDED_INDEX, HELD, RELEASED, ended, has_finished, is_released
+from manager.cache.ended_workloads import (
+    ENDED_INDEX,
+    HELD,
+    RELEASED,
+    ended,
+    finished_in,
+    has_finished,
+    is_released,
+)
 from manager.cache.views import View
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.clock import ManualClock
@@ -22,6 +30,7 @@ FINISHED = [{"type": "Finished", "status": "True"}]
     ("changed", "terms"),
     [
         pytest.param({}, [RELEASED], id="nothing is left to do"),
+        pytest.param({"spec": {"queueName": "lq"}}, [RELEASED, "team/lq"], id="of a queue"),
         pytest.param({"status": {"conditions": [{"type": "Finished", "status": "False"}]}}, [], id="not finished"),
         pytest.param({"status": None}, [], id="without a status"),
         pytest.param({"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}}, [HELD], id="with a finalizer"),
@@ -54,3 +63,19 @@ def test_what_is_known_of_each_workload_without_reading_it() -> None:
     names = ("waits", "held", "released", "unknown")
     assert [name for name in names if has_finished(view, Key("team", name))] == ["held", "released"]
     assert [name for name in names if is_released(view, Key("team", name))] == ["released"]
+
+
+def test_the_finished_workloads_of_a_queue_are_counted_also_those_that_were_just_written() -> None:
+    store, queue = Store({ENDED_INDEX: ended}), Key("team", "lq")
+
+    def finished(name: str, of: str, version: int) -> bytes:
+        metadata = {"namespace": "team", "name": name, "uid": name, "resourceVersion": str(version)}
+        return orjson.dumps({"metadata": metadata, "spec": {"queueName": of}, "status": {"conditions": FINISHED}})
+
+    for name, of in (("a", "lq"), ("b", "lq"), ("c", "other")):
+        store.put(read_row(finished(name, of, 1)))
+    view = View(WORKLOADS, clock=ManualClock(), store=store)
+    assert finished_in(view, queue) == 2
+    for name in ("a", "d"):
+        view.on_write(finished(name, "lq", 2))
+    assert finished_in(view, queue) == 3

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import orjson
 from prometheus_client import CollectorRegistry
 
-from manager.cache.caches import CLUSTER_QUEUE_INDEX, QUEUE_INDEX
+from manager.cache.caches import CLUSTER_QUEUE_INDEX
 from manager.cache.ended_workloads import ENDED_INDEX, ended
 from manager.cache.views import View
 from manager.controllers.queue_metrics import QueueMetrics
@@ -20,7 +20,7 @@ from multikueue.engine.settings import Settings
 from multikueue.kube.cache.store import Indexer, Store
 
 QUEUE, LOCAL = Key("", "cq"), Key("team", "lq")
-INDEXES: dict[str, Indexer] = {ENDED_INDEX: ended, QUEUE_INDEX: lambda obj: ["team/lq"]}
+INDEXES: dict[str, Indexer] = {ENDED_INDEX: ended}
 LOCAL_INDEXES: dict[str, Indexer] = {CLUSTER_QUEUE_INDEX: lambda obj: ["cq"]}
 STATE = ClusterQueueState(name="cq", active=True, reason=ClusterQueueReason.READY, message="")
 LOCAL_STATE = LocalQueueState(key=LOCAL, active=True, reason=LocalQueueReason.READY, message="")

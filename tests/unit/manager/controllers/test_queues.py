@@ -14,7 +14,8 @@ import anyio
 import orjson
 import pytest
 
-from manager.cache.caches import CLUSTER_QUEUE_INDEX, QUEUE_INDEX
+from manager.cache.caches import CLUSTER_QUEUE_INDEX
+from manager.cache.ended_workloads import ENDED_INDEX
 from manager.cache.views import View
 from manager.context import ManagerContext
 from manager.controllers.queues import QueueReconcilers
@@ -86,7 +87,7 @@ class Hub:
 
     def view(self, resource: Resource) -> View:
         if resource not in self._views:
-            store = Store({CLUSTER_QUEUE_INDEX: points_to, QUEUE_INDEX: lambda obj: ()})
+            store = Store({CLUSTER_QUEUE_INDEX: points_to, ENDED_INDEX: lambda obj: ()})
             self._views[resource] = View(resource, clock=self.clock, store=store)
         return self._views[resource]
 
