@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from prometheus_client import Counter, Histogram
 
@@ -30,6 +30,10 @@ from multikueue.dispatch.hub import messages
 from multikueue.kube.runtime.events import Reference
 
 _log = logging.getLogger(__name__)
+
+MOST_CLASSES: Final = 256
+"""More priority classes have no series of their own."""
+OTHER_CLASS: Final = "other"
 
 
 class Recorder(Protocol):
@@ -55,10 +59,11 @@ class Transitions:
         self._recorder = recorder
         self._clock = clock
         self._by_local_queue = by_local_queue
+        self._classes: set[str] = set()
 
     def written(self, workload: JsonObject, before: Status, after: Status) -> None:
         """A write of ours took the status from `before` to `after`."""
-        now, place, wanted = self._clock.now(), self._place(workload, before, after), priority_class_of(workload)
+        now, place, wanted = self._clock.now(), self._place(workload, before, after), self._class(workload)
         series, role = self._metrics.workloads, self._metrics.role
         if _newly(before, after, WorkloadCondition.QUOTA_RESERVED):
             waited = seconds_since(queued_at(workload, before), now)
@@ -78,6 +83,14 @@ class Transitions:
         if _newly(before, after, WorkloadCondition.FINISHED):
             self._finished(workload, before, after, place=place, now=now)
 
+    def _class(self, workload: JsonObject) -> str:
+        """The label of its priority class. A Workload may name any, so that only the first ones have their names."""
+        name = priority_class_of(workload)
+        if name not in self._classes and len(self._classes) >= MOST_CLASSES:
+            return OTHER_CLASS
+        self._classes.add(name)
+        return name
+
     def _place(self, workload: JsonObject, before: Status, after: Status) -> QueuePlace:
         namespace, name = workload["metadata"]["namespace"], workload["spec"].get("queueName") or ""
         return QueuePlace(
@@ -90,7 +103,7 @@ class Transitions:
     def _admitted(
         self, workload: JsonObject, before: Status, after: Status, *, place: QueuePlace, now: datetime
     ) -> None:
-        series, role, wanted = self._metrics.workloads, self._metrics.role, priority_class_of(workload)
+        series, role, wanted = self._metrics.workloads, self._metrics.role, self._class(workload)
         _count(series.admitted.of(place, wanted, role=role))
         _observe(series.admission_wait.of(place, wanted, role=role), seconds_since(queued_at(workload, before), now))
         if after.checks:
@@ -99,7 +112,7 @@ class Transitions:
         self._recorder.event(Reference.of(workload), "Normal", "Admitted", text)
 
     def _ready(self, workload: JsonObject, before: Status, after: Status, *, place: QueuePlace, now: datetime) -> None:
-        series, role, wanted = self._metrics.workloads, self._metrics.role, priority_class_of(workload)
+        series, role, wanted = self._metrics.workloads, self._metrics.role, self._class(workload)
         ready, admitted = after.condition(WorkloadCondition.PODS_READY), after.condition(WorkloadCondition.ADMITTED)
         if ready is None or ready.reason != PodsReadyReason.STARTED:
             return  # ready again, after a pod was lost
@@ -111,7 +124,7 @@ class Transitions:
     def _evicted(
         self, workload: JsonObject, before: Status, after: Status, *, place: QueuePlace, now: datetime
     ) -> None:
-        series, role, wanted = self._metrics.workloads, self._metrics.role, priority_class_of(workload)
+        series, role, wanted = self._metrics.workloads, self._metrics.role, self._class(workload)
         evicted, ready = after.condition(WorkloadCondition.EVICTED), before.condition(WorkloadCondition.PODS_READY)
         if evicted is None:
             return
@@ -148,7 +161,7 @@ class Transitions:
     def _finished(
         self, workload: JsonObject, before: Status, after: Status, *, place: QueuePlace, now: datetime
     ) -> None:
-        series, role, wanted = self._metrics.workloads, self._metrics.role, priority_class_of(workload)
+        series, role, wanted = self._metrics.workloads, self._metrics.role, self._class(workload)
         _count(series.finished.of(place, wanted, role=role))
         finished, admitted = after.condition(WorkloadCondition.FINISHED), before.condition(WorkloadCondition.ADMITTED)
         if finished is not None and finished.reason == FinishedReason.WORKLOAD_SLICE_REPLACED:

@@ -27,8 +27,8 @@ def validate_job(
     errors = [*queued_job.names_of(_queued(new)), *_parallelism(new), *_elastic(new)]
     errors += formats.admission_gates(new.metadata.annotations, None if old is None else old.metadata.annotations)
     errors += formats.elastic(new.metadata.annotations, None if old is None else old.metadata.annotations, gate=gate)
-    asked = new.spec.template.metadata.annotations
-    errors += topologies([AnnotatedPodSet(path=_TEMPLATE_ANNOTATIONS, annotations=asked, count=pod_count(new))])
+    before = [] if old is None else [*topologies([_annotated(old)])]
+    errors += (error for error in topologies([_annotated(new)]) if error not in before)
     if old is not None:
         errors += _update(new, old, has_default_queue=has_default_queue, gate=gate)
     return errors
@@ -38,6 +38,11 @@ def pod_count(job: Job) -> int:
     """How many pods run at once at most."""
     completions = job.spec.completions
     return job.spec.parallelism if completions is None else min(job.spec.parallelism, completions)
+
+
+def _annotated(job: Job) -> AnnotatedPodSet:
+    asked = job.spec.template.metadata.annotations
+    return AnnotatedPodSet(path=_TEMPLATE_ANNOTATIONS, annotations=asked, count=pod_count(job))
 
 
 def _is_elastic(job: Job) -> bool:

@@ -199,6 +199,12 @@ def test_a_job_by_itself(job: Job, want: list[str]) -> None:
             [],
             id="parallelism at the start",
         ),
+        pytest.param(
+            _job(template={"podset-group-name": "g", "podset-required-topology": "rack"}),
+            _job({"other": "x"}, template={"podset-group-name": "g", "podset-required-topology": "rack"}),
+            [],
+            id="another label, and a topology that it had before",
+        ),
     ],
 )
 def test_a_job_that_changes(old: Job, new: Job, want: list[str]) -> None:

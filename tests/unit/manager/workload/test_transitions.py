@@ -8,7 +8,7 @@ from dataclasses import replace
 from manager.metrics import ManagerMetrics
 from manager.workload import changes
 from manager.workload.status import Status
-from manager.workload.transitions import Transitions, concerned
+from manager.workload.transitions import MOST_CLASSES, OTHER_CLASS, Transitions, concerned
 from multikueue.api.constants import CheckState
 from multikueue.api.reasons import WorkloadCondition
 from multikueue.core.clock import ManualClock
@@ -130,6 +130,21 @@ def test_what_is_counted_by_local_queue_is_up_to_the_configuration_and_ends_with
         assert metrics.registry.get_sample_value("kueue_admitted_workloads_total", queue) == 1
         metrics.workloads.forget_cluster_queue("cq")
         assert metrics.registry.get_sample_value("kueue_admitted_workloads_total", queue) is None
+
+
+def test_only_so_many_priority_classes_have_series_of_their_own_since_a_workload_may_name_any() -> None:
+    metrics = ManagerMetrics()
+    transitions = Transitions(metrics, Told(), clock=ManualClock(at(100)))
+    for number in range(MOST_CLASSES + 5):
+        workload = wire(admitted())
+        workload["spec"]["priorityClassRef"] = {"name": f"class-{number}"}
+        transitions.written(workload, pending(), admitted())
+
+    def of(name: str) -> float | None:
+        labels = {"cluster_queue": "cq", "priority_class": name, "replica_role": "standalone"}
+        return metrics.registry.get_sample_value("kueue_admitted_workloads_total", labels)
+
+    assert (of("class-0"), of(f"class-{MOST_CLASSES}"), of(OTHER_CLASS)) == (1, None, 5)
 
 
 def test_an_end_is_counted_with_the_time_it_ran() -> None:
