@@ -6,7 +6,7 @@ Most have a sibling by LocalQueue. The series of a queue end with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -17,6 +17,8 @@ Metric = TypeVar("Metric", Counter, Histogram)
 _WAIT_BUCKETS: Final = (1.0, *(2.5 * 2**power for power in range(13)))
 _LONG_BUCKETS: Final = (1.0, *(2.5 * 2**power for power in range(15)))
 _ROLE: Final = "replica_role"
+_QUEUE: Final = ("cluster_queue",)
+_LOCAL_QUEUE: Final = ("name", "namespace")
 _CLASS: Final = ("priority_class",)
 _REASONS: Final = ("reason", "underlying_cause")
 
@@ -35,13 +37,9 @@ class QueuePlace:
 class QueueSeries(Generic[Metric]):
     """One series by ClusterQueue, and its sibling by LocalQueue if it has one."""
 
-    def __init__(
-        self, make: Callable[[str, Sequence[str]], Metric], name: str, labels: Sequence[str], *, sibling: bool
-    ) -> None:
-        self._of_queues: Metric = make(f"kueue_{name}", ("cluster_queue", *labels, _ROLE))
-        self._of_local_queues: Metric | None = (
-            make(f"kueue_local_queue_{name}", ("name", "namespace", *labels, _ROLE)) if sibling else None
-        )
+    def __init__(self, of_queues: Metric, of_local_queues: Metric | None) -> None:
+        self._of_queues: Metric = of_queues
+        self._of_local_queues: Metric | None = of_local_queues
         self._known: dict[str, set[tuple[str, ...]]] = {}
         self._known_local: dict[tuple[str, str], set[tuple[str, ...]]] = {}
 
@@ -121,20 +119,38 @@ class WorkloadSeries:
     def _counter(
         self, name: str, text: str, labels: Sequence[str] = _CLASS, *, sibling: bool = True
     ) -> QueueSeries[Counter]:
-        def make(full: str, every: Sequence[str]) -> Counter:
-            return Counter(full, text, every, registry=self._registry)
-
-        made = QueueSeries(make, name, labels, sibling=sibling)
+        of_queues = Counter(f"kueue_{name}", text, (*_QUEUE, *labels, _ROLE), registry=self._registry)
+        local = (
+            Counter(f"kueue_local_queue_{name}", text, (*_LOCAL_QUEUE, *labels, _ROLE), registry=self._registry)
+            if sibling
+            else None
+        )
+        made = QueueSeries(of_queues, local)
         self._all.append(made)
         return made
 
     def _histogram(
         self, name: str, text: str, labels: Sequence[str] = _CLASS, *, sibling: bool = True, long: bool = False
     ) -> QueueSeries[Histogram]:
-        def make(full: str, every: Sequence[str]) -> Histogram:
-            buckets = _LONG_BUCKETS if long and "local_queue" not in full else _WAIT_BUCKETS
-            return Histogram(full, text, every, buckets=buckets, registry=self._registry)
-
-        made = QueueSeries(make, name, labels, sibling=sibling)
+        """`long` is one of waits and runs that may take a day; those by LocalQueue have fewer buckets."""
+        of_queues = Histogram(
+            f"kueue_{name}",
+            text,
+            (*_QUEUE, *labels, _ROLE),
+            buckets=_LONG_BUCKETS if long else _WAIT_BUCKETS,
+            registry=self._registry,
+        )
+        local = (
+            Histogram(
+                f"kueue_local_queue_{name}",
+                text,
+                (*_LOCAL_QUEUE, *labels, _ROLE),
+                buckets=_WAIT_BUCKETS,
+                registry=self._registry,
+            )
+            if sibling
+            else None
+        )
+        made = QueueSeries(of_queues, local)
         self._all.append(made)
         return made
