@@ -37,7 +37,7 @@ _WRITERS: Final = frozenset(
         "multikueue/kube/rest/client.py",
         "multikueue/kube/rest/connection.py",
         "multikueue/kube/rest/patch.py",
-        "manager/workload/status.py",
+        "manager/workload/status_writer.py",
         "manager/dispatch/condition_writes.py",
     }
 )

@@ -20,7 +20,7 @@ WRITERS: Final = frozenset(
     {
         "manager.dispatch.condition_writes.write_active",
         "manager.dispatch.condition_writes.write_condition",
-        "manager.workload.status._write",
+        "manager.workload.status_writer._write",
         "multikueue.kube.rest.patch.apply_unless_same",
     }
 )
@@ -28,7 +28,7 @@ WRITERS: Final = frozenset(
 SENT_BY: Final = {
     "manager.scheduler.scheduler._pend": "manager.scheduler.scheduler._write_reason",
     "manager.scheduler.scheduler._bypass": "manager.scheduler.scheduler._write_reason",
-    "manager.workload.status._patch_status": "manager.dispatch.execution._write_status",
+    "manager.workload.status_writer._patch_status": "manager.dispatch.execution._write_status",
 }
 """The function by whose name a course records the writes of another."""
 _CONTROLLER: Final = "the reconcile fails and is retried with a back-off"
