@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,9 +19,10 @@ from devcluster.providers.binaries.provider import BinariesProvider
 from devcluster.providers.embedded.provider import EmbeddedProvider
 from devcluster.providers.provider import ClusterSpec
 from multikueue.api.crds import manifests
-from multikueue.api.resource import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
+from multikueue.api.resource import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SUBJECT_ACCESS_REVIEWS
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
+from tests.support.managers import eventually
 
 EDITS_JOBS: Sequence[dict[str, Any]] = (
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "patch", "update", "delete"]},
@@ -44,7 +46,7 @@ async def hub(
 
 
 async def allow(client: KubeClient, user: str, rules: Sequence[dict[str, Any]], *, name: str = "") -> None:
-    """Give the user these rights in all namespaces."""
+    """Give the user these rights in all namespaces; a real API server has them a moment after they were written."""
     name = name or f"rights-of-{user}"
     role = {
         "apiVersion": CLUSTER_ROLES.api_version,
@@ -61,6 +63,22 @@ async def allow(client: KubeClient, user: str, rules: Sequence[dict[str, Any]], 
     }
     await client.apply(CLUSTER_ROLES, name, role, manager="test")
     await client.apply(CLUSTER_ROLE_BINDINGS, name, binding, manager="test")
+    for rule in rules:
+        await eventually(partial(_may, client, user, rule), what=f"{user} has the rights that were given")
+
+
+async def _may(client: KubeClient, user: str, rule: dict[str, Any]) -> bool:
+    """Whether the API server knows the first right of a rule."""
+    resource, _, subresource = rule["resources"][0].partition("/")
+    asked = {"group": rule["apiGroups"][0], "resource": resource, "subresource": subresource, "verb": rule["verbs"][0]}
+    named = {"name": rule["resourceNames"][0]} if rule.get("resourceNames") else {}
+    body = {
+        "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
+        "kind": SUBJECT_ACCESS_REVIEWS.kind,
+        "spec": {"user": user, "resourceAttributes": {**asked, **named}},
+    }
+    answer = await client.request("POST", SUBJECT_ACCESS_REVIEWS.path(), body=body)
+    return bool(answer.json()["status"]["allowed"])
 
 
 @asynccontextmanager
