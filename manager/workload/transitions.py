@@ -20,7 +20,7 @@ from manager.workload.series import QueuePlace
 from manager.workload.status import Status
 from multikueue.api.constants import CheckState
 from multikueue.api.meta import JsonObject
-from multikueue.api.reasons import FinishedReason, PodsReadyReason, WorkloadCondition, WorkloadEvent
+from multikueue.api.reasons import FinishedReason, WorkloadCondition, WorkloadEvent
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.clock import Clock
 from multikueue.core.conditions import TRUE
@@ -113,9 +113,7 @@ class Transitions:
 
     def _ready(self, workload: JsonObject, before: Status, after: Status, *, place: QueuePlace, now: datetime) -> None:
         series, role, wanted = self._metrics.workloads, self._metrics.role, self._class(workload)
-        ready, admitted = after.condition(WorkloadCondition.PODS_READY), after.condition(WorkloadCondition.ADMITTED)
-        if ready is None or ready.reason != PodsReadyReason.STARTED:
-            return  # ready again, after a pod was lost
+        admitted = after.condition(WorkloadCondition.ADMITTED)
         _observe(series.ready_wait.of(place, wanted, role=role), seconds_since(queued_at(workload, before), now))
         if admitted is not None and admitted.status == TRUE:
             ran = seconds_since(admitted.last_transition_time, now)

@@ -12,6 +12,7 @@ from manager.workload.transitions import MOST_CLASSES, OTHER_CLASS, Transitions,
 from multikueue.api.constants import CheckState
 from multikueue.api.reasons import WorkloadCondition
 from multikueue.core.clock import ManualClock
+from multikueue.core.conditions import FALSE
 from multikueue.core.keys import Key
 from multikueue.kube.runtime.events import Reference
 from tests.unit.manager.builders import (
@@ -98,8 +99,10 @@ def test_pods_that_are_ready_are_counted_with_the_time_they_took_and_ran() -> No
     ready = having(admitted(), WorkloadCondition.PODS_READY, reason="Started", since=40)
     assert counted(admitted(), ready, "kueue_ready_wait_time_seconds_sum") == 3700
     assert counted(admitted(), ready, "kueue_admitted_until_ready_wait_time_seconds_sum") == 100
+    lost = having(admitted(), WorkloadCondition.PODS_READY, reason="WaitForRecovery", value=FALSE)
     recovered = having(admitted(), WorkloadCondition.PODS_READY, reason="Recovered")
-    assert counted(admitted(), recovered, "kueue_ready_wait_time_seconds_count") == 0
+    assert counted(lost, recovered, "kueue_ready_wait_time_seconds_count") == 1, "as with Kueue"
+    assert counted(ready, lost, "kueue_ready_wait_time_seconds_count") == 0
     after = changes.evict(ready, reason="Preempted", message="", now=NOW)
     labels = {"reason": "Preempted", "underlying_cause": ""}
     assert counted_with(ready, after, "kueue_pods_ready_to_evicted_time_seconds_sum", **labels) == 60
