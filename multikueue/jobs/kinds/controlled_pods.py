@@ -8,7 +8,7 @@ gated, and whatever needs a Workload is left to the kinds that have one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from multikueue.api.objects import JsonObject
 from multikueue.api.resource import Resource
 from multikueue.api.validation.topology import AnnotatedPodSet
 from multikueue.core.errors import BadInput
+from multikueue.jobs.declared.template_types import pod_template
 from multikueue.jobs.framework import templated_queue
 from multikueue.jobs.framework.admission import common_refusals
 from multikueue.jobs.framework.protocol import (
@@ -81,6 +82,7 @@ class ControlledPods(JobIntegration, ABC):
         found = [
             *common_refusals(seen, old, self, has_default_queue=has_default_queue, gate=gate),
             *templated_queue.template_refusals(new, self, why=self.not_grouped, paths=self.template_paths(new)),
+            *self._unreadable(new),
             *topology_refusals(self._annotated(new), self._annotated(old or {})),
             *(() if old is None else self.update_refusals(new, old)),
         ]
@@ -90,15 +92,27 @@ class ControlledPods(JobIntegration, ABC):
         """How many pods the template is for, of those that are queued together; None if that is not known."""
         return None
 
-    def _annotated(self, job: JsonObject) -> tuple[AnnotatedPodSet, ...]:
-        return tuple(
-            AnnotatedPodSet(
-                path=f"{'.'.join(path)}.metadata.annotations",
-                annotations=annotations_of(template_of(job, path)),
+    def _unreadable(self, job: JsonObject) -> Iterator[str]:
+        """What is wrong with the types in its templates, which the definition of a kind need not have checked."""
+        for path in self.template_paths(job):
+            try:
+                pod_template(template_of(job, path), at=".".join(path))
+            except BadInput as error:
+                yield str(error)
+
+    def _annotated(self, job: JsonObject) -> Iterator[AnnotatedPodSet]:
+        """Its pod sets; `_unreadable` tells of the others."""
+        for path in self.template_paths(job):
+            at = ".".join(path)
+            try:
+                template = pod_template(template_of(job, path), at=at)
+            except BadInput:
+                continue
+            yield AnnotatedPodSet(
+                path=f"{at}.metadata.annotations",
+                annotations=annotations_of(template),
                 count=self.pod_count(job, path),
             )
-            for path in self.template_paths(job)
-        )
 
     def managed_by(self, job: JsonObject) -> str:
         """It has no such field."""

@@ -225,6 +225,12 @@ def changed(job: dict[str, Any], **labels: str | None) -> dict[str, Any]:
         ),
         pytest.param(
             None,
+            a_set(leader=template("1") | {"metadata": {"annotations": {"kueue.x-k8s.io/podset-group-name": 5}}}),
+            'annotations["kueue.x-k8s.io/podset-group-name"]: expected a text, found 5',
+            id="an annotation that is no text",
+        ),
+        pytest.param(
+            None,
             changed(a_set(), **{"kueue.x-k8s.io/prebuilt-workload-name": "w"}),
             "cannot use a Workload that its user made",
             id="a prebuilt Workload",
