@@ -47,12 +47,10 @@ def _selector_problems(spec: JsonObject, kind: str) -> list[StatusCause]:
         return [field_errors.invalid("spec.selector", {}, f"empty selector is invalid for {kind}")]
     found = selector_rules.problems(selector, "spec.selector")
     if found:
-        detail = _WITH_WRONG_SELECTOR.get(kind)
-        return (
-            found
-            if detail is None
-            else [*found, field_errors.invalid("spec.selector", selector_rules.shown(selector), detail)]
-        )
+        if kind in _WITH_WRONG_SELECTOR:
+            shown = selector_rules.shown(selector)
+            found.append(field_errors.invalid("spec.selector", shown, _WITH_WRONG_SELECTOR[kind]))
+        return found
     labels = documents.strings(documents.child(spec, "template", "metadata").get("labels"))
     if selector_rules.selects(selector, labels):
         return []
