@@ -21,6 +21,7 @@ from manager.context import ManagerContext
 from manager.controllers.queues import QueueReconcilers
 from manager.measured_queues import MeasuredLocalQueues
 from manager.metrics import ManagerMetrics
+from manager.workload.series import QueuePlace
 from multikueue.api.configuration import Configuration
 from multikueue.api.constants import RESOURCE_IN_USE_FINALIZER
 from multikueue.api.reasons import ClusterQueueReason, LocalQueueReason
@@ -263,3 +264,25 @@ def test_gauges_end_with_the_leadership() -> None:
 
     play(script)
     assert pending_gauge(seen[0]) is None
+
+
+def test_the_series_of_workloads_end_with_their_queue() -> None:
+    place = QueuePlace(cluster_queue="cq", namespace="team", local_queue="lq", by_local_queue=True)
+    of_queue = {"cluster_queue": "cq"}, "kueue_admitted_workloads_total"
+    of_local_queue = {"name": "lq", "namespace": "team"}, "kueue_local_queue_admitted_workloads_total"
+
+    async def script(hub: Hub) -> None:
+        for counter in hub.metrics.workloads.admitted.of(place, "", role="standalone"):
+            counter.inc()
+
+        def counted(of: tuple[dict[str, str], str]) -> float | None:
+            labels = of[0] | {"priority_class": "", "replica_role": "standalone"}
+            return hub.metrics.registry.get_sample_value(of[1], labels)
+
+        for resource, key, series in ((LOCAL_QUEUES, LOCAL, of_local_queue), (CLUSTER_QUEUES, QUEUE, of_queue)):
+            assert counted(series) == 1
+            hub.view(resource).on_not_found(key)
+            await asyncio.sleep(10.0)
+            assert counted(series) is None
+
+    play(script)
