@@ -194,7 +194,8 @@ class WorkloadReconciler:
         decided = self._decide(workload, status).status
         if decided is status or not changes.only_explains_waiting(status, decided):
             return News.NOTHING
-        return admission_writes.news(status, decided)
+        shown = Status.of(workload)
+        return admission_writes.news(shown, self._context.statuses.shown_as(decided, shown))
 
     async def _explain(self, about: tuple[Key, str]) -> None:
         """Have the next reconcile write why a workload waits."""

@@ -403,8 +403,8 @@ class Scheduler:
         workload = self._context.statuses.current(reason.key) if self._still_applies(reason) else None
         if workload is None or (reason.uid and workload["metadata"].get("uid") != reason.uid):
             return News.NOTHING
-        status = self._context.statuses.read(workload)
-        return admission_writes.news(status, reason.change(status))
+        statuses, shown = self._context.statuses, Status.of(workload)
+        return admission_writes.news(shown, statuses.shown_as(reason.change(statuses.read(workload)), shown))
 
     async def _write_reason(self, reason: PendingReason) -> None:
         """Write why a workload waits; a failed write is retried, as an inadmissible workload gets no new decision."""

@@ -65,8 +65,8 @@ class StatusWriter:
         """`written` is called after each write with the object as it is now, and the status before and after.
 
         `foreign` tells which checks have a foreign controller. With `former_reasons` conditions have the reasons of
-        earlier releases. `written` and the admission hook run under
-        `quarantine`: a failure there never prevents a write.
+        earlier releases. `written` and the admission hook run under `quarantine`: a failure there never prevents a
+        write.
         """
         self._quarantine = quarantine
         self._foreign = foreign
@@ -113,6 +113,10 @@ class StatusWriter:
         """The status of a Workload, with the reasons by which changes are decided."""
         status = Status.of(workload)
         return current(status) if self._former_reasons else status
+
+    def shown_as(self, new: Status, before: Status) -> Status:
+        """What is written of a changed status in place of `before`, which is as the object has it."""
+        return former(new, before=before) if self._former_reasons else new
 
     async def write(
         self,
@@ -179,7 +183,7 @@ class StatusWriter:
                 with self._quarantine.guard("dispatch", WORKLOADS, key):
                     new = hook.complete(workload, decided)
             shown = Status.of(workload)
-            wanted = (former(new, before=shown) if self._former_reasons else new).wire()
+            wanted = self.shown_as(new, shown).wire()
             if wanted == shown.wire():
                 return workload
             if len(new.checks) < len(old.checks) and attempt < _ATTEMPTS - 1:

@@ -11,6 +11,8 @@ import orjson
 import pytest
 
 from manager.cache.views import View
+from manager.scheduler import admission_writes
+from manager.scheduler.pending_writes import News
 from manager.workload import changes
 from manager.workload.status import Status
 from manager.workload.status_writer import StatusWriter
@@ -110,6 +112,9 @@ async def test_former_reasons_are_written_once_and_the_change_sees_those_of_toda
     (written,) = (each for each in body["status"]["conditions"] if each["type"] == "QuotaReserved")
     assert (written["reason"], written["message"]) == ("Inadmissible", "ClusterQueue q is stopped")
     assert seen[1:] == ["Suspended"]
+    shown = Status.of(statuses.current(KEY) or {})
+    again = statuses.shown_as(hold(statuses.read(statuses.current(KEY) or {})), shown)
+    assert admission_writes.news(shown, again) is News.NOTHING, "another reason of today alone is no news"
 
 
 async def test_after_a_conflict_the_change_is_decided_again_on_the_live_object() -> None:
