@@ -43,7 +43,8 @@ def in_sync(facts: ManagedJobFacts, workload: JsonObject, status: Status) -> boo
     """Whether the Workload is what the job needs, also with what admission added to the job. Raises `BadInput`."""
     if facts.prebuilt:
         return updates_taken_back(facts, workload, status) or not differences(facts, workload, status)
-    if status.admission is None and workload["spec"].get("queueName") != facts.integration.queue_name(facts.job):
+    queue: str = workload["spec"].get("queueName") or ""
+    if status.admission is None and queue != facts.integration.queue_name(facts.job):
         return False
     if status.admission is not None:
         workload = facts.sized(workload)

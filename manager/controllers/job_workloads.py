@@ -11,6 +11,7 @@ from manager.workload.changes import was_rejected
 from multikueue.api import admission
 from multikueue.api.constants import (
     ELASTIC_JOB_ANNOTATION,
+    JOB_UID_LABEL,
     JOB_WORKLOADS_FIELD_MANAGER,
     RECLAIMABLE_PODS_FIELD_MANAGER,
 )
@@ -97,20 +98,24 @@ class JobWorkloads:
         metrics.creation_latency.labels(kind, metrics.role).observe(
             max(0.0, (self._context.clock.now() - created).total_seconds())
         )
-        queue = Key(namespace, manifest["spec"]["queueName"])
-        if self._context.caches.view(LOCAL_QUEUES).get(queue) is None:
-            _log.error(
-                "LocalQueue of job not found kind=%s key=%s queue=%s",
-                kind,
-                Key(namespace, job["metadata"]["name"]),
-                queue,
-            )
-            self.event(
-                job,
-                "Warning",
-                "LocalQueueNotFound",
-                f"LocalQueue {queue} doesn't exist; create it or correct the label kueue.x-k8s.io/queue-name",
-            )
+        self._warn_without_queue(job, str(manifest["spec"].get("queueName") or ""))
+
+    def _warn_without_queue(self, job: JsonObject, name: str) -> None:
+        queue = Key(job["metadata"]["namespace"], name)
+        if self._context.caches.view(LOCAL_QUEUES).get(queue) is not None:
+            return
+        _log.error(
+            "LocalQueue of job not found kind=%s key=%s queue=%s",
+            self._integration.resource.kind,
+            Key(queue.namespace, job["metadata"]["name"]),
+            queue,
+        )
+        lack = (
+            f"LocalQueue {queue} doesn't exist; create it or correct the label kueue.x-k8s.io/queue-name"
+            if name
+            else "It names no LocalQueue, and waits until it has the label kueue.x-k8s.io/queue-name"
+        )
+        self.event(job, "Warning", "LocalQueueNotFound", lack)
 
     def _manifest(self, job: JsonObject, replaces: JsonObject | None = None) -> JsonObject:
         return workload_for(
@@ -185,7 +190,7 @@ class JobWorkloads:
     async def update(self, job: JsonObject, workload: JsonObject) -> None:
         """Give a Workload without a reservation the spec that the job makes now. Raises `WorkloadRefused`."""
         metadata = workload["metadata"]
-        spec = self._manifest(job)["spec"]
+        spec = {"queueName": None, **self._manifest(job)["spec"]}
         active = workload["spec"].get("active", True)
         if spec["queueName"] != workload["spec"].get("queueName"):
             active = active or was_rejected(workload)  # it has left the queue whose check rejected it
@@ -243,11 +248,15 @@ class JobWorkloads:
         """Make the job, or each member of the group, an owner of the Workload."""
         metadata = workload["metadata"]
         present = {owner.get("uid") for owner in metadata.get("ownerReferences") or ()}
-        owners = [each for each in owner_references(job, self._integration) if each["uid"] not in present]
+        wanted = owner_references(job, self._integration)
+        owners = [each for each in wanted if each["uid"] not in present]
+        change: JsonObject = {"ownerReferences": [*(metadata.get("ownerReferences") or ()), *owners]}
+        if len(wanted) == 1:  # by which clients find the Workload of a job
+            change["labels"] = {JOB_UID_LABEL: job["metadata"]["uid"]}
         answer = await self._context.client.patch(
             WORKLOADS,
             metadata["name"],
-            {"metadata": {"ownerReferences": [*(metadata.get("ownerReferences") or ()), *owners]}},
+            {"metadata": change},
             namespace=metadata["namespace"],
             resource_version=metadata["resourceVersion"],
         )

@@ -67,7 +67,7 @@ from multikueue.jobs.framework.protocol import JobIntegration, JobWrite, PodSetI
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.jobs.framework.slices import gated, is_elastic, oldest_first
 from multikueue.jobs.framework.traits import Hold
-from multikueue.jobs.framework.workloads import UnknownPriorityClass, name_for, slice_name
+from multikueue.jobs.framework.workloads import UnknownPriorityClass, UnknownWorkloadPriorityClass, name_for, slice_name
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.cache.store import Row
 from multikueue.kube.errors import NotFound
@@ -335,7 +335,9 @@ class JobReconciler:
         except WorkloadRefused as error:
             return self._refused(key, job, str(error))
         except UnknownPriorityClass as error:
-            self._event(job, "Warning", "WorkloadPriorityClassNotFound", str(error))
+            is_own = isinstance(error, UnknownWorkloadPriorityClass)
+            reason = JobEvent.WORKLOAD_PRIORITY_CLASS_NOT_FOUND if is_own else JobEvent.ERR_WORKLOAD_COMPOSE
+            self._event(job, "Warning", reason, str(error))
             self._without_class.add(key)
             return None
         except BadInput as error:

@@ -380,8 +380,8 @@ class WorkloadReconciler:
             )
         except NotFound:
             return
-        message = f"Deleted {owner['kind']} {owner['name']}, which was deactivated long enough ago"
-        self._context.recorder.event(Reference.of(workload), "Normal", "Deleted", message)
+        job = Reference(owner["apiVersion"], owner["kind"], owner["name"], metadata["namespace"], owner["uid"])
+        self._context.recorder.event(job, "Normal", "Deleted", "Deleted job: deactivation retention period expired")
 
 
 def _job_uid(workload: JsonObject) -> str:

@@ -152,7 +152,7 @@ def local_queue(
     else:
         active, reason, message = True, LocalQueueReason.READY, "Can submit new workloads to localQueue"
     if cluster_queue is None or cluster_queue.value is None:
-        return LocalQueueState(key=value.key, active=active, reason=reason, message=message)
+        return LocalQueueState(key=value.key, active=active, reason=reason, message=message, pending=pending)
     listed = [
         option.cells[name].key for group in cluster_queue.groups for option in group.options for name in option.cells
     ]

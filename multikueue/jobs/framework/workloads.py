@@ -15,6 +15,8 @@ from multikueue.api.constants import (
     ADMISSION_GATED_BY_ANNOTATION,
     COMPONENT_WORKLOAD_INDEX_ANNOTATION,
     IS_GROUP_WORKLOAD_ANNOTATION,
+    JOB_OWNER_GVK_ANNOTATION,
+    JOB_OWNER_NAME_ANNOTATION,
     JOB_UID_LABEL,
     MAX_EXEC_TIME_LABEL,
     PARTITION_POLICY_ANNOTATION,
@@ -121,10 +123,11 @@ def workload_for(
     copied = labels if integration.copies_labels else {key: labels[key] for key in labels_to_copy if key in labels}
     spec: JsonObject = {
         "active": True,
-        "queueName": integration.queue_name(job),
         "podSets": list(integration.pod_sets(job)),
         "priority": priority.value,
     }
+    if queue := integration.queue_name(job):
+        spec["queueName"] = queue  # without one, where jobs without a queue are managed, it waits until it has one
     if priority.name:
         spec["priorityClassRef"] = {"group": priority.group, "kind": priority.kind, "name": priority.name}
     limit = _execution_limit(labels)
@@ -141,7 +144,7 @@ def workload_for(
             "annotations": {
                 **_annotations(metadata),
                 **({IS_GROUP_WORKLOAD_ANNOTATION: "true"} if group else {}),
-                **_replica_annotation(job, integration),
+                **_replica_annotations(job, integration),
                 **(slice_annotations(name, replaces) if elastic else {}),
             },
             "finalizers": [RESOURCE_IN_USE_FINALIZER],
@@ -151,10 +154,16 @@ def workload_for(
     }
 
 
-def _replica_annotation(job: JsonObject, integration: JobIntegration) -> dict[str, str]:
+def _replica_annotations(job: JsonObject, integration: JobIntegration) -> dict[str, str]:
+    """Which job the Workload of a replica is of, for clients that list the Workloads of a job."""
     if not isinstance(integration, ReplicatedKind):
         return {}
-    return {COMPONENT_WORKLOAD_INDEX_ANNOTATION: str(integration.replica_of(job))}
+    resource = integration.resource
+    return {
+        COMPONENT_WORKLOAD_INDEX_ANNOTATION: str(integration.replica_of(job)),
+        JOB_OWNER_GVK_ANNOTATION: f"{resource.api_version}, Kind={resource.kind}",
+        JOB_OWNER_NAME_ANNOTATION: str(job["metadata"]["name"]),
+    }
 
 
 def owner_references(job: JsonObject, integration: JobIntegration) -> list[JsonObject]:
@@ -234,6 +243,10 @@ class PriorityClasses:
 
 
 class UnknownPriorityClass(BadInput):
+    """The job names a priority class that does not exist."""
+
+
+class UnknownWorkloadPriorityClass(UnknownPriorityClass):
     """The job names a WorkloadPriorityClass that does not exist."""
 
 
@@ -242,7 +255,7 @@ def resolved_priority(hint: PriorityHint, classes: PriorityClasses) -> Priority:
     if hint.workload_class:
         value = classes.workload(hint.workload_class)
         if value is None:
-            raise UnknownPriorityClass(
+            raise UnknownWorkloadPriorityClass(
                 f"WorkloadPriorityClass {hint.workload_class} doesn't exist; create it or correct the job's label"
             )
         return Priority(
@@ -251,10 +264,13 @@ def resolved_priority(hint: PriorityHint, classes: PriorityClasses) -> Priority:
             kind=WORKLOAD_PRIORITY_CLASS_KIND,
             name=hint.workload_class,
         )
-    for name in (hint.job_class, hint.pod_class):
-        value = classes.pod(name) if name else None
-        if value is not None:
-            return _of_pods(name, value)
+    named = hint.job_class or hint.pod_class
+    if named:
+        value = classes.pod(named)
+        if value is None:
+            # The API server would refuse the pods, so that an admitted job would hold quota for nothing.
+            raise UnknownPriorityClass(f"PriorityClass {named} doesn't exist; create it or correct the job's pods")
+        return _of_pods(named, value)
     default = classes.default()
     return Priority() if default is None else _of_pods(*default)
 

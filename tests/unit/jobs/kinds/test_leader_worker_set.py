@@ -121,7 +121,11 @@ def test_each_replica_has_a_workload_with_the_name_that_kueue_gives_it() -> None
 
 def test_the_replica_of_a_workload_is_known_by_annotation_and_name_together() -> None:
     workload = workload_for(SETS.replica(a_set(), 1), SETS, priority=Priority())
-    assert workload["metadata"]["annotations"] == {"kueue.x-k8s.io/component-workload-index": "1"}
+    assert workload["metadata"]["annotations"] == {
+        "kueue.x-k8s.io/component-workload-index": "1",
+        "kueue.x-k8s.io/job-owner-gvk": "leaderworkerset.x-k8s.io/v1, Kind=LeaderWorkerSet",
+        "kueue.x-k8s.io/job-owner-name": workload["metadata"]["ownerReferences"][0]["name"],
+    }
     assert replica_of_workload(workload, LEADER_WORKER_SETS) == 1
     for forged in ("0", "7", "-1", "many", "9" * 40):
         workload["metadata"]["annotations"]["kueue.x-k8s.io/component-workload-index"] = forged
