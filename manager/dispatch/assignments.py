@@ -29,7 +29,7 @@ from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from multikueue.dispatch.hub.facts import Adoption
 from multikueue.dispatch.protocol.propagated_metadata import propagated_annotations, propagated_labels
 from multikueue.dispatch.protocol.wire import FINGERPRINT_ANNOTATION, cluster_label
-from multikueue.jobs.framework.capabilities import ForwardingKind, SentGroups
+from multikueue.jobs.framework.capabilities import ForwardingKind, SentGroups, SentSpec
 from multikueue.jobs.framework.pod_templates import pod_set_infos
 from multikueue.jobs.framework.protocol import JobIntegration, PodSetInfo, RemoteIdentity
 from multikueue.jobs.framework.slices import assigned_as, is_elastic, sizes_of
@@ -127,7 +127,8 @@ def assignment(
     }
     if clones:
         # The gates of the hub prevent preemption on the hub; on the worker nothing would open them.
-        body["workloadSpec"] = spec if gate is None else {**spec, "preemptionGates": [_GATE]}
+        sent = dispatch.integration.sent_spec(spec) if isinstance(dispatch.integration, SentSpec) else spec
+        body["workloadSpec"] = sent if gate is None else {**sent, "preemptionGates": [_GATE]}
         body["workloadLabels"] = labels | {ORIGIN_LABEL: dispatch.origin}
         body["workloadAnnotations"] = propagated_annotations(metadata.get("annotations") or {})
     if dispatch.awaits_start:

@@ -113,7 +113,7 @@ class FinishRule(DeclarationModel):
     when: JobCheck
     result: Literal["Succeeded", "Failed"]
     message: Query | None = None
-    """Without it, the message of the condition in `when`."""
+    """Without it, the message of the condition in `when`; without one, that the job has succeeded or failed."""
 
     @property
     def reason(self) -> str:

@@ -28,7 +28,7 @@ from multikueue.core.merge_patch import merge_patch
 from multikueue.core.printable import excerpt
 from multikueue.jobs.declared.checks import condition_of
 from multikueue.jobs.declared.copies import local_metadata, marked_template, remote_metadata, unmarked_template
-from multikueue.jobs.declared.declaration import DeclarationSpec, JobKindDeclaration
+from multikueue.jobs.declared.declaration import DeclarationSpec, FinishRule, JobKindDeclaration
 from multikueue.jobs.declared.paths import JobPath, value_at, with_value, without_value
 from multikueue.jobs.declared.pod_set_places import PodSetPlace, limited_fields, pod_set_places, with_sizes
 from multikueue.jobs.declared.pod_sets import annotated_pod_sets, pod_set, same_pod_set, wanted_pod_sets
@@ -153,14 +153,12 @@ class DeclaredIntegration:
 
     def matches(self, job: JsonObject, workload: JsonObject, infos: Sequence[PodSetInfo] = ()) -> bool:
         """Whether the pod sets are those of the Workload, in its order. Raises `BadInput`."""
-        found, wanted = self.pod_sets(job), wanted_pod_sets(workload, infos)
-        return len(found) == len(wanted) and all(
-            same_pod_set(one, other) for one, other in zip(found, wanted, strict=True)
-        )
+        found, wanted = self._compared(job, workload, infos)
+        return len(found) == len(wanted) and all(map(same_pod_set, found, wanted))
 
     def differences(self, job: JsonObject, workload: JsonObject, infos: Sequence[PodSetInfo] = ()) -> tuple[str, ...]:
         """The differences between the job's pods and a Workload that a user created for it. Raises `BadInput`."""
-        found, wanted = self.pod_sets(job), wanted_pod_sets(workload, infos)
+        found, wanted = self._compared(job, workload, infos)
         names, others = ([str(each.get("name")) for each in side] for side in (found, wanted))
         if names != others:
             return (f"podSets: Job has {_listed(names)}, Workload has {_listed(others)}",)
@@ -169,6 +167,16 @@ class DeclaredIntegration:
             for index, (one, other) in enumerate(zip(found, wanted, strict=True))
             for text in differences(one, other, at=f"podSets[{index}]")
         )
+
+    def counted(self, pod_set: JsonObject) -> JsonObject:
+        """The pod set as it is compared with that of a Workload."""
+        return pod_set
+
+    def _compared(
+        self, job: JsonObject, workload: JsonObject, infos: Sequence[PodSetInfo]
+    ) -> tuple[list[JsonObject], list[JsonObject]]:
+        found, wanted = self.pod_sets(job), wanted_pod_sets(workload, infos)
+        return [self.counted(each) for each in found], [self.counted(each) for each in wanted]
 
     def start(self, job: JsonObject, infos: Sequence[PodSetInfo]) -> JobWrite:
         """Inject and unsuspend; a list of pod sets is written whole. Raises `InjectionConflict`."""
@@ -185,10 +193,17 @@ class DeclaredIntegration:
         for rule in self.spec.finished:
             if rule.when.answer(job, unreadable=False):
                 condition = condition_of(job, rule.when.condition or "") or {}
-                message = rule.message.value(job) if rule.message is not None else condition.get("message")
                 time = str(condition.get("lastTransitionTime") or "")
-                return JobEnd(reason=rule.reason, message=str(message or ""), time=time)
+                return JobEnd(reason=rule.reason, message=self._end_message(job, rule, condition), time=time)
         return None
+
+    def _end_message(self, job: JsonObject, rule: FinishRule, condition: JsonObject) -> str:
+        if rule.message is not None:
+            return str(rule.message.value(job) or "")
+        if rule.when.condition:
+            return str(condition.get("message") or "")
+        how = "finished successfully" if rule.result == "Succeeded" else "failed"
+        return f"{self.resource.kind} {how}"
 
     def pods_ready(self, job: JsonObject) -> bool:
         """As declared, for the job and for each pod set; no if nothing is declared. Raises `BadInput`."""

@@ -133,6 +133,14 @@ class PodHoldingKind(GroupedKind, Protocol, metaclass=Capability):
 
 
 @runtime_checkable
+class SentSpec(Protocol, metaclass=Capability):
+    """A kind whose Workload on a worker differs from that on the hub."""
+
+    def sent_spec(self, spec: JsonObject) -> JsonObject:
+        """The spec of the Workload on a worker, from that on the hub."""
+
+
+@runtime_checkable
 class ForwardingKind(Protocol, metaclass=Capability):
     """A kind with fields that may change while a job runs, and are then changed in the remote job too.
 

@@ -24,6 +24,14 @@ from multikueue.jobs.framework.protocol import PodSetInfo
 
 _COMPONENTS: Final[Keys] = ("spec", "components")
 _PODS: Final[tuple[Keys, ...]] = (("spec", "template", "spec", "containers"), ("spec", "containers"))
+_CONTAINERS: Final = ("initContainers", "containers")
+_NOT_COUNTED: Final = frozenset(
+    {
+        *("env", "envFrom", "lifecycle", "livenessProbe", "ports", "readinessProbe", "resizePolicy", "startupProbe"),
+        *("stdin", "stdinOnce", "tty", "volumeDevices", "volumeMounts", "workingDir"),
+    }
+)
+_MESSAGES: Final = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
 _MAX_PATH: Final = 256
 _STEP: Final = re.compile(r"([A-Za-z][A-Za-z0-9]*)((?:\[[0-9]{1,4}\])*)")
 
@@ -58,6 +66,17 @@ class AppWrapperIntegration(DeclaredIntegration):
             raise BadInput("spec.components: expected a component with podSets, found none")
         return require_distinct(found)
 
+    def counted(self, pod_set: JsonObject) -> JsonObject:
+        """Without fields of containers that neither quota nor placement depends on, as Kueue compares them."""
+        template: JsonObject = pod_set.get("template") or {}
+        spec: JsonObject = template.get("spec") or {}
+        groups = {name: [_counted_container(each) for each in spec[name]] for name in _CONTAINERS if spec.get(name)}
+        return {**pod_set, "template": {**template, "spec": {**spec, **groups}}}
+
+    def sent_spec(self, spec: JsonObject) -> JsonObject:
+        """The spec of the Workload on a worker, which Kueue compares with what it counts of the AppWrapper."""
+        return {**spec, "podSets": [self.counted(each) for each in spec.get("podSets") or ()]}
+
     def counted_template(self, job: JsonObject, place: PodSetPlace) -> JsonObject:
         """The template with the info of its component."""
         keys = self._info_keys(job, place)
@@ -85,6 +104,13 @@ class AppWrapperIntegration(DeclaredIntegration):
         component = place.keys[:3]
         earlier = [each for each in self.places(job) if each.keys[:3] == component]
         return (*component, "podSetInfos", [each.name for each in earlier].index(place.name))
+
+
+def _counted_container(container: JsonObject) -> JsonObject:
+    kept = {name: value for name, value in container.items() if name not in _NOT_COUNTED}
+    name = str(container.get("image") or "").rpartition("/")[2]
+    is_fixed = "@" in name or name.partition(":")[2] not in ("", "latest")
+    return {**_MESSAGES, "imagePullPolicy": "IfNotPresent" if is_fixed else "Always", **kept}
 
 
 def _components(job: JsonObject) -> list[JsonObject]:

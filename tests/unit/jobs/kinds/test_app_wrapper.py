@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from multikueue.core.errors import BadInput
+from multikueue.jobs.framework.capabilities import SentSpec
 from multikueue.jobs.framework.protocol import InjectionConflict, PodSetInfo
 from tests.unit.jobs.declared.builders import SPOT, example, infos, kind_of, written
 
@@ -91,3 +92,77 @@ def test_a_name_that_no_pod_set_can_have_is_refused() -> None:
     job["metadata"]["name"] = "with.dots"
     with pytest.raises(BadInput, match=r'metadata\.name: expected the name of a pod set, found "with\.dots-0"'):
         kind_of(job).pod_sets(job)
+
+
+def test_a_worker_gets_a_workload_with_the_fields_that_kueue_has_there() -> None:
+    container = {"name": "c", "image": "example.com:5000/i:1", "env": [{"name": "A"}], "ports": [{"containerPort": 80}]}
+    job = app_wrapper(component({"path": "template.spec.template"}, template=pods(container)))
+    kind = kind_of(job)
+    assert isinstance(kind, SentSpec)
+    spec = {"queueName": "q", "podSets": list(kind.pod_sets(job))}
+    sent = kind.sent_spec(spec)
+    assert sent["queueName"] == "q"
+    assert sent["podSets"][0]["template"]["spec"]["containers"] == [
+        {
+            "name": "c",
+            "image": "example.com:5000/i:1",
+            "imagePullPolicy": "IfNotPresent",
+            "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "File",
+        }
+    ]
+    assert kind.matches(job, {"spec": spec})
+    assert kind.matches(job, {"spec": sent})
+    assert kind.differences(job, {"spec": sent}) == ()
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("i", "Always"),
+        ("i:latest", "Always"),
+        ("i:1", "IfNotPresent"),
+        ("example.com:5000/i", "Always"),
+        ("i@sha256:0a", "IfNotPresent"),
+    ],
+)
+def test_images_that_may_change_are_pulled_always(image: str, policy: str) -> None:
+    job = app_wrapper(component({"path": "template.spec.template"}, template=pods({"name": "c", "image": image})))
+    kind = kind_of(job)
+    assert isinstance(kind, SentSpec)
+    (pod_set,) = kind.sent_spec({"podSets": list(kind.pod_sets(job))})["podSets"]
+    assert pod_set["template"]["spec"]["containers"][0]["imagePullPolicy"] == policy
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"resources": {"requests": {"cpu": "2"}}},
+        {"image": "other"},
+    ],
+)
+def test_a_workload_with_other_containers_is_not_that_of_the_job(change: dict[str, Any]) -> None:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    job = app_wrapper(component({"path": "template.spec.template"}, template=pods(container)))
+    kind = kind_of(job)
+    other = app_wrapper(component({"path": "template.spec.template"}, template=pods(container | change)))
+    workload = {"spec": {"podSets": list(kind.pod_sets(other))}}
+    assert not kind.matches(job, workload)
+    assert kind.differences(job, workload)
+
+
+def test_a_workload_without_the_sidecar_of_the_job_holds_too_little() -> None:
+    sidecar = {"name": "s", "image": "i", "restartPolicy": "Always", "resources": {"requests": {"cpu": "4"}}}
+    template = pods({"name": "c", "image": "i"})
+    template["spec"]["template"]["spec"]["initContainers"] = [sidecar]
+    job = app_wrapper(component({"path": "template.spec.template"}, template=template))
+    kind = kind_of(job)
+    (pod_set,) = kind.pod_sets(job)
+    pod = pod_set["template"]["spec"]
+    started_once = {key: value for key, value in sidecar.items() if key != "restartPolicy"}
+    less = pod_set | {"template": {"spec": pod | {"initContainers": [started_once]}}}
+    assert kind.differences(job, {"spec": {"podSets": [less]}})
+
+
+def pods(*containers: dict[str, Any]) -> dict[str, Any]:
+    return {"spec": {"template": {"spec": {"containers": list(containers)}}}}
