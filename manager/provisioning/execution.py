@@ -178,7 +178,7 @@ class ProvisioningExecutor:
     def _note(self, workload: JsonObject, old: Check, new: Check) -> None:
         message = f"Admission check {new.name} updated state from {old.state} to {new.state}"
         if new.message:
-            message += f" with message {new.message}"
+            message += f" with message: {new.message}"
         kind = "Normal" if new.state in (CheckState.READY, CheckState.PENDING) else "Warning"
         self._context.recorder.event(Reference.of(workload), kind, WorkloadEvent.ADMISSION_CHECK_UPDATED, message)
 

@@ -384,7 +384,7 @@ async def test_pv20_explain_and_timeline_show_the_request_the_eta_what_failed_an
         assert "Attempt 2 begins when it has quota again, not before" in shown
         timeline = await mkctl("timeline", "job/pv20/j", cluster)
         assert f'Created ProvisioningRequest: "{name}"' in timeline
-        assert "updated state from Pending to Retry with message Retrying after failure: no quota in" in timeline
+        assert "updated state from Pending to Retry with message: Retrying after failure: no quota in" in timeline
 
 
 async def mkctl(command: str, target: str, cluster: Cluster) -> str:
