@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,11 +20,16 @@ from typing import Any, Final
 import anyio
 
 from multikueue.api.resource import SERVICE_ACCOUNTS
+from multikueue.kube.rest.client import KubeClient
 from tests.bench.queueing.hubs import running_bench_hub
 from tests.comparison.answers import answers, compared
-from tests.comparison.courses import COURSES, MEASURED, Course, dispatched, measured_course
+from tests.comparison.courses.catalog import COURSES, MEASURED
+from tests.comparison.courses.course import Course
+from tests.comparison.courses.jobs import dispatched, measured_course
+from tests.comparison.courses.kinds import dispatched_kinds
 from tests.comparison.federation import running_federation
 from tests.comparison.hub import NAMESPACE, ComparedHub
+from tests.comparison.kinds_hub import RESOURCES, running_kinds_hub
 from tests.comparison.looks import Looks
 from tests.comparison.measured import measured, metrics_token
 from tests.comparison.shown import differences, events, lines
@@ -32,7 +37,8 @@ from tests.support.managers import ensure, make_namespace
 
 _WRITES: Final = "writes"
 _METRICS: Final = "metrics"
-_NAMES: Final = (*COURSES, "multikueue", _METRICS, _WRITES)
+_MULTIKUEUE_KINDS: Final = "multikueue-kinds"
+_NAMES: Final = (*COURSES, "multikueue", _MULTIKUEUE_KINDS, _METRICS, _WRITES)
 _FRAMEWORKS: Final = {"integrations": {"frameworks": ["batch/job"]}}
 _EVERY_KIND: Final = (
     "batch/job",
@@ -68,10 +74,16 @@ async def play(name: str, *, kueue: Path, on_hub: bool) -> list[tuple[str, list[
             return await _metrics(folder, configuration, kueue=hub_kueue)
         if course is not None:
             return await _play_on_hub(course, folder, configuration, kueue=hub_kueue)
-        made = running_federation(folder, hub_kueue=hub_kueue, worker_kueue=kueue, configuration=configuration)
+        made = running_federation(
+            folder,
+            hub_kueue=hub_kueue,
+            worker_kueue=kueue,
+            configuration=configuration,
+            every_kind=name == _MULTIKUEUE_KINDS,
+        )
         async with made as both:
             looks = Looks(both.lines, partial(events, both.hub.client, NAMESPACE))
-            async for look in dispatched(both):
+            async for look in (dispatched_kinds if name == _MULTIKUEUE_KINDS else dispatched)(both):
                 await looks.take(look)
             return looks.shown
 
@@ -102,8 +114,18 @@ async def _metrics(
 async def _play_on_hub(
     course: Course, folder: Path, configuration: Mapping[str, object], *, kueue: Path | None
 ) -> list[tuple[str, list[str]]]:
-    made = running_bench_hub(folder, binaries=False, configuration=configuration, kueue=kueue, job_integrations=True)
-    async with made as hub, hub.cluster.client() as client:
+    if course.every_kind:
+        async with running_kinds_hub(folder, kueue=kueue, configuration=configuration) as hub:
+            return await _looks(course, hub, partial(lines, jobs=RESOURCES, run_by_controllers=True))
+    made = running_bench_hub(
+        folder,
+        binaries=False,
+        configuration=configuration,
+        kueue=kueue,
+        job_integrations=True,
+        definitions=course.definitions,
+    )
+    async with made as running, running.cluster.client() as client:
         await make_namespace(client, NAMESPACE)
         account = {
             "apiVersion": "v1",
@@ -111,23 +133,32 @@ async def _play_on_hub(
             "metadata": {"name": "default", "namespace": NAMESPACE},
         }
         await ensure(client, SERVICE_ACCOUNTS, account)
-        looks = Looks(partial(lines, client, NAMESPACE), partial(events, client, NAMESPACE))
-        async for look in course.steps(ComparedHub(client)):
-            await looks.take(look)
-        return looks.shown
+        return await _looks(course, ComparedHub(client), partial(lines, jobs=course.shown))
+
+
+async def _looks(
+    course: Course, hub: ComparedHub, shown: Callable[[KubeClient, str], Awaitable[list[str]]]
+) -> list[tuple[str, list[str]]]:
+    looks = Looks(partial(shown, hub.client, NAMESPACE), partial(events, hub.client, NAMESPACE))
+    async for look in course.steps(hub):
+        await looks.take(look)
+    return looks.shown
 
 
 async def compare(names: list[str], kueue: Path) -> None:
-    """Print the differences of each course."""
+    """Print the differences of each course, each after the first step that shows it."""
     for name in names:
         theirs, ours = [await play(name, kueue=kueue, on_hub=on_hub) for on_hub in (True, False)]
         print(f"{name}:", flush=True)
+        known: set[str] = set()
         for (after, one), (_, other) in zip(theirs, ours, strict=True):
             found = list(compared(one, other) if name == _WRITES else differences(one, other))
-            if not found and name == _WRITES:
+            new = [line for line in found if line not in known]
+            known = set(found) if name != _WRITES else set()
+            if not new and name == _WRITES:
                 continue
-            print(f"  {after}: {'no difference' if not found else ''}".rstrip())
-            print(*(f"    {line}" for line in found), sep="\n", end="\n" if found else "")
+            print(f"  {after}: {'no difference' if not found else '' if new else 'no other'}".rstrip())
+            print(*(f"    {line}" for line in new), sep="\n", end="\n" if new else "")
 
 
 def main() -> int:

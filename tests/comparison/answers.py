@@ -21,7 +21,7 @@ from multikueue.api.resource import (
 )
 from multikueue.kube.errors import ApiError, NotFound
 from multikueue.kube.rest.client import KubeClient
-from tests.comparison.shown import comparable, differences
+from tests.comparison.shown import comparable, differences, leaves
 from tests.comparison.writes import KINDS, QUEUE, RESOURCES, Write, writes
 from tests.support.crds.kinds import install
 from tests.support.managers import ensure, make_namespace, make_queue
@@ -123,13 +123,4 @@ async def _deleted(client: KubeClient, write: Write, name: str) -> None:
 def _shown(obj: Object, *, with_status: bool) -> list[str]:
     metadata = {key: value for key, value in obj["metadata"].items() if key not in _NOT_SHOWN}
     found = {"metadata": metadata, "spec": obj.get("spec")} | ({"status": obj.get("status")} if with_status else {})
-    # Kueue writes empty fields of its types into what it defaults.
-    return sorted(f"taken: {path}: {value}" for path, value in _leaves(found, "") if value not in (None, "", {}))
-
-
-def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        return [each for key, one in value.items() for each in _leaves(one, f"{path}.{key}" if path else key)]
-    if isinstance(value, list) and value:
-        return [each for index, one in enumerate(value) for each in _leaves(one, f"{path}[{index}]")]
-    return [(path, value)]
+    return sorted(f"taken: {path}: {value}" for path, value in leaves(found))

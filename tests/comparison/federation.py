@@ -7,7 +7,7 @@ Both are embedded clusters with controllers and without nodes: the course says h
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -15,19 +15,19 @@ from typing import Any, Final
 import anyio
 import orjson
 
-from devcluster.cluster import Cluster
 from devcluster.federation import enrolment
 from devcluster.ports import PortRegistry
 from devcluster.providers.embedded.provider import EmbeddedProvider
 from devcluster.providers.provider import ClusterSpec
 from multikueue.api import crds
 from multikueue.api.constants import MULTIKUEUE_MANAGED_BY
-from multikueue.api.resource import JOBS, MULTIKUEUE_CLUSTERS, PODS, SECRETS, WORKLOADS
+from multikueue.api.resource import JOBS, MULTIKUEUE_CLUSTERS, PODS, SECRETS, WORKLOADS, Resource
 from multikueue.kube.rest.client import KubeClient
 from tests.bench.queueing.hubs import running_manager
 from tests.bench.queueing.kueue import running_kueue
 from tests.comparison.hub import NAMESPACE, ComparedHub
-from tests.comparison.shown import comparable, lines
+from tests.comparison.kinds_hub import FRAMEWORKS, RESOURCES, define_kinds, kinds_cluster
+from tests.comparison.shown import comparable, job_lines, lines
 from tests.support.managers import ensure, job_manifest, make_namespace, make_queue
 from tests.support.workers import make_check
 
@@ -35,7 +35,6 @@ Object = dict[str, Any]
 
 _CLUSTER: Final = "w"
 _KUEUE: Final = "kueue.x-k8s.io/v1beta2"
-_FRAMEWORKS: Final = {"integrations": {"frameworks": ["batch/job"]}}
 _MULTIKUEUE: Final = {"multiKueue": {"gcInterval": "3s", "workerLostTimeout": "6s", "origin": "hub"}}
 _LOOKS: Final = 40
 _LOOK_SECONDS: Final = 0.25
@@ -44,9 +43,10 @@ _LOOK_SECONDS: Final = 0.25
 class ComparedFederation:
     """Both clusters."""
 
-    def __init__(self, hub: KubeClient, worker: KubeClient) -> None:
+    def __init__(self, hub: KubeClient, worker: KubeClient, *, jobs: Sequence[Resource]) -> None:
         self.hub = ComparedHub(hub)
         self.worker = ComparedHub(worker)
+        self._jobs = jobs
 
     async def submit(self, name: str, *, cpu: str = "1") -> None:
         """A Job that is dispatched."""
@@ -71,41 +71,53 @@ class ComparedFederation:
             await self.worker.client.patch(PODS, name, status, namespace=NAMESPACE, subresource="status")
 
     async def lines(self) -> list[str]:
-        """What is shown on the hub, and of remote Jobs and Workloads."""
+        """What is shown on the hub, and of remote jobs and Workloads."""
         found: list[str] = []
-        for raw in (await self.hub.client.list_all(WORKLOADS, namespace=NAMESPACE)).items:
-            obj = orjson.loads(raw)
-            found.append(f"Workload {obj['metadata']['name']}: on {(obj.get('status') or {}).get('clusterName')}")
-        for raw in (await self.worker.client.list_all(JOBS, namespace=NAMESPACE)).items:
-            obj = orjson.loads(raw)
-            found.append(f"remote Job {obj['metadata']['name']}: suspend {obj['spec'].get('suspend')}")
+        for resource in self._jobs:
+            for raw in (await self.worker.client.list_all(resource, namespace=NAMESPACE)).items:
+                obj = {"kind": resource.kind, **orjson.loads(raw)}
+                found += (f"remote {line}" for line in job_lines(obj, with_status=False))
         for raw in (await self.worker.client.list_all(WORKLOADS, namespace=NAMESPACE)).items:
             obj = orjson.loads(raw)
             conditions = (obj.get("status") or {}).get("conditions") or ()
             shown = ", ".join(sorted(f"{each['type']}={each['status']} {each['reason']}" for each in conditions))
             found.append(f"remote Workload {obj['metadata']['name']}: active {obj['spec'].get('active')}, {shown}")
-        return [*(await lines(self.hub.client, NAMESPACE)), *map(comparable, found)]
+        return [*(await lines(self.hub.client, NAMESPACE, jobs=self._jobs)), *map(comparable, found)]
 
 
 @asynccontextmanager
 async def running_federation(
-    folder: Path, *, hub_kueue: Path | None, worker_kueue: Path, configuration: dict[str, Any]
+    folder: Path,
+    *,
+    hub_kueue: Path | None,
+    worker_kueue: Path,
+    configuration: dict[str, Any],
+    every_kind: bool = False,
 ) -> AsyncIterator[ComparedFederation]:
-    """Both clusters; the hub has this project's manager, or with `hub_kueue` that binary of Kueue's."""
+    """Both clusters; the hub has this project's manager, or with `hub_kueue` that binary of Kueue's.
+
+    With `every_kind` jobs of all kinds run on the worker.
+    """
     async with AsyncExitStack() as stack:
         ports = stack.enter_context(PortRegistry())
         provider = await stack.enter_async_context(EmbeddedProvider(folder=folder))
         manifests = [*crds.manifests(), enrolment.system_namespace()]
-        clusters: list[Cluster] = []
+        spec = ClusterSpec(manifests=manifests, scheduler=False)
+        made = await provider.create("hub", folder=folder / "hub", spec=spec)
+        hub = await stack.enter_async_context(made)
+        if every_kind:
+            worker = await stack.enter_async_context(kinds_cluster(stack, provider, folder / _CLUSTER))
+            await define_kinds(await stack.enter_async_context(hub.client()))
+        else:
+            spec = ClusterSpec(manifests=manifests)
+            made = await provider.create(_CLUSTER, folder=folder / _CLUSTER, spec=spec)
+            worker = await stack.enter_async_context(made)
         for name in ("hub", _CLUSTER):
-            spec = ClusterSpec(manifests=manifests, scheduler=name != "hub")
-            made = await provider.create(name, folder=folder / name, spec=spec)
-            clusters.append(await stack.enter_async_context(made))
             (folder / f"manager-{name}").mkdir()
-        hub, worker = clusters
-        own = {**_FRAMEWORKS, **_MULTIKUEUE, **configuration}
+        jobs: dict[str, Any] = {"integrations": {"frameworks": list(FRAMEWORKS) if every_kind else ["batch/job"]}}
+        own = {**_MULTIKUEUE, **configuration, **jobs}
         managers = folder / "manager-hub", folder / f"manager-{_CLUSTER}"
-        started = running_kueue(worker, worker_kueue, folder=managers[1], ports=ports, configuration=_FRAMEWORKS)
+        started = running_kueue(worker, worker_kueue, folder=managers[1], ports=ports, configuration=jobs)
         await stack.enter_async_context(started)
         if hub_kueue is None:
             manager = await running_manager(hub, managers[0], own, ports=ports, extra=())
@@ -113,8 +125,8 @@ async def running_federation(
         else:
             started = running_kueue(hub, hub_kueue, folder=managers[0], ports=ports, configuration=own)
             await stack.enter_async_context(started)
-        to_hub, to_worker = [await stack.enter_async_context(each.client()) for each in clusters]
-        federation = ComparedFederation(to_hub, to_worker)
+        to_hub, to_worker = [await stack.enter_async_context(each.client()) for each in (hub, worker)]
+        federation = ComparedFederation(to_hub, to_worker, jobs=RESOURCES if every_kind else (JOBS,))
         for client in (to_hub, to_worker):
             await make_namespace(client, NAMESPACE)
         await federation.worker.queue(cpu="9")

@@ -11,16 +11,19 @@ from typing import Any, Final
 import anyio
 import orjson
 
+from multikueue.api.constants import PRIORITY_CLASS_LABEL
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     JOBS,
+    LOCAL_QUEUES,
+    RESOURCE_FLAVORS,
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
     Resource,
 )
 from multikueue.kube.rest.client import KubeClient
-from tests.support.managers import ensure, job_manifest, make_queue
+from tests.support.managers import ensure, job_manifest
 
 Object = dict[str, Any]
 
@@ -37,29 +40,74 @@ class ComparedHub:
     def __init__(self, client: KubeClient) -> None:
         self.client = client
 
-    async def queue(self, name: str = "q", *, checks: tuple[str, ...] = (), preempts: bool = False, cpu: str) -> None:
-        """A queue, with priority classes and with checks that another controller decides."""
+    async def queue(
+        self, name: str = "q", *, cpu: str = "0", checks: tuple[str, ...] = (), preempts: bool = False, **spec: Any
+    ) -> None:
+        """A queue, with priority classes and with checks that another controller decides; `spec` has more fields."""
         for each in checks:
             await self._check_kind(each)
-        preemption = {"withinClusterQueue": "LowerPriority"} if preempts else None
-        await make_queue(self.client, name, namespace=NAMESPACE, cpu=cpu, checks=checks, preemption=preemption)
+        await self.classes()
+        await ensure(self.client, RESOURCE_FLAVORS, _kueue_object(RESOURCE_FLAVORS, "default", {}))
+        given: Object = {"namespaceSelector": {}, "resourceGroups": _cpu_quota(cpu)}
+        if preempts:
+            given["preemption"] = {"withinClusterQueue": "LowerPriority"}
+        if checks:
+            given["admissionChecksStrategy"] = {"admissionChecks": [{"name": check} for check in checks]}
+        await self.make(CLUSTER_QUEUES, name, given | spec)
+        await self.make(LOCAL_QUEUES, name, {"clusterQueue": name})
+
+    async def classes(self) -> None:
+        """The priority classes `low` and `high`."""
         for each, value in (("low", 1), ("high", 100)):
             body = {"apiVersion": _KUEUE, "kind": "WorkloadPriorityClass", "metadata": {"name": each}, "value": value}
             await ensure(self.client, WORKLOAD_PRIORITY_CLASSES, body)
+
+    async def make(self, resource: Resource, name: str, spec: Object) -> None:
+        """An object of one of Kueue's kinds."""
+        body = _kueue_object(resource, name, spec)
+        await self.client.create(resource, body, namespace=_place(resource))
 
     async def _check_kind(self, name: str) -> None:
         spec = {"controllerName": "example.com/another"}
         body = {"apiVersion": _KUEUE, "kind": "AdmissionCheck", "metadata": {"name": name}, "spec": spec}
         await ensure(self.client, ADMISSION_CHECKS, body)
-        active = {"type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": _TIME}
-        await self.client.patch(ADMISSION_CHECKS, name, {"status": {"conditions": [active]}}, subresource="status")
+        await self.check_is(name, active=True)
 
-    async def submit(self, name: str, *, cpu: str = "1", parallelism: int = 1, **labels: str) -> None:
-        """A suspended Job in the queue `q`; labels without their prefix, with `_` for `-`."""
-        given = {f"kueue.x-k8s.io/{key.replace('_', '-')}": value for key, value in labels.items()}
+    async def check_is(self, name: str, *, active: bool) -> None:
+        """The controller of a check says whether it is active."""
+        said = {"type": "Active", "status": str(active), "reason": "ByHand", "message": "", "lastTransitionTime": _TIME}
+        await self.client.patch(ADMISSION_CHECKS, name, {"status": {"conditions": [said]}}, subresource="status")
+
+    async def submit(
+        self,
+        name: str,
+        *,
+        cpu: str = "1",
+        memory: str = "",
+        parallelism: int = 1,
+        queue_name: str | None = "q",
+        priority_class: str = "",
+        suspend: bool = True,
+        template: Object | None = None,
+        labels: dict[str, str] | None = None,
+        annotations: dict[str, str] | None = None,
+    ) -> None:
+        """A Job of pods with one container; `template` has more fields of the pods."""
+        priority = {PRIORITY_CLASS_LABEL: priority_class} if priority_class else {}
         body = job_manifest(
-            name, namespace=NAMESPACE, queue="q", cpu=cpu, parallelism=parallelism, labels=given, suspend=True
+            name,
+            namespace=NAMESPACE,
+            queue=queue_name,
+            cpu=cpu,
+            parallelism=parallelism,
+            labels=priority | (labels or {}),
+            annotations=annotations,
+            suspend=suspend,
         )
+        pod = body["spec"]["template"]["spec"]
+        if memory:
+            pod["containers"][0]["resources"]["requests"]["memory"] = memory
+        pod |= template or {}
         await self.client.create(JOBS, body, namespace=NAMESPACE)
 
     async def run(self, name: str, *, pods: int = 1, ready: int | None = None) -> None:
@@ -91,8 +139,26 @@ class ComparedHub:
 
     async def change(self, resource: Resource, name: str, body: Object) -> None:
         """Merge this into an object."""
-        namespace = None if resource == CLUSTER_QUEUES else NAMESPACE
-        await self.client.patch(resource, name, body, namespace=namespace)
+        await self.client.patch(resource, name, body, namespace=_place(resource))
+
+    async def status(self, resource: Resource, name: str, *conditions: Object, **fields: object) -> None:
+        """Its user adds conditions, and writes other fields."""
+        found = await self.client.get_object(resource, name, namespace=_place(resource))
+        kept: list[Object] = (found.get("status") or {}).get("conditions") or []
+        added = [{"lastTransitionTime": _TIME, **each} for each in conditions]
+        kept = [each for each in kept if each["type"] not in {one["type"] for one in added}]
+        body = {"status": {"conditions": [*kept, *added], **fields}}
+        await self.client.patch(resource, name, body, namespace=_place(resource), subresource="status")
+
+    async def release(self, name: str) -> None:
+        """The user of a Workload without a job has stopped what runs, and gives the reservation back."""
+        await self.status(
+            WORKLOADS,
+            name,
+            {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "By hand"},
+            {"type": "Admitted", "status": "False", "reason": "NoReservation", "message": "By hand"},
+            admission=None,
+        )
 
     async def workload(self, job: str) -> Object:
         """The Workload of a Job, once it is there."""
@@ -123,3 +189,17 @@ class ComparedHub:
         body = {"status": {"admissionChecks": [each | said if each["name"] == name else each for each in checks]}}
         path = found["metadata"]["name"]
         await self.client.patch(WORKLOADS, path, body, namespace=NAMESPACE, subresource="status")
+
+
+def _place(resource: Resource) -> str | None:
+    return NAMESPACE if resource.namespaced else None
+
+
+def _kueue_object(resource: Resource, name: str, spec: Object) -> Object:
+    place = {"namespace": NAMESPACE} if resource.namespaced else {}
+    return {"apiVersion": _KUEUE, "kind": resource.kind, "metadata": {"name": name, **place}, "spec": spec}
+
+
+def _cpu_quota(cpu: str) -> list[Object]:
+    flavor = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": cpu}]}
+    return [{"coveredResources": ["cpu"], "flavors": [flavor]}]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user sees of Jobs, Workloads and queues, as lines that can be compared between two managers.
+"""What a user sees of jobs, Workloads and queues, as lines that can be compared between two managers.
 
 Uids, hashes, times and durations are replaced, since they differ from run to run.
 """
@@ -7,12 +7,23 @@ Uids, hashes, times and durations are replaced, since they differ from run to ru
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 
-from multikueue.api.resource import CLUSTER_QUEUES, EVENTS, JOBS, LOCAL_QUEUES, PODS, WORKLOADS
+from multikueue.api.resource import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    EVENTS,
+    JOBS,
+    LOCAL_QUEUES,
+    PODS,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+    Resource,
+)
 from multikueue.kube.rest.client import KubeClient
 
 Object = dict[str, Any]
@@ -20,11 +31,19 @@ Object = dict[str, Any]
 _TOPOLOGY: Final = "kueue.x-k8s.io/topology"
 _ROLE_HASH: Final = "kueue.x-k8s.io/role-hash"
 _REPLACED: Final = (
+    (re.compile(r"\b(kube-api-access|[a-z-]+-[a-z0-9]{8,10})-[a-z0-9]{5}(-[0-9a-f]{5})?\b"), "POD"),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UID"),
-    (re.compile(r"\b((?:job|pod|statefulset)-[a-z0-9-]+)-[0-9a-f]{5}\b"), r"\1-HASH"),
+    (re.compile(r"\b([a-z]+-[a-z0-9-]+)-[0-9a-f]{5}\b"), r"\1-HASH"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
     (re.compile(r"\b\d+s\b"), "SECONDS"),
 )
+_SHOWN_OF_STATUS: Final = ("conditions", "admissionChecks", "requeueState", "schedulingStats")
+_SHOWN_OF_METADATA: Final = ("labels", "annotations", "finalizers")
+_OF_CONTROLLERS: Final = frozenset(
+    {"Scheduled", "SuccessfulCreate", "SuccessfulDelete", "Completed", "ScalingReplicaSet", "Resumed"}
+)
+"""Reasons of events of the controllers that run jobs."""
+_ADMINISTERED: Final = (RESOURCE_FLAVORS, ADMISSION_CHECKS, COHORTS)
 
 
 def comparable(text: str) -> str:
@@ -40,20 +59,41 @@ def differences(kueue: Sequence[str], ours: Sequence[str]) -> Iterator[str]:
     yield from (f"ours:  {line}" for line in ours if line not in kueue)
 
 
-async def lines(client: KubeClient, namespace: str) -> list[str]:
-    """Everything of that namespace but events, and the ClusterQueues."""
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values in an object, each with its path; empty ones are left out, as Kueue writes those of its types."""
+    if isinstance(value, dict) and value:
+        for key, one in value.items():
+            yield from leaves(one, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and value:
+        for index, one in enumerate(value):
+            yield from leaves(one, f"{path}[{index}]")
+    elif value not in (None, "", {}, []):
+        yield path, value
+
+
+async def lines(
+    client: KubeClient, namespace: str, *, jobs: Iterable[Resource] = (JOBS,), run_by_controllers: bool = False
+) -> list[str]:
+    """Everything of that namespace but events, with jobs of these kinds, and what administrators own.
+
+    If jobs are run by controllers neither their status nor pods are shown, which depend on the moment.
+    """
     found: list[str] = []
-    for obj in await _objects(client, JOBS, namespace):
-        found.append(
-            f"Job {_name(obj)}: suspend {obj['spec'].get('suspend')}, parallelism {obj['spec']['parallelism']}"
-        )
-    for obj in await _objects(client, PODS, namespace):
-        found += _pod(obj)
+    for resource in jobs:
+        for obj in await _objects(client, resource, namespace):
+            found += job_lines(obj, with_status=not run_by_controllers)
+    if not run_by_controllers:
+        for obj in await _objects(client, PODS, namespace):
+            found += _pod(obj)
     for obj in await _objects(client, WORKLOADS, namespace):
         found += _workload(obj)
     for resource, place in ((CLUSTER_QUEUES, None), (LOCAL_QUEUES, namespace)):
         for obj in await _objects(client, resource, place):
             found += _queue(obj)
+    for resource in _ADMINISTERED:
+        for obj in await _objects(client, resource, None):
+            found += _metadata(obj)
+            found += _part(obj, "status", obj.get("status"))
     return [comparable(line) for line in found]
 
 
@@ -63,12 +103,33 @@ async def events(client: KubeClient, namespace: str) -> set[str]:
     return {
         comparable(f"event about {_about(each)}: {each.get('type')} {each.get('reason')}: {each.get('note')}")
         for each in found
+        if each.get("reason") not in _OF_CONTROLLERS
     }
 
 
 def _about(event: Object) -> str:
     regarding: Object = event.get("regarding") or {}
     return f"{regarding.get('kind')} {regarding.get('name')}"
+
+
+def job_lines(obj: Object, *, with_status: bool = True) -> Iterator[str]:
+    """A job, or what is made for one."""
+    yield from _metadata(obj)
+    for field in ("spec", "template"):
+        yield from _part(obj, field, obj.get(field))
+    if with_status:
+        yield from _part(obj, "status", obj.get("status"))
+
+
+def _metadata(obj: Object) -> Iterator[str]:
+    for field in _SHOWN_OF_METADATA:
+        yield from _part(obj, field, obj["metadata"].get(field))
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        yield f"{obj['kind']} {_name(obj)}: owned by {owner['kind']} {owner['name']}, {owner.get('controller')}"
+
+
+def _part(obj: Object, name: str, value: object) -> Iterator[str]:
+    yield from (f"{obj['kind']} {_name(obj)}: {path}: {one}" for path, one in leaves(value, name))
 
 
 def _pod(obj: Object) -> Iterator[str]:
@@ -86,20 +147,25 @@ def _pod(obj: Object) -> Iterator[str]:
 
 
 def _workload(obj: Object) -> Iterator[str]:
-    spec, status = obj["spec"], obj.get("status") or {}
+    yield from _metadata(obj)
+    yield from _part(obj, "spec", obj["spec"])
+    status: Object = obj.get("status") or {}
     name = f"Workload {_name(obj)}"
-    yield f"{name}: active {spec.get('active')}, priority {spec.get('priority')}, queue {spec.get('queueName')}"
     for each in sorted(status.get("conditions") or (), key=lambda each: str(each["type"])):
         yield f"{name}: {each['type']}={each['status']} {each['reason']}: {each.get('message')}"
-    for each in (status.get("admission") or {}).get("podSetAssignments") or ():
-        yield f"{name}: admitted {each['count']} of {each['name']} in {each.get('flavors')}"
     for each in status.get("admissionChecks") or ():
         yield f"{name}: check {each['name']} {each['state']}: {each.get('message')}, retries {each.get('retryCount')}"
-    for each in status.get("reclaimablePods") or ():
-        yield f"{name}: reclaimable {each['count']} of {each['name']}"
+        yield from _part(obj, f"check {each['name']}", each.get("podSetUpdates"))
     requeue = status.get("requeueState") or {}
     yield f"{name}: requeued {requeue.get('count')}, waits {'requeueAt' in requeue}"
     yield from _evictions(name, (status.get("schedulingStats") or {}).get("evictions") or ())
+    yield from _part(
+        obj, "status", _without(status, "conditions", "admissionChecks", "requeueState", "schedulingStats")
+    )
+
+
+def _without(value: Mapping[str, Any], *fields: str) -> Object:
+    return {key: one for key, one in value.items() if key not in fields}
 
 
 def _evictions(name: str, found: Iterable[Object]) -> Iterator[str]:
@@ -108,16 +174,22 @@ def _evictions(name: str, found: Iterable[Object]) -> Iterator[str]:
 
 
 def _queue(obj: Object) -> Iterator[str]:
+    yield from _metadata(obj)
     status = obj.get("status") or {}
     counts = [status.get(f"{each}Workloads") or 0 for each in ("pending", "reserving", "admitted")]
     yield f"{obj['kind']} {_name(obj)}: pending, reserving, admitted {counts}"
     for each in status.get("conditions") or ():
         yield f"{obj['kind']} {_name(obj)}: {each['type']}={each['status']} {each['reason']}: {each['message']}"
+    counted = ("pendingWorkloads", "reservingWorkloads", "admittedWorkloads")
+    yield from _part(obj, "status", _without(status, "conditions", *counted))
 
 
 def _name(obj: Object) -> str:
     return str(obj["metadata"]["name"])
 
 
-async def _objects(client: KubeClient, resource: Any, namespace: str | None) -> list[Object]:
-    return [orjson.loads(raw) for raw in (await client.list_all(resource, namespace=namespace)).items]
+async def _objects(client: KubeClient, resource: Resource, namespace: str | None) -> list[Object]:
+    return [
+        {"kind": resource.kind, **orjson.loads(raw)}
+        for raw in (await client.list_all(resource, namespace=namespace)).items
+    ]

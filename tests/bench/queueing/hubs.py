@@ -7,7 +7,7 @@ There are no controllers on it, so that nothing but the manager and the clients 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from devcluster.processes.process import Process
 from devcluster.providers.binaries.provider import BinariesProvider
 from devcluster.providers.provider import ClusterSpec
 from multikueue.api import crds
+from multikueue.api.meta import JsonObject
 from multikueue.kube.rest.client import KubeClient
 from tests.bench.dispatch import requests_of
 from tests.bench.queueing.kueue import StartedManager, running_kueue
@@ -60,16 +61,18 @@ async def running_bench_hub(
     configuration: Mapping[str, object],
     kueue: Path | None = None,
     job_integrations: bool = False,
+    definitions: Sequence[JsonObject] = (),
 ) -> AsyncIterator[BenchHub]:
     """A hub whose manager is ready: ours, or with `kueue` that binary of Kueue's.
 
-    Ours has job integrations if asked for; Kueue has those that the configuration names.
+    Ours has job integrations if asked for; Kueue has those that the configuration names. `definitions` are of further
+    kinds.
     """
     async with AsyncExitStack() as stack:
         audit = None if binaries else folder / "audit.jsonl"
         cluster, shared = await (_real(stack, folder) if binaries else _embedded(stack, folder, folder / "audit.jsonl"))
         async with cluster.client() as client:
-            await create_all(client, [*crds.manifests(), enrolment.system_namespace()])
+            await create_all(client, [*crds.manifests(), *definitions, enrolment.system_namespace()])
         ports = stack.enter_context(PortRegistry())
         if kueue is None:
             extra = () if job_integrations else ("--no-job-integrations",)

@@ -10,13 +10,13 @@ import anyio
 
 from multikueue.api.constants import PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
 from multikueue.api.resource import PODS
+from tests.comparison.courses.course import RESERVED_SECONDS
 from tests.comparison.hub import NAMESPACE, ComparedHub
 from tests.comparison.looks import Look
 
 PODS_TOO: Final = {"integrations": {"frameworks": ["batch/job", "pod"]}}
 _GROUP: Final = "kueue.x-k8s.io/pod-group-name"
 _TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
-_RESERVED: Final = 1.5
 
 
 async def single(hub: ComparedHub) -> AsyncIterator[Look]:
@@ -57,7 +57,7 @@ async def grouped(hub: ComparedHub) -> AsyncIterator[Look]:
     await _phase(hub, "a3", "Succeeded")
     yield Look("the group has succeeded")
     await _submit(hub, "b1", group="b", total=1)
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     await _submit(hub, "b2", group="b", total=1)
     yield Look("a group has a pod too many")
     await hub.client.delete(PODS, "b1", namespace=NAMESPACE)

@@ -1,35 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The courses: what happens on a hub, and after which steps it is looked at.
+"""The courses of Jobs.
 
 A course yields a `Look` after each step: what has happened, and how long to wait at least for what follows from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable
 
 import anyio
 
+from multikueue.api.constants import MAX_EXEC_TIME_LABEL
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS, Resource
+from tests.comparison.courses.course import RESERVED_SECONDS
 from tests.comparison.federation import ComparedFederation
 from tests.comparison.hub import NAMESPACE, ComparedHub
 from tests.comparison.looks import Look
-from tests.comparison.pod_courses import PODS_TOO, grouped, single
-
-_RESERVED: Final = 1.5
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
-    """What happens, on a manager with these sections of its configuration."""
-
-    steps: Callable[[ComparedHub], AsyncIterator[Look]]
-    configuration: Mapping[str, Any] = field(default_factory=dict)
-
-
-async def _lifecycle(hub: ComparedHub) -> AsyncIterator[Look]:
+async def lifecycle(hub: ComparedHub) -> AsyncIterator[Look]:
+    """Jobs succeed and fail."""
     await hub.queue(cpu="3")
     await hub.submit("a")
     yield Look("a is created")
@@ -38,18 +28,20 @@ async def _lifecycle(hub: ComparedHub) -> AsyncIterator[Look]:
     await hub.end("a")
     yield Look("a has succeeded")
     await hub.submit("b")
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     await hub.end("b", succeeded=False)
     yield Look("b has failed")
 
 
-async def _late(hub: ComparedHub) -> AsyncIterator[Look]:
+async def late(hub: ComparedHub) -> AsyncIterator[Look]:
+    """The pods of a Job are never ready."""
     await hub.queue(cpu="3")
     await hub.submit("a")
     yield Look("a was not ready in time, again and again", 16)
 
 
-async def _recovers(hub: ComparedHub) -> AsyncIterator[Look]:
+async def recovers(hub: ComparedHub) -> AsyncIterator[Look]:
+    """The pods of a Job are not ready any more."""
     await hub.queue(cpu="3")
     await hub.submit("a")
     await anyio.sleep(1)
@@ -59,22 +51,24 @@ async def _recovers(hub: ComparedHub) -> AsyncIterator[Look]:
     yield Look("its pod is not ready any more, for too long", 5)
 
 
-async def _waits(hub: ComparedHub) -> AsyncIterator[Look]:
+async def waits(hub: ComparedHub) -> AsyncIterator[Look]:
+    """A Job waits until the pods of another are ready; one that holds quota is deactivated."""
     await hub.queue(checks=("c",), cpu="9")
     await hub.submit("a")
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     await hub.submit("b")
     yield Look("a holds quota, and its check is pending")
     await hub.check("a", "c", "Ready", "")
     await hub.run("a")
     yield Look("a is ready")
     await hub.activate("b", active=False)
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     await hub.submit("d")
     yield Look("b, which held quota, is deactivated")
 
 
-async def _retry(hub: ComparedHub) -> AsyncIterator[Look]:
+async def retry(hub: ComparedHub) -> AsyncIterator[Look]:
+    """A check wants other tries, before and while a Job runs."""
     await hub.queue(checks=("c",), cpu="3")
     await hub.submit("a")
     yield Look("a holds quota")
@@ -92,7 +86,8 @@ async def _retry(hub: ComparedHub) -> AsyncIterator[Look]:
     yield Look("that has passed", 6)
 
 
-async def _rejected(hub: ComparedHub) -> AsyncIterator[Look]:
+async def rejected(hub: ComparedHub) -> AsyncIterator[Look]:
+    """A check rejects a Job that runs."""
     await hub.queue(checks=("c", "d"), cpu="3")
     await hub.submit("a")
     await hub.check("a", "c", "Ready", "")
@@ -106,7 +101,9 @@ async def _rejected(hub: ComparedHub) -> AsyncIterator[Look]:
     yield Look("a has stopped")
 
 
-def _held(resource: Resource) -> Callable[[ComparedHub], AsyncIterator[Look]]:
+def held(resource: Resource) -> Callable[[ComparedHub], AsyncIterator[Look]]:
+    """A queue of that kind is held, drained and opened."""
+
     async def steps(hub: ComparedHub) -> AsyncIterator[Look]:
         await hub.queue(checks=("c",), cpu="9")
         await hub.submit("a")
@@ -127,10 +124,11 @@ def _held(resource: Resource) -> Callable[[ComparedHub], AsyncIterator[Look]]:
     return steps
 
 
-async def _deactivated(hub: ComparedHub) -> AsyncIterator[Look]:
+async def deactivated(hub: ComparedHub) -> AsyncIterator[Look]:
+    """A user deactivates and activates a Workload."""
     await hub.queue(cpu="1")
     await hub.submit("a")
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     await hub.run("a")
     await hub.submit("b")
     yield Look("a runs, and b waits")
@@ -142,9 +140,10 @@ async def _deactivated(hub: ComparedHub) -> AsyncIterator[Look]:
     yield Look("a is active again")
 
 
-async def _too_long(hub: ComparedHub) -> AsyncIterator[Look]:
+async def too_long(hub: ComparedHub) -> AsyncIterator[Look]:
+    """A Job has a maximum execution time."""
     await hub.queue(cpu="1")
-    await hub.submit("a", max_exec_time_seconds="4")
+    await hub.submit("a", labels={MAX_EXEC_TIME_LABEL: "4"})
     await anyio.sleep(1)
     await hub.run("a")
     yield Look("a has run for too long", 6)
@@ -152,10 +151,11 @@ async def _too_long(hub: ComparedHub) -> AsyncIterator[Look]:
     yield Look("a has stopped")
 
 
-async def _preempted(hub: ComparedHub) -> AsyncIterator[Look]:
+async def preempted(hub: ComparedHub) -> AsyncIterator[Look]:
+    """A Job preempts another."""
     await hub.queue(preempts=True, cpu="1")
     await hub.submit("a", priority_class="low")
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     await hub.run("a")
     await hub.submit("b", priority_class="high")
     yield Look("b preempts a")
@@ -166,11 +166,12 @@ async def _preempted(hub: ComparedHub) -> AsyncIterator[Look]:
     yield Look("b has succeeded")
 
 
-async def _changed(hub: ComparedHub) -> AsyncIterator[Look]:
+async def changed(hub: ComparedHub) -> AsyncIterator[Look]:
+    """Users change Jobs that wait and run."""
     await hub.queue(cpu="2")
     await hub.queue("p", cpu="2")
     await hub.submit("a", parallelism=2)
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     await hub.run("a", pods=2)
     await hub.submit("b", priority_class="low", parallelism=2)
     yield Look("b waits")
@@ -181,17 +182,18 @@ async def _changed(hub: ComparedHub) -> AsyncIterator[Look]:
     await hub.show("a", active=1, ready=1, succeeded=1)
     yield Look("one of the pods of a has succeeded")
     await hub.submit("d", parallelism=2)
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     await hub.change(JOBS, "d", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "p"}}})
     yield Look("d is in another queue")
     await hub.change(JOBS, "a", {"spec": {"suspend": True}})
     yield Look("a user suspends a")
 
 
-async def _deleted(hub: ComparedHub) -> AsyncIterator[Look]:
+async def deleted(hub: ComparedHub) -> AsyncIterator[Look]:
+    """A user deletes the Workload of a Job that runs."""
     await hub.queue(cpu="1")
     await hub.submit("a")
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     await hub.run("a")
     found = await hub.workload("a")
     await hub.client.delete(WORKLOADS, found["metadata"]["name"], namespace=NAMESPACE)
@@ -216,19 +218,19 @@ async def dispatched(both: ComparedFederation) -> AsyncIterator[Look]:
     await both.pods("b", "Succeeded")
     yield Look("b has succeeded there", 3)
     await both.pods("c", "Running")
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     await both.worker.activate("c", active=False)
     yield Look("the remote Workload of c is deactivated", 6)
     await both.hub.client.delete(JOBS, "c", namespace=NAMESPACE, propagation="Background")
     yield Look("c is deleted on the hub", 3)
     await both.submit("d")
     await both.pods("d", "Running")
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     await both.pods("d", "Failed")
     yield Look("d has failed there", 2)
     await both.submit("e")
     await both.pods("e", "Running")
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     await both.worker.client.delete(JOBS, "e", namespace=NAMESPACE, propagation="Background")
     yield Look("e is deleted there", 5)
     await both.hub.change(CLUSTER_QUEUES, "q", {"spec": {"stopPolicy": "HoldAndDrain"}})
@@ -249,7 +251,7 @@ async def measured_course(hub: ComparedHub) -> AsyncIterator[Look]:
     await hub.queue("p", checks=("c",), cpu="2")
     yield Look("there are two queues")
     await hub.submit("a", priority_class="low", cpu="2")
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     await hub.run("a")
     yield Look("a runs")
     await hub.run("a", ready=0)
@@ -257,7 +259,7 @@ async def measured_course(hub: ComparedHub) -> AsyncIterator[Look]:
     await hub.run("a")
     yield Look("its pod is ready again")
     await hub.submit("b", priority_class="high", cpu="2")
-    await anyio.sleep(_RESERVED)
+    await anyio.sleep(RESERVED_SECONDS)
     yield Look("b preempts a")
     await hub.stop("a")
     await hub.run("b")
@@ -287,30 +289,3 @@ async def measured_course(hub: ComparedHub) -> AsyncIterator[Look]:
     await hub.client.delete(LOCAL_QUEUES, "p", namespace=NAMESPACE)
     await hub.client.delete(CLUSTER_QUEUES, "p")
     yield Look("the second queue is deleted")
-
-
-def _ready(timeout: str, *, blocks: bool = False) -> dict[str, Any]:
-    strategy = {"backoffBaseSeconds": 1, "backoffLimitCount": 2, "backoffMaxSeconds": 2}
-    waiting = {"timeout": timeout, "recoveryTimeout": timeout, "blockAdmission": blocks}
-    return {"waitForPodsReady": {**waiting, "requeuingStrategy": strategy}}
-
-
-MEASURED: Final = _ready("5m") | {"metrics": {"enableClusterQueueResources": True}}
-COURSES: Final[Mapping[str, Course]] = {
-    "lifecycle": Course(_lifecycle),
-    "late": Course(_late, _ready("3s")),
-    "recovers": Course(_recovers, _ready("3s")),
-    "waits": Course(_waits, _ready("5m", blocks=True)),
-    "retry": Course(_retry),
-    "retry-ready": Course(_retry, _ready("5m")),
-    "rejected": Course(_rejected, _ready("5m")),
-    "held": Course(_held(CLUSTER_QUEUES)),
-    "held-local": Course(_held(LOCAL_QUEUES)),
-    "deactivated": Course(_deactivated, _ready("5m")),
-    "too-long": Course(_too_long),
-    "preempted": Course(_preempted, _ready("5m")),
-    "changed": Course(_changed),
-    "deleted": Course(_deleted),
-    "pods": Course(single, PODS_TOO),
-    "pod-groups": Course(grouped, PODS_TOO),
-}
