@@ -35,6 +35,7 @@ from manager.workload.transitions import concerned
 from multikueue.api.constants import (
     JOB_UID_LABEL,
     MULTIKUEUE_MANAGED_BY,
+    ORIGIN_LABEL,
     RESOURCE_IN_USE_FINALIZER,
     WORKLOAD_PRIORITY_CLASS_KIND,
     WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION,
@@ -282,8 +283,9 @@ class WorkloadReconciler:
     def _owner_gone(self, workload: JsonObject) -> bool:
         """Whether it belonged to a job that is gone, and nothing else will remove it."""
         metadata = workload["metadata"]
-        owners = metadata.get("ownerReferences") or ()
-        was_owned = bool(owners) or JOB_UID_LABEL in (metadata.get("labels") or {})
+        owners, labels = metadata.get("ownerReferences") or (), metadata.get("labels") or {}
+        # One that a hub has sent has the uid of the job there, and gets its owner here after it is admitted.
+        was_owned = bool(owners) or (JOB_UID_LABEL in labels and ORIGIN_LABEL not in labels)
         if not was_owned or (owners and "deletionTimestamp" not in metadata):
             return False
         for owner in owners:

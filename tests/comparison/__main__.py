@@ -37,8 +37,10 @@ from tests.support.managers import ensure, make_namespace
 
 _WRITES: Final = "writes"
 _METRICS: Final = "metrics"
-_MULTIKUEUE_KINDS: Final = "multikueue-kinds"
-_NAMES: Final = (*COURSES, "multikueue", _MULTIKUEUE_KINDS, _METRICS, _WRITES)
+_MULTIKUEUE_KINDS: Final = ("multikueue-kinds", "worker-kinds")
+_ON_WORKER: Final = ("worker", "worker-kinds")
+"""In these both managers of the hub are Kueue's, and those of the worker are compared."""
+_NAMES: Final = (*COURSES, "multikueue", "worker", *_MULTIKUEUE_KINDS, _METRICS, _WRITES)
 _FRAMEWORKS: Final = {"integrations": {"frameworks": ["batch/job"]}}
 _EVERY_KIND: Final = (
     "batch/job",
@@ -61,10 +63,13 @@ async def play(name: str, *, kueue: Path, on_hub: bool) -> list[tuple[str, list[
     course = COURSES.get(name)
     given = MEASURED if name == _METRICS else course.configuration if course is not None else {}
     configuration: dict[str, Any] = {**_FRAMEWORKS, **given}
+    gates: dict[str, Any] = {}
     if not on_hub:
         # Kueue 0.17.0 does not wait for pods by default, and has the reasons from before this gate.
         off = {} if "waitForPodsReady" in configuration else {"DisableWaitForPodsReady": True}
-        configuration["featureGates"] = _OLD_REASONS | off
+        gates = {"featureGates": _OLD_REASONS | off}
+    if name not in _ON_WORKER:
+        configuration |= gates
     hub_kueue = kueue if on_hub else None
     with tempfile.TemporaryDirectory(prefix="mk-comparison-") as text:
         folder = Path(text)
@@ -76,14 +81,15 @@ async def play(name: str, *, kueue: Path, on_hub: bool) -> list[tuple[str, list[
             return await _play_on_hub(course, folder, configuration, kueue=hub_kueue)
         made = running_federation(
             folder,
-            hub_kueue=hub_kueue,
-            worker_kueue=kueue,
+            hub_kueue=kueue if name in _ON_WORKER else hub_kueue,
+            worker_kueue=hub_kueue if name in _ON_WORKER else kueue,
             configuration=configuration,
-            every_kind=name == _MULTIKUEUE_KINDS,
+            on_worker=gates if name in _ON_WORKER else {},
+            every_kind=name in _MULTIKUEUE_KINDS,
         )
         async with made as both:
             looks = Looks(both.lines, partial(events, both.hub.client, NAMESPACE))
-            async for look in (dispatched_kinds if name == _MULTIKUEUE_KINDS else dispatched)(both):
+            async for look in (dispatched_kinds if name in _MULTIKUEUE_KINDS else dispatched)(both):
                 await looks.take(look)
             return looks.shown
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hub with one worker cluster, reached by a kubeconfig, on which Kueue's own manager runs in any case.
+"""A hub with one worker cluster, reached by a kubeconfig; the manager of each is this project's or Kueue's.
 
 Both are embedded clusters with controllers and without nodes: the course says how pods fare.
 """
@@ -7,7 +7,7 @@ Both are embedded clusters with controllers and without nodes: the course says h
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -90,13 +90,15 @@ async def running_federation(
     folder: Path,
     *,
     hub_kueue: Path | None,
-    worker_kueue: Path,
+    worker_kueue: Path | None,
     configuration: dict[str, Any],
+    on_worker: Mapping[str, Any],
     every_kind: bool = False,
 ) -> AsyncIterator[ComparedFederation]:
-    """Both clusters; the hub has this project's manager, or with `hub_kueue` that binary of Kueue's.
+    """Both clusters, each with this project's manager, or with that binary of Kueue's.
 
-    With `every_kind` jobs of all kinds run on the worker.
+    `configuration` has sections of that of the hub, `on_worker` of that of the worker. With `every_kind` jobs of all
+    kinds run on the worker.
     """
     async with AsyncExitStack() as stack:
         ports = stack.enter_context(PortRegistry())
@@ -116,15 +118,14 @@ async def running_federation(
             (folder / f"manager-{name}").mkdir()
         jobs: dict[str, Any] = {"integrations": {"frameworks": list(FRAMEWORKS) if every_kind else ["batch/job"]}}
         own = {**_MULTIKUEUE, **configuration, **jobs}
-        managers = folder / "manager-hub", folder / f"manager-{_CLUSTER}"
-        started = running_kueue(worker, worker_kueue, folder=managers[1], ports=ports, configuration=jobs)
-        await stack.enter_async_context(started)
-        if hub_kueue is None:
-            manager = await running_manager(hub, managers[0], own, ports=ports, extra=())
-            stack.push_async_callback(manager.process.stop)
-        else:
-            started = running_kueue(hub, hub_kueue, folder=managers[0], ports=ports, configuration=own)
-            await stack.enter_async_context(started)
+        for cluster, kueue, given in ((worker, worker_kueue, {**on_worker, **jobs}), (hub, hub_kueue, own)):
+            managers = folder / f"manager-{cluster.name}"
+            if kueue is None:
+                manager = await running_manager(cluster, managers, given, ports=ports, extra=())
+                stack.push_async_callback(manager.process.stop)
+            else:
+                started = running_kueue(cluster, kueue, folder=managers, ports=ports, configuration=given)
+                await stack.enter_async_context(started)
         to_hub, to_worker = [await stack.enter_async_context(each.client()) for each in (hub, worker)]
         federation = ComparedFederation(to_hub, to_worker, jobs=RESOURCES if every_kind else (JOBS,))
         for client in (to_hub, to_worker):
