@@ -156,7 +156,7 @@ def _inactive(facts: WorkloadFacts, status: Status, now: datetime) -> WorkloadDe
         status = _set_reason(status, reason=QuotaReservedReason.DEACTIVATED, message=messages.DEACTIVATED, now=now)
     evicted = status.condition(WorkloadCondition.EVICTED)
     if evicted is None or evicted.status != TRUE or evicted.reason not in _DEACTIVATED_BY_KUEUE:
-        return WorkloadDecision(status=status)  # deactivated by its user, or before it ever had quota
+        return WorkloadDecision(status=status)  # deactivated by its user
     if facts.deactivated_retention_seconds is None or facts.deleting:
         return WorkloadDecision(status=status)
     left = facts.deactivated_retention_seconds - (now - evicted.last_transition_time).total_seconds()

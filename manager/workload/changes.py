@@ -282,11 +282,11 @@ def target_deactivation(status: Status, *, cause: DeactivationCause, message: st
 def deactivate(status: Status, *, now: datetime) -> Status:
     """The effect of `spec.active=false` on the status (§7.4): evicted once; back-off and target are cleared.
 
-    Only a workload with a reservation is evicted; a waiting one merely leaves its queue.
+    One that waits has the condition as well, by which clients recognize it, and leaves its queue.
     """
     target = status.condition(WorkloadCondition.DEACTIVATION_TARGET)
     cause = target.reason if target is not None and target.status == TRUE else ""
-    if status.is_true(WorkloadCondition.QUOTA_RESERVED) and not status.is_true(WorkloadCondition.EVICTED):
+    if not status.is_true(WorkloadCondition.EVICTED):
         message = (
             f"{messages.DEACTIVATED} due to {target.message}" if target is not None and cause else messages.DEACTIVATED
         )

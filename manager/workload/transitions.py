@@ -73,7 +73,7 @@ class Transitions:
             self._admitted(workload, before, after, place=place, now=now)
         if _newly(before, after, WorkloadCondition.PODS_READY):
             self._ready(workload, before, after, place=place, now=now)
-        if _newly(before, after, WorkloadCondition.EVICTED):
+        if _newly(before, after, WorkloadCondition.EVICTED) and before.is_true(WorkloadCondition.QUOTA_RESERVED):
             self._evicted(workload, before, after, place=place, now=now)
         self._released(before, after, place=place, now=now)
         waits = _waits_for_cluster(after)

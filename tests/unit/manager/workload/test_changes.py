@@ -154,8 +154,10 @@ def test_deactivation_does_not_rename_an_eviction_that_is_under_way() -> None:
     assert reason_of(new, WorkloadCondition.EVICTED) == ("True", "Preempted")
 
 
-def test_a_waiting_workload_is_deactivated_without_an_eviction() -> None:
-    assert changes.deactivate(pending(), now=NOW).condition(WorkloadCondition.EVICTED) is None
+def test_a_waiting_workload_that_is_deactivated_is_evicted_once() -> None:
+    found = changes.deactivate(changes.deactivate(pending(), now=NOW), now=NOW)
+    assert reason_of(found, WorkloadCondition.EVICTED) == ("True", "Deactivated")
+    assert [(each.reason, each.count) for each in found.evictions] == [("Deactivated", 1)]
 
 
 def test_the_first_end_counts() -> None:

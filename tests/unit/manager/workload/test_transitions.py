@@ -165,6 +165,12 @@ def test_an_admission_and_an_eviction_are_recorded_once() -> None:
     assert events(gone, gone) == []
 
 
+def test_a_workload_that_is_deactivated_while_it_waits_loses_nothing() -> None:
+    after = changes.deactivate(pending(), now=NOW)
+    assert events(pending(), after) == []
+    assert counted(pending(), after, "kueue_evicted_workloads_total") == 0
+
+
 def test_a_wait_for_a_cluster_is_recorded_once_on_the_workload_and_its_job() -> None:
     before = with_checks(reserved(), check("mk", CheckState.PENDING))
     waits = "Waiting for a worker cluster: west: is cordoned and takes no new work"
