@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import suppress
 from functools import cache
 from random import Random
 from typing import Any, Final
@@ -31,6 +30,7 @@ from manager.options import ManagerOptions
 from multikueue.api import configuration, configuration_file
 from multikueue.api.constants import AGENT_GROUP, BATCH_JOB_FRAMEWORK, TRANSPORT_ANNOTATION, TransportType
 from multikueue.api.crds import manifests
+from multikueue.core.errors import HubRestored
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.rest.credentials import ClusterConfig
 from tests.simulation.world.network import Link, SimClient
@@ -308,8 +308,13 @@ class Process:
             link.reset()
         task.remove_done_callback(self._ended)
         task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait([task])
+        failure = None if task.cancelled() else task.exception()
+        if isinstance(failure, BaseExceptionGroup):
+            # One that is still ending when the hub is back, restored, notices that.
+            _, failure = failure.split(HubRestored)
+        if failure is not None and not isinstance(failure, HubRestored):
+            raise failure
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
