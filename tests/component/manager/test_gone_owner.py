@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from devcluster.cluster import Cluster
+from multikueue.api.constants import JOB_UID_LABEL, ORIGIN_LABEL
 from multikueue.api.resource import JOBS, WORKLOADS
 from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import (
@@ -123,3 +124,30 @@ async def test_a_workload_that_was_made_by_hand_can_be_deleted(hub: Cluster, cli
             what="the workload is gone",
             until=lambda seen: seen is None,
         )
+
+
+@pytest.mark.parametrize("origin", [{ORIGIN_LABEL: "hub"}, {}], ids=["sent by a hub", "of a job that is gone"])
+async def test_a_workload_of_kueue_on_another_cluster_waits_for_its_job(
+    hub: Cluster, client: KubeClient, origin: dict[str, str]
+) -> None:
+    """Kueue sends it with the label of the job on the hub, and the job once it is admitted here."""
+    namespace = f"team-{'sent' if origin else 'alone'}"
+    async with running_manager(hub):
+        await make_queue(client, namespace, namespace=namespace)
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+        template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+        labels = {JOB_UID_LABEL: "0a0a0a0a-0000-0000-0000-000000000000", **origin}
+        body = {
+            "apiVersion": WORKLOADS.api_version,
+            "kind": WORKLOADS.kind,
+            "metadata": {"name": "w", "namespace": namespace, "labels": labels},
+            "spec": {"queueName": namespace, "podSets": [{"name": "main", "count": 1, "template": template}]},
+        }
+        await client.create(WORKLOADS, body, namespace=namespace)
+        found = await eventually(
+            lambda: get(client, WORKLOADS, "w", namespace=namespace),
+            what="it is admitted, or has ended",
+            until=lambda seen: is_true(seen, "Admitted") or is_true(seen, "Finished"),
+        )
+        ended, expected = condition(found, "Finished") or {}, None if origin else "OwnerNotFound"
+        assert ended.get("reason") == expected
