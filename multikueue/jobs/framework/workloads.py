@@ -19,6 +19,7 @@ from multikueue.api.constants import (
     JOB_OWNER_NAME_ANNOTATION,
     JOB_UID_LABEL,
     MAX_EXEC_TIME_LABEL,
+    ORIGIN_LABEL,
     PARTITION_POLICY_ANNOTATION,
     POD_PRIORITY_CLASS_GROUP,
     POD_PRIORITY_CLASS_KIND,
@@ -120,7 +121,9 @@ def workload_for(
     metadata: JsonObject = job["metadata"]
     group = integration.group_of(job) if isinstance(integration, GroupedKind) else ""
     labels: dict[str, str] = metadata.get("labels") or {}
-    copied = labels if integration.copies_labels else {key: labels[key] for key in labels_to_copy if key in labels}
+    wanted = labels if integration.copies_labels else labels_to_copy
+    # The label of another cluster's Workloads, whose owner is not here, is not for a user to set.
+    copied = {key: labels[key] for key in wanted if key in labels and key != ORIGIN_LABEL}
     spec: JsonObject = {
         "active": True,
         "podSets": list(integration.pod_sets(job)),

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from multikueue.api.constants import ORIGIN_LABEL
 from multikueue.core.errors import BadInput
 from multikueue.jobs.framework.capabilities import ForwardingKind
 from multikueue.jobs.framework.pod_templates import original_infos, pod_set_infos
@@ -108,6 +109,13 @@ class TestWorkload:
         long = workload_name(kind="Job", group="batch", name="x" * 300, uid="u")
         assert len(long) == 253
         assert len(workload_name(kind="Job", group="batch", name="x" * 300, uid="u", limit=63)) == 63
+
+    def test_its_user_cannot_mark_it_as_that_of_another_cluster(self) -> None:
+        """It would hold quota after the job was deleted without it."""
+        of = job(labels={ORIGIN_LABEL: "hub", "team": "a"})
+        made = workload_for(of, BATCH_JOB, priority=Priority(), labels_to_copy=(ORIGIN_LABEL,))
+        assert made["metadata"]["labels"]["team"] == "a"
+        assert ORIGIN_LABEL not in made["metadata"]["labels"]
 
     def test_it_belongs_to_the_job_and_carries_its_queue_priority_and_limit(self) -> None:
         of = job(labels={"kueue.x-k8s.io/max-exec-time-seconds": "60", "team": "a"})
