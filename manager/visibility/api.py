@@ -128,13 +128,15 @@ class VisibilityApi:
         else:
             items = await self._pending.of_local_queue(target.key, page)
         if items is None:
-            return failure(404, f'{target.plural}.{VISIBILITY_GROUP} "{target.key.name}" not found')
+            kind, name = target.plural.removesuffix("s"), target.key.name
+            details = {"name": name, "group": VISIBILITY_GROUP, "kind": kind}
+            return failure(404, f'{kind}.{VISIBILITY_GROUP} "{name}" not found', details=details)
         version = f"{VISIBILITY_GROUP}/{target.version}"
         return _json({"kind": SUMMARY, "apiVersion": version, "metadata": {}, "items": items})
 
 
-def failure(code: int, message: str) -> ApiAnswer:
-    """A Status."""
+def failure(code: int, message: str, *, details: JsonObject | None = None) -> ApiAnswer:
+    """A Status; `details` name the object, by which clients recognize it."""
     status = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -142,6 +144,7 @@ def failure(code: int, message: str) -> ApiAnswer:
         "status": "Failure",
         "message": message,
         "reason": _REASONS[code],
+        **({} if details is None else {"details": details}),
         "code": code,
     }
     return ApiAnswer(code, orjson.dumps(status))

@@ -33,6 +33,7 @@ from tests.comparison.kinds_hub import RESOURCES, running_kinds_hub
 from tests.comparison.looks import Looks
 from tests.comparison.measured import measured, metrics_token
 from tests.comparison.shown import differences, events, lines
+from tests.comparison.visibility import pending, pending_course, visibility_token
 from tests.support.managers import ensure, make_namespace
 
 _WRITES: Final = "writes"
@@ -40,7 +41,8 @@ _METRICS: Final = "metrics"
 _MULTIKUEUE_KINDS: Final = ("multikueue-kinds", "worker-kinds")
 _ON_WORKER: Final = ("worker", "worker-kinds")
 """In these both managers of the hub are Kueue's, and those of the worker are compared."""
-_NAMES: Final = (*COURSES, "multikueue", "worker", *_MULTIKUEUE_KINDS, _METRICS, _WRITES)
+_VISIBILITY: Final = "visibility"
+_NAMES: Final = (*COURSES, "multikueue", "worker", *_MULTIKUEUE_KINDS, _METRICS, _VISIBILITY, _WRITES)
 _FRAMEWORKS: Final = {"integrations": {"frameworks": ["batch/job"]}}
 _EVERY_KIND: Final = (
     "batch/job",
@@ -77,6 +79,8 @@ async def play(name: str, *, kueue: Path, on_hub: bool) -> list[tuple[str, list[
             return await _answers(folder, configuration, kueue=hub_kueue)
         if name == _METRICS:
             return await _metrics(folder, configuration, kueue=hub_kueue)
+        if name == _VISIBILITY:
+            return await _visibility(folder, configuration, kueue=hub_kueue)
         if course is not None:
             return await _play_on_hub(course, folder, configuration, kueue=hub_kueue)
         made = running_federation(
@@ -113,6 +117,22 @@ async def _metrics(
         token = await metrics_token(client)
         looks = Looks(partial(measured, hub.metrics, token), partial(events, client, NAMESPACE))
         async for look in measured_course(ComparedHub(client)):
+            await looks.take(look)
+        return looks.shown
+
+
+async def _visibility(
+    folder: Path, configuration: Mapping[str, object], *, kueue: Path | None
+) -> list[tuple[str, list[str]]]:
+    """What is shown of pending workloads."""
+    made = running_bench_hub(
+        folder, binaries=False, configuration=configuration, kueue=kueue, job_integrations=True, visibility=True
+    )
+    async with made as hub, hub.cluster.client() as client:
+        await make_namespace(client, NAMESPACE)
+        token = await visibility_token(client)
+        looks = Looks(partial(pending, hub.visibility, token), partial(events, client, NAMESPACE))
+        async for look in pending_course(ComparedHub(client)):
             await looks.take(look)
         return looks.shown
 

@@ -8,29 +8,16 @@ from typing import Final
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from multikueue.api.resource import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from multikueue.kube.rest.client import KubeClient
-from tests.support.service_accounts import service_account
+from tests.comparison.reader import reader_token
 
-_READER: Final = "metrics-reader"
-_SYSTEM: Final = "kueue-system"
-_GROUP: Final = "rbac.authorization.k8s.io"
 _OF_KUEUE: Final = "kueue_"
 _NOT_COUNTED: Final = ("_bucket", "_sum", "_created")
 
 
 async def metrics_token(client: KubeClient) -> str:
     """The token of a service account that may read metrics, which Kueue's manager asks for."""
-    token = await service_account(client, _READER, namespace=_SYSTEM)
-    shared = {"apiVersion": f"{_GROUP}/v1", "metadata": {"name": _READER}}
-    rules = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
-    await client.create(CLUSTER_ROLES, {**shared, "kind": "ClusterRole", "rules": rules})
-    role = {"apiGroup": _GROUP, "kind": "ClusterRole", "name": _READER}
-    account = {"kind": "ServiceAccount", "name": _READER, "namespace": _SYSTEM}
-    await client.create(
-        CLUSTER_ROLE_BINDINGS, {**shared, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [account]}
-    )
-    return token
+    return await reader_token(client, [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
 
 
 async def measured(url: str, token: str) -> list[str]:

@@ -18,7 +18,7 @@ import orjson
 from devcluster.cluster import Cluster
 from devcluster.federation import enrolment, roles
 from devcluster.manifests import create_all
-from devcluster.ports import PortRegistry
+from devcluster.ports import LOOPBACK, PortRegistry
 from devcluster.processes.process import Process
 from devcluster.providers.binaries.provider import BinariesProvider
 from devcluster.providers.provider import ClusterSpec
@@ -41,6 +41,8 @@ class BenchHub:
     """The audit log of an embedded server."""
     metrics: str
     """The URL of the manager's metrics."""
+    visibility: str = ""
+    """The URL of its visibility API, if it is served."""
 
     async def requests(self, client: KubeClient) -> Counter[str]:
         """Requests so far, by verb and kind; of an embedded server by client, too."""
@@ -62,11 +64,12 @@ async def running_bench_hub(
     kueue: Path | None = None,
     job_integrations: bool = False,
     definitions: Sequence[JsonObject] = (),
+    visibility: bool = False,
 ) -> AsyncIterator[BenchHub]:
     """A hub whose manager is ready: ours, or with `kueue` that binary of Kueue's.
 
     Ours has job integrations if asked for; Kueue has those that the configuration names. `definitions` are of further
-    kinds.
+    kinds. With `visibility` it serves pending workloads, too.
     """
     async with AsyncExitStack() as stack:
         audit = None if binaries else folder / "audit.jsonl"
@@ -76,14 +79,18 @@ async def running_bench_hub(
         ports = stack.enter_context(PortRegistry())
         if kueue is None:
             extra = () if job_integrations else ("--no-job-integrations",)
-            manager = await running_manager(cluster, folder, configuration, ports=ports, extra=extra)
+            manager = await running_manager(
+                cluster, folder, configuration, ports=ports, extra=extra, visibility=visibility
+            )
             stack.push_async_callback(manager.process.stop)
         else:
-            started = running_kueue(cluster, kueue, folder=folder, ports=ports, configuration=configuration)
+            started = running_kueue(
+                cluster, kueue, folder=folder, ports=ports, configuration=configuration, visibility=visibility
+            )
             manager = await stack.enter_async_context(started)
         parts = [*cluster.components.values(), *shared, manager.process]
         pids = {part.name: part.pid for part in parts if part.pid is not None}
-        yield BenchHub(cluster, pids, audit, manager.metrics)
+        yield BenchHub(cluster, pids, audit, manager.metrics, manager.visibility)
 
 
 async def _real(stack: AsyncExitStack, folder: Path) -> tuple[Cluster, list[Process]]:
@@ -105,21 +112,25 @@ async def running_manager(
     *,
     ports: PortRegistry,
     extra: tuple[str, ...],
+    visibility: bool = False,
 ) -> StartedManager:
     """This project's manager on the cluster, with these sections of its configuration and further arguments."""
     file = folder / "manager.yaml"
     file.write_bytes(orjson.dumps(roles.manager_configuration(configuration)))
     webhooks, metrics, health = (ports.take() for _ in range(3))
+    shows = ports.take() if visibility else 0
     spec = roles.manager(
         folder,
         kubeconfig=cluster.kubeconfig,
         configuration=file,
-        ports=roles.ManagerPorts(webhooks=webhooks, metrics=metrics, health=health),
+        ports=roles.ManagerPorts(webhooks=webhooks, metrics=metrics, health=health, visibility=shows),
         extra=extra,
     )
     manager = Process(replace(spec, folder=Path(__file__).parents[3]))
     await manager.start()
-    return StartedManager(manager, roles.metrics_url(configuration, port=metrics))
+    return StartedManager(
+        manager, roles.metrics_url(configuration, port=metrics), f"https://{LOOPBACK}:{shows}" if shows else ""
+    )
 
 
 def _described(event: dict[str, Any]) -> str:

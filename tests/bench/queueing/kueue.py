@@ -8,14 +8,17 @@ no jobs. It does not start without a certificate for its metrics in `/etc/kueue/
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+import anyio
 import orjson
+import yaml
 
 from devcluster import probes
 from devcluster.cluster import Cluster
@@ -30,11 +33,13 @@ from manager.webhooks.configurations import (
     job_hooks,
 )
 from multikueue.api.crds import CONVERTED_KINDS
-from multikueue.api.resource import CUSTOM_RESOURCE_DEFINITIONS, KUEUE_RESOURCES
+from multikueue.api.resource import CLUSTER_ROLE_BINDINGS, CUSTOM_RESOURCE_DEFINITIONS, KUEUE_RESOURCES
 from multikueue.jobs.framework.registry import JobRegistry, known_integrations
+from tests.support.service_accounts import service_account
 
 _SYSTEM: Final = ("kube-system", "kueue-system")
 _NO_LIMIT: Final = 10_000
+_POD: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _FIELD_MANAGER: Final = "bench"
 
 
@@ -45,6 +50,8 @@ class StartedManager:
     process: Process
     metrics: str
     """The URL of its metrics; Kueue's wants a token of a user who may read them."""
+    visibility: str = ""
+    """The URL of its visibility API, if it is served."""
 
 
 @asynccontextmanager
@@ -55,9 +62,14 @@ async def running_kueue(
     folder: Path,
     ports: PortRegistry,
     configuration: Mapping[str, Any] | None = None,
+    visibility: bool = False,
 ) -> AsyncIterator[StartedManager]:
-    """The manager, with its webhooks installed on the cluster, and these sections of its configuration."""
+    """The manager, with its webhooks installed on the cluster, and these sections of its configuration.
+
+    With `visibility` it serves pending workloads, too.
+    """
     webhooks, metrics, health = (ports.take() for _ in range(3))
+    shows = ports.take() if visibility else 0
     certificates = folder / "certificates"
     certificates.mkdir()
     authority = Authority.create("kueue")
@@ -78,11 +90,15 @@ async def running_kueue(
                 "internalCertManagement": {"enable": False},
                 "clientConnection": {"qps": _NO_LIMIT, "burst": _NO_LIMIT},
                 "integrations": {"frameworks": []},
+                **({"visibilityServer": {"bindAddress": LOOPBACK, "bindPort": shows}} if visibility else {}),
                 **{key: value for key, value in given.items() if key != "metrics"},
             }
         )
     )
     ready = f"http://{LOOPBACK}:{health}/readyz"
+    environment = {"KUBECONFIG": str(cluster.kubeconfig)}
+    if visibility:
+        environment |= await _in_cluster(cluster)
 
     async def is_ready() -> bool:
         return await probes.answers_ok(ready)
@@ -90,10 +106,14 @@ async def running_kueue(
     process = Process(
         ProcessSpec(
             name="manager",
-            arguments=[str(binary), f"--config={file}", "--feature-gates=VisibilityOnDemand=false"],
+            arguments=[
+                str(binary),
+                f"--config={file}",
+                f"--feature-gates=VisibilityOnDemand={visibility}",
+            ],
             folder=folder,
             log=folder / "kueue.log",
-            environment={"KUBECONFIG": str(cluster.kubeconfig)},
+            environment=environment,
             ready=is_ready,
         )
     )
@@ -101,9 +121,29 @@ async def running_kueue(
     try:
         frameworks = (given.get("integrations") or {}).get("frameworks") or ()
         await _install_webhooks(cluster, f"https://{LOOPBACK}:{webhooks}", authority, frameworks=frameworks)
-        yield StartedManager(process, f"https://{LOOPBACK}:{metrics}/metrics")
+        yield StartedManager(process, f"https://{LOOPBACK}:{metrics}/metrics", f"https://{LOOPBACK}:{shows}")
     finally:
         await process.stop()
+
+
+async def _in_cluster(cluster: Cluster) -> dict[str, str]:
+    """What its visibility API takes for that of a pod, to review tokens, whatever its kubeconfig is."""
+    named = {"kind": "ServiceAccount", "name": "kueue", "namespace": "kueue-system"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "kueue"},
+    }
+    async with cluster.client() as client:
+        token = await service_account(client, "kueue", namespace="kueue-system")
+        await client.create(CLUSTER_ROLE_BINDINGS, {**binding, "roleRef": role, "subjects": [named]})
+        given = yaml.safe_load(await anyio.Path(cluster.kubeconfig).read_text())
+    _POD.mkdir(parents=True, exist_ok=True)
+    (_POD / "token").write_text(token)
+    (_POD / "ca.crt").write_bytes(b64decode(given["clusters"][0]["cluster"]["certificate-authority-data"]))
+    server = urlsplit(cluster.server)
+    return {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
 
 
 async def _install_webhooks(cluster: Cluster, url: str, authority: Authority, *, frameworks: Iterable[str]) -> None:

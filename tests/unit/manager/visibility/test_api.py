@@ -150,16 +150,17 @@ async def test_what_is_no_number_is_a_bad_request(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        (f"{GROUP}/v1beta2/clusterqueues/x/pendingworkloads", 'clusterqueues.visibility.kueue.x-k8s.io "x" not found'),
+        (f"{GROUP}/v1beta2/clusterqueues/x/pendingworkloads", 'clusterqueue.visibility.kueue.x-k8s.io "x" not found'),
         (
             f"{GROUP}/v1beta2/namespaces/x/localqueues/lq/pendingworkloads",
-            'localqueues.visibility.kueue.x-k8s.io "lq" not found',
+            'localqueue.visibility.kueue.x-k8s.io "lq" not found',
         ),
     ],
 )
 async def test_a_queue_that_does_not_exist_is_not_found(path: str, message: str) -> None:
     answer = await Served().get(path)
     assert (answer.status, body(answer)["message"]) == (404, message)
+    assert body(answer)["details"]["group"] == "visibility.kueue.x-k8s.io"
 
 
 @pytest.mark.parametrize(
