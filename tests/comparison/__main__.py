@@ -26,7 +26,7 @@ from tests.comparison.answers import answers, compared
 from tests.comparison.courses.catalog import COURSES, MEASURED
 from tests.comparison.courses.course import Course
 from tests.comparison.courses.jobs import dispatched, measured_course
-from tests.comparison.courses.kinds import dispatched_kinds
+from tests.comparison.courses.kinds import dispatched_kinds, dispatched_serving
 from tests.comparison.federation import running_federation
 from tests.comparison.hub import NAMESPACE, ComparedHub
 from tests.comparison.kinds_hub import RESOURCES, running_kinds_hub
@@ -38,11 +38,18 @@ from tests.support.managers import ensure, make_namespace
 
 _WRITES: Final = "writes"
 _METRICS: Final = "metrics"
-_MULTIKUEUE_KINDS: Final = ("multikueue-kinds", "worker-kinds")
-_ON_WORKER: Final = ("worker", "worker-kinds")
+_DISPATCHED: Final = {
+    "multikueue": dispatched,
+    "worker": dispatched,
+    "multikueue-kinds": dispatched_kinds,
+    "worker-kinds": dispatched_kinds,
+    "multikueue-serving": dispatched_serving,
+    "worker-serving": dispatched_serving,
+}
+_ON_WORKER: Final = ("worker", "worker-kinds", "worker-serving")
 """In these both managers of the hub are Kueue's, and those of the worker are compared."""
 _VISIBILITY: Final = "visibility"
-_NAMES: Final = (*COURSES, "multikueue", "worker", *_MULTIKUEUE_KINDS, _METRICS, _VISIBILITY, _WRITES)
+_NAMES: Final = (*COURSES, *_DISPATCHED, _METRICS, _VISIBILITY, _WRITES)
 _FRAMEWORKS: Final = {"integrations": {"frameworks": ["batch/job"]}}
 _EVERY_KIND: Final = (
     "batch/job",
@@ -89,11 +96,11 @@ async def play(name: str, *, kueue: Path, on_hub: bool) -> list[tuple[str, list[
             worker_kueue=hub_kueue if name in _ON_WORKER else kueue,
             configuration=configuration,
             on_worker=gates if name in _ON_WORKER else {},
-            every_kind=name in _MULTIKUEUE_KINDS,
+            every_kind=_DISPATCHED[name] is not dispatched,
         )
         async with made as both:
             looks = Looks(both.lines, partial(events, both.hub.client, NAMESPACE))
-            async for look in (dispatched_kinds if name in _MULTIKUEUE_KINDS else dispatched)(both):
+            async for look in _DISPATCHED[name](both):
                 await looks.take(look)
             return looks.shown
 

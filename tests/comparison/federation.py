@@ -16,12 +16,13 @@ import anyio
 import orjson
 
 from devcluster.federation import enrolment
+from devcluster.operators.templated import TemplatedOperator
 from devcluster.ports import PortRegistry
 from devcluster.providers.embedded.provider import EmbeddedProvider
 from devcluster.providers.provider import ClusterSpec
 from multikueue.api import crds
 from multikueue.api.constants import MULTIKUEUE_MANAGED_BY
-from multikueue.api.resource import JOBS, MULTIKUEUE_CLUSTERS, PODS, SECRETS, WORKLOADS, Resource
+from multikueue.api.resource import JOBS, LEADER_WORKER_SETS, MULTIKUEUE_CLUSTERS, PODS, SECRETS, WORKLOADS, Resource
 from multikueue.kube.rest.client import KubeClient
 from tests.bench.queueing.hubs import running_manager
 from tests.bench.queueing.kueue import running_kueue
@@ -29,6 +30,8 @@ from tests.comparison.hub import NAMESPACE, ComparedHub
 from tests.comparison.kinds_hub import FRAMEWORKS, RESOURCES, define_kinds, kinds_cluster
 from tests.comparison.shown import comparable, job_lines, lines
 from tests.support.managers import ensure, job_manifest, make_namespace, make_queue
+from tests.support.operators.operated_kinds import kind_of
+from tests.support.operators.operator import operating
 from tests.support.workers import make_check
 
 Object = dict[str, Any]
@@ -109,7 +112,9 @@ async def running_federation(
         hub = await stack.enter_async_context(made)
         if every_kind:
             worker = await stack.enter_async_context(kinds_cluster(stack, provider, folder / _CLUSTER))
-            await define_kinds(await stack.enter_async_context(hub.client()))
+            plays = await stack.enter_async_context(hub.client())
+            await define_kinds(plays)
+            await stack.enter_async_context(operating(TemplatedOperator(plays, kind_of(LEADER_WORKER_SETS))))
         else:
             spec = ClusterSpec(manifests=manifests)
             made = await provider.create(_CLUSTER, folder=folder / _CLUSTER, spec=spec)

@@ -24,6 +24,7 @@ from multikueue.api.constants import (
     ORIGIN_UID_ANNOTATION,
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
     REMOTE_POD_LABEL,
+    ROLE_HASH_ANNOTATION,
     WORKER_WORKLOAD_POD_LABEL,
 )
 from multikueue.api.defaulting import default_held
@@ -156,7 +157,8 @@ def queued_pod(manifest: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObje
     found = next((each for each in pod_sets if each.get("name") == role), pod_sets[0] if len(pod_sets) == 1 else None)
     spec: JsonObject = manifest["spec"]
     if found is not None:
-        spec = restored_spec(spec, (found.get("template") or {}).get("spec") or {})
+        original: JsonObject = (found.get("template") or {}).get("spec") or {}
+        spec = _with_token(restored_spec(spec, original), original)
     gates = [*(spec.get("schedulingGates") or ()), {"name": ADMISSION_SCHEDULING_GATE}]
     labels = {**values_of(manifest, "labels"), MANAGED_LABEL: MANAGED_LABEL_VALUE}
     unmarked = unmarked_template({"metadata": {"labels": labels, "annotations": values_of(manifest, "annotations")}})
@@ -164,6 +166,8 @@ def queued_pod(manifest: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObje
     annotations = dict(own.get("annotations") or {})
     if POD_GROUP_TOTAL_COUNT_ANNOTATION in annotations and pod_sets:
         annotations[POD_GROUP_TOTAL_COUNT_ANNOTATION] = str(sum(each.get("count", 1) for each in pod_sets))
+        if found is not None:
+            annotations[ROLE_HASH_ANNOTATION] = str(found.get("name"))  # Kueue would compute another name
     metadata = {
         **manifest["metadata"],
         "labels": {**own.get("labels", {}), WORKER_WORKLOAD_POD_LABEL: "true"},
@@ -323,11 +327,7 @@ def _spec(pod: JsonObject) -> JsonObject:
 
 def without_token_volume(spec: JsonObject) -> JsonObject:
     """A pod spec without the token volume that an API server has added, which has another name in each pod."""
-    added = {
-        str(each.get("name"))
-        for each in spec.get("volumes") or ()
-        if str(each.get("name")).startswith(_TOKEN_VOLUME) and "projected" in each
-    }
+    added = {str(each.get("name")) for each in spec.get("volumes") or () if _is_token(each)}
     if not added:
         return spec
     kept = {**spec, "volumes": [each for each in spec["volumes"] if each.get("name") not in added]}
@@ -335,6 +335,32 @@ def without_token_volume(spec: JsonObject) -> JsonObject:
         if field in kept:
             kept[field] = [_without_token(each, added) for each in kept[field]]
     return kept
+
+
+def _with_token(spec: JsonObject, original: JsonObject) -> JsonObject:
+    """With the token as on the hub: the queues of the worker compare containers with those of the Workload.
+
+    A token that the API server of the worker adds is mounted from a volume of another name.
+    """
+    volumes = [each for each in original.get("volumes") or () if _is_token(each)]
+    if not volumes:
+        return {"automountServiceAccountToken": False, **spec}
+    names = {each["name"] for each in volumes}
+    given: JsonObject = {**spec, "volumes": [*(spec.get("volumes") or ()), *volumes]}
+    for field in ("initContainers", "containers"):
+        mounts = {each.get("name"): each.get("volumeMounts") or [] for each in original.get(field) or ()}
+        if field in given:
+            given[field] = [_with_mounts(each, mounts.get(each.get("name"), ()), names) for each in given[field]]
+    return given
+
+
+def _with_mounts(container: JsonObject, mounts: Sequence[JsonObject], volumes: set[str]) -> JsonObject:
+    added = [each for each in mounts if each.get("name") in volumes and each.get("mountPath") == _TOKEN_PATH]
+    return {**container, "volumeMounts": [*(container.get("volumeMounts") or ()), *added]} if added else container
+
+
+def _is_token(volume: JsonObject) -> bool:
+    return str(volume.get("name")).startswith(_TOKEN_VOLUME) and "projected" in volume
 
 
 def _without_token(container: JsonObject, volumes: set[str]) -> JsonObject:

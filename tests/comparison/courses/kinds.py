@@ -89,6 +89,22 @@ async def dispatched_kinds(both: ComparedFederation) -> AsyncIterator[Look]:
     yield Look("others fail", 2 * _SETTLING_SECONDS)
 
 
+async def dispatched_serving(both: ComparedFederation) -> AsyncIterator[Look]:
+    """MultiKueue: pods of Deployments, StatefulSets and LeaderWorkerSets run on a worker, grow, shrink and go."""
+    for kind in _SERVED:
+        await both.hub.client.create(kind, _served(kind, "x", replicas=2, queue="q"), namespace=NAMESPACE)
+    yield Look("they run", 2 * _SETTLING_SECONDS)
+    for kind in _GROWING:
+        await both.hub.change(kind, f"{kind.plural}-x", {"spec": {"replicas": 3}})
+    yield Look("they have another replica", 2 * _SETTLING_SECONDS)
+    for kind in _SERVED:
+        await both.hub.change(kind, f"{kind.plural}-x", {"spec": {"replicas": 0}})
+    yield Look("they have none", 2 * _SETTLING_SECONDS)
+    for kind in _SERVED:
+        await both.hub.client.delete(kind, f"{kind.plural}-x", namespace=NAMESPACE, propagation="Background")
+    yield Look("they are deleted", 2 * _SETTLING_SECONDS)
+
+
 async def serving(hub: ComparedHub) -> AsyncIterator[Look]:
     """Deployments, StatefulSets and LeaderWorkerSets run, grow, shrink, are preempted, and are deleted."""
     await _prepare(hub)
@@ -167,11 +183,11 @@ def _suspended(kind: PlayedKind) -> Object:
     return dict(body)
 
 
-def _served(kind: Resource, name: str, *, replicas: int, priority: str = "") -> Object:
+def _served(kind: Resource, name: str, *, replicas: int, queue: str = "", priority: str = "") -> Object:
     template = pod_template(_LONG, terminationGracePeriodSeconds=0)
     template["spec"] |= {"restartPolicy": "Always"}
     template["metadata"] |= {"labels": {"app": f"{kind.plural}-{name}"}}
-    labels = {QUEUE_NAME_LABEL: kind.plural} | ({PRIORITY_CLASS_LABEL: priority} if priority else {})
+    labels = {QUEUE_NAME_LABEL: queue or kind.plural} | ({PRIORITY_CLASS_LABEL: priority} if priority else {})
     spec: Object = {"replicas": replicas}
     if kind == LEADER_WORKER_SETS:
         spec["leaderWorkerTemplate"] = {"size": 1, "workerTemplate": template}

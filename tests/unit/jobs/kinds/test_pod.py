@@ -279,6 +279,40 @@ def test_a_remote_pod_in_a_queue_has_the_total_count_of_the_pod_sets_that_are_to
     assert made["metadata"]["annotations"][K + "pod-group-total-count"] == total
 
 
+def test_a_remote_pod_in_a_queue_has_the_token_of_the_workload() -> None:
+    """Kueue on the worker compares containers, and the API server there would mount a token of another name."""
+    token = {"name": "kube-api-access-abcde", "projected": {"sources": []}}
+    mount = {"name": token["name"], "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+    own = {"name": "data", "mountPath": "/data"}
+    spec = {"containers": [{"name": "c", "volumeMounts": [own]}], "volumes": [{"name": "data", "emptyDir": {}}]}
+    on_hub = {"containers": [{"name": "c", "volumeMounts": [own, mount]}], "volumes": [*spec["volumes"], token]}
+    made = queued(spec, on_hub)
+    assert made["spec"]["containers"] == on_hub["containers"]
+    assert made["spec"]["volumes"] == on_hub["volumes"]
+    assert "automountServiceAccountToken" not in made["spec"]
+
+
+@pytest.mark.parametrize("given", [{}, {"automountServiceAccountToken": True}])
+def test_a_remote_pod_in_a_queue_gets_no_token_that_its_workload_has_not(given: dict[str, bool]) -> None:
+    containers = {"containers": [{"name": "c"}]}
+    made = queued(containers | given, containers)
+    assert made["spec"]["automountServiceAccountToken"] is bool(given)
+    assert made["spec"]["containers"] == containers["containers"]
+
+
+def test_a_remote_pod_of_a_group_in_a_queue_names_its_pod_set() -> None:
+    """Kueue would compute another name from the pod, and find that the group has other pods than the Workload."""
+    annotations = {K + "pod-group-total-count": "1"}
+    assert queued({"containers": []}, {}, **annotations)["metadata"]["annotations"][K + "role-hash"] == "main"
+    assert K + "role-hash" not in queued({"containers": []}, {})["metadata"]["annotations"]
+
+
+def queued(spec: Object, on_hub: Object, **annotations: str) -> Object:
+    """A remote pod for the queues of a worker, and the template of its Workload."""
+    remote = {"metadata": {"name": "p", "annotations": annotations}, "spec": spec}
+    return BARE_POD.queued_manifest(remote, [{"name": "main", "count": 1, "template": {"spec": on_hub}}])
+
+
 def test_a_queued_pod_is_created_with_gate_label_and_finalizer() -> None:
     made = defaulted({"metadata": {"labels": {K + "queue-name": "q"}}, "spec": {}}, BARE_POD, JobSurroundings())
     assert made["spec"]["schedulingGates"] == [{"name": ADMISSION_SCHEDULING_GATE}]
