@@ -11,7 +11,6 @@ from manager.workload.changes import was_rejected
 from multikueue.api import admission
 from multikueue.api.constants import (
     ELASTIC_JOB_ANNOTATION,
-    JOB_UID_LABEL,
     JOB_WORKLOADS_FIELD_MANAGER,
     RECLAIMABLE_PODS_FIELD_MANAGER,
 )
@@ -248,15 +247,12 @@ class JobWorkloads:
         """Make the job, or each member of the group, an owner of the Workload."""
         metadata = workload["metadata"]
         present = {owner.get("uid") for owner in metadata.get("ownerReferences") or ()}
-        wanted = owner_references(job, self._integration)
-        owners = [each for each in wanted if each["uid"] not in present]
-        change: JsonObject = {"ownerReferences": [*(metadata.get("ownerReferences") or ()), *owners]}
-        if len(wanted) == 1:  # by which clients find the Workload of a job
-            change["labels"] = {JOB_UID_LABEL: job["metadata"]["uid"]}
+        owners = [each for each in owner_references(job, self._integration) if each["uid"] not in present]
+        # No label: with one the webhook is asked, and meanwhile the check of MultiKueue finds no owner.
         answer = await self._context.client.patch(
             WORKLOADS,
             metadata["name"],
-            {"metadata": change},
+            {"metadata": {"ownerReferences": [*(metadata.get("ownerReferences") or ()), *owners]}},
             namespace=metadata["namespace"],
             resource_version=metadata["resourceVersion"],
         )

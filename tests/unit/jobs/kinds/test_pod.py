@@ -284,8 +284,9 @@ def test_a_remote_pod_in_a_queue_has_the_token_of_the_workload() -> None:
     token = {"name": "kube-api-access-abcde", "projected": {"sources": []}}
     mount = {"name": token["name"], "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
     own = {"name": "data", "mountPath": "/data"}
-    spec = {"containers": [{"name": "c", "volumeMounts": [own]}], "volumes": [{"name": "data", "emptyDir": {}}]}
-    on_hub = {"containers": [{"name": "c", "volumeMounts": [own, mount]}], "volumes": [*spec["volumes"], token]}
+    data = {"name": "data", "emptyDir": {}}
+    spec = {"containers": [{"name": "c", "volumeMounts": [own]}], "volumes": [data]}
+    on_hub = {"containers": [{"name": "c", "volumeMounts": [own, mount]}], "volumes": [data, token]}
     made = queued(spec, on_hub)
     assert made["spec"]["containers"] == on_hub["containers"]
     assert made["spec"]["volumes"] == on_hub["volumes"]
