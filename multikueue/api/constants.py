@@ -83,6 +83,8 @@ PROVISIONING_CLASS_NAME_ANNOTATION: Final = "autoscaling.x-k8s.io/provisioning-c
 # Gates, finalizers, managers, names, kueue-api.md §2.3.
 ADMISSION_SCHEDULING_GATE: Final = "kueue.x-k8s.io/admission"
 TOPOLOGY_SCHEDULING_GATE: Final = "kueue.x-k8s.io/topology"
+SCHEDULING_GATES: Final = frozenset({ADMISSION_SCHEDULING_GATE, TOPOLOGY_SCHEDULING_GATE})
+"""Those that Kueue gives a pod, and takes away once it is admitted and placed."""
 ELASTIC_JOB_SCHEDULING_GATE: Final = "kueue.x-k8s.io/elastic-job"
 ELASTIC_JOB_POD_LABEL: Final = "kueue.x-k8s.io/elastic-job"
 RESOURCE_IN_USE_FINALIZER: Final = "kueue.x-k8s.io/resource-in-use"

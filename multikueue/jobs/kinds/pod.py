@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Final
 
 from multikueue.api.constants import (
-    ADMISSION_SCHEDULING_GATE,
     DEFAULT_POD_SET,
     MANAGED_LABEL,
     MANAGED_LABEL_VALUE,
@@ -22,6 +21,7 @@ from multikueue.api.constants import (
     POD_FRAMEWORK,
     PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
+    SCHEDULING_GATES,
 )
 from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
@@ -401,7 +401,7 @@ def _pod_set(pod: JsonObject, name: str, count: int) -> JsonObject:
     others = [
         gate
         for gate in (pod.get("spec") or {}).get("schedulingGates") or ()
-        if gate.get("name") != ADMISSION_SCHEDULING_GATE
+        if gate.get("name") not in SCHEDULING_GATES
     ]
     metadata = {field: values for field, values in kept.items() if values}
     template = {"metadata": metadata, "spec": {**spec, **({"schedulingGates": others} if others else {})}}
@@ -418,10 +418,13 @@ def _as_submitted(pod_set: JsonObject) -> JsonObject:
 
 
 def started_pod(pod: JsonObject, info: PodSetInfo) -> JobWrite:
-    """The patch that injects into a gated pod and removes its gate. Raises `InjectionConflict`."""
+    """The patch that injects into a gated pod and removes its gates. Raises `InjectionConflict`.
+
+    Kueue gates each pod for topologies as well: one that it has made, or sent from its hub, has both gates.
+    """
     before = {"metadata": pod["metadata"], "spec": pod["spec"]}
     after = injected(before, info)
-    gates = [gate for gate in after["spec"]["schedulingGates"] if gate.get("name") != ADMISSION_SCHEDULING_GATE]
+    gates = [gate for gate in after["spec"]["schedulingGates"] if gate.get("name") not in SCHEDULING_GATES]
     spec = {key: value for key, value in after["spec"].items() if key != "schedulingGates"}
     after["spec"] = {**spec, **({"schedulingGates": gates} if gates else {})}
     return JobWrite(body=merge_patch(before, after), target=pod)

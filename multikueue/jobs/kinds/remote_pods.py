@@ -25,6 +25,7 @@ from multikueue.api.constants import (
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
     REMOTE_POD_LABEL,
     ROLE_HASH_ANNOTATION,
+    SCHEDULING_GATES,
     WORKER_WORKLOAD_POD_LABEL,
 )
 from multikueue.api.defaulting import default_held
@@ -317,9 +318,9 @@ def _status_write(pod: JsonObject, shown: JsonObject) -> JobWrite | None:
 
 
 def _spec(pod: JsonObject) -> JsonObject:
-    """The spec without what the API server of the hub has added, and without the gate of admission."""
+    """The spec without what the API server of the hub has added, and without the gates of admission."""
     spec = {name: value for name, value in (pod.get("spec") or {}).items() if name not in _NOT_SENT}
-    gates = [each for each in spec.pop("schedulingGates", None) or () if each.get("name") != ADMISSION_SCHEDULING_GATE]
+    gates = [each for each in spec.pop("schedulingGates", None) or () if each.get("name") not in SCHEDULING_GATES]
     if gates:
         spec["schedulingGates"] = gates
     return without_token_volume(spec)  # the API server of the worker mounts a token of its own

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from multikueue.api import featuregates
-from multikueue.api.constants import ADMISSION_SCHEDULING_GATE, POD_FINALIZER
+from multikueue.api.constants import ADMISSION_SCHEDULING_GATE, POD_FINALIZER, TOPOLOGY_SCHEDULING_GATE
 from multikueue.api.defaulting import JobSurroundings
 from multikueue.core.errors import BadInput
 from multikueue.jobs.framework.admission import defaulted
@@ -267,6 +267,19 @@ def test_a_group_is_ready_when_each_pod_is_ready_or_succeeded() -> None:
     ready["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
     assert POD.pods_ready(group(ready, running("a2", "Succeeded")))
     assert not POD.pods_ready(group(ready, running("a2")))
+
+
+def test_a_pod_that_kueue_has_made_loses_the_gate_for_topologies_as_well() -> None:
+    gates = [{"name": "example.com/own"}, {"name": ADMISSION_SCHEDULING_GATE}, {"name": TOPOLOGY_SCHEDULING_GATE}]
+    given = pod("a1")
+    given["spec"]["schedulingGates"] = gates
+    (pod_set,) = POD.pod_sets(given)
+    assert pod_set["template"]["spec"]["schedulingGates"] == gates[:1]
+    write = POD.start(given, (PodSetInfo(name="main", count=1),))
+    assert write is not None
+    assert write.body["spec"]["schedulingGates"] == gates[:1]
+    remote = POD.remote_manifest(given, [PodSetInfo(name="main", count=1)], identity=IDENTITY)
+    assert remote["spec"]["schedulingGates"] == gates[:1]
 
 
 @pytest.mark.parametrize(("counts", "total"), [([3], "3"), ([1], "1"), ([1, 2], "3"), ([], "4")])
