@@ -275,9 +275,12 @@ class JobReconciler:
     async def _left_to_owner(
         self, key: Key, job: JsonObject, above: Ancestry, owned: list[JsonObject]
     ) -> Result | None:
-        """A job of an owner that is queued: it has no Workload, and is held while that owner is not admitted."""
+        """A job of an owner that is queued: it has no Workload, and is held while that owner is not admitted.
+
+        Kueue makes the pods of a LeaderWorkerSet owners of its Workload as well, which stays.
+        """
         for workload in owned:
-            if "deletionTimestamp" not in workload["metadata"]:
+            if "deletionTimestamp" not in workload["metadata"] and not _is_of(workload, above):
                 await self._made.delete(job, workload)
         if above.integration is None or above.key is None:
             return None
@@ -461,6 +464,15 @@ class JobReconciler:
 
 def _labels(row: Row) -> JsonObject:
     return row.object()["metadata"].get("labels") or {}
+
+
+def _is_of(workload: JsonObject, above: Ancestry) -> bool:
+    """Whether a Workload is that of the owner above, too."""
+    if above.integration is None or above.key is None:
+        return False
+    wanted = above.integration.resource.kind, above.key.name
+    owners = workload["metadata"].get("ownerReferences") or ()
+    return any((each.get("kind"), each.get("name")) == wanted for each in owners)
 
 
 def _owner_uids(workload: JsonObject) -> list[str]:

@@ -33,6 +33,7 @@ from tests.comparison.kinds_hub import RESOURCES, running_kinds_hub
 from tests.comparison.looks import Looks
 from tests.comparison.measured import measured, metrics_token
 from tests.comparison.shown import differences, events, lines
+from tests.comparison.takeover import taken_over
 from tests.comparison.visibility import pending, pending_course, visibility_token
 from tests.support.managers import ensure, make_namespace
 
@@ -48,8 +49,9 @@ _DISPATCHED: Final = {
 }
 _ON_WORKER: Final = ("worker", "worker-kinds", "worker-serving")
 """In these both managers of the hub are Kueue's, and those of the worker are compared."""
+_TAKEOVER: Final = "takeover"
 _VISIBILITY: Final = "visibility"
-_NAMES: Final = (*COURSES, *_DISPATCHED, _METRICS, _VISIBILITY, _WRITES)
+_NAMES: Final = (*COURSES, *_DISPATCHED, _METRICS, _TAKEOVER, _VISIBILITY, _WRITES)
 _FRAMEWORKS: Final = {"integrations": {"frameworks": ["batch/job"]}}
 _EVERY_KIND: Final = (
     "batch/job",
@@ -181,6 +183,12 @@ async def _looks(
 async def compare(names: list[str], kueue: Path) -> None:
     """Print the differences of each course, each after the first step that shows it."""
     for name in names:
+        if name == _TAKEOVER:
+            with tempfile.TemporaryDirectory(prefix="mk-comparison-") as text:
+                gates = {"featureGates": _OLD_REASONS | {"DisableWaitForPodsReady": True}}
+                before, now = await taken_over(Path(text), kueue=kueue, configuration=gates)
+            print(f"{name}:", *(f"  {each}" for each in differences(before, now)), sep="\n", flush=True)
+            continue
         theirs, ours = [await play(name, kueue=kueue, on_hub=on_hub) for on_hub in (True, False)]
         print(f"{name}:", flush=True)
         known: set[str] = set()

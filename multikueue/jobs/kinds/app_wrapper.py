@@ -25,6 +25,12 @@ from multikueue.jobs.framework.protocol import PodSetInfo
 _COMPONENTS: Final[Keys] = ("spec", "components")
 _PODS: Final[tuple[Keys, ...]] = (("spec", "template", "spec", "containers"), ("spec", "containers"))
 _CONTAINERS: Final = ("initContainers", "containers")
+_COUNTED: Final = frozenset(
+    {
+        *("affinity", "nodeSelector", "overhead", "priorityClassName", "resourceClaims", "resources"),
+        *("runtimeClassName", "schedulingGates", "tolerations", "topologySpreadConstraints"),
+    }
+)
 _NOT_COUNTED: Final = frozenset(
     {
         *("env", "envFrom", "lifecycle", "livenessProbe", "ports", "readinessProbe", "resizePolicy", "startupProbe"),
@@ -67,11 +73,12 @@ class AppWrapperIntegration(DeclaredIntegration):
         return require_distinct(found)
 
     def counted(self, pod_set: JsonObject) -> JsonObject:
-        """Without fields of containers that neither quota nor placement depends on, as Kueue compares them."""
+        """Without fields that neither quota nor placement depends on, of which Kueue has only some."""
         template: JsonObject = pod_set.get("template") or {}
         spec: JsonObject = template.get("spec") or {}
+        counted = {name: value for name, value in spec.items() if name in _COUNTED}
         groups = {name: [_counted_container(each) for each in spec[name]] for name in _CONTAINERS if spec.get(name)}
-        return {**pod_set, "template": {**template, "spec": {**spec, **groups}}}
+        return {**pod_set, "template": {**template, "spec": {**counted, **groups}}}
 
     def sent_spec(self, spec: JsonObject) -> JsonObject:
         """The spec of the Workload on a worker, which Kueue compares with what it counts of the AppWrapper."""

@@ -49,7 +49,7 @@ async def kinds(hub: ComparedHub) -> AsyncIterator[Look]:
     """Jobs run, are preempted, run again, succeed and fail."""
     await _prepare(hub)
     for kind in KINDS:
-        await _queue(hub, kind.resource.plural, pods=kind.pods)
+        await make_queue(hub, kind.resource.plural, pods=kind.pods)
         await _submit(hub, kind, "low", _LONG)
     yield Look("they run", _SETTLING_SECONDS)
     for kind in KINDS:
@@ -70,6 +70,18 @@ async def kinds(hub: ComparedHub) -> AsyncIterator[Look]:
         if kind.ends:
             await _submit(hub, kind, "broken", _FAILS)
     yield Look("others fail", _SETTLING_SECONDS)
+
+
+async def running_and_waiting(hub: ComparedHub) -> None:
+    """A job of each kind runs, and another one waits; pods of Deployments and the like run."""
+    await _prepare(hub)
+    for kind in KINDS:
+        await make_queue(hub, kind.resource.plural, pods=kind.pods)
+        for name in ("runs", "waits"):
+            await _submit(hub, kind, name, _LONG)
+    for each in _SERVED:
+        await make_queue(hub, each.plural, pods=2)
+        await hub.client.create(each, _served(each, "x", replicas=2), namespace=NAMESPACE)
 
 
 async def dispatched_kinds(both: ComparedFederation) -> AsyncIterator[Look]:
@@ -109,7 +121,7 @@ async def serving(hub: ComparedHub) -> AsyncIterator[Look]:
     """Deployments, StatefulSets and LeaderWorkerSets run, grow, shrink, are preempted, and are deleted."""
     await _prepare(hub)
     for kind in _SERVED:
-        await _queue(hub, kind.plural, pods=4)
+        await make_queue(hub, kind.plural, pods=4)
         await hub.client.create(kind, _served(kind, "low", replicas=2), namespace=NAMESPACE)
     yield Look("they run", _SETTLING_SECONDS)
     for kind in _GROWING:
@@ -137,7 +149,8 @@ async def _prepare(hub: ComparedHub) -> None:
     await hub.classes()
 
 
-async def _queue(hub: ComparedHub, name: str, *, pods: int) -> None:
+async def make_queue(hub: ComparedHub, name: str, *, pods: int) -> None:
+    """A queue with quota for so many pods."""
     resources = [{"name": "cpu", "nominalQuota": f"{pods * 100}m"}]
     groups = [{"coveredResources": ["cpu"], "flavors": [{"name": _FLAVOR, "resources": resources}]}]
     await hub.queue(name, preempts=True, resourceGroups=groups)

@@ -219,6 +219,28 @@ async def test_pods_that_outlive_it_are_stopped(client: KubeClient) -> None:
     assert condition(workload, "Finished")["reason"] == "OwnerNotFound"
 
 
+async def test_a_workload_that_kueue_has_made_with_its_pods_as_owners_stays(client: KubeClient) -> None:
+    """This manager may take the place of Kueue's, which gives those pods the label of managed ones as well."""
+    apps = await place(client, "taken")
+    await apps.create(leader_worker_set("llm", "taken"))
+    pods = await apps.running(2)
+    [workload] = await replicas(apps, 0)
+    (owner,) = workload["metadata"]["ownerReferences"]
+    shared = {"apiVersion": "v1", "kind": "Pod"}
+    owners = [shared | {"name": each["metadata"]["name"], "uid": each["metadata"]["uid"]} for each in pods]
+    not_controlled = {key: owner[key] for key in ("apiVersion", "kind", "name", "uid")}
+    change = {"metadata": {"ownerReferences": [not_controlled, *owners]}}
+    await client.patch(WORKLOADS, workload["metadata"]["name"], change, namespace="taken")
+    for each in pods:
+        managed = {"metadata": {"labels": {K + "managed": "true"}}}
+        await client.patch(PODS, each["metadata"]["name"], managed, namespace="taken")
+    await client.patch(LEADER_WORKER_SETS, "llm", {"spec": {"replicas": 2}}, namespace="taken")
+    later = await apps.running(4)
+    kept, _ = await replicas(apps, 0, 1)
+    assert kept["metadata"]["uid"] == workload["metadata"]["uid"]
+    assert {each["metadata"]["uid"] for each in pods} < {each["metadata"]["uid"] for each in later}
+
+
 async def test_pods_of_a_former_one_hold_its_quota_until_they_are_gone(client: KubeClient) -> None:
     apps = await place(client, "former", cpu="200m")
     await apps.create(leader_worker_set("llm", "former"))

@@ -151,6 +151,28 @@ def test_a_workload_with_other_containers_is_not_that_of_the_job(change: dict[st
     assert kind.differences(job, workload)
 
 
+def test_a_workload_that_kueue_has_made_is_that_of_the_job() -> None:
+    """So that this manager can take the place of Kueue's while AppWrappers run."""
+    container = {"name": "c", "image": "i:1", "env": [{"name": "A"}], "livenessProbe": {"httpGet": {"port": 80}}}
+    template = pods(container)
+    template["spec"]["template"]["spec"] |= {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5}
+    job = app_wrapper(component({"path": "template.spec.template"}, template=template))
+    kind = kind_of(job)
+    messages = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
+    made = {
+        "containers": [{"name": "c", "image": "i:1", "imagePullPolicy": "IfNotPresent", **messages}],
+        "restartPolicy": "Never",
+        "dnsPolicy": "ClusterFirst",
+        "schedulerName": "default-scheduler",
+        "securityContext": {},
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+    pod_set = {"name": "appwrapper-sample-0", "count": 1, "template": {"spec": made}}
+    assert kind.matches(job, {"spec": {"podSets": [pod_set]}})
+    made["nodeSelector"] = {"a": "b"}
+    assert not kind.matches(job, {"spec": {"podSets": [pod_set]}})
+
+
 def test_a_workload_without_the_sidecar_of_the_job_holds_too_little() -> None:
     sidecar = {"name": "s", "image": "i", "restartPolicy": "Always", "resources": {"requests": {"cpu": "4"}}}
     template = pods({"name": "c", "image": "i"})

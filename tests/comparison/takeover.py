@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This project's manager takes the place of Kueue's on a cluster where jobs of every kind run and wait.
+
+What runs is to run on: what is shown before and after is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from devcluster.ports import PortRegistry
+from devcluster.providers.embedded.provider import EmbeddedProvider
+from multikueue.api.constants import POD_GROUP_NAME_LABEL, POD_GROUP_TOTAL_COUNT_ANNOTATION, QUEUE_NAME_LABEL
+from multikueue.api.resource import JOBS, PODS
+from tests.bench.queueing.hubs import running_manager
+from tests.bench.queueing.kueue import running_kueue
+from tests.comparison.courses import kinds
+from tests.comparison.hub import NAMESPACE, ComparedHub, Object
+from tests.comparison.kinds_hub import FRAMEWORKS, RESOURCES, kinds_cluster
+from tests.comparison.looks import Look, Looks
+from tests.comparison.shown import events, lines
+from tests.support.managers import job_manifest
+from tests.support.operators.samples import pod_template
+
+_SETTLING_SECONDS: Final = 8.0
+_RUNS: Final = {"multikueue.io/run-for": "forever"}
+
+
+async def taken_over(folder: Path, *, kueue: Path, configuration: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """What is shown with Kueue's manager, and after this project's has taken its place."""
+    own = {**configuration, "integrations": {"frameworks": list(FRAMEWORKS)}}
+    async with AsyncExitStack() as stack:
+        ports = stack.enter_context(PortRegistry())
+        provider = await stack.enter_async_context(EmbeddedProvider(folder=folder))
+        cluster = await stack.enter_async_context(kinds_cluster(stack, provider, folder / "hub"))
+        hub = ComparedHub(await stack.enter_async_context(cluster.client()))
+        shown = partial(lines, hub.client, NAMESPACE, jobs=RESOURCES)
+        looks = Looks(shown, partial(events, hub.client, NAMESPACE))
+        for each in ("theirs", "ours"):
+            (folder / each).mkdir()
+        frameworks = {"integrations": own["integrations"]}
+        async with running_kueue(cluster, kueue, folder=folder / "theirs", ports=ports, configuration=frameworks):
+            await kinds.running_and_waiting(hub)
+            await _jobs_and_pods(hub)
+            await looks.take(Look("they run and wait", _SETTLING_SECONDS))
+        manager = await running_manager(cluster, folder / "ours", own, ports=ports, extra=())
+        stack.push_async_callback(manager.process.stop)
+        await looks.take(Look("this project's manager runs", _SETTLING_SECONDS))
+        (_, before), (_, after) = looks.shown
+        return [line for line in before if not line.startswith("event ")], after
+
+
+async def _jobs_and_pods(hub: ComparedHub) -> None:
+    """Jobs, pods and pod groups, of each some that run and some that wait."""
+    await kinds.make_queue(hub, "jobs", pods=3)
+    for name in ("runs", "waits"):
+        job = job_manifest(name, namespace=NAMESPACE, queue="jobs", cpu="100m", parallelism=2, suspend=True)
+        job["spec"]["template"]["metadata"] = {"annotations": _RUNS}
+        await hub.client.create(JOBS, job, namespace=NAMESPACE)
+    await kinds.make_queue(hub, "pods", pods=4)
+    for name, group in (("a", ""), ("b1", "b"), ("b2", "b"), ("c", ""), ("d", ""), ("e1", "e"), ("e2", "e")):
+        await hub.client.create(PODS, _pod(name, group), namespace=NAMESPACE)
+
+
+def _pod(name: str, group: str) -> Object:
+    template = pod_template(_RUNS, terminationGracePeriodSeconds=0)
+    metadata: Object = {"name": name, "namespace": NAMESPACE, "labels": {QUEUE_NAME_LABEL: "pods"}}
+    metadata["annotations"] = dict(_RUNS)
+    if group:
+        metadata["labels"][POD_GROUP_NAME_LABEL] = group
+        metadata["annotations"][POD_GROUP_TOTAL_COUNT_ANNOTATION] = "2"
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
