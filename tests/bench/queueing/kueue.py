@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -66,7 +66,7 @@ async def running_kueue(
 ) -> AsyncIterator[StartedManager]:
     """The manager, with its webhooks installed on the cluster, and these sections of its configuration.
 
-    With `visibility` it serves pending workloads, too.
+    With `visibility` it serves pending workloads, too, and `FileExistsError` says that this machine is a pod.
     """
     webhooks, metrics, health = (ports.take() for _ in range(3))
     shows = ports.take() if visibility else 0
@@ -97,37 +97,44 @@ async def running_kueue(
     )
     ready = f"http://{LOOPBACK}:{health}/readyz"
     environment = {"KUBECONFIG": str(cluster.kubeconfig)}
-    if visibility:
-        environment |= await _in_cluster(cluster)
 
     async def is_ready() -> bool:
         return await probes.answers_ok(ready)
 
-    process = Process(
-        ProcessSpec(
-            name="manager",
-            arguments=[
-                str(binary),
-                f"--config={file}",
-                f"--feature-gates=VisibilityOnDemand={visibility}",
-            ],
-            folder=folder,
-            log=folder / "kueue.log",
-            environment=environment,
-            ready=is_ready,
+    async with AsyncExitStack() as stack:
+        if visibility:
+            environment |= await stack.enter_async_context(_in_cluster(cluster))
+        process = Process(
+            ProcessSpec(
+                name="manager",
+                arguments=[
+                    str(binary),
+                    f"--config={file}",
+                    f"--feature-gates=VisibilityOnDemand={visibility}",
+                ],
+                folder=folder,
+                log=folder / "kueue.log",
+                environment=environment,
+                ready=is_ready,
+            )
         )
-    )
-    await process.start()
-    try:
+        stack.push_async_callback(process.stop)
+        await process.start()
         frameworks = (given.get("integrations") or {}).get("frameworks") or ()
         await _install_webhooks(cluster, f"https://{LOOPBACK}:{webhooks}", authority, frameworks=frameworks)
         yield StartedManager(process, f"https://{LOOPBACK}:{metrics}/metrics", f"https://{LOOPBACK}:{shows}")
-    finally:
-        await process.stop()
 
 
-async def _in_cluster(cluster: Cluster) -> dict[str, str]:
-    """What its visibility API takes for that of a pod, to review tokens, whatever its kubeconfig is."""
+@asynccontextmanager
+async def _in_cluster(cluster: Cluster) -> AsyncIterator[dict[str, str]]:
+    """What its visibility API takes for that of a pod, to review tokens, whatever its kubeconfig is.
+
+    The files are removed afterwards; those of a real pod are left alone, with `FileExistsError`.
+    """
+    token_file, authority_file = _POD / "token", _POD / "ca.crt"
+    if token_file.exists() or authority_file.exists():
+        message = f"{_POD} holds the credentials of a pod: run the comparison outside a cluster, or remove what is left"
+        raise FileExistsError(message)
     named = {"kind": "ServiceAccount", "name": "kueue", "namespace": "kueue-system"}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     binding = {
@@ -140,10 +147,14 @@ async def _in_cluster(cluster: Cluster) -> dict[str, str]:
         await client.create(CLUSTER_ROLE_BINDINGS, {**binding, "roleRef": role, "subjects": [named]})
         given = yaml.safe_load(await anyio.Path(cluster.kubeconfig).read_text())
     _POD.mkdir(parents=True, exist_ok=True)
-    (_POD / "token").write_text(token)
-    (_POD / "ca.crt").write_bytes(b64decode(given["clusters"][0]["cluster"]["certificate-authority-data"]))
-    server = urlsplit(cluster.server)
-    return {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
+    try:
+        token_file.write_text(token)
+        authority_file.write_bytes(b64decode(given["clusters"][0]["cluster"]["certificate-authority-data"]))
+        server = urlsplit(cluster.server)
+        yield {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
+    finally:
+        token_file.unlink(missing_ok=True)
+        authority_file.unlink(missing_ok=True)
 
 
 async def _install_webhooks(cluster: Cluster, url: str, authority: Authority, *, frameworks: Iterable[str]) -> None:
