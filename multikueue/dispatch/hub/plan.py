@@ -447,11 +447,12 @@ def _granted(facts: DispatchFacts, workload: DispatchedWorkload) -> tuple[Observ
     """The granted assignment: that of clusterName or, once an eviction cleared it, the one with intent Run or Evict.
 
     An eviction counts in the workload's epoch at once, so it is the newest of them. An older one is of a cluster that
-    was lost and came back: how its job ended is not how this one does.
+    was lost and came back, or was restored from a backup: how its job ended is not how this one does.
     """
     if workload.cluster_name:
         found = facts.observations.get(workload.cluster_name)
-        return () if found is None else (found,)
+        is_former = found is not None and found.epoch < workload.epoch and not workload.stopping
+        return () if found is None or is_former else (found,)
     if not workload.stopping:
         return ()
     granted = [o for o in facts.observations.values() if not o.intent.precedes_grant]

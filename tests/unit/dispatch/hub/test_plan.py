@@ -330,6 +330,11 @@ class TestEnd:
     def test_an_end_does_not_count(self, status: object) -> None:
         assert plan(facts(running(), granted(), status), NOW).finish is None  # type: ignore[arg-type]
 
+    def test_the_end_of_a_former_job_on_a_cluster_restored_from_a_backup_does_not_count(self) -> None:
+        """The job of this epoch is lost with the cluster, and is sent again: seed 46871 of the simulation."""
+        found = plan(facts(running(epoch=2), ended()), NOW)
+        assert (found.finish, found.rule) == (None, Rule.DELIVER)
+
     def test_j2_out_of_sync_goes_through_retry_and_never_finishes(self) -> None:
         found = plan(facts(running(), ended(reason="OutOfSync")), NOW)
         assert found.finish is None
