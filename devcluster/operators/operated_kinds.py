@@ -170,24 +170,43 @@ def _ray_job_status(progress: Progress) -> JsonObject:
     return {"jobDeploymentStatus": deployment, "jobStatus": job, "rayClusterStatus": _ray_cluster_status(progress)}
 
 
+_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
+_NODES: Final[JsonObject] = {
+    "name": "node",
+    "template": {
+        "metadata": {"labels": {_STEP: "trainer"}},
+        "spec": {"template": {"spec": {"containers": [{"name": "node", "image": "trainer"}]}}},
+    },
+}
+"""What a TrainJob runs if nothing else is known of its runtime."""
+
+
 def _train_roles(obj: JsonObject) -> Iterator[Role]:
-    """The nodes of the trainer, with what the patches of the runtime add to their template."""
-    trainer = obj["spec"].get("trainer") or {}
-    container = {"name": "node", "image": trainer.get("image", "trainer")}
-    container["resources"] = trainer.get("resourcesPerNode") or {}
-    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
-    template: JsonObject = {"metadata": {}, "spec": pod}
-    for patch in obj["spec"].get("runtimePatches") or ():
-        for job in at(patch, "trainingRuntimeSpec", "template", "spec", "replicatedJobs") or ():
-            if job["name"] == "node":
-                _add(template, at(job, "template", "spec", "template") or {})
-    yield Role(name="node", count=trainer.get("numNodes", 1), template=template)
+    """The replicated jobs of the runtime, with what patches and the trainer change of them."""
+    runtime, trainer = obj.get("runtime"), obj["spec"].get("trainer") or {}
+    for job in at(runtime, "spec", "template", "spec", "replicatedJobs") or [_NODES]:
+        template = copy.deepcopy(at(job, "template", "spec", "template"))
+        pod = template["spec"]
+        pod |= {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
+        for patch in obj["spec"].get("runtimePatches") or ():
+            for change in at(patch, "trainingRuntimeSpec", "template", "spec", "replicatedJobs") or ():
+                if change["name"] == job["name"]:
+                    changed = at(change, "template", "spec", "template") or {}
+                    _add(template, {**changed, "spec": {**(changed.get("spec") or {}), "tolerations": []}})
+                    pod["tolerations"] = at(changed, "spec", "tolerations") or pod["tolerations"]
+        count = job.get("replicas", 1) * (at(job, "template", "spec", "parallelism") or 1)
+        if at(job, "template", "metadata", "labels", _STEP) == "trainer":
+            count = trainer.get("numNodes") or at(runtime, "spec", "mlPolicy", "numNodes") or count
+            (container,) = (each for each in pod["containers"] if each["name"] == "node")
+            container["image"] = trainer.get("image") or container["image"]
+            container["resources"] = trainer.get("resourcesPerNode") or container.get("resources") or {}
+        yield Role(name=job["name"], count=count, template=template)
 
 
 def _add(template: JsonObject, other: JsonObject) -> None:
     """Add labels, annotations, node selectors and tolerations of another template."""
     for part, name in (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector")):
-        template[part].setdefault(name, {}).update(at(other, part, name) or {})
+        template.setdefault(part, {}).setdefault(name, {}).update(at(other, part, name) or {})
     template["spec"].setdefault("tolerations", []).extend(at(other, "spec", "tolerations") or ())
 
 

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from devcluster.operators.catalog import operator_of
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import Resource
 from multikueue.kube.rest.client import KubeClient
 from tests.support.crds import kinds
-from tests.support.operators.job_sets import JobSetOperator
-from tests.support.operators.operated_kinds import at, kind_of
+from tests.support.operators.operated_kinds import at
 from tests.support.operators.operator import Operator
 from tests.support.operators.samples import job_set, pod_template, sample
-from tests.support.operators.templated import TemplatedOperator
 
 
 class Cell(StrEnum):
@@ -82,9 +81,7 @@ class PlayedKind:
 
     def operator(self, client: KubeClient) -> Operator:
         """What plays its controller on a cluster."""
-        if self.resource == kinds.JOB_SETS:
-            return JobSetOperator(client)
-        return TemplatedOperator(client, kind_of(self.resource))
+        return operator_of(client, self.resource)
 
     def is_suspended(self, job: JsonObject) -> bool:
         """Whether its field for that is true."""
