@@ -15,10 +15,12 @@ import yaml
 
 from multikueue.api.constants import LEADER_WORKER_SET_FRAMEWORK, POD_FRAMEWORK
 from multikueue.api.objects import JsonObject
-from multikueue.api.resource import LEADER_WORKER_SETS, PODS
+from multikueue.api.resource import LEADER_WORKER_SETS, PODS, Resource
 from multikueue.cli.cluster.recovering import recovery_rights
 from multikueue.jobs.declared.roles import agent_roles, holding_manager_roles, manager_roles
 from multikueue.jobs.declared.shipped import declared_integrations
+from multikueue.jobs.framework.capabilities import RuntimeKind
+from multikueue.jobs.framework.protocol import JobIntegration
 
 FOLDER = Path(__file__).resolve().parent.parent / "deploy" / "rbac" / "kinds"
 _MANAGER = "the manager needs on the management cluster"
@@ -31,7 +33,7 @@ def files() -> Mapping[str, str]:
     for framework, integration in sorted(declared_integrations().items()):
         name = framework.partition("/")[2]
         for part, what, documents in (
-            ("manager", _MANAGER, manager_roles(integration.resource)),
+            ("manager", _MANAGER, manager_roles(integration.resource, runtimes=_runtimes(integration))),
             ("agent", _AGENT, agent_roles(integration.resource)),
         ):
             found[f"{name}-{part}.yaml"] = _text(what, framework, documents)
@@ -48,6 +50,10 @@ def files() -> Mapping[str, str]:
         (recovery_rights(),),
     )
     return found
+
+
+def _runtimes(integration: JobIntegration) -> tuple[Resource, ...]:
+    return integration.runtimes if isinstance(integration, RuntimeKind) else ()
 
 
 def _text(what: str, framework: str, documents: Sequence[JsonObject]) -> str:

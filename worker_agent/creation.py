@@ -93,7 +93,8 @@ class Creation:
         assert desired.jobs is not None
         plain, queues, integration = self.manifest(desired, body), self._queues, desired.jobs.integration
         try:
-            plain = consuming(plain, integration, () if provisioned is None else provisioned.updates)
+            updates = () if provisioned is None else provisioned.updates
+            plain = consuming(plain, integration, updates, described=desired.with_pod_sets(plain))
         except InjectionConflict as error:
             self._obstacles.add_refusal(desired.named, Obstacle(CREATE_REJECTED, str(error)))
             return False

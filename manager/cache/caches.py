@@ -60,14 +60,14 @@ from multikueue.api.resource import (
 from multikueue.core.clock import Clock
 from multikueue.core.conditions import is_true_in
 from multikueue.core.keys import Key
-from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind
+from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, RuntimeKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.slices import assigned_as, is_elastic
 from multikueue.jobs.framework.templated_queue import named_by
 from multikueue.kube.cache.informer import Informer
 from multikueue.kube.cache.packing import packed
 from multikueue.kube.cache.store import Indexer
-from multikueue.kube.errors import KubeError
+from multikueue.kube.errors import Forbidden, KubeError
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.runtime.quarantine import Quarantine
 
@@ -81,6 +81,8 @@ NAMED_OWNER_INDEX: Final = "namedOwner"
 """Pods by the `named_term` of the job that they name by annotation and label."""
 CONTROLLER_INDEX: Final = "controller"
 """Pods by the uid of the owner that controls them."""
+RUNTIME_INDEX: Final = "runtime"
+"""Jobs by the `runtime_term` of the runtime they name."""
 PREBUILT_INDEX: Final = "prebuilt"
 """Jobs by `namespace/name` of the prebuilt Workload they name."""
 QUEUE_INDEX: Final = "queue"
@@ -181,6 +183,11 @@ def prebuilt_name(job: JsonObject) -> str:
 def _prebuilt(job: JsonObject) -> Iterable[str]:
     name = prebuilt_name(job)
     return [str(Key(job["metadata"]["namespace"], name))] if name else ()
+
+
+def runtime_term(resource: Resource, key: Key) -> str:
+    """The term of `RUNTIME_INDEX` for the jobs that name that runtime."""
+    return f"{resource.kind} {key}"
 
 
 def _reserved_in(obj: JsonObject) -> Iterable[str]:
@@ -295,7 +302,12 @@ def followed(
         *(
             FollowedKind(
                 resource=integration.resource,
-                indexers={PREBUILT_INDEX: _prebuilt, **_groups(integration), **_controllers(integration, jobs)},
+                indexers={
+                    PREBUILT_INDEX: _prebuilt,
+                    **_groups(integration),
+                    **_controllers(integration, jobs),
+                    **_runtimes(integration),
+                },
                 shrink=without_owners_of_fields,
                 label_selector=f"{MANAGED_LABEL}={MANAGED_LABEL_VALUE}"
                 if integration.traits.needs_managed_label
@@ -304,6 +316,12 @@ def followed(
             )
             for integration in jobs
             if not integration.traits.pods_are_jobs
+        ),
+        *(
+            FollowedKind(resource=resource, shrink=without_owners_of_fields, on_demand=True)
+            for resource in dict.fromkeys(
+                resource for each in jobs if isinstance(each, RuntimeKind) for resource in each.runtimes
+            )
         ),
     )
 
@@ -330,6 +348,18 @@ def _groups(integration: JobIntegration) -> Mapping[str, Indexer]:
         return [str(Key(obj["metadata"]["namespace"], name))] if name else ()
 
     return {GROUP_INDEX: group}
+
+
+def _runtimes(integration: JobIntegration) -> Mapping[str, Indexer]:
+    if not isinstance(integration, RuntimeKind):
+        return {}
+    runtime_of = integration.runtime_of
+
+    def runtime(obj: JsonObject) -> Iterable[str]:
+        found = runtime_of(obj)
+        return [] if found is None else [runtime_term(found.resource, found.key)]
+
+    return {RUNTIME_INDEX: runtime}
 
 
 class Caches:
@@ -418,6 +448,16 @@ class Caches:
             return False
         following.demanded.set()
         return following.installed and following.informer.synced.is_set()
+
+    def is_known(self, resource: Resource) -> bool:
+        """Follow a kind that is followed on demand; whether its view has all objects that can be read.
+
+        Also of a kind that is not installed, or may not be listed.
+        """
+        following = self._followings.get(resource)
+        if following is None or self.demand(resource):
+            return True
+        return following.missing or isinstance(following.informer.last_error, Forbidden)
 
     def workload(self, key: Key) -> JsonObject | None:
         """The newest Workload of that key."""

@@ -72,6 +72,8 @@ class KindFollowing:
         """Set once the first list is complete, or the kind is known not to be installed."""
         self.installed = False
         """Whether the server has the kind, or has not answered whether it does."""
+        self.missing = False
+        """Whether the server has answered that it does not have the kind."""
         self.removed = False
         """Whether all objects of the kind are gone with it."""
         self._client = client
@@ -98,7 +100,7 @@ class KindFollowing:
     async def _wait_until_installed(self) -> None:
         waited = False
         while not await self._is_installed():
-            self.installed = False
+            self.installed, self.missing = False, True
             self.settled.set()
             if not waited:
                 self._report_missing()
@@ -106,7 +108,7 @@ class KindFollowing:
             if self._kind.framework and not self.removed and await self._removal.confirms():
                 self._set_removed()  # before this process started
             await anyio.sleep(_MISSING_SECONDS)
-        self.installed, self.removed = True, False
+        self.installed, self.missing, self.removed = True, False, False
         self._removal.begin_anew()
         if waited:
             _log.info("CustomResourceDefinition installed crd=%s", self._kind.resource.qualified)

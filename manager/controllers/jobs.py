@@ -17,6 +17,7 @@ from manager.controllers import job_decision
 from manager.controllers.check_messages import CheckMessages
 from manager.controllers.job_facts import ManagedJobFacts
 from manager.controllers.job_keys import JobKeys
+from manager.controllers.job_runtimes import JobRuntimes
 from manager.controllers.job_steps import (
     CreateWorkload,
     DeleteWorkload,
@@ -109,6 +110,7 @@ class JobReconciler:
         """How often in a row the API server refused the Workload of a job."""
         self._made = JobWorkloads(context, integration)
         self._keys = JobKeys(context.caches, integration)
+        self._runtimes = JobRuntimes(context.caches, integration)
         self._checks = CheckMessages()
         self._suspended = SuspendedJobs(context, integration, pending_writes)
         self._targets = QueueTargetWarnings(context.caches, context.recorder)
@@ -138,6 +140,7 @@ class JobReconciler:
         await caches.replay(WORKLOADS, self._workload_changed)
         if self._integration.traits.holds_pods:
             await caches.replay(PODS, self._pod_changed)
+        self._runtimes.follow(self.controller.enqueue)
         attached = False
 
         def namespace_changed(change: Change) -> None:
@@ -231,6 +234,9 @@ class JobReconciler:
             if made is not None and all(made["metadata"]["uid"] != other["metadata"]["uid"] for other in workloads):
                 workloads.append(made)  # whoever owns it: no second one can have its name
             workloads = oldest_first(workloads)
+        if not self._runtimes.are_known(job):
+            return Result(after=_LOOK_AGAIN_SECONDS)
+        job = self._runtimes.described(job, workloads)
         for obj in (job, *workloads):
             if self._context.seals.ignored_adoption(obj):
                 self._context.recorder.event(Reference.of(obj), "Warning", "AdoptionIgnored", _NOT_CONFIRMED)

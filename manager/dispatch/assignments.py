@@ -29,7 +29,7 @@ from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from multikueue.dispatch.hub.facts import Adoption
 from multikueue.dispatch.protocol.propagated_metadata import propagated_annotations, propagated_labels
 from multikueue.dispatch.protocol.wire import FINGERPRINT_ANNOTATION, cluster_label
-from multikueue.jobs.framework.capabilities import ForwardingKind, SentGroups, SentSpec
+from multikueue.jobs.framework.capabilities import ForwardingKind, RuntimeKind, SentGroups, SentSpec
 from multikueue.jobs.framework.pod_templates import pod_set_infos
 from multikueue.jobs.framework.protocol import JobIntegration, PodSetInfo, RemoteIdentity
 from multikueue.jobs.framework.slices import assigned_as, is_elastic, sizes_of
@@ -125,6 +125,9 @@ def assignment(
         "partitionPolicy": str(policy),
         "leaseSeconds": dispatch.lease_seconds,
     }
+    if isinstance(dispatch.integration, RuntimeKind):
+        # The agent does not read the runtimes of the hub, by which quota is counted.
+        body["workloadSpec"] = spec
     if clones:
         # The gates of the hub prevent preemption on the hub; on the worker nothing would open them.
         sent = dispatch.integration.sent_spec(spec) if isinstance(dispatch.integration, SentSpec) else spec

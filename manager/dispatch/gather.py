@@ -57,7 +57,7 @@ from multikueue.dispatch.hub.facts import (
 from multikueue.dispatch.policy.dispatch_policy import DispatchSubject, PolicyVerdict, hub_rules, verdict
 from multikueue.dispatch.protocol.annotations import avoided_of, gate_opening_of, preferences_of, round_of
 from multikueue.dispatch.protocol.epochs import epoch_of
-from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, ReplicatedKind, SentGroups
+from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, ReplicatedKind, RuntimeKind, SentGroups
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.jobs.framework.slices import is_elastic, waits_for_checks
@@ -136,6 +136,8 @@ def load_job(context: Hub, gathered: Gathered) -> JsonObject | None:
     kind = gathered.integration
     if isinstance(kind, ReplicatedKind) and gathered.workload is not None:
         job = kind.replica(job, replica_of_workload(gathered.workload, kind.resource))
+    if isinstance(kind, RuntimeKind) and gathered.workload is not None:
+        job = kind.with_pod_sets(job, gathered.workload["spec"].get("podSets") or ())
     return HeldPods(context.caches).added_to(job, kind) if isinstance(kind, PodHoldingKind) else job
 
 

@@ -30,6 +30,7 @@ from multikueue.jobs.framework import workloads
 from multikueue.jobs.framework.admission import defaulted
 from multikueue.jobs.framework.capabilities import GroupedKind
 from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.runtimes import GivenRuntimes
 from multikueue.jobs.framework.workloads import PriorityClasses, UnknownPriorityClass
 from multikueue.simulation.job_kinds import SimulatedKinds, unsupported_version
 
@@ -128,7 +129,7 @@ class JobPlaces:
 
 
 class SimulatedJobs:
-    """Creates Workloads for jobs; `local_queues` and `owners` are those among the manifests."""
+    """Creates Workloads for jobs; `local_queues`, `owners` and `runtimes` are among the manifests."""
 
     def __init__(
         self,
@@ -139,7 +140,9 @@ class SimulatedJobs:
         kinds: SimulatedKinds | None = None,
         namespaces: Mapping[str, Mapping[str, str]] | None = None,
         jobs: Iterable[JsonObject] = (),
+        runtimes: Iterable[JsonObject] = (),
     ) -> None:
+        self._runtimes = GivenRuntimes(runtimes)
         self._classes = classes
         self._owners = owners
         self._kinds = kinds or SimulatedKinds()
@@ -176,7 +179,7 @@ class SimulatedJobs:
             if waits:
                 return self._refusal(job, integration, waits)
         else:
-            job = members[0]
+            job = self._runtimes.added_to(members[0], integration)
         if integration.finished(job) is not None or not integration.queue_name(job):
             return None
         try:

@@ -100,6 +100,7 @@ def build(
     cluster = SimulatedCluster(Engine(settings))
     by_kind: dict[Kind, list[Manifest]] = {}
     queued: list[Manifest] = []
+    others: list[JsonObject] = []
     for number, manifest in enumerate(manifests):
         kind = (manifest.group, manifest.kind)
         is_read = kind == _WORKLOAD or kind in _ADDERS or kind in _CLASSES
@@ -109,6 +110,8 @@ def build(
                 identified = Manifest(identify(manifest, number, job=is_job), manifest.source)
                 is_queued = is_job or kind == _WORKLOAD
                 (queued if is_queued else by_kind.setdefault(kind, [])).append(identified)
+        else:
+            others.append(manifest.obj)
     if _NAMESPACE not in by_kind:
         by_kind[_NAMESPACE] = _named_namespaces([*queued, *by_kind.get(_LOCAL, ())])
     for kind, add in _ADDERS.items():
@@ -116,7 +119,7 @@ def build(
             with _reading(cluster, manifest):
                 assumed = kind == _CHECK and not of_hub
                 add(cluster, _assumed_active(manifest.obj) if assumed else manifest.obj, now)
-    _add_queued(cluster, queued, by_kind, kinds=kinds, now=now)
+    _add_queued(cluster, queued, by_kind, others, kinds=kinds, now=now)
     cluster.engine.flush(now)
     values = (cached.value for cached in cluster.engine.cluster_queues.values())
     cluster.cohorts = sorted(
@@ -167,11 +170,15 @@ def _add_queued(
     cluster: SimulatedCluster,
     queued: Sequence[Manifest],
     by_kind: Mapping[Kind, list[Manifest]],
+    others: Sequence[JsonObject],
     *,
     kinds: SimulatedKinds,
     now: datetime,
 ) -> None:
-    """Workloads, and jobs as Workloads, in the order of the manifests; a group has the place of its first member."""
+    """Workloads, and jobs as Workloads, in the order of the manifests; a group has the place of its first member.
+
+    Among the `others` are the runtimes that jobs name.
+    """
     classes = Classes(_classes(cluster, by_kind))
     objects = [manifest.obj for manifest in queued if (manifest.group, manifest.kind) != _WORKLOAD]
     jobs = SimulatedJobs(
@@ -181,6 +188,7 @@ def _add_queued(
         kinds=kinds,
         namespaces=dict(_labelled(manifest) for manifest in by_kind.get(_NAMESPACE, ())),
         jobs=objects,
+        runtimes=others,
     )
     groups = members_by_group(jobs, objects)
     shapes = decode.Shapes()

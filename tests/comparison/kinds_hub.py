@@ -53,18 +53,25 @@ _NODES: Final = 4
 
 
 async def define_kinds(client: KubeClient) -> None:
-    """Install the definitions of all kinds, and the runtime that TrainJobs name."""
+    """Install the definitions of all kinds, and the runtime of TrainJobs: an initializer, and nodes with a sidecar."""
     await install(client, *_DEFINED)
-    trainer = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
-    pod = {"spec": {"containers": [{"name": "node", "image": "x"}]}}
-    node = {"name": "node", "replicas": 1, "template": {"metadata": trainer, "spec": {"template": pod}}}
+    jobs = [
+        _replicated_job("dataset-initializer", "dataset-initializer", "dataset-initializer"),
+        _replicated_job("node", "trainer", "node", "sidecar"),
+    ]
     body = {
         "apiVersion": CLUSTER_TRAINING_RUNTIMES.api_version,
         "kind": "ClusterTrainingRuntime",
         "metadata": {"name": "plain", "labels": {"trainer.kubeflow.org/framework": "torch"}},
-        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [node]}}},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": jobs}}},
     }
     await client.create(CLUSTER_TRAINING_RUNTIMES, body)
+
+
+def _replicated_job(name: str, step: str, *containers: str) -> dict[str, Any]:
+    pod = {"spec": {"containers": [{"name": each, "image": "x"} for each in containers]}}
+    labels = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": step}}
+    return {"name": name, "replicas": 1, "template": {"metadata": labels, "spec": {"template": pod}}}
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from multikueue.dispatch.worker.assignment_state import AssignmentFacts
 from multikueue.dispatch.worker.demands import demands
 from multikueue.dispatch.worker.dependencies import Dependency, dependencies, sendable_objects
 from multikueue.dispatch.worker.ledger import Demand
-from multikueue.jobs.framework.capabilities import GroupedKind
+from multikueue.jobs.framework.capabilities import GroupedKind, RuntimeKind
 from multikueue.provisioning.delegated import settings_of
 from multikueue.provisioning.settings import ProvisioningSettings
 from worker_agent.local.jobs import GROUP_PREFIX, RemoteJobKey, RemoteJobs
@@ -52,6 +52,10 @@ class AssignmentSpec:
     adopts: tuple[str, str] | None
     """Manager uid and job uid of the remote job that may be adopted."""
 
+    def with_pod_sets(self, job: JsonObject) -> JsonObject:
+        """The job as it is or will be, with the pod sets of the Workload if a runtime of the hub describes them."""
+        return _with_pod_sets(job, self.jobs, self.clone)
+
     @property
     def named(self) -> RemoteJobKey:
         """The job among those of all kinds."""
@@ -83,7 +87,8 @@ def read_assignment(
     namespace, name = str(spec["workload"]["namespace"]), str(reference.get("name", ""))
     grouped = jobs is not None and isinstance(jobs.integration, GroupedKind)
     members = members_of(manifest, namespace=namespace) if grouped else ()
-    pod_sets = () if jobs is None else jobs.integration.pod_sets(manifest)
+    clone = CloneSpec.of(obj)
+    pod_sets = () if jobs is None else jobs.integration.pod_sets(_with_pod_sets(manifest, jobs, clone))
     succeeded = _succeeded(jobs, manifest) if jobs is not None and members else {}
     return AssignmentSpec(
         facts=AssignmentFacts(
@@ -103,10 +108,17 @@ def read_assignment(
         demands=demands(_remaining(pod_sets, succeeded)),
         dependencies=dependencies(pod_sets),
         sent=_sent(spec, pod_sets),
-        clone=_without_succeeded(CloneSpec.of(obj), succeeded),
+        clone=_without_succeeded(clone, succeeded),
         provisioning=provisioning,
         adopts=_adopts(spec.get("adopts")),
     )
+
+
+def _with_pod_sets(job: JsonObject, jobs: RemoteJobs | None, clone: CloneSpec) -> JsonObject:
+    if jobs is None or not clone.spec:
+        return job
+    kind = jobs.integration
+    return kind.with_pod_sets(job, clone.spec.get("podSets") or ()) if isinstance(kind, RuntimeKind) else job
 
 
 def _succeeded(jobs: RemoteJobs, manifest: JsonObject) -> dict[str, int]:

@@ -276,7 +276,9 @@ class WorkerProvisioning:
             namespace=desired.job.namespace,
             epoch=desired.facts.epoch,
             settings=desired.provisioning,
-            pod_sets=desired.jobs.integration.pod_sets(desired.manifest) if desired.jobs and wanted else (),
+            pod_sets=desired.jobs.integration.pod_sets(desired.with_pod_sets(desired.manifest))
+            if desired.jobs and wanted
+            else (),
             mark=self._mark(desired),
             requests=requests,
             has_templates=frozenset(self._with_templates),
@@ -412,8 +414,13 @@ def manager_of(request: JsonObject) -> str:
     return str((request["metadata"].get("annotations") or {}).get(MANAGER_UID_ANNOTATION, ""))
 
 
-def consuming(manifest: JsonObject, integration: JobIntegration, updates: Iterable[JsonObject]) -> JsonObject:
-    """The job whose pods consume the capacity. Raises `BadInput` and `InjectionConflict`."""
+def consuming(
+    manifest: JsonObject, integration: JobIntegration, updates: Iterable[JsonObject], *, described: JsonObject
+) -> JsonObject:
+    """The job whose pods consume the capacity. Raises `BadInput` and `InjectionConflict`.
+
+    `described` is the job as its pod sets are read from it.
+    """
     by_name = {update["name"]: update for update in updates}
     if not by_name:
         return manifest
@@ -424,9 +431,9 @@ def consuming(manifest: JsonObject, integration: JobIntegration, updates: Iterab
             annotations=by_name.get(pod_set["name"], {}).get("annotations") or {},
             node_selector=by_name.get(pod_set["name"], {}).get("nodeSelector") or {},
         )
-        for pod_set in integration.pod_sets(manifest)
+        for pod_set in integration.pod_sets(described)
     ]
-    return apply_merge_patch(manifest, integration.start(manifest, infos).body)
+    return apply_merge_patch(manifest, integration.start(described, infos).body)
 
 
 def _work(decision: DelegatedDecision) -> ProvisionedWork:

@@ -19,7 +19,7 @@ from multikueue.core.keys import Key
 from multikueue.core.timestamps import format_time
 from multikueue.dispatch.protocol.epochs import marked_epoch
 from multikueue.dispatch.worker.assignment_state import RemoteJobFacts
-from multikueue.jobs.framework.capabilities import GroupedKind
+from multikueue.jobs.framework.capabilities import GroupedKind, RuntimeKind
 from multikueue.jobs.framework.traits import Hold
 from multikueue.jobs.kinds.remote_pods import MEMBERS
 from multikueue.kube.runtime.quarantine import Quarantine
@@ -57,6 +57,8 @@ def _assignment(
     if manager != mailbox.manager_uid or not facts.ours or not facts.epoch or assignment_name(workload) != name:
         return None
     kind, resource = jobs.integration, jobs.integration.resource
+    # The hub knows which pods its runtime describes, and sends the assignment whole.
+    described: JsonObject = {"workloadSpec": {"podSets": []}} if isinstance(kind, RuntimeKind) else {}
     return {
         "apiVersion": REMOTE_ASSIGNMENTS.api_version,
         "kind": REMOTE_ASSIGNMENTS.kind,
@@ -76,6 +78,7 @@ def _assignment(
             "epoch": facts.epoch,
             # A pod is stopped by deletion: one that is still there was not stopped.
             "intent": str(Intent.EVICT if facts.suspended and kind.traits.hold is Hold.SUSPEND else Intent.RUN),
+            **described,
             "job": {
                 "apiVersion": resource.api_version,
                 "kind": resource.kind,

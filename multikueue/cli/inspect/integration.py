@@ -7,15 +7,18 @@ Owns the options and the output. Exit status 1 means that the declaration or the
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from multikueue.api.codec import documents
 from multikueue.api.objects import JsonObject, describe
+from multikueue.api.resource import Resource
 from multikueue.cli.inspect.manifest_options import OutputFormat, add_output, show
 from multikueue.cli.terminal import BAD_INPUT, FAILED, print_message
 from multikueue.core.errors import BadInput, MultikueueError
+from multikueue.jobs.framework.capabilities import RuntimeKind
+from multikueue.jobs.framework.runtimes import GivenRuntimes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,7 +41,10 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         integration = _integration(options.declaration)
-        found = [document(integration, job) for job in _jobs(options.files, integration)]
+        given = _objects(options.files, integration)
+        runtimes = GivenRuntimes(given)
+        jobs = [runtimes.added_to(each, integration) for each in given if _is_of(each, integration.resource)]
+        found = [document(integration, job) for job in jobs]
     except Mistakes as error:
         for problem in error.problems:
             print_message(f"mkctl integration check: {problem}")
@@ -123,7 +129,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         action="append",
         default=[],
-        help="Manifest with jobs of that kind; other objects are skipped. May be repeated.",
+        help="Manifest with jobs of that kind, and the runtimes that they name; other objects are skipped. May be"
+        " repeated.",
     )
     add_output(check)
     return made
@@ -157,25 +164,28 @@ def _integration(named: str) -> DeclaredIntegration:
         raise Mistakes([f"{named}: {problem}" for problem in error.problems]) from error
 
 
-def _jobs(files: Sequence[str], integration: DeclaredIntegration) -> Iterator[JsonObject]:
-    """The jobs of the kind in these files. Raises `BadInput` for a file without one."""
+def _objects(files: Sequence[str], integration: DeclaredIntegration) -> list[JsonObject]:
+    """All objects in these files. Raises `BadInput` for a file without a job of the kind, or a runtime of one."""
+    given = []
+    kinds = [integration.resource, *(integration.runtimes if isinstance(integration, RuntimeKind) else ())]
     for file in files:
         try:
             text = Path(file).read_bytes()
         except OSError as error:
             raise BadInput(f"{file}: cannot read it: {error.strerror or error}") from error
-        found = [job for job in documents(text, source=file) if _is_of(job, integration)]
-        if not found:
-            kind = f"{integration.resource.api_version} {integration.resource.kind}"
-            raise BadInput(f"{file}: expected a {kind} with a name, found none")
-        yield from found
+        found = list(documents(text, source=file))
+        if not any(_is_of(each, kind) for each in found for kind in kinds):
+            wanted = f"{integration.resource.api_version} {integration.resource.kind}"
+            raise BadInput(f"{file}: expected a {wanted} with a name, found none")
+        given += found
+    return given
 
 
-def _is_of(job: JsonObject, integration: DeclaredIntegration) -> bool:
+def _is_of(job: JsonObject, kind: Resource) -> bool:
     group = str(job.get("apiVersion", "")).rpartition("/")[0]
     metadata = job.get("metadata")
     named = isinstance(metadata, dict) and bool(metadata.get("name"))
-    return named and (group, job.get("kind")) == (integration.resource.group, integration.resource.kind)
+    return named and (group, job.get("kind")) == (kind.group, kind.kind)
 
 
 def _print(found: Mapping[str, Any]) -> None:

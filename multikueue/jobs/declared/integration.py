@@ -283,9 +283,7 @@ class DeclaredIntegration:
 
     def local_manifest(self, remote: JsonObject) -> JsonObject:
         """The job that a user would have submitted; what a remote job does not have is lost."""
-        made = self._suspended(self._stripped(self.with_original(remote, ())))
-        for place in self.places(made):
-            made = self.with_template(made, place, unmarked_template(place.template))
+        made = self._unmarked(self._suspended(self._stripped(self.with_original(remote, ()))))
         if self.spec.managed_by is not None:
             made = with_value(made, self.spec.managed_by.path.keys or (), MULTIKUEUE_MANAGED_BY)
         return self._manifest(made, local_metadata(remote))
@@ -382,6 +380,11 @@ class DeclaredIntegration:
         field = self.spec.suspend
         suspended: JsonObject = job if field is None else with_value(job, field.path.keys or (), field.value)
         return suspended
+
+    def _unmarked(self, job: JsonObject) -> JsonObject:
+        for place in self.places(job):
+            job = self.with_template(job, place, unmarked_template(place.template))
+        return job
 
     def _stripped(self, job: JsonObject) -> JsonObject:
         managed_by = self.spec.managed_by

@@ -15,13 +15,17 @@ _MANAGER: Final = "kueue-controller-manager"
 _AGENT: Final = "multikueue-agent"
 
 
-def manager_roles(resource: Resource) -> tuple[JsonObject, ...]:
-    """A ClusterRole and its binding: start, stop and show jobs of the kind on the management cluster."""
+def manager_roles(resource: Resource, *, runtimes: Iterable[Resource] = ()) -> tuple[JsonObject, ...]:
+    """A ClusterRole and its binding: start, stop and show jobs of the kind on the management cluster.
+
+    `runtimes` are the kinds of objects that describe their pods.
+    """
     rules = [
         _rule(resource, "", "get", "list", "watch", "patch", "delete"),
         _rule(resource, "status", "patch"),
         # The owner reference of a Workload blocks the deletion of its job, which needs this right.
         _rule(resource, "finalizers", "update"),
+        *(_rule(each, "", "get", "list", "watch") for each in runtimes),
     ]
     return _bound(f"kueue-manager-{_named(resource)}-role", rules, account=_MANAGER, namespace=DEFAULT_NAMESPACE)
 

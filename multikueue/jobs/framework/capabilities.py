@@ -14,6 +14,7 @@ from multikueue.api.defaulting import JobSurroundings
 from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import Resource
+from multikueue.core.keys import Key
 from multikueue.jobs.framework.protocol import JobEnd, JobIntegration, JobWrite
 from multikueue.jobs.framework.traits import JobTraits
 
@@ -130,6 +131,39 @@ class PodHoldingKind(GroupedKind, Protocol, metaclass=Capability):
 
     def is_empty(self, job: JsonObject) -> bool:
         """Whether it is to have no pods, and so no Workload once the last one is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeReference:
+    """The object that describes the pods of a job; its key has no namespace if the kind has none."""
+
+    resource: Resource
+    key: Key
+
+
+@runtime_checkable
+class RuntimeKind(Protocol, metaclass=Capability):
+    """A kind whose jobs name a runtime, another object that describes their pods.
+
+    It is passed to methods that need its pod sets with these, which `with_runtime` or `with_pod_sets` adds to it.
+    """
+
+    runtimes: tuple[Resource, ...]
+    """The kinds of runtimes."""
+
+    def runtime_of(self, job: JsonObject) -> RuntimeReference | None:
+        """The runtime that a job names; None if it names none that could be."""
+
+    def with_runtime(
+        self, job: JsonObject, runtime: JsonObject | None, *, admitted: Sequence[JsonObject] | None = None
+    ) -> JsonObject:
+        """The job with the pods that its runtime describes, None if that is not there. Raises `BadInput`.
+
+        `admitted` are the pod sets that they were made of when quota was reserved, whatever the runtime is by now.
+        """
+
+    def with_pod_sets(self, job: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObject:
+        """The job with the pod sets of its Workload."""
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from multikueue.core.errors import BadInput
 from multikueue.dispatch.hub.facts import Adoption
 from multikueue.dispatch.protocol.annotations import adoption_of, adoption_text
 from multikueue.dispatch.protocol.epochs import epoch_of
+from multikueue.jobs.framework.capabilities import RuntimeKind
 from multikueue.jobs.framework.pod_templates import same
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.slices import is_elastic
@@ -111,9 +112,11 @@ def adoption_annotation(orphan: JsonObject, *, cluster: str, epoch: int) -> dict
 def _same_work(of: JobIntegration, job: JsonObject, remote: JsonObject) -> bool:
     """Whether the same number of pods runs the same containers; what admission adds is ignored.
 
-    Both are as their user would submit them. Of a kind whose pods are not known the whole spec is compared. An elastic
-    job may have any size: the remote job gets that of the job on the hub.
+    Both are as their user would submit them. Of a kind whose pods are not known the whole spec is compared, and where a
+    runtime describes them, too. An elastic job may have any size: the remote job gets that of the job on the hub.
     """
+    if isinstance(of, RuntimeKind):
+        return same(job.get("spec"), remote.get("spec"))
     resizable = is_elastic(job) and is_elastic(remote)
     here, there = of.pod_sets(job), of.pod_sets(remote)
     if not here and not there:

@@ -1,64 +1,116 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pods of a TrainJob, as far as the job itself describes them.
+"""The pods of a TrainJob, which its runtime describes, and the runtime patch that admission writes.
 
-The rest is in a runtime, which is another object and is not read: the job has to have its number of nodes and their
-resources. What admission adds is written as a runtime patch with a manager of its own.
+What describes its pods is added to the job by `with_runtime` and `with_pod_sets`. Without either, only a job is known
+that has the number of its nodes and their requests itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from multikueue.api.objects import JsonObject
+from multikueue.api.resource import Resource
 from multikueue.core.errors import BadInput
+from multikueue.core.keys import Key
 from multikueue.core.printable import excerpt
 from multikueue.jobs.declared.integration import DeclaredIntegration
 from multikueue.jobs.declared.paths import Keys, value_at, with_value, without_value
-from multikueue.jobs.declared.pod_set_places import PodSetPlace
-from multikueue.jobs.declared.template_types import pod_template
+from multikueue.jobs.declared.pod_set_places import PodSetPlace, pod_set_places
+from multikueue.jobs.framework.capabilities import RuntimeReference
+from multikueue.jobs.kinds.training_runtime import (
+    NODE,
+    PATCH_MANAGER,
+    PATCHED_JOBS,
+    PATCHED_POD,
+    ReplicatedPods,
+    admitted_pods,
+    changed_pods,
+    described_pods,
+    pods_as_admitted,
+    pods_without_runtime,
+)
 
-PATCH_MANAGER: Final = "kueue.x-k8s.io/manager"
-_NODE: Final = "node"
-_TRAINER: Final[Keys] = ("spec", "trainer")
+_GROUP: Final = "trainer.kubeflow.org"
+CLUSTER_TRAINING_RUNTIMES: Final = Resource(
+    _GROUP, "v1alpha1", "ClusterTrainingRuntime", "clustertrainingruntimes", namespaced=False
+)
+TRAINING_RUNTIMES: Final = Resource(_GROUP, "v1alpha1", "TrainingRuntime", "trainingruntimes")
+_DESCRIBED: Final = "runtime"
+"""The field with the described pods, which a TrainJob does not have."""
+_REFERENCE: Final[Keys] = ("spec", "runtimeRef")
+_ANY_PODS: Final = ({"name": NODE, "count": 1, "template": {"spec": {"containers": [{"name": NODE}]}}},)
 _PATCHES: Final[Keys] = ("spec", "runtimePatches")
-_REPLICATED: Final[Keys] = ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
-_POD: Final[Keys] = ("template", "spec", "template")
 _MAPS: Final = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
-_LISTS: Final = (("spec", "tolerations"), ("spec", "schedulingGates"))
-_CONTAINER_FIELDS: Final = ("image", "command", "args", "env")
+_GATES: Final[Keys] = ("spec", "schedulingGates")
+_TOLERATIONS: Final[Keys] = ("spec", "tolerations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Description:
+    """What describes the pods of a job."""
+
+    runtime: JsonObject | None = None
+    admitted: Sequence[JsonObject] | None = None
+    """The pod sets that they were when quota was reserved."""
+    changes: bool = True
+    """Whether the job says something of them that the pod sets may not have."""
 
 
 class TrainJobIntegration(DeclaredIntegration):
     """`trainer.kubeflow.org/trainjob`."""
 
+    runtimes: tuple[Resource, ...] = (CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES)
+
+    def runtime_of(self, job: JsonObject) -> RuntimeReference | None:
+        """The runtime that it names, a ClusterTrainingRuntime unless it says otherwise."""
+        reference = value_at(job, _REFERENCE)
+        if not isinstance(reference, dict) or not isinstance(reference.get("name"), str):
+            return None
+        kind = reference.get("kind") or CLUSTER_TRAINING_RUNTIMES.kind
+        resource = next((each for each in self.runtimes if each.kind == kind), None)
+        if resource is None or (reference.get("apiGroup") or _GROUP) != _GROUP:
+            return None
+        namespace = str(job["metadata"].get("namespace") or "") if resource.namespaced else ""
+        return RuntimeReference(resource, Key(namespace, reference["name"]))
+
+    def with_runtime(
+        self, job: JsonObject, runtime: JsonObject | None, *, admitted: Sequence[JsonObject] | None = None
+    ) -> JsonObject:
+        """The job with the pods of its runtime, or as they were in the pod sets that are admitted.
+
+        Without a runtime those of a job that has its numbers itself.
+        """
+        return {**job, _DESCRIBED: _Description(runtime=runtime, admitted=admitted)}
+
+    def with_pod_sets(self, job: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObject:
+        """The job with the pod sets of its Workload, of which its trainer and initializer change nothing.
+
+        Without any it has no pods that are known.
+        """
+        return {**job, _DESCRIBED: _Description(admitted=pod_sets, changes=False)}
+
     def places(self, job: JsonObject) -> tuple[PodSetPlace, ...]:
-        """One pod set of the training nodes."""
-        (declared,) = self.spec.pod_sets
-        count = declared.count.of(job)
-        if count is None:
-            raise BadInput("spec.trainer.numNodes: expected a number, found nothing; the runtime's number is not read")
-        template = _template(job, _patches(job))
-        return (PodSetPlace(name=_NODE, count=count, keys=_TRAINER, template=template, declared=declared, scope=job),)
+        """One for each replicated job of the runtime."""
+        return self._places(job, _patches(job))
+
+    def job_refusals(self, job: JsonObject) -> tuple[str, ...]:
+        """As for each kind, but its runtime need not be there yet."""
+        return super().job_refusals(job if _DESCRIBED in job else self.with_runtime(job, None, admitted=_ANY_PODS))
 
     def with_template(self, job: JsonObject, place: PodSetPlace, template: JsonObject) -> JsonObject:
-        """The job with a runtime patch that makes its own template into this one."""
-        others = [each for each in _patches(job) if each.get("manager") != PATCH_MANAGER]
-        own = _template(job, others)
-        pod: JsonObject = {}
-        for keys in _MAPS:
-            before = value_at(own, keys) or {}
-            added = {key: value for key, value in (value_at(template, keys) or {}).items() if key not in before}
-            pod = with_value(pod, keys, added) if added else pod
-        for keys in _LISTS:
-            present = value_at(own, keys) or []
-            extra = [each for each in value_at(template, keys) or () if each not in present]
-            pod = with_value(pod, keys, extra) if extra else pod
-        if not pod:
-            return self.with_original(job, ())
-        entry: JsonObject = {"name": _NODE, **with_value({}, _POD, pod)}
-        patch = {"manager": PATCH_MANAGER, **with_value({}, _REPLICATED, [entry])}
-        changed: JsonObject = with_value(job, _PATCHES, [*others, patch])
+        """The job with a runtime patch that makes its own template of the pod set into this one."""
+        patches = _patches(job)
+        others = [each for each in patches if each.get("manager") != PATCH_MANAGER]
+        own = next(each.template for each in self._places(job, others) if each.name == place.name)
+        entries = [each for each in _own_entries(patches) if each.get("name") != place.name]
+        pod = _addition(own, template)
+        if pod:
+            entries.append({"name": place.name, **with_value({}, PATCHED_POD, pod)})
+        made = [*others, {"manager": PATCH_MANAGER, **with_value({}, PATCHED_JOBS, entries)}] if entries else others
+        changed: JsonObject = with_value(job, _PATCHES, made) if made else without_value(job, _PATCHES)
         return changed
 
     def with_original(self, job: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObject:
@@ -70,6 +122,56 @@ class TrainJobIntegration(DeclaredIntegration):
         restored: JsonObject = with_value(job, _PATCHES, others) if others else without_value(job, _PATCHES)
         return restored
 
+    def queued_manifest(self, manifest: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObject:
+        """As for each kind; an agent knows the pods from the Workload alone."""
+        made = super().queued_manifest(self.with_pod_sets(manifest, pod_sets), pod_sets)
+        return {field: value for field, value in made.items() if field != _DESCRIBED}
+
+    def _unmarked(self, job: JsonObject) -> JsonObject:
+        # The label is in the patch that `with_original` takes away.
+        return job
+
+    def _manifest(self, job: JsonObject, metadata: JsonObject) -> JsonObject:
+        return super()._manifest({field: value for field, value in job.items() if field != _DESCRIBED}, metadata)
+
+    def _places(self, job: JsonObject, patches: Sequence[JsonObject]) -> tuple[PodSetPlace, ...]:
+        described = self._described(job)
+        if not described:
+            return ()
+        pods = changed_pods(job, described, patches)
+        shown = [
+            {"name": each.name, "replicas": each.replicas, "parallelism": each.parallelism, "template": each.template}
+            for each in pods
+        ]
+        return pod_set_places({**job, _DESCRIBED: shown}, self.spec.pod_sets)
+
+    def _described(self, job: JsonObject) -> tuple[ReplicatedPods, ...]:
+        """The pods before the job changes them. Raises `BadInput`."""
+        by: _Description = job.get(_DESCRIBED) or _Description()
+        if by.admitted is not None:
+            return pods_as_admitted(_readable(by.runtime), by.admitted) if by.changes else admitted_pods(by.admitted)
+        pods = pods_without_runtime(job) if by.runtime is None else described_pods(by.runtime)
+        if pods:
+            return pods
+        named = self.runtime_of(job)
+        if named is None:
+            reference = value_at(job, _REFERENCE)
+            parts = [reference] if not isinstance(reference, dict) else map(reference.get, ("apiGroup", "kind", "name"))
+            found = " ".join(excerpt(each) for each in parts)
+            raise BadInput(f"spec.runtimeRef: expected a TrainingRuntime or a ClusterTrainingRuntime, found {found}")
+        raise BadInput(
+            f"spec.runtimeRef: {named.resource.kind} {named.key} not found; create it, or set spec.trainer.numNodes"
+            " and spec.trainer.resourcesPerNode in a TrainJob without an initializer"
+        )
+
+
+def _readable(runtime: JsonObject | None) -> tuple[ReplicatedPods, ...]:
+    """The pods of a runtime, none if it cannot be read any more: what runs was made of it before."""
+    try:
+        return () if runtime is None else described_pods(runtime)
+    except BadInput:
+        return ()
+
 
 def _patches(job: JsonObject) -> list[JsonObject]:
     patches = value_at(job, _PATCHES) or []
@@ -78,28 +180,24 @@ def _patches(job: JsonObject) -> list[JsonObject]:
     return patches
 
 
-def _template(job: JsonObject, patches: Sequence[JsonObject]) -> JsonObject:
-    """The template of a training node, with these patches."""
-    trainer: dict[str, Any] = value_at(job, _TRAINER) or {}
-    resources = trainer.get("resourcesPerNode") if isinstance(trainer, dict) else None
-    if not isinstance(resources, dict):
-        raise BadInput("spec.trainer.resourcesPerNode: expected requests, found nothing; the runtime's are not read")
-    container = {field: trainer[field] for field in _CONTAINER_FIELDS if trainer.get(field) is not None}
-    made: JsonObject = {"spec": {"containers": [{"name": _NODE, **container, "resources": resources}]}}
-    for pod in _pods(patches):
-        for keys in _MAPS:
-            added = value_at(pod, keys)
-            made = with_value(made, keys, {**(value_at(made, keys) or {}), **added}) if added else made
-        for keys in _LISTS:
-            extra = value_at(pod, keys)
-            made = with_value(made, keys, [*(value_at(made, keys) or ()), *extra]) if extra else made
-    return pod_template(made, at="spec.trainer")
+def _own_entries(patches: Sequence[JsonObject]) -> list[JsonObject]:
+    """What our patch changes, by replicated job; those that are no objects are of another writer."""
+    found = [value_at(each, PATCHED_JOBS) or [] for each in patches if each.get("manager") == PATCH_MANAGER]
+    return [entry for entries in found if isinstance(entries, list) for entry in entries if isinstance(entry, dict)]
 
 
-def _pods(patches: Sequence[JsonObject]) -> Iterator[JsonObject]:
-    """The pod templates of the patches of the training nodes."""
-    for index, patch in enumerate(patches):
-        replicated = value_at(patch, _REPLICATED) or []
-        for entry in replicated if isinstance(replicated, list) else ():
-            if isinstance(entry, dict) and entry.get("name") == _NODE:
-                yield pod_template(value_at(entry, _POD) or {}, at=f"spec.runtimePatches[{index}]")
+def _addition(own: JsonObject, template: JsonObject) -> JsonObject:
+    """What a patch has to say so that a pod template becomes another one with more in it."""
+    pod: JsonObject = {}
+    for keys in _MAPS:
+        before = value_at(own, keys) or {}
+        added = {key: value for key, value in (value_at(template, keys) or {}).items() if key not in before}
+        pod = with_value(pod, keys, added) if added else pod
+    present = value_at(own, _GATES) or []
+    gates = [each for each in value_at(template, _GATES) or () if each not in present]
+    pod = with_value(pod, _GATES, gates) if gates else pod
+    tolerations = value_at(template, _TOLERATIONS) or []
+    # A patch replaces this list, so that it has to have those of the runtime and of the user as well.
+    if any(each not in (value_at(own, _TOLERATIONS) or []) for each in tolerations):
+        pod = with_value(pod, _TOLERATIONS, tolerations)
+    return pod

@@ -12,6 +12,7 @@ from multikueue.core.keys import Key
 from multikueue.simulation.jobs import Classes, JobIdentity, Refusal, SimulatedJobs, owners
 
 WORKLOAD_CLASS = "kueue.x-k8s.io"
+TRAINER = "trainer.kubeflow.org/v1alpha1"
 POD_CLASS = "scheduling.k8s.io"
 
 
@@ -41,6 +42,26 @@ def jobs(
 def made(found: object) -> dict[str, Any]:
     assert isinstance(found, dict)
     return found
+
+
+def test_a_train_job_has_the_pods_of_the_runtime_that_is_given_with_it() -> None:
+    """The last one of its name counts, as when manifests are applied in turn."""
+
+    def runtime(kind: str, *, nodes: int, **metadata: str) -> dict[str, Any]:
+        template = {"spec": {"containers": [{"name": "node"}]}}
+        label = {"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}}
+        node = {"name": "node", "template": {**label, "spec": {"template": template}}}
+        spec = {"mlPolicy": {"numNodes": nodes}, "template": {"spec": {"replicatedJobs": [node]}}}
+        return {"apiVersion": TRAINER, "kind": kind, "metadata": {"name": "r", **metadata}, "spec": spec}
+
+    train = queued() | {"apiVersion": TRAINER, "kind": "TrainJob", "spec": {"runtimeRef": {"name": "r"}}}
+    given = [runtime("ClusterTrainingRuntime", nodes=count) for count in (1, 3)]
+    given += [runtime("TrainingRuntime", nodes=5, namespace="blue"), {"kind": "broken", "metadata": "x"}]
+    simulated = SimulatedJobs(classes=Classes({}), local_queues=set(), owners=set(), runtimes=given)
+    assert [each["count"] for each in made(simulated.workload_of(train))["spec"]["podSets"]] == [3]
+    train["spec"] = {"runtimeRef": {"kind": "TrainingRuntime", "name": "r"}}
+    with pytest.raises(BadInput, match="TrainingRuntime red/r not found"):
+        simulated.workload_of(train)
 
 
 def test_a_job_without_a_queue_goes_to_the_one_named_default() -> None:

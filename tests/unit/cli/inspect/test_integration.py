@@ -51,6 +51,36 @@ def test_pod_sets_state_and_remote_job_fit_80_columns(
     assert remote["metadata"]["labels"]["kueue.x-k8s.io/multikueue-origin"] == "multikueue"
 
 
+RUNTIME = """
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: torch-distributed}
+spec:
+  template:
+    spec:
+      replicatedJobs:
+        - name: launcher
+          template: {spec: {template: {spec: {containers: [{name: l, resources: {requests: {cpu: 250m}}}]}}}}
+        - name: node
+          template:
+            metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+            spec: {template: {spec: {containers: [{name: node}]}}}
+"""
+
+
+def test_a_runtime_in_another_file_describes_the_pods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {"job.yaml": blocks("trainjob")[0], "runtime.yaml": RUNTIME}
+    arguments = ["check", "trainer.kubeflow.org/trainjob", "-o", "yaml"]
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        arguments += ["-f", str(tmp_path / name)]
+    assert main(arguments) == 0
+    found = yaml.safe_load(capsys.readouterr().out)
+    assert [(each["name"], each["count"]) for each in found["podSets"]] == [("launcher", 1), ("node", 4)]
+    assert found["podSets"][0]["requests"] == {"cpu": "250m"}
+    assert "runtime" not in found["remote"]
+
+
 def test_the_output_can_be_read_by_programs(declaration: Path, job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(declaration), "-f", str(job), "-o", "yaml"]) == 0
     found = yaml.safe_load(capsys.readouterr().out)

@@ -34,6 +34,7 @@ class Server:
     served: bool = True
     defined: bool = True
     fails: bool = False
+    forbids: bool = False
     failures: int = 0
     asked: int = 0
     """How often the definition was asked for."""
@@ -52,6 +53,9 @@ class Server:
         if self.fails:
             self.failures += 1
             return status_answer(500, "InternalError", Retry_After="60")
+        if self.forbids:
+            self.failures += 1
+            return status_answer(403, "Forbidden")
         if "customresourcedefinitions" in request.path:
             self.asked += 1
             if self.defined:
@@ -213,3 +217,49 @@ async def test_a_kind_that_the_manager_needs_keeps_its_objects() -> None:
                 await anyio.sleep(0.01)
         assert found.server.asked == 0
         assert found.changes == ["ADDED a"]
+
+
+ON_DEMAND: Final = FollowedKind(resource=PIPELINES, on_demand=True)
+
+
+async def known(found: Followed) -> None:
+    with anyio.fail_after(30):
+        while not found.caches.is_known(PIPELINES):
+            await anyio.sleep(0.01)
+
+
+async def test_a_kind_on_demand_is_known_once_it_was_listed() -> None:
+    async with following(Server(), ON_DEMAND) as found:
+        assert found.changes == [], "no one has asked for it"
+        assert not found.caches.is_known(PIPELINES)
+        await known(found)
+        assert found.changes == ["ADDED a"]
+
+
+async def test_a_kind_on_demand_that_is_not_installed_is_known_to_have_no_objects_until_it_is() -> None:
+    async with following(Server(served=False, defined=False), ON_DEMAND) as found:
+        await known(found)
+        found.server.change(served=True, defined=True)
+        await found.seen("ADDED a")
+
+
+async def test_a_kind_on_demand_that_may_not_be_listed_holds_up_nothing() -> None:
+    async with following(Server(forbids=True), ON_DEMAND) as found:
+        await known(found)
+        assert found.changes == []
+
+
+async def test_a_kind_on_demand_is_not_known_while_the_server_fails() -> None:
+    async with following(Server(fails=True), ON_DEMAND) as found:
+        found.caches.is_known(PIPELINES)
+        with anyio.fail_after(30):
+            while found.server.failures < 3:
+                await anyio.sleep(0.01)
+        assert not found.caches.is_known(PIPELINES)
+        found.server.change(fails=False)
+        await known(found)
+
+
+async def test_a_kind_that_is_not_followed_holds_up_nothing() -> None:
+    async with following(Server(), ON_DEMAND) as found:
+        assert found.caches.is_known(CLUSTER_QUEUES)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from multikueue.core.errors import BadInput
+from multikueue.jobs.declared.shipped import declared_integrations
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
 from multikueue.jobs.kinds.pod import BARE_POD
 from tests.support.assignment_specs import reservation, workload_spec
@@ -19,7 +20,11 @@ Object = dict[str, Any]
 K = "kueue.x-k8s.io/"
 KINDS = {
     key: cast(RemoteJobs, SimpleNamespace(integration=integration))
-    for key, integration in {("", "Pod"): BARE_POD, ("batch", "Job"): BATCH_JOB}.items()
+    for key, integration in {
+        ("", "Pod"): BARE_POD,
+        ("batch", "Job"): BATCH_JOB,
+        ("trainer.kubeflow.org", "TrainJob"): declared_integrations()["trainer.kubeflow.org/trainjob"],
+    }.items()
 }
 
 
@@ -73,6 +78,30 @@ def test_the_clone_of_a_group_is_for_the_pods_that_have_not_succeeded() -> None:
     assert clone(member("g-0", "Succeeded"), *whole[1:]) == [("", 2), ("other", 2)]
     ended = [member(f"g-{index}", "Succeeded") for index in range(3)]
     assert clone(*ended) == [("other", 2)]
+
+
+def train_job(*pod_sets: Object) -> Object:
+    """The assignment of a TrainJob that leaves its pods to its runtime."""
+    manifest = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "t", "namespace": "ns"},
+        "spec": {"runtimeRef": {"name": "r"}},
+    }
+    reference = {"apiVersion": manifest["apiVersion"], "kind": "TrainJob", "name": "t", "manifest": manifest}
+    return assignment(job=reference, workloadSpec={"podSets": list(pod_sets)})
+
+
+def test_a_train_job_demands_what_its_workload_on_the_hub_requests() -> None:
+    containers = [{"name": "node", "resources": {"requests": {"cpu": "2"}}}]
+    found = read(train_job({"name": "node", "count": 3, "template": {"spec": {"containers": containers}}}))
+    (demand,) = found.demands
+    assert (demand.count, demand.requests) == (3, {"cpu": 2000})
+    assert found.manifest["spec"] == {"runtimeRef": {"name": "r"}}, "what is created has nothing of it"
+
+
+def test_a_train_job_that_an_agent_finds_after_a_restart_demands_nothing_until_the_hub_sends_it() -> None:
+    assert read(train_job()).demands == ()
 
 
 def test_the_kind_of_the_job_is_known_of_an_assignment_that_cannot_be_read() -> None:
