@@ -21,8 +21,9 @@ from typing import Any, Final, Protocol, TypeVar
 import anyio
 from aiohttp import web
 
-from manager.cache.caches import Caches, followed
+from manager.cache.caches import Caches
 from manager.cache.followed_kind import FollowedKind
+from manager.cache.indexes import followed
 from manager.cache.quarantine_events import QuarantineEvents
 from manager.collector import TermCollector
 from manager.context import ManagerContext

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from manager.cache.caches import prebuilt_name
+from manager.cache.indexes import prebuilt_name
 from manager.cache.queue_targets import Views
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import PODS, Resource

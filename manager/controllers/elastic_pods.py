@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 import orjson
 
-from manager.cache.caches import OWNER_INDEX, owner_term
+from manager.cache.indexes import OWNER_INDEX, owner_term
 from manager.context import ManagerContext
 from multikueue.api.constants import ELASTIC_JOB_POD_LABEL
 from multikueue.api.featuregates import ELASTIC_JOBS

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from manager.cache.caches import CONTROLLER_INDEX, NAMED_OWNER_INDEX, Caches, named_term
+from manager.cache.caches import Caches
+from manager.cache.indexes import CONTROLLER_INDEX, NAMED_OWNER_INDEX, named_term
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of
 from multikueue.api.resource import LIMIT_RANGES, PODS, RUNTIME_CLASSES

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from manager.cache.caches import GROUP_INDEX, OWNER_INDEX, Caches, owner_term
+from manager.cache.caches import Caches
+from manager.cache.indexes import GROUP_INDEX, OWNER_INDEX, owner_term
 from manager.controllers.held_pods import HeldPods, owner_key
 from multikueue.api.constants import IS_GROUP_WORKLOAD_ANNOTATION
 from multikueue.api.meta import JsonObject

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from manager.cache.caches import RUNTIME_INDEX, Caches, runtime_term
+from manager.cache.caches import Caches
+from manager.cache.indexes import RUNTIME_INDEX, runtime_term
 from multikueue.api.constants import MULTIKUEUE_MANAGED_BY
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import Resource

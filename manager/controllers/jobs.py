@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from manager.cache.ancestors import MAX_DEPTH, Ancestry, ancestry
-from manager.cache.caches import PREBUILT_INDEX, prebuilt_name
+from manager.cache.indexes import PREBUILT_INDEX, prebuilt_name
 from manager.cache.queue_targets import QueueTargetWarnings
 from manager.context import ManagerContext
 from manager.controllers import job_decision

@@ -12,8 +12,8 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from manager.cache.caches import CLUSTER_QUEUE_INDEX
 from manager.cache.ended_workloads import finished_in
+from manager.cache.indexes import CLUSTER_QUEUE_INDEX
 from manager.cache.views import View
 from manager.controllers import quota_metrics
 from manager.controllers.gauges import Gauges

@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 import orjson
 
-from manager.cache.caches import CLUSTER_QUEUE_INDEX
+from manager.cache.indexes import CLUSTER_QUEUE_INDEX
 from manager.cache.views import View
 from manager.context import ManagerContext
 from manager.controllers import queue_status

@@ -11,7 +11,8 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from manager.cache.caches import (
+from manager.cache.ended_workloads import has_finished, is_released
+from manager.cache.indexes import (
     CLUSTER_QUEUE_INDEX,
     OWNER_INDEX,
     PREBUILT_INDEX,
@@ -19,7 +20,6 @@ from manager.cache.caches import (
     QUEUE_INDEX,
     owner_term,
 )
-from manager.cache.ended_workloads import has_finished, is_released
 from manager.cache.views import View
 from manager.context import ManagerContext
 from manager.controllers import workload_decision

@@ -17,8 +17,8 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from manager.cache.caches import DISPATCH_INDEX
 from manager.cache.ended_workloads import has_finished
+from manager.cache.indexes import DISPATCH_INDEX
 from manager.context import ManagerContext
 from manager.controllers.held_pods import owner_key
 from manager.dispatch.assignments import forwards

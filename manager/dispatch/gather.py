@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Protocol
 
-from manager.cache.caches import GROUP_INDEX, OWNER_INDEX, Caches, owner_term
+from manager.cache.caches import Caches
+from manager.cache.indexes import GROUP_INDEX, OWNER_INDEX, owner_term
 from manager.controllers.held_pods import HeldPods
 from manager.dispatch.assignments import fingerprint, forwarded_digest, forwards
 from manager.dispatch.checks import CheckSource

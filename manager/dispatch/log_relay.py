@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from manager.cache.caches import LOGGED_JOB_INDEX, NAMESPACE_INDEX, OWNER_INDEX, owner_term
+from manager.cache.indexes import LOGGED_JOB_INDEX, NAMESPACE_INDEX, OWNER_INDEX, owner_term
 from manager.context import ManagerContext
 from manager.dispatch.transport.job_slices import JobSlices
 from manager.dispatch.transport.push_transport import PushTransport

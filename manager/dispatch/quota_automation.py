@@ -13,7 +13,7 @@ import logging
 from datetime import timedelta
 from typing import Final
 
-from manager.cache.caches import CLUSTER_QUEUE_INDEX
+from manager.cache.indexes import CLUSTER_QUEUE_INDEX
 from manager.context import ManagerContext
 from manager.dispatch.checks import Checks, CheckSource
 from manager.dispatch.clusters import Clusters

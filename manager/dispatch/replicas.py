@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from manager.cache.caches import PLACED, READY, REPLICA_INDEX, Caches, replica_term
+from manager.cache.caches import Caches
+from manager.cache.indexes import PLACED, READY, REPLICA_INDEX, replica_term
 from manager.workload.status import Status
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of

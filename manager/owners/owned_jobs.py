@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import orjson
 
 from manager.cache.ancestors import MAX_DEPTH
-from manager.cache.caches import owner_term
+from manager.cache.indexes import owner_term
 from manager.owners.amounts import ZERO, Amounts, above, add, held_by, requests_in
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of

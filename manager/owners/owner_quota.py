@@ -15,7 +15,8 @@ from functools import partial
 from typing import Final
 
 from manager.cache.ancestors import Ancestry, may_be_left
-from manager.cache.caches import OWNER_INDEX, Caches, owner_term
+from manager.cache.caches import Caches
+from manager.cache.indexes import OWNER_INDEX, owner_term
 from manager.owners.owned_jobs import OwnedJobs, known_as, named_as
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of

@@ -12,7 +12,7 @@ from typing import Final
 
 import anyio
 
-from manager.cache.caches import CLUSTER_QUEUE_INDEX, WORKLOAD_INDEX
+from manager.cache.indexes import CLUSTER_QUEUE_INDEX, WORKLOAD_INDEX
 from manager.context import ManagerContext
 from manager.dispatch.condition_writes import write_active
 from manager.provisioning.checks import ProvisioningChecks, is_delegated, is_provisioning, only_delegated

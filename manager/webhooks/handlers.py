@@ -14,7 +14,8 @@ from functools import partial
 from typing import Final
 
 from manager.cache.ancestors import Ancestry, ancestry, may_be_left
-from manager.cache.caches import NAMESPACE_INDEX, Caches, prebuilt_name
+from manager.cache.caches import Caches
+from manager.cache.indexes import NAMESPACE_INDEX, prebuilt_name
 from manager.cache.queue_targets import QueueTarget, checks_of, cluster_queue_of, misplaced, queue_target
 from manager.namespaces import ManagedNamespaces
 from manager.seals import Seals

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from manager.cache.ancestors import Ancestry, ancestry
-from manager.cache.caches import OWNER_INDEX, owner_term
+from manager.cache.indexes import OWNER_INDEX, owner_term
 from manager.cache.queue_targets import Views
 from multikueue.api.constants import MANAGED_LABEL, MANAGED_LABEL_VALUE
 from multikueue.api.meta import JsonObject

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from manager.cache.caches import SLICE_INDEX, Caches, chain_term, slice_term
+from manager.cache.caches import Caches
+from manager.cache.indexes import SLICE_INDEX, chain_term, slice_term
 from manager.dispatch.transport.mailbox_transport import Kept, Transport, replaced
 from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import Intent

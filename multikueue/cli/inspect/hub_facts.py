@@ -15,8 +15,9 @@ from typing import Final
 
 import anyio
 
-from manager.cache.caches import REPLICA_INDEX, Caches, replicas_by_owner
+from manager.cache.caches import Caches
 from manager.cache.followed_kind import FollowedKind
+from manager.cache.indexes import REPLICA_INDEX, replicas_by_owner
 from manager.cache.views import View
 from manager.dispatch.checks import CheckSource, source_of
 from manager.dispatch.condition_writes import active_condition

@@ -14,7 +14,8 @@ from typing import Final
 import anyio
 import orjson
 
-from manager.cache.caches import Caches, followed
+from manager.cache.caches import Caches
+from manager.cache.indexes import followed
 from manager.namespaces import ManagedNamespaces
 from manager.owners.owner_quota import workloads_of
 from manager.owners.pod_review import RUNNING, PodReview, UncoveredPod

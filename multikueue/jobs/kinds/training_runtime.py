@@ -38,7 +38,7 @@ _FIELDS: Final = ("image", "command", "args")
 _STORAGE: Final = "STORAGE_URI"
 
 
-class Step(StrEnum):
+class TrainingStep(StrEnum):
     """What the pods of a replicated job do, by the label on it."""
 
     TRAINER = "trainer"
@@ -55,18 +55,18 @@ class ReplicatedPods:
     template: JsonObject
     replicas: int = 1
     parallelism: int = 1
-    step: Step = Step.OTHER
+    step: TrainingStep = TrainingStep.OTHER
     other_nodes: int | None = None
     """How many nodes of `spec.trainer.numNodes` are others than these; None if it does not count these."""
 
     @property
     def has_requests_of_trainer(self) -> bool:
         """Whether `spec.trainer` says what they request."""
-        return self.step is Step.TRAINER or self.other_nodes is not None
+        return self.step is TrainingStep.TRAINER or self.other_nodes is not None
 
 
 _NODES_ALONE: Final = ReplicatedPods(
-    name=NODE, template={"spec": {"containers": [{"name": NODE}]}}, step=Step.TRAINER, other_nodes=0
+    name=NODE, template={"spec": {"containers": [{"name": NODE}]}}, step=TrainingStep.TRAINER, other_nodes=0
 )
 
 
@@ -82,7 +82,9 @@ def described_pods(runtime: JsonObject) -> tuple[ReplicatedPods, ...]:
     found = [_of_trainer(each, count) for each in found]
     # The launcher is the first of the nodes then.
     others = 1 if value_at(runtime, _LAUNCHER_IS_NODE) is True else 0
-    counted = next((each for each in found if (each.name == NODE if others else each.step is Step.TRAINER)), None)
+    counted = next(
+        (each for each in found if (each.name == NODE if others else each.step is TrainingStep.TRAINER)), None
+    )
     return tuple(replace(each, other_nodes=others) if each is counted else each for each in found)
 
 
@@ -149,9 +151,9 @@ def _changed(
     for change, adds in _changes(patches, pods.name):
         template = patched(template, change, adds=adds)
     if pods.has_requests_of_trainer:
-        fields = _FIELDS if pods.step is Step.TRAINER else ()
+        fields = _FIELDS if pods.step is TrainingStep.TRAINER else ()
         template = _with_trainer(template, trainer, fields=fields)
-    if pods.step in (Step.DATASET, Step.MODEL):
+    if pods.step in (TrainingStep.DATASET, TrainingStep.MODEL):
         template = _with_initializer(template, job, pods.step)
     if nodes is not None and pods.other_nodes is not None:
         parallelism = max(nodes - pods.other_nodes, min(nodes, 1))
@@ -175,7 +177,7 @@ def _with_trainer(template: JsonObject, trainer: JsonObject, *, fields: Iterable
     return with_container(template, NODE, change, environment=_environment(trainer, at=_TRAINER))
 
 
-def _with_initializer(template: JsonObject, job: JsonObject, step: Step) -> JsonObject:
+def _with_initializer(template: JsonObject, job: JsonObject, step: TrainingStep) -> JsonObject:
     """The pods of an initializer, which has a container of the same name."""
     at = (*_INITIALIZER, step.removesuffix("-initializer"))
     given = _object(job, at)
@@ -197,13 +199,13 @@ def _described(job: Any, *, at: str) -> ReplicatedPods:
         template=pod_template(value_at(job, PATCHED_POD), at=f"{at}.{shown(PATCHED_POD)}"),
         replicas=_count(job.get("replicas", 1), at=f"{at}.replicas"),
         parallelism=_count(1 if parallelism is None else parallelism, at=f"{at}.template.spec.parallelism"),
-        step=Step(label) if label in tuple(Step) else Step.OTHER,
+        step=TrainingStep(label) if label in tuple(TrainingStep) else TrainingStep.OTHER,
     )
 
 
 def _of_trainer(pods: ReplicatedPods, nodes: int | None) -> ReplicatedPods:
     """Trainer makes one Job of the nodes, of as many pods as the runtime has nodes."""
-    if pods.step is not Step.TRAINER:
+    if pods.step is not TrainingStep.TRAINER:
         return pods
     return replace(pods, replicas=1, parallelism=pods.parallelism if nodes is None else nodes)
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import orjson
 
-from manager.cache.caches import WORKLOAD_INDEX
+from manager.cache.indexes import WORKLOAD_INDEX
 from manager.cache.views import View, completed
 from manager.context import ManagerContext
 from manager.provisioning.checks import ProvisioningChecks, is_provisioning

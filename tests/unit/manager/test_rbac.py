@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hack import gen_kind_roles
-from manager.cache.caches import followed
+from manager.cache.indexes import followed
 from manager.webhooks.configurations import WebhookClientConfig, configurations
 from multikueue.api.resource import PODS, SECRETS, STATEFUL_SETS, WORKLOADS, Resource
 from multikueue.cli.cluster.recovering import recovery_rights

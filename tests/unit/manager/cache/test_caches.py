@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from manager.cache.caches import DISPATCH_INDEX, followed, without_what_was_sent
+from manager.cache.indexes import DISPATCH_INDEX, followed, without_what_was_sent
 from multikueue.api.resource import WORKLOADS
 from multikueue.kube.cache.packing import unpacked
 

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import orjson
 
-from manager.cache.caches import CONTROLLER_INDEX, NAMED_OWNER_INDEX, OWNER_INDEX, Caches, owner_term
+from manager.cache.caches import Caches
+from manager.cache.indexes import CONTROLLER_INDEX, NAMED_OWNER_INDEX, OWNER_INDEX, owner_term
 from manager.cache.views import View
 from manager.controllers.job_keys import JobKeys
 from multikueue.api.constants import JOB_UID_LABEL

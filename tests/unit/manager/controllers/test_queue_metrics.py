@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 import orjson
 from prometheus_client import CollectorRegistry
 
-from manager.cache.caches import CLUSTER_QUEUE_INDEX
 from manager.cache.ended_workloads import ENDED_INDEX, ended
+from manager.cache.indexes import CLUSTER_QUEUE_INDEX
 from manager.cache.views import View
 from manager.controllers.queue_metrics import QueueMetrics
 from multikueue.api.reasons import ClusterQueueReason, LocalQueueReason

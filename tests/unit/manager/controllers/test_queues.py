@@ -14,8 +14,8 @@ import anyio
 import orjson
 import pytest
 
-from manager.cache.caches import CLUSTER_QUEUE_INDEX
 from manager.cache.ended_workloads import ENDED_INDEX
+from manager.cache.indexes import CLUSTER_QUEUE_INDEX
 from manager.cache.views import View
 from manager.context import ManagerContext
 from manager.controllers.queues import QueueReconcilers

@@ -9,7 +9,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from manager.cache.caches import followed
+from manager.cache.indexes import followed
 from manager.cache.views import View
 from manager.context import ManagerContext
 from manager.dispatch.log_relay import (

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from devcluster.federation import enrolment
-from manager.cache.caches import CLUSTER_QUEUE_INDEX
+from manager.cache.indexes import CLUSTER_QUEUE_INDEX
 from manager.cache.views import View
 from manager.context import ManagerContext
 from manager.dispatch.capacity_cache import CapacityCache

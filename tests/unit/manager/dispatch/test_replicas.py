@@ -9,7 +9,8 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from manager.cache.caches import REPLICA_INDEX, Caches, replicas_by_owner
+from manager.cache.caches import Caches
+from manager.cache.indexes import REPLICA_INDEX, replicas_by_owner
 from manager.cache.views import View
 from manager.dispatch.replicas import ReplicaWorkloads
 from manager.workload.status import Status

@@ -7,7 +7,8 @@ from typing import Any
 
 import orjson
 
-from manager.cache.caches import Caches, followed
+from manager.cache.caches import Caches
+from manager.cache.indexes import followed
 from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
 from multikueue.core.clock import ManualClock
 from multikueue.engine import decode

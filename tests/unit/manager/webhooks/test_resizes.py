@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from devcluster.apiserver.cel.compile import Expression
-from manager.cache.caches import OWNER_INDEX, Caches, owner_term
+from manager.cache.caches import Caches
+from manager.cache.indexes import OWNER_INDEX, owner_term
 from manager.cache.views import View
 from manager.webhooks.configurations import WebhookClientConfig, resize_hook
 from manager.webhooks.resizes import ResizeLimits

@@ -10,7 +10,8 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from manager.cache.caches import SLICE_INDEX, Caches, slices_by_job
+from manager.cache.caches import Caches
+from manager.cache.indexes import SLICE_INDEX, slices_by_job
 from manager.cache.views import View
 from manager.dispatch.transport.job_slices import JobSlices, SliceTransport
 from manager.dispatch.transport.mailbox_transport import Transport
