@@ -270,6 +270,17 @@ class _Content:
             yield chunk
 
 
+class _WholeContent:
+    """The body of an answer that is no stream, such as the error that a watch begins and ends with."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        """The body at once."""
+        yield self._body
+
+
 class _Response:
     """What `KubeClient` reads of an `aiohttp.ClientResponse`."""
 
@@ -277,7 +288,7 @@ class _Response:
         self.status = status
         self.headers = CIMultiDict(headers)
         self._body = body
-        self.content = content
+        self.content = content or _WholeContent(body)
         self.sink: _Sink | None = None
 
     async def read(self) -> bytes:
