@@ -61,7 +61,7 @@ _WARM_UP: Final = (1, 2)
 _WARM_UP_SETTINGS: Final = (0, 4)
 """A seed for each of the settings of one dispatcher."""
 _FOUND: Final = {
-    "": (5923, 8778, 9789, 12906, 46871),
+    "": (5923, 8778, 9789, 12906, 46871, 50016),
     "parallel": (72, 89, 93),
     "jobsets": (72, 89, 273),
     "pods": (17, 21),

@@ -63,6 +63,7 @@ class Mailbox:
             quarantine=self._quarantine,
             on_list=self._on_list,
             on_version_too_large=self.resync_all,
+            on_restored=self._doubt_all,
         )
         self._client = client
         self._changed = changed
@@ -140,6 +141,10 @@ class Mailbox:
     async def sent_object(self, resource: Resource, name: str) -> JsonObject:
         """An object that is sent with jobs, read from the hub each time: contents are not kept here."""
         return await self._client.get_object(resource, name, namespace=self.namespace)
+
+    def _doubt_all(self) -> None:
+        """A list has older objects than were known: what this process has read, or one before it has sent, is lost."""
+        self._in_doubt = frozenset(range(BUCKETS))
 
     def _on_list(self) -> None:
         in_doubt = frozenset(within(self.names(), self._in_doubt))

@@ -41,6 +41,18 @@ class Scene:
         self.mailbox = Mailbox(client, NAME, TEAM)
         self._sent = worker.to_hub.requests_sent
         self._before: Counter[tuple[str, str]] = Counter()
+        self._agent = anyio.CancelScope()
+
+    async def run_agents(self) -> None:
+        """Run an agent, and another one when it has crashed."""
+        while True:
+            with anyio.CancelScope() as self._agent:
+                await agent_of(self.worker).run()
+
+    async def crash_agent(self) -> None:
+        """Wait for the next one to have the newest of what the hub has."""
+        self._agent.cancel()
+        await self.heard()
 
     def begin(self) -> None:
         """Count from now on."""
@@ -74,8 +86,8 @@ async def scene(*, database: Path | None = None) -> AsyncIterator[Scene]:
             await make_mailbox(client, NAME)
             # What hand-written assignments select.
             await worker.client.patch(NODES, f"{NAME}-node", {"metadata": {"labels": {"for": NAME}}})
-            tasks.start_soon(agent_of(worker).run)
             made = Scene(hub, client, worker)
+            tasks.start_soon(made.run_agents)
             for name in JOBS:
                 await made.mailbox.assign(name, intent="Run")
             await made.say(Running=COUNT)
@@ -120,3 +132,18 @@ async def test_statuses_that_a_restored_hub_lost_are_written_again_and_nothing_e
         assert asked["PATCH remoteassignments/status"] == 5, "the words that the backup does not have"
         assert asked["LIST remoteassignments"] == 1
         assert not any(request.startswith("GET remoteassignments") for request in asked)
+
+
+async def test_statuses_that_an_agent_wrote_before_it_crashed_are_written_again_by_the_next_one(tmp_path: Path) -> None:
+    """The next one has only read them, and would say nothing more of Jobs that have ended: seed 50016."""
+    database, backup = tmp_path / "hub", tmp_path / "backup"
+    async with scene(database=database) as made:
+        with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(backup)) as target:
+            source.backup(target)
+        for name in JOBS[:5]:
+            await finish_job(made.worker.client, name, namespace=TEAM)
+        await made.say(Running=COUNT - 5, Finished=5)
+        await made.crash_agent()
+        await made.hub.stop()
+        await made.hub.start(database=backup, restored=True)
+        await made.say(Running=COUNT - 5, Finished=5)
