@@ -492,7 +492,7 @@ class Agent:
             **self.rights.report(),
             **self.capacity.report(),
             **self.queues.report(),
-            **self.quotas.report(),
+            **await self.quotas.report(),
             **self.provisioning.report(),
             **self.objects.report(),
             **await self.orphans.report(),

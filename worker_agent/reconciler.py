@@ -190,6 +190,8 @@ class Reconciler:
     async def _reconcile(
         self, name: str, obj: JsonObject, desired: AssignmentSpec, reported: ReportedStatus
     ) -> Result | None:
+        if not desired.facts.epoch:
+            return None  # Kueue has sent the job, and the hub will say what becomes of it
         if _may_run_unseen(desired, reported):
             # Its jobs are about to be read, or the agent lost the right to, or serves the kind no more.
             if desired.jobs is None and reported.epoch == desired.facts.epoch:
@@ -323,7 +325,12 @@ class Reconciler:
     def _facts(self, desired: AssignmentSpec, job: JsonObject) -> RemoteJobFacts:
         assert desired.jobs is not None, "a job that was found has a supported kind"
         facts = desired.jobs.facts(
-            job, assignment=desired.facts.name, manager_uid=desired.manager_uid, adopts=desired.adopts
+            job,
+            assignment=desired.facts.name,
+            manager_uid=desired.manager_uid,
+            adopts=desired.adopts,
+            workload=desired.clone.workload.name,
+            is_same_work=desired.is_same_work,
         )
         other = self.assigned.job_of(desired.jobs.assignment_of(job))
         if facts.former and other not in (None, desired.named):
@@ -419,9 +426,10 @@ class Reconciler:
                     await jobs.delete(each, uid, ended=facts.end is not None)
             case JobAction.ADOPT:
                 _log.info("adopting job job=%s assignment=%s", key, desired.facts.name)
-                assert desired.adopts is not None, "an adoption has a job to adopt"
-                manager_uid, _ = desired.adopts
-                await self._queues.clones.adopt(desired.clone, jobs.workload(job), manager_uid=manager_uid)
+                if desired.adopts is None:
+                    await self._queues.clones.take_over(desired.clone)
+                else:
+                    await self._queues.clones.adopt(desired.clone, jobs.workload(job), manager_uid=desired.adopts[0])
                 await jobs.adopt(key, facts.uid, self._creation.manifest(desired, desired.manifest))
             case _:
                 return

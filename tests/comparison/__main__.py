@@ -33,7 +33,7 @@ from tests.comparison.kinds_hub import RESOURCES, running_kinds_hub
 from tests.comparison.looks import Looks
 from tests.comparison.measured import measured, metrics_token
 from tests.comparison.shown import differences, events, lines
-from tests.comparison.takeover import taken_over
+from tests.comparison.takeover import dispatched_taken_over, taken_over
 from tests.comparison.visibility import pending, pending_course, visibility_token
 from tests.support.managers import ensure, make_namespace
 
@@ -49,9 +49,9 @@ _DISPATCHED: Final = {
 }
 _ON_WORKER: Final = ("worker", "worker-kinds", "worker-serving")
 """In these both managers of the hub are Kueue's, and those of the worker are compared."""
-_TAKEOVER: Final = "takeover"
+_TAKEOVERS: Final = {"takeover": taken_over, "multikueue-takeover": dispatched_taken_over}
 _VISIBILITY: Final = "visibility"
-_NAMES: Final = (*COURSES, *_DISPATCHED, _METRICS, _TAKEOVER, _VISIBILITY, _WRITES)
+_NAMES: Final = (*COURSES, *_DISPATCHED, _METRICS, *_TAKEOVERS, _VISIBILITY, _WRITES)
 _FRAMEWORKS: Final = {"integrations": {"frameworks": ["batch/job"]}}
 _EVERY_KIND: Final = (
     "batch/job",
@@ -183,10 +183,10 @@ async def _looks(
 async def compare(names: list[str], kueue: Path) -> None:
     """Print the differences of each course, each after the first step that shows it."""
     for name in names:
-        if name == _TAKEOVER:
+        if name in _TAKEOVERS:
             with tempfile.TemporaryDirectory(prefix="mk-comparison-") as text:
                 gates = {"featureGates": _OLD_REASONS | {"DisableWaitForPodsReady": True}}
-                before, now = await taken_over(Path(text), kueue=kueue, configuration=gates)
+                before, now = await _TAKEOVERS[name](Path(text), kueue=kueue, configuration=gates)
             print(f"{name}:", *(f"  {each}" for each in differences(before, now)), sep="\n", flush=True)
             continue
         theirs, ours = [await play(name, kueue=kueue, on_hub=on_hub) for on_hub in (True, False)]

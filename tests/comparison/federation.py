@@ -7,7 +7,7 @@ Both are embedded clusters with controllers and without nodes: the course says h
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from typing import Any, Final
 import anyio
 import orjson
 
+from devcluster.cluster import Cluster
 from devcluster.federation import enrolment
 from devcluster.operators.templated import TemplatedOperator
 from devcluster.ports import PortRegistry
@@ -46,9 +47,18 @@ _LOOK_SECONDS: Final = 0.25
 class ComparedFederation:
     """Both clusters."""
 
-    def __init__(self, hub: KubeClient, worker: KubeClient, *, jobs: Sequence[Resource]) -> None:
+    def __init__(
+        self,
+        hub: KubeClient,
+        worker: KubeClient,
+        *,
+        jobs: Sequence[Resource],
+        take_over: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`take_over` stops the manager of the hub, and starts this project's in its place."""
         self.hub = ComparedHub(hub)
         self.worker = ComparedHub(worker)
+        self.take_over = take_over
         self._jobs = jobs
 
     async def submit(self, name: str, *, cpu: str = "1") -> None:
@@ -97,11 +107,12 @@ async def running_federation(
     configuration: dict[str, Any],
     on_worker: Mapping[str, Any],
     every_kind: bool = False,
+    taking_over: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[ComparedFederation]:
     """Both clusters, each with this project's manager, or with that binary of Kueue's.
 
-    `configuration` has sections of that of the hub, `on_worker` of that of the worker. With `every_kind` jobs of all
-    kinds run on the worker.
+    `configuration` has sections of that of the hub, `on_worker` of that of the worker, and `taking_over` of that of the
+    manager which takes the place of the hub's. With `every_kind` jobs of all kinds run on the worker.
     """
     async with AsyncExitStack() as stack:
         ports = stack.enter_context(PortRegistry())
@@ -119,20 +130,29 @@ async def running_federation(
             spec = ClusterSpec(manifests=manifests)
             made = await provider.create(_CLUSTER, folder=folder / _CLUSTER, spec=spec)
             worker = await stack.enter_async_context(made)
-        for name in ("hub", _CLUSTER):
-            (folder / f"manager-{name}").mkdir()
         jobs: dict[str, Any] = {"integrations": {"frameworks": list(FRAMEWORKS) if every_kind else ["batch/job"]}}
-        own = {**_MULTIKUEUE, **configuration, **jobs}
-        for cluster, kueue, given in ((worker, worker_kueue, {**on_worker, **jobs}), (hub, hub_kueue, own)):
-            managers = folder / f"manager-{cluster.name}"
+        of_hub = await stack.enter_async_context(AsyncExitStack())
+
+        async def run(on: AsyncExitStack, cluster: Cluster, kueue: Path | None, given: Mapping[str, Any]) -> None:
+            managers = folder / f"manager-{cluster.name}-{'ours' if kueue is None else 'kueue'}"
+            managers.mkdir()
             if kueue is None:
                 manager = await running_manager(cluster, managers, given, ports=ports, extra=())
-                stack.push_async_callback(manager.process.stop)
+                on.push_async_callback(manager.process.stop)
             else:
                 started = running_kueue(cluster, kueue, folder=managers, ports=ports, configuration=given)
-                await stack.enter_async_context(started)
+                await on.enter_async_context(started)
+
+        async def take_over() -> None:
+            await of_hub.aclose()
+            await run(of_hub, hub, None, {**_MULTIKUEUE, **(taking_over or configuration), **jobs})
+
+        await run(stack, worker, worker_kueue, {**on_worker, **jobs})
+        await run(of_hub, hub, hub_kueue, {**_MULTIKUEUE, **configuration, **jobs})
         to_hub, to_worker = [await stack.enter_async_context(each.client()) for each in (hub, worker)]
-        federation = ComparedFederation(to_hub, to_worker, jobs=RESOURCES if every_kind else (JOBS,))
+        federation = ComparedFederation(
+            to_hub, to_worker, jobs=RESOURCES if every_kind else (JOBS,), take_over=take_over
+        )
         for client in (to_hub, to_worker):
             await make_namespace(client, NAMESPACE)
         await federation.worker.queue(cpu="9")

@@ -19,6 +19,7 @@ from multikueue.api.resource import JOBS, PODS
 from tests.bench.queueing.hubs import running_manager
 from tests.bench.queueing.kueue import running_kueue
 from tests.comparison.courses import kinds
+from tests.comparison.federation import running_federation
 from tests.comparison.hub import NAMESPACE, ComparedHub, Object
 from tests.comparison.kinds_hub import FRAMEWORKS, RESOURCES, kinds_cluster
 from tests.comparison.looks import Look, Looks
@@ -49,6 +50,29 @@ async def taken_over(folder: Path, *, kueue: Path, configuration: Mapping[str, A
             await looks.take(Look("they run and wait", _SETTLING_SECONDS))
         manager = await running_manager(cluster, folder / "ours", own, ports=ports, extra=())
         stack.push_async_callback(manager.process.stop)
+        await looks.take(Look("this project's manager runs", _SETTLING_SECONDS))
+        (_, before), (_, after) = looks.shown
+        return [line for line in before if not line.startswith("event ")], after
+
+
+async def dispatched_taken_over(
+    folder: Path, *, kueue: Path, configuration: Mapping[str, Any]
+) -> tuple[list[str], list[str]]:
+    """The same of a hub that has sent jobs of all kinds to a worker cluster with Kueue's manager."""
+    made = running_federation(
+        folder,
+        hub_kueue=kueue,
+        worker_kueue=kueue,
+        configuration={},
+        on_worker={},
+        every_kind=True,
+        taking_over=configuration,
+    )
+    async with made as both:
+        looks = Looks(both.lines, partial(events, both.hub.client, NAMESPACE))
+        await kinds.running_on_worker(both)
+        await looks.take(Look("they run there", 2 * _SETTLING_SECONDS))
+        await both.take_over()
         await looks.take(Look("this project's manager runs", _SETTLING_SECONDS))
         (_, before), (_, after) = looks.shown
         return [line for line in before if not line.startswith("event ")], after

@@ -29,7 +29,12 @@ def job(version: str) -> dict[str, Any]:
 
 
 def remote_jobs(
-    client: KubeClient, clock: Clock, *, changed: Callable[[str], None], gone: Callable[[RemoteJobKey], None]
+    client: KubeClient,
+    clock: Clock,
+    *,
+    changed: Callable[[str], None],
+    gone: Callable[[RemoteJobKey], None],
+    may_patch: Callable[[], bool] = lambda: True,
 ) -> RemoteJobs:
     """The jobs of the agent of cluster `w`."""
     return RemoteJobs(
@@ -41,4 +46,5 @@ def remote_jobs(
         random=Random(1),
         changed=changed,
         gone=gone,
+        may_patch=may_patch,
     )

@@ -20,6 +20,7 @@ from multikueue.dispatch.worker.demands import demands
 from multikueue.dispatch.worker.dependencies import Dependency, dependencies, sendable_objects
 from multikueue.dispatch.worker.ledger import Demand
 from multikueue.jobs.framework.capabilities import GroupedKind, RuntimeKind
+from multikueue.jobs.framework.recovery import is_same_work
 from multikueue.provisioning.delegated import settings_of
 from multikueue.provisioning.settings import ProvisioningSettings
 from worker_agent.local.jobs import GROUP_PREFIX, RemoteJobKey, RemoteJobs
@@ -51,6 +52,10 @@ class AssignmentSpec:
     """The provisioning checks whose capacity is provisioned here before the job is created."""
     adopts: tuple[str, str] | None
     """Manager uid and job uid of the remote job that may be adopted."""
+
+    def is_same_work(self, job: JsonObject) -> bool:
+        """Whether a job on this cluster does what the job of the assignment would."""
+        return self.jobs is not None and is_same_work(self.jobs.integration, job, self.manifest)
 
     def with_pod_sets(self, job: JsonObject) -> JsonObject:
         """The job as it is or will be, with the pod sets of the Workload if a runtime of the hub describes them."""

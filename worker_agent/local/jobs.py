@@ -25,6 +25,7 @@ from multikueue.api.constants import (
     ORIGIN_LABEL,
     ORIGIN_UID_ANNOTATION,
     PREBUILT_WORKLOAD_ANNOTATION,
+    PREBUILT_WORKLOAD_LABEL,
     REMOTE_POD_LABEL,
     WORKLOAD_NAME_ANNOTATION,
 )
@@ -44,6 +45,7 @@ from multikueue.kube.errors import Forbidden, NotFound
 from multikueue.kube.rest.client import KubeClient, PatchKind
 from multikueue.kube.runtime.quarantine import Quarantine
 from worker_agent.reconnect import RECONNECT
+from worker_agent.remembered_marks import RememberedMarks
 
 _log = logging.getLogger(__name__)
 
@@ -119,6 +121,7 @@ class RemoteJobs:
         self._assignments: dict[Key, str] = {}
         self._by_assignment: dict[str, set[Key]] = {}
         self._managers: dict[Key, str] = {}
+        self._marks = RememberedMarks()
         # A job that was created, and that no watch has shown since, is not gone because its cluster does not answer.
         self._overlay = WriteOverlay(self.informer.store, clock=clock, expires=False)
         self.informer.add_handler(self._on_job)
@@ -145,7 +148,7 @@ class RemoteJobs:
     def get(self, key: Key) -> JsonObject | None:
         """The job, from the cache or as just created; only jobs with the origin of this agent are cached."""
         row = self._overlay.get(key)
-        return None if row is None else row.object()
+        return None if row is None else self._marks.on(row.object())
 
     def of_assignment(self, name: str) -> Iterable[Key]:
         """The jobs annotated with that assignment."""
@@ -160,9 +163,20 @@ class RemoteJobs:
         return tuple(key for key, uid in self._managers.items() if uid != manager_uid)
 
     def facts(
-        self, job: JsonObject, *, assignment: str, manager_uid: str, adopts: tuple[str, str] | None = None
+        self,
+        job: JsonObject,
+        *,
+        assignment: str,
+        manager_uid: str,
+        adopts: tuple[str, str] | None = None,
+        workload: str = "",
+        is_same_work: Callable[[JsonObject], bool] = lambda job: False,
     ) -> RemoteJobFacts:
-        """The input of `assignment_state.step`; `adopts` has the manager and the uid of a job that may be adopted."""
+        """The input of `assignment_state.step`; `adopts` has the manager and the uid of a job that may be adopted.
+
+        So may the job that a Kueue has sent for `workload` before this manager took its place on the hub, if
+        `is_same_work` holds of it.
+        """
         metadata: JsonObject = job["metadata"]
         annotations: dict[str, str] = metadata.get("annotations") or {}
         status: JsonObject = job.get("status") or {}
@@ -174,11 +188,14 @@ class RemoteJobs:
             uid=metadata["uid"],
             ours=assigned == assignment and of_manager,
             former=assigned not in ("", assignment) and of_manager,
-            # An adoption patches the annotations of the job.
-            adoptable=self._may_patch()
-            and bool(self._assignment(job))
-            and (annotations.get(MANAGER_UID_ANNOTATION, ""), metadata["uid"]) == adopts
-            and annotations.get(MANAGER_UID_ANNOTATION) != manager_uid,
+            adoptable=(
+                # An adoption patches the annotations of the job.
+                self._may_patch()
+                and bool(self._assignment(job))
+                and (annotations.get(MANAGER_UID_ANNOTATION, ""), metadata["uid"]) == adopts
+                and not of_manager
+            )
+            or (bool(workload) and self.workload_of_kueue(job) == workload and is_same_work(job)),
             epoch=marked_epoch(annotations),
             deleting=bool(metadata.get("deletionTimestamp")),
             suspended=kind.remotely_stopped(job) if isinstance(kind, RemoteGroups) else kind.is_suspended(job),
@@ -186,6 +203,19 @@ class RemoteJobs:
             end=None if end is None else _end(end),
             status=kind.remote_status(job) if isinstance(kind, RemoteGroups) else status,
         )
+
+    def workload_of_kueue(self, job: JsonObject) -> str:
+        """The Workload for which a Kueue of this origin has sent the job; empty if an agent or a user made it.
+
+        The name is made of the uid of the job on the hub. Of pods, which Kueue sends one by one, it is always empty.
+        """
+        labels: dict[str, str] = job["metadata"].get("labels") or {}
+        annotations: dict[str, str] = job["metadata"].get("annotations") or {}
+        if labels.get(ORIGIN_LABEL) != self._origin or self.integration.traits.hold is not Hold.SUSPEND:
+            return ""
+        if not annotations.keys().isdisjoint((MANAGER_UID_ANNOTATION, ASSIGNMENT_ANNOTATION)):
+            return ""
+        return labels.get(PREBUILT_WORKLOAD_LABEL) or annotations.get(PREBUILT_WORKLOAD_ANNOTATION, "")
 
     def manager_uid(self, job: JsonObject) -> str:
         """The uid of the management cluster that the job was created for."""
@@ -211,7 +241,7 @@ class RemoteJobs:
             raw = await self._client.get(self.integration.resource, key.name, namespace=key.namespace)
         except NotFound:
             return None
-        job: JsonObject = orjson.loads(raw)
+        job = self._marks.on(orjson.loads(raw))
         if (job["metadata"].get("labels") or {}).get(ORIGIN_LABEL) == self._origin:
             self._remember(raw)
         return job
@@ -245,6 +275,11 @@ class RemoteJobs:
         if known is not None and WORKLOAD_NAME_ANNOTATION in (known["metadata"].get("annotations") or {}):
             # It was created outside the queues of this cluster, whose engine must not manage it now.
             annotations[WORKLOAD_NAME_ANNOTATION] = annotations.pop(PREBUILT_WORKLOAD_ANNOTATION)
+        if known is not None and not self._may_patch() and self.workload_of_kueue(known):
+            self._marks.set(uid, annotations)
+            self._index_job(key, self._marks.on(known))
+            self._changed(annotations[ASSIGNMENT_ANNOTATION])
+            return
         body = {"metadata": {"uid": uid, "annotations": annotations, **({"labels": labels} if labels else {})}}
         try:
             await self._client.patch(
@@ -313,7 +348,7 @@ class RemoteJobs:
     def _remember(self, raw: bytes) -> None:
         seen = self._overlay.on_write(raw)
         if seen is not None and seen.new is not None:
-            self._index_job(seen.key, seen.new.object())
+            self._index_job(seen.key, self._marks.on(seen.new.object()))
 
     def _on_not_found(self, key: Key) -> None:
         """The server has no such job: what was written of it is dropped, and its assignment reconciled."""
@@ -326,13 +361,14 @@ class RemoteJobs:
         if seen is None:
             return
         if seen.new is not None:
-            job = seen.new.object()
+            job = self._marks.on(seen.new.object())
             assignment, before = self._assignment(job), self._index_job(seen.key, job)
         else:
             assignment = before = self._index(seen.key, "")
         for name in {before, assignment} - {""}:
             self._changed(name)
         if seen.new is None:
+            self._marks.forget(seen.row.uid)
             self._gone(self.named(seen.key))
 
     def _index_job(self, key: Key, job: JsonObject) -> str:

@@ -33,8 +33,17 @@ _MEMBER_METADATA: Final = ("name", "namespace", "labels", "annotations")
 def restore_assignments(
     mailbox: InMemoryMailbox, kinds: Iterable[RemoteJobs], queues: Queues, *, origin: str, quarantine: Quarantine
 ) -> None:
-    """Restore the assignment of each remote job."""
+    """Restore the assignment of each remote job, and one without an epoch for each that Kueue has sent.
+
+    So the hub knows that those are there, and sends its assignment to take them over.
+    """
     for jobs in kinds:
+        for row in jobs.informer.store.list():
+            with quarantine.guard("restore", jobs.integration.resource, row.key):
+                sent = row.object()
+                of = Key(row.key.namespace, jobs.workload_of_kueue(sent))
+                if of.name:
+                    mailbox.restore(_of_kueue(mailbox, jobs, sent, workload=of, origin=origin))
         for name in jobs.assignments():
             for key in jobs.of_assignment(name):
                 # Users of the worker may write any annotation on a job: one that cannot be read restores nothing.
@@ -56,38 +65,57 @@ def _assignment(
     facts = jobs.facts(job, assignment=name, manager_uid=manager)
     if manager != mailbox.manager_uid or not facts.ours or not facts.epoch or assignment_name(workload) != name:
         return None
-    kind, resource = jobs.integration, jobs.integration.resource
+    # A pod is stopped by deletion: one that is still there was not stopped.
+    stopped = facts.suspended and jobs.integration.traits.hold is Hold.SUSPEND
+    intent = Intent.EVICT if stopped else Intent.RUN
+    marked = metadata_values.get(ORIGIN_LABEL, origin)
+    spec = _spec(mailbox, jobs, job, workload=workload, origin=marked, intent=intent, epoch=facts.epoch)
+    return {**_head(mailbox, name), "spec": spec, "status": _status(facts)}
+
+
+def _head(mailbox: InMemoryMailbox, name: str) -> JsonObject:
+    metadata = {"name": name, "namespace": mailbox.namespace, "annotations": {CLUSTER_LABEL: mailbox.cluster}}
+    return {"apiVersion": REMOTE_ASSIGNMENTS.api_version, "kind": REMOTE_ASSIGNMENTS.kind, "metadata": metadata}
+
+
+def _spec(
+    mailbox: InMemoryMailbox,
+    jobs: RemoteJobs,
+    job: JsonObject,
+    *,
+    workload: Key,
+    origin: str,
+    intent: Intent,
+    epoch: int,
+) -> JsonObject:
+    kind, metadata = jobs.integration, job["metadata"]
     # The hub knows which pods its runtime describes, and sends the assignment whole.
     described: JsonObject = {"workloadSpec": {"podSets": []}} if isinstance(kind, RuntimeKind) else {}
     return {
-        "apiVersion": REMOTE_ASSIGNMENTS.api_version,
-        "kind": REMOTE_ASSIGNMENTS.kind,
-        "metadata": {
-            "name": name,
-            "namespace": mailbox.namespace,
-            "annotations": {CLUSTER_LABEL: mailbox.cluster},
+        "workload": {
+            "namespace": workload.namespace,
+            "name": workload.name,
+            "uid": mailbox.workload_uid(workload),
         },
-        "spec": {
-            "workload": {
-                "namespace": workload.namespace,
-                "name": workload.name,
-                "uid": mailbox.workload_uid(workload),
-            },
-            "origin": metadata_values.get(ORIGIN_LABEL, origin),
-            "managerUID": manager,
-            "epoch": facts.epoch,
-            # A pod is stopped by deletion: one that is still there was not stopped.
-            "intent": str(Intent.EVICT if facts.suspended and kind.traits.hold is Hold.SUSPEND else Intent.RUN),
-            **described,
-            "job": {
-                "apiVersion": resource.api_version,
-                "kind": resource.kind,
-                "name": metadata["name"],
-                "manifest": {**_unnamed(job), "metadata": {"namespace": metadata["namespace"]}},
-            },
+        "origin": origin,
+        "managerUID": mailbox.manager_uid,
+        "epoch": epoch,
+        "intent": str(intent),
+        **described,
+        "job": {
+            "apiVersion": kind.resource.api_version,
+            "kind": kind.resource.kind,
+            "name": metadata["name"],
+            "manifest": {**_unnamed(job), "metadata": {"namespace": metadata["namespace"]}},
         },
-        "status": _status(facts),
     }
+
+
+def _of_kueue(mailbox: InMemoryMailbox, jobs: RemoteJobs, job: JsonObject, *, workload: Key, origin: str) -> JsonObject:
+    """The assignment of a job that has none yet: of epoch 0, older than any."""
+    spec = _spec(mailbox, jobs, job, workload=workload, origin=origin, intent=Intent.RUN, epoch=0)
+    status = {"epoch": 0, "phase": str(AssignmentPhase.RUNNING), "jobUID": job["metadata"]["uid"]}
+    return {**_head(mailbox, assignment_name(workload)), "spec": spec, "status": status}
 
 
 def _grouped(obj: JsonObject, jobs: RemoteJobs, job: JsonObject, *, name: str) -> JsonObject:

@@ -109,6 +109,14 @@ def adoption_annotation(orphan: JsonObject, *, cluster: str, epoch: int) -> dict
     return {ADOPTS_ANNOTATION: adoption_text(Adoption(cluster, orphan["managerUID"], orphan["uid"], epoch))}
 
 
+def is_same_work(of: JobIntegration, job: JsonObject, manifest: JsonObject) -> bool:
+    """Whether a remote job does what a manifest would; False if one of them, which others write, cannot be read."""
+    try:
+        return _same_work(of, of.local_manifest(job), of.local_manifest(manifest))
+    except (BadInput, *_UNREADABLE):
+        return False
+
+
 def _same_work(of: JobIntegration, job: JsonObject, remote: JsonObject) -> bool:
     """Whether the same number of pods runs the same containers; what admission adds is ignored.
 

@@ -86,9 +86,7 @@ async def running_and_waiting(hub: ComparedHub) -> None:
 
 async def dispatched_kinds(both: ComparedFederation) -> AsyncIterator[Look]:
     """MultiKueue: jobs of all kinds run on a worker cluster, are deleted, succeed and fail."""
-    await both.hub.classes()
-    for kind in _DISPATCHED:
-        await _submit(both.hub, kind, "long", _LONG, queue="q")
+    await running_on_worker(both)
     yield Look("they run", 2 * _SETTLING_SECONDS)
     for kind in _DISPATCHED:
         await both.hub.client.delete(kind.resource, _name(kind, "long"), namespace=NAMESPACE, propagation="Background")
@@ -99,6 +97,13 @@ async def dispatched_kinds(both: ComparedFederation) -> AsyncIterator[Look]:
         if kind.ends:
             await _submit(both.hub, kind, "broken", _FAILS, queue="q")
     yield Look("others fail", 2 * _SETTLING_SECONDS)
+
+
+async def running_on_worker(both: ComparedFederation) -> None:
+    """A job of each kind is sent to the worker."""
+    await both.hub.classes()
+    for kind in _DISPATCHED:
+        await _submit(both.hub, kind, "long", _LONG, queue="q")
 
 
 async def dispatched_serving(both: ComparedFederation) -> AsyncIterator[Look]:

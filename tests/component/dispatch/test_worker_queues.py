@@ -212,6 +212,89 @@ async def test_j8_a_restarted_manager_finds_job_and_clone(hub: Cluster, worker: 
         await eventually(scene.clone, what="the clone is removed", until=lambda seen: seen is None)
 
 
+MARKS = ("assignment", "cluster", "epoch", "manager-uid")
+
+
+async def as_kueue_has_sent_it(scene: Scene, *resources: tuple[Resource, Object | None]) -> None:
+    """Take away what only this project writes: a hub with Kueue sends a job and a Workload without it."""
+    removed = dict.fromkeys(f"multikueue.io/{mark}" for mark in MARKS)
+    for resource, obj in resources:
+        assert obj is not None
+        annotations = {"metadata": {"annotations": removed}}
+        await scene.there.patch(resource, obj["metadata"]["name"], annotations, namespace=scene.namespace)
+
+
+async def test_what_kueue_has_sent_runs_on_when_this_manager_takes_its_place(
+    hub: Cluster, worker: Cluster, scene: Scene
+) -> None:
+    dispatch = partial(DispatchController, push=QUICK_PUSH)
+    async with managed(hub, worker, scene, settings=PATIENT):
+        await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name)
+        job = await eventually(
+            scene.job, what="the job is started", until=lambda seen: bool(seen and not seen["spec"]["suspend"])
+        )
+        await eventually(scene.workload, what="it is admitted", until=lambda seen: is_true(seen, "Admitted"))
+    await as_kueue_has_sent_it(scene, (JOBS, job), (WORKLOADS, await scene.clone()))
+    async with running_manager(hub, settings=PATIENT, dispatch=dispatch):
+        taken = await eventually(scene.job, what="the job is taken over", until=_is_marked)
+        assert (taken or {})["metadata"]["uid"] == (job or {})["metadata"]["uid"]
+        await eventually(scene.clone, what="so is its Workload", until=_is_marked)
+        await eventually(lambda: finish_pods(scene.there, "j", namespace=scene.namespace), what="its pod ends")
+        workload = await wait_condition(scene.hub, "j", "Finished", namespace=scene.namespace, reason="Succeeded")
+        assert "evictions" not in (workload["status"].get("schedulingStats") or {})
+        await eventually(scene.job, what="the job is removed", until=lambda seen: seen is None)
+        await eventually(scene.clone, what="the clone is removed", until=lambda seen: seen is None)
+
+
+async def test_a_job_of_that_name_with_other_pods_is_not_taken_over(
+    hub: Cluster, worker: Cluster, scene: Scene
+) -> None:
+    """The Workload leaves the cluster then, and the job there is left to whoever made it."""
+    dispatch = partial(DispatchController, push=QUICK_PUSH)
+    async with managed(hub, worker, scene, settings=PATIENT):
+        await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name)
+        job = await eventually(
+            scene.job, what="the job is started", until=lambda seen: bool(seen and not seen["spec"]["suspend"])
+        )
+        await eventually(scene.workload, what="it is admitted", until=lambda seen: is_true(seen, "Admitted"))
+    assert job is not None
+    await scene.there.delete(JOBS, "j", namespace=scene.namespace, propagation="Background")
+    await eventually(scene.job, what="the job is gone", until=lambda seen: seen is None)
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "other", "image": "other"}]}}
+    metadata = {"name": "j", "labels": job["metadata"]["labels"]}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+    await scene.there.create(JOBS, body, namespace=scene.namespace)
+    async with running_manager(hub, settings=PATIENT, dispatch=dispatch):
+        workload = await eventually(
+            scene.workload,
+            what="the hub has evicted it",
+            until=lambda seen: bool((seen or {})["status"].get("schedulingStats")),
+        )
+        assert "NameConflict" in condition(workload, "Evicted")["message"]
+        other = await scene.job()
+        assert other is not None
+        assert "multikueue.io/assignment" not in (other["metadata"].get("annotations") or {})
+        assert not other["spec"].get("suspend")
+    await scene.there.delete(JOBS, "j", namespace=scene.namespace, propagation="Background")
+
+
+async def test_what_kueue_has_queued_on_a_worker_keeps_its_place(hub: Cluster, worker: Cluster, scene: Scene) -> None:
+    dispatch = partial(DispatchController, push=QUICK_PUSH)
+    async with managed(hub, worker, scene, settings=PATIENT):
+        await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name, cpu="3")
+        before = await eventually(scene.clone, what="its Workload waits there")
+    await as_kueue_has_sent_it(scene, (WORKLOADS, before))
+    async with running_manager(hub, settings=PATIENT, dispatch=dispatch):
+        after = await eventually(scene.clone, what="its Workload is taken over", until=_is_marked)
+        assert (after or {})["metadata"]["uid"] == (before or {})["metadata"]["uid"]
+        assert await scene.job() is None
+
+
+def _is_marked(obj: Object | None) -> bool:
+    annotations = ((obj or {}).get("metadata") or {}).get("annotations") or {}
+    return {f"multikueue.io/{mark}" for mark in MARKS} <= annotations.keys()
+
+
 async def test_without_quota_there_it_waits_and_nothing_is_started(hub: Cluster, worker: Cluster, scene: Scene) -> None:
     async with managed(hub, worker, scene):
         await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name, cpu="3")

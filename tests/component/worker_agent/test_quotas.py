@@ -73,6 +73,8 @@ class Scene:
     client: KubeClient
     worker: KubeClient
     mailbox: InMemoryMailbox
+    first: list[Object]
+    """The first report."""
 
     @property
     def quotas(self) -> Object | None:
@@ -134,8 +136,11 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(*, clusterqueues: bool = True) -> AsyncIterator[Scene]:
-    """An agent with exactly the rights that it is to be given, or with those of an older version."""
+async def scene(*, clusterqueues: bool = True, before: str = "") -> AsyncIterator[Scene]:
+    """An agent with exactly the rights that it is to be given, or with those of an older version.
+
+    `before` is a queue that is there before the agent starts.
+    """
     api = ApiServer(
         signing_key=signing_key(), static_tokens={"own": ADMIN, AGENT: User(NAME, ("system:authenticated",))}
     )
@@ -148,12 +153,23 @@ async def scene(*, clusterqueues: bool = True) -> AsyncIterator[Scene]:
         role, binding = rights(clusterqueues=clusterqueues)
         await client.create(CLUSTER_ROLES, role)
         await client.create(CLUSTER_ROLE_BINDINGS, binding)
-        mailbox = InMemoryMailbox("w", manager_uid="m", workload_uid=lambda key: "", changed=lambda obj: None)
+        if before:
+            await make_queue(client, before, namespace=TEAM, cpu="4")
+        first: list[Object] = []
+
+        def note_first() -> None:
+            # Nothing was listed when a required right was reported missing.
+            if not first and "kubernetesVersion" in mailbox.report["status"]:
+                first.append(mailbox.report["status"])
+
+        mailbox = InMemoryMailbox(
+            "w", manager_uid="m", workload_uid=lambda key: "", changed=lambda obj: None, reported=note_first
+        )
         agent = Agent(mailbox, worker, cluster="w", intervals=QUICK, random=Random(1))
         tasks = await stack.enter_async_context(anyio.create_task_group())
         tasks.start_soon(agent.run)
         stack.callback(tasks.cancel_scope.cancel)
-        yield Scene(api, client, worker, mailbox)
+        yield Scene(api, client, worker, mailbox, first)
 
 
 def queue(name: str, *local: str, cpu: str, active: bool = True) -> Object:
@@ -172,6 +188,13 @@ async def test_free_quota_is_always_reported_and_nominal_quota_on_request() -> N
         await made.has_free("batch", "4")
         await made.reported()
         assert made.quotas is None
+
+
+async def test_the_first_report_has_the_quota_or_the_hub_would_count_by_nodes() -> None:
+    async with scene(before="batch") as made:
+        await made.reported()
+        (status,) = made.first
+        assert [each["name"] for each in status["clusterQueues"]] == ["batch"]
 
 
 async def test_a_request_gets_the_cluster_queues_of_local_queues_and_each_change() -> None:

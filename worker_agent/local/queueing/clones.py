@@ -33,6 +33,7 @@ from multikueue.core.conditions import is_true_in
 from multikueue.core.keys import Key
 from multikueue.dispatch.protocol.propagated_metadata import propagated_annotations, propagated_labels
 from multikueue.dispatch.worker.assignment_state import NAME_CONFLICT, REMOVING_OLD_JOB, Obstacle
+from multikueue.jobs.framework.pod_templates import same
 from multikueue.kube.cache.informer import Change, Informer
 from multikueue.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
 from multikueue.kube.rest.client import KubeClient
@@ -50,6 +51,7 @@ from worker_agent.local.queueing.queued_work import (
 )
 from worker_agent.local.rights import Rights
 from worker_agent.reconnect import RECONNECT
+from worker_agent.remembered_marks import RememberedMarks
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +83,7 @@ class Clones:
         self._changed = changed
         self._by_assignment: dict[str, set[Key]] = {}
         self._adopted: dict[str, Key] = {}
+        self._remembered = RememberedMarks()
         self.informer = Informer(
             client,
             WORKLOADS,
@@ -94,7 +97,7 @@ class Clones:
 
     def is_clone(self, workload: JsonObject) -> bool:
         """Whether this agent created the Workload for an assignment."""
-        return bool(self._assignment(workload))
+        return bool(self._assignment(self._remembered.on(workload)))
 
     def assignments(self) -> Iterable[str]:
         """Every assignment that a clone is annotated with."""
@@ -103,7 +106,7 @@ class Clones:
     def of_assignment(self, assignment: str) -> JsonObject | None:
         """The clone of the assignment; None if there is none."""
         key = next(iter(self._by_assignment.get(assignment, ())), None)
-        return None if key is None else self.informer.store.object(key)
+        return None if key is None else self._object(key)
 
     def has(self, assignment: str) -> bool:
         """Whether there is a clone of the assignment."""
@@ -116,7 +119,7 @@ class Clones:
         """
         name = (job["metadata"].get("labels") or {}).get(PREBUILT_WORKLOAD_LABEL)
         own = name in (None, desired.workload.name)  # a name that is too long for a label is in no label
-        clone = self.informer.store.object(desired.workload if own else Key(job["metadata"]["namespace"], str(name)))
+        clone = self._object(desired.workload if own else Key(job["metadata"]["namespace"], str(name)))
         if clone is None:
             return own and wanted
         active: bool = (clone.get("spec") or {}).get("active") is not False
@@ -130,6 +133,9 @@ class Clones:
         if clone is None:
             obstacle = await self._create(desired)
             return CloneAdmission(shortage=WAITS_IN_QUEUE, obstacle=obstacle)
+        if self._is_of_kueue(clone, desired):
+            await self.take_over(desired)
+            return CloneAdmission(shortage=WAITS_IN_QUEUE)
         if not self._is_of(clone, desired):
             return CloneAdmission(obstacle=_conflict(desired))
         if clone_epoch(clone) != desired.epoch or clone["metadata"].get("deletionTimestamp"):
@@ -152,7 +158,7 @@ class Clones:
 
     async def deactivate_of(self, assignment: str) -> bool | None:
         """As `deactivate`, for an assignment that the agent has not read: all Workloads that are annotated with it."""
-        found = [self.informer.store.object(key) for key in tuple(self._by_assignment.get(assignment, ()))]
+        found = [self._object(key) for key in tuple(self._by_assignment.get(assignment, ()))]
         answers = [await self._deactivate(clone) for clone in found if clone is not None]
         return None if None in answers else bool(answers)
 
@@ -164,7 +170,7 @@ class Clones:
 
     async def adopt(self, desired: CloneSpec, clone: Key, *, manager_uid: str) -> None:
         """Give the clone of that manager the annotations of `desired`; does nothing if it has another owner."""
-        found = self.informer.store.object(clone)
+        found = self._object(clone)
         if found is None or not self._assignment(found) or clone_manager(found) != manager_uid:
             return
         annotations = {
@@ -175,22 +181,51 @@ class Clones:
         self._adopted[desired.assignment] = clone
         await self._patch(found, {"metadata": {"annotations": annotations}})
 
+    async def take_over(self, desired: CloneSpec) -> None:
+        """Give the Workload that a Kueue has sent for the same Workload of the hub the annotations of `desired`."""
+        found = self._object(desired.workload)
+        if found is None or not self._is_of_kueue(found, desired):
+            return
+        _log.info("taking over what Kueue has sent workload=%s assignment=%s", desired.workload, desired.assignment)
+        if self._rights.has("patch", WORKLOADS):
+            await self._patch(found, {"metadata": {"annotations": self._marks(desired)}})
+            return
+        self._remembered.set(found["metadata"]["uid"], self._marks(desired))
+        self._by_assignment.setdefault(desired.assignment, set()).add(desired.workload)
+        self._changed(desired.assignment)
+
+    def _is_of_kueue(self, clone: JsonObject, desired: CloneSpec) -> bool:
+        """Whether no agent has made it, which has the origin of this one, and its pods are those that are desired."""
+        annotations: dict[str, str] = clone["metadata"].get("annotations") or {}
+        if not annotations.keys().isdisjoint((ASSIGNMENT_ANNOTATION, MANAGER_UID_ANNOTATION, CLUSTER_LABEL)):
+            return False
+        return same((clone.get("spec") or {}).get("podSets"), desired.spec.get("podSets"))
+
+    def _marks(self, desired: CloneSpec) -> dict[str, str]:
+        """The annotations by which a clone is known to be of an assignment."""
+        return {
+            CLUSTER_LABEL: self._cluster,
+            ASSIGNMENT_ANNOTATION: desired.assignment,
+            EPOCH_ANNOTATION: str(desired.epoch),
+            MANAGER_UID_ANNOTATION: desired.manager_uid,
+        }
+
     def _adopted_of(self, assignment: str) -> JsonObject | None:
         """The clone that was adopted for it, and is not shown with its new annotations yet."""
         key = self._adopted.get(assignment)
-        return None if key is None else self.informer.store.object(key)
+        return None if key is None else self._object(key)
 
     async def remove(self, assignment: str, *, manager_uid: str) -> None:
         """Delete the clones of an assignment that is gone, if they were created for that manager."""
         self._adopted.pop(assignment, None)
         for key in tuple(self._by_assignment.get(assignment, ())):
-            clone = self.informer.store.object(key)
+            clone = self._object(key)
             if clone is not None and clone_manager(clone) == manager_uid:
                 await self._delete(clone)
 
     async def discard(self, workload: Key, *, manager_uid: str) -> None:
         """Delete the clone of that name, if this agent created it for that manager."""
-        clone = self.informer.store.object(workload)
+        clone = self._object(workload)
         if clone is not None and self._assignment(clone) and clone_manager(clone) == manager_uid:
             await self._delete(clone)
 
@@ -199,7 +234,7 @@ class Clones:
 
     def _find(self, desired: CloneSpec) -> JsonObject | None:
         """The clone of that name, or an adopted one, which has the name that its former manager gave it."""
-        return self.informer.store.object(desired.workload) or self.of_assignment(desired.assignment)
+        return self._object(desired.workload) or self.of_assignment(desired.assignment)
 
     async def _deactivate(self, clone: JsonObject) -> bool | None:
         if (clone.get("spec") or {}).get("active") is not False:
@@ -255,13 +290,7 @@ class Clones:
                 "name": desired.workload.name,
                 "namespace": desired.workload.namespace,
                 "labels": {**propagated_labels(desired.labels), ORIGIN_LABEL: self._origin},
-                "annotations": {
-                    **propagated_annotations(desired.annotations),
-                    CLUSTER_LABEL: self._cluster,
-                    ASSIGNMENT_ANNOTATION: desired.assignment,
-                    EPOCH_ANNOTATION: str(desired.epoch),
-                    MANAGER_UID_ANNOTATION: desired.manager_uid,
-                },
+                "annotations": {**propagated_annotations(desired.annotations), **self._marks(desired)},
             },
             "spec": desired.spec,
         }
@@ -318,13 +347,18 @@ class Clones:
         except NotFound:
             return
 
+    def _object(self, key: Key) -> JsonObject | None:
+        """The Workload, with what is remembered of it."""
+        found = self.informer.store.object(key)
+        return None if found is None else self._remembered.on(found)
+
     def _assignment(self, clone: JsonObject) -> str:
         annotations: dict[str, str] = clone["metadata"].get("annotations") or {}
         return annotations.get(ASSIGNMENT_ANNOTATION, "") if annotations.get(CLUSTER_LABEL) == self._cluster else ""
 
     def _on_clone(self, change: Change) -> None:
-        name = self._assignment(change.row.object())
-        before = "" if change.old is None else self._assignment(change.old.object())
+        name = self._assignment(self._remembered.on(change.row.object()))
+        before = "" if change.old is None else self._assignment(self._remembered.on(change.old.object()))
         if before and before != name:
             # It was adopted for another assignment.
             self._unindex(before, change.key)
@@ -335,6 +369,7 @@ class Clones:
         if change.new is not None:
             keys.add(change.key)
         else:
+            self._remembered.forget(change.row.uid)
             self._unindex(name, change.key)
         self._changed(name)
 

@@ -43,6 +43,7 @@ from worker_agent.local.queueing.queues import Queues, why_inactive
 from worker_agent.reconnect import RECONNECT, reconnecting
 
 _log = logging.getLogger(__name__)
+_FIRST_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 60.0  # until the agent checks again whether it may read them
 _MAX_PROBLEM: Final = 1024
 _Read = TypeVar("_Read")
@@ -70,6 +71,8 @@ class ClusterQueues:
         self._quarantine = quarantine
         self._problem = ""
         self._absent = False
+        self._decided = anyio.Event()
+        """Set once it is known whether they can be read, or if that takes too long."""
         self._informer: Informer | None = None
         self._usage = QueueUsage()
         self._known: dict[str, ClusterQueue] = {}
@@ -92,8 +95,15 @@ class ClusterQueues:
             return None
         return sorted(self._informer.store.list(), key=lambda row: row.key)
 
-    def report(self) -> JsonObject:
-        """Their quota in a ClusterReport; nothing while it is unknown."""
+    async def report(self) -> JsonObject:
+        """Their quota in a ClusterReport; nothing while it is unknown.
+
+        The first one waits a moment for it: a hub that knows the nodes alone sends what the queues have no quota for.
+        """
+        if not self._decided.is_set():
+            with anyio.move_on_after(_FIRST_SECONDS):
+                await self._decided.wait()
+            self._decided.set()
         if self.problem or self._absent or self.rows() is None:
             return {}
         self._usage.settle(now=self._clock.monotonic())
@@ -174,6 +184,7 @@ class ClusterQueues:
         if (informer, problem, absent) == (self._informer, self._problem, self._absent):
             return
         self._informer, self._problem, self._absent = informer, problem, absent
+        self._decided.set()
         self._changed()
 
     def _on_queue(self, change: Change) -> None:
@@ -261,9 +272,9 @@ class Quotas:
         """Follow the ClusterQueues until cancelled."""
         await self._followed.run()
 
-    def report(self) -> JsonObject:
+    async def report(self) -> JsonObject:
         """The quota in a ClusterReport; nothing while the queues are being read."""
-        return self._followed.report() | self._nominal()
+        return await self._followed.report() | self._nominal()
 
     def _nominal(self) -> JsonObject:
         if not self._nominal_requested:

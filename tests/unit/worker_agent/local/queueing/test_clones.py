@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -67,12 +68,12 @@ def wanted() -> CloneSpec:
     )
 
 
-def clones(server: Server) -> Clones:
+def clones(server: Server, *, may_patch: bool = True) -> Clones:
     return Clones(
         cast(KubeClient, server),
         origin="multikueue",
         cluster="w",
-        rights=cast(Rights, SimpleNamespace(has=lambda *_: True)),
+        rights=cast(Rights, SimpleNamespace(has=lambda *_: may_patch)),
         clock=ManualClock(),
         random=Random(1),
         changed=lambda name: None,
@@ -106,3 +107,58 @@ async def test_an_adopted_clone_is_that_of_the_job_before_the_cache_shows_it() -
     await made.remove("new", manager_uid="hub-now")
     await made.ensure(wanted())
     assert server.created == ["wl"]
+
+
+def kueues(*, pods: list[Object], marks: Object | None = None) -> Object:
+    """The Workload that a Kueue has sent for the one that is wanted."""
+    made = clone(assignment="", manager="")
+    return {
+        **made,
+        "metadata": {**made["metadata"], "name": "wl", "annotations": marks or {}},
+        "spec": {"podSets": pods},
+        "status": {},
+    }
+
+
+PODS: list[Object] = [{"name": "main", "count": 2}]
+
+
+@pytest.mark.parametrize(
+    ("found", "taken"),
+    [
+        pytest.param(kueues(pods=PODS), True, id="the same"),
+        pytest.param(kueues(pods=[{"name": "main", "count": 3}]), False, id="other pods"),
+        pytest.param(kueues(pods=PODS, marks={M + "manager-uid": "other"}), False, id="of another hub"),
+        pytest.param(kueues(pods=PODS, marks={M + "cluster": "other"}), False, id="of another agent"),
+    ],
+)
+async def test_the_workload_that_kueue_has_sent_is_taken_over_and_keeps_its_place(found: Object, taken: bool) -> None:
+    server = Server()
+    made = clones(server)
+    made.informer.store.put(row_of(found, orjson.dumps(found)))
+    admission = await made.ensure(replace(wanted(), spec={"podSets": PODS}))
+    assert (admission.obstacle is None, bool(server.patched)) == (taken, taken)
+    assert server.created == []
+    if taken:
+        ((_, body),) = server.patched
+        assert body["metadata"]["annotations"] == {
+            M + "assignment": "new",
+            M + "cluster": "w",
+            M + "epoch": "1",
+            M + "manager-uid": "hub-now",
+        }
+
+
+async def test_without_the_right_to_patch_it_is_taken_over_in_memory() -> None:
+    server = Server()
+    made = clones(server, may_patch=False)
+    found = kueues(pods=PODS)
+    found["status"] = clone(assignment="", manager="")["status"]
+    made.informer.store.put(row_of(found, orjson.dumps(found)))
+    desired = replace(wanted(), spec={"podSets": PODS})
+    assert (await made.ensure(desired)).shortage, "its state is looked at next time"
+    admission = await made.ensure(desired)
+    assert (admission.obstacle, admission.shortage) == (None, "")
+    assert (server.patched, server.created) == ([], [])
+    assert made.has("new")
+    assert made.is_clone(found)
