@@ -190,7 +190,7 @@ class Reconciler:
     async def _reconcile(
         self, name: str, obj: JsonObject, desired: AssignmentSpec, reported: ReportedStatus
     ) -> Result | None:
-        if not desired.facts.epoch:
+        if not desired.facts.epoch and desired.facts.intent is not Intent.EVICT:
             return None  # Kueue has sent the job, and the hub will say what becomes of it
         if _may_run_unseen(desired, reported):
             # Its jobs are about to be read, or the agent lost the right to, or serves the kind no more.

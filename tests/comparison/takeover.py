@@ -58,7 +58,7 @@ async def taken_over(folder: Path, *, kueue: Path, configuration: Mapping[str, A
 async def dispatched_taken_over(
     folder: Path, *, kueue: Path, configuration: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
-    """The same of a hub that has sent jobs of all kinds to a worker cluster with Kueue's manager."""
+    """The same of a hub that has sent jobs of all kinds, and pods, to a worker cluster with Kueue's manager."""
     made = running_federation(
         folder,
         hub_kueue=kueue,
@@ -71,6 +71,7 @@ async def dispatched_taken_over(
     async with made as both:
         looks = Looks(both.lines, partial(events, both.hub.client, NAMESPACE))
         await kinds.running_on_worker(both)
+        await kinds.deployment_on_worker(both)
         await looks.take(Look("they run there", 2 * _SETTLING_SECONDS))
         await both.take_over()
         await looks.take(Look("this project's manager runs", _SETTLING_SECONDS))

@@ -36,7 +36,7 @@ from multikueue.core.timestamps import parse_time
 from multikueue.dispatch.hub.facts import RemoteEnd
 from multikueue.dispatch.protocol.epochs import marked_epoch
 from multikueue.dispatch.worker.assignment_state import RemoteJobFacts
-from multikueue.jobs.framework.capabilities import RemoteGroups
+from multikueue.jobs.framework.capabilities import GroupedKind, RemoteGroups
 from multikueue.jobs.framework.protocol import JobEnd, JobIntegration
 from multikueue.jobs.framework.traits import Hold
 from multikueue.kube.cache.informer import Change, Informer
@@ -207,11 +207,14 @@ class RemoteJobs:
     def workload_of_kueue(self, job: JsonObject) -> str:
         """The Workload for which a Kueue of this origin has sent the job; empty if an agent or a user made it.
 
-        The name is made of the uid of the job on the hub. Of pods, which Kueue sends one by one, it is always empty.
+        The name is made of the uid of the job on the hub. Of a pod in a group, which has another remote job here, it is
+        empty.
         """
         labels: dict[str, str] = job["metadata"].get("labels") or {}
         annotations: dict[str, str] = job["metadata"].get("annotations") or {}
-        if labels.get(ORIGIN_LABEL) != self._origin or self.integration.traits.hold is not Hold.SUSPEND:
+        if labels.get(ORIGIN_LABEL) != self._origin:
+            return ""
+        if isinstance(self.integration, GroupedKind) and self.integration.group_of(job):
             return ""
         if not annotations.keys().isdisjoint((MANAGER_UID_ANNOTATION, ASSIGNMENT_ANNOTATION)):
             return ""

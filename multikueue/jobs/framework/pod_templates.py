@@ -18,6 +18,7 @@ from multikueue.api.constants import (
     LOCAL_QUEUE_LABEL,
     POD_SET_LABEL,
     PROVISIONING_CLASS_NAME_ANNOTATION,
+    SCHEDULING_GATES,
     WORKER_WORKLOAD_POD_LABEL,
     WORKLOAD_ANNOTATION,
 )
@@ -84,6 +85,17 @@ def _without_injected(values: Mapping[str, str]) -> dict[str, str]:
 def same(one: object, other: object) -> bool:
     """Whether two pieces of JSON mean the same: absent, null and empty are alike."""
     return one == other or _alike(one, other)
+
+
+def same_as_stored(template: JsonObject, stored: JsonObject) -> bool:
+    """Whether the template of a gated pod is that in its Workload, which Kueue may have made.
+
+    Kueue's has the gates of the pod, and no labels and annotations.
+    """
+    spec: JsonObject = stored.get("spec") or {}
+    gates = [gate for gate in spec.get("schedulingGates") or () if gate.get("name") not in SCHEDULING_GATES]
+    own = template if stored.get("metadata") else {"spec": template.get("spec")}
+    return same(own, {**stored, "spec": {**spec, "schedulingGates": gates}})
 
 
 def _add(target: JsonObject, field: str, extra: Mapping[str, str], pod_set: str) -> None:

@@ -35,7 +35,7 @@ from multikueue.core.merge_patch import merge_patch
 from multikueue.jobs.framework.admission import common_refusals
 from multikueue.jobs.framework.capabilities import MemberWrite
 from multikueue.jobs.framework.pod_set_differences import differences
-from multikueue.jobs.framework.pod_templates import INJECTED_KEYS, injected, same
+from multikueue.jobs.framework.pod_templates import INJECTED_KEYS, injected, same_as_stored
 from multikueue.jobs.framework.protocol import (
     JobEnd,
     JobIntegration,
@@ -193,7 +193,8 @@ class PodIntegration:
         if _MEMBERS not in job:
             if len(wanted) != 1:
                 return False
-            return not pod_group.is_gated(job) or same(self.pod_sets(job)[0].get("template"), wanted[0].get("template"))
+            own, stored = self.pod_sets(job)[0]["template"], wanted[0].get("template") or {}
+            return not pod_group.is_gated(job) or same_as_stored(own, stored)
         group, roles = self._group(job), {str(each.get("name")): each.get("count", 1) for each in wanted}
         if group.is_fast:
             living = group.living

@@ -106,6 +106,12 @@ async def running_on_worker(both: ComparedFederation) -> None:
         await _submit(both.hub, kind, "long", _LONG, queue="q")
 
 
+async def deployment_on_worker(both: ComparedFederation) -> None:
+    """A Deployment of two pods, which are sent to the worker one by one."""
+    body = _served(DEPLOYMENTS, "x", replicas=2, queue="q")
+    await both.hub.client.create(DEPLOYMENTS, body, namespace=NAMESPACE)
+
+
 async def dispatched_serving(both: ComparedFederation) -> AsyncIterator[Look]:
     """MultiKueue: pods of Deployments, StatefulSets and LeaderWorkerSets run on a worker, grow, shrink and go."""
     for kind in _SERVED:

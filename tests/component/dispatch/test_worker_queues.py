@@ -246,6 +246,26 @@ async def test_what_kueue_has_sent_runs_on_when_this_manager_takes_its_place(
         await eventually(scene.clone, what="the clone is removed", until=lambda seen: seen is None)
 
 
+async def test_what_kueue_has_sent_is_stopped_if_it_was_deactivated_meanwhile(
+    hub: Cluster, worker: Cluster, scene: Scene
+) -> None:
+    dispatch = partial(DispatchController, push=QUICK_PUSH)
+    async with managed(hub, worker, scene, settings=PATIENT):
+        await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name)
+        job = await eventually(
+            scene.job, what="the job is started", until=lambda seen: bool(seen and not seen["spec"]["suspend"])
+        )
+        workload = await eventually(scene.workload, what="it is admitted", until=lambda seen: is_true(seen, "Admitted"))
+    await as_kueue_has_sent_it(scene, (JOBS, job), (WORKLOADS, await scene.clone()))
+    name = (workload or {})["metadata"]["name"]
+    await scene.hub.patch(WORKLOADS, name, {"spec": {"active": False}}, namespace=scene.namespace)
+    async with running_manager(hub, settings=PATIENT, dispatch=dispatch):
+        await eventually(scene.job, what="the job is removed", until=lambda seen: seen is None)
+        await eventually(
+            scene.workload, what="its quota is free", until=lambda seen: not is_true(seen, "QuotaReserved")
+        )
+
+
 async def test_a_job_of_that_name_with_other_pods_is_not_taken_over(
     hub: Cluster, worker: Cluster, scene: Scene
 ) -> None:

@@ -138,6 +138,23 @@ class TestWorkload:
 
 
 class TestStart:
+    def test_a_gated_pod_keeps_the_workload_that_kueue_has_made_unless_its_demands_change(self) -> None:
+        """Kueue's templates have no labels and annotations, and the gates of the pod."""
+        own = pod("a1")
+        made = workload(own)
+        (pod_set,) = made["spec"]["podSets"]
+        gates = [{"name": ADMISSION_SCHEDULING_GATE}, {"name": TOPOLOGY_SCHEDULING_GATE}]
+        template = {"metadata": {}, "spec": {**pod_set["template"]["spec"], "schedulingGates": gates}}
+        kueues = {**made, "spec": {**made["spec"], "podSets": [{**pod_set, "template": template}]}}
+        assert POD.matches(own, kueues)
+        assert not POD.matches(pod("a1", cpu="2"), kueues)
+        assert POD.matches(own, made)
+        relabelled = pod("a1", labels={"team": "b"})
+        assert not POD.matches(relabelled, made), "a Workload of ours has the labels of its pod"
+        theirs = [*gates, {"name": "example.com/own"}]
+        other = {**template, "spec": {**template["spec"], "schedulingGates": theirs}}
+        assert not POD.matches(own, {**kueues, "spec": {"podSets": [{**pod_set, "template": other}]}})
+
     def test_each_gated_pod_is_started_with_what_its_role_gets(self) -> None:
         role = role_of(PAIR[0])
         info = PodSetInfo(name=role, count=2, labels={K + "podset": role}, node_selector={"zone": "a"})

@@ -12,6 +12,7 @@ import pytest
 from multikueue.core.clock import ManualClock, SystemClock
 from multikueue.dispatch.hub.facts import Observation
 from multikueue.dispatch.protocol.wire import observation_of
+from multikueue.jobs.kinds.pod import BARE_POD
 from multikueue.kube.cache.store import row_of
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.runtime.quarantine import Quarantine
@@ -75,6 +76,26 @@ async def test_only_the_same_work_for_the_same_workload_is_taken_over(
         is_same_work=lambda job: same,
     )
     assert (facts.ours, facts.adoptable) == (False, adoptable)
+
+
+def kueues_pod(**labels: str) -> Object:
+    metadata = {"name": "p", "namespace": "team", "labels": {ORIGIN: "multikueue", PREBUILT: "wl", **labels}}
+    return {"metadata": metadata, "spec": {"containers": []}}
+
+
+async def test_a_pod_is_known_as_well_and_not_one_of_a_group() -> None:
+    """The pods of a group are one remote job here, which Kueue does not know."""
+    kind = RemoteJobs(
+        cast(KubeClient, None),
+        BARE_POD,
+        cluster="w",
+        origin="multikueue",
+        clock=ManualClock(),
+        random=Random(1),
+        changed=lambda name: None,
+    )
+    assert kind.workload_of_kueue(kueues_pod()) == "wl"
+    assert kind.workload_of_kueue(kueues_pod(**{"kueue.x-k8s.io/pod-group-name": "g"})) == ""
 
 
 async def test_without_the_right_to_patch_it_is_taken_over_in_memory() -> None:
