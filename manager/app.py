@@ -34,7 +34,7 @@ from manager.controllers.queues import QueueReconcilers
 from manager.controllers.workload_removal import RemovedKindReconciler
 from manager.controllers.workloads import WorkloadReconciler
 from manager.dispatch.transport.cluster_profiles import PROFILE_GATE
-from manager.measured_queues import MeasuredLocalQueues
+from manager.measured_queues import MeasuredQueues
 from manager.metrics import FOLLOWER, LEADER, STANDALONE, ManagerMetrics
 from manager.metrics_serving import METRICS_SERVICE, PATH, MetricsServing, certificate_of
 from manager.namespaces import ManagedNamespaces
@@ -150,8 +150,8 @@ class Manager:
         qps, burst = options.event_qps, options.event_burst
         budget = EventBudget(qps=qps, burst=burst, steps=ORDINARY_STEPS, clock=clock) if qps else None
         self.recorder = EventRecorder(client, _COMPONENT, instance=self.identity, budget=budget, clock=clock)
-        self.measured = MeasuredLocalQueues(configuration, self.caches.view(LOCAL_QUEUES))
-        transitions = Transitions(self.metrics, self.recorder, clock=clock, by_local_queue=self.measured.measures)
+        self.measured = MeasuredQueues(configuration, self.caches.view)
+        transitions = Transitions(self.metrics, self.recorder, clock=clock, measured=self.measured)
         self.statuses = StatusWriter(
             client,
             self.caches.view(WORKLOADS),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from manager.cache.caches import Caches
-from manager.measured_queues import MeasuredLocalQueues
+from manager.measured_queues import MeasuredQueues
 from manager.metrics import ManagerMetrics
 from manager.options import ManagerOptions
 from manager.seals import Seals
@@ -33,7 +33,7 @@ class ManagerContext:
     statuses: StatusWriter
     recorder: EventRecorder
     metrics: ManagerMetrics
-    measured: MeasuredLocalQueues
+    measured: MeasuredQueues
     supervisor: Supervisor
     clock: Clock
     random: Random

@@ -23,6 +23,7 @@ from manager.context import ManagerContext
 from manager.controllers import queue_status
 from manager.controllers.queue_metrics import QueueMetrics
 from manager.controllers.status_turns import COLLECT_SECONDS, StatusTurns
+from manager.measured_queues import COHORTS_GATE
 from manager.scheduler.engine_feed import READER
 from multikueue.api.constants import RESOURCE_IN_USE_FINALIZER
 from multikueue.api.meta import JsonObject
@@ -48,7 +49,6 @@ from multikueue.kube.errors import NotFound
 from multikueue.kube.runtime.controller import Controller, Result
 from multikueue.kube.runtime.quarantine import Quarantined
 
-_COHORT_METRICS: Final = "MetricsForCohorts"
 _PACED: Final = (CLUSTER_QUEUES, LOCAL_QUEUES)
 
 
@@ -75,7 +75,7 @@ class QueueReconcilers:
             local_state=self._local_queue_state,
             by_local_queue=context.measured.measures,
             with_quota=context.configuration.metrics.enable_cluster_queue_resources,
-            with_cohorts=context.configuration.gate(_COHORT_METRICS),
+            with_cohorts=context.configuration.gate(COHORTS_GATE),
             role=lambda: context.metrics.role,
         )
         self._attached = False
@@ -242,6 +242,7 @@ class QueueReconcilers:
         cohort = self._views[COHORTS].object(key)
         if cohort is None:
             self._turns.forget((COHORTS, key))
+            self._context.metrics.workloads.forget_cohort(key.name)
             return None
         try:
             state = self._engine().cohort_state(key.name)

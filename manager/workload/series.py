@@ -6,7 +6,7 @@ Most have a sibling by LocalQueue. The series of a queue end with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -74,6 +74,13 @@ class WorkloadSeries:
         self.finished = self._counter("finished_workloads", "Workloads that finished.")
         self.quota_reserved = self._counter("quota_reserved_workloads", "Reservations.")
         self.admitted = self._counter("admitted_workloads", "Admissions.")
+        self._subtree_admitted = Counter(
+            "kueue_cohort_subtree_admitted_workloads",
+            "Admissions in its tree.",
+            ("cohort", *_CLASS, _ROLE),
+            registry=registry,
+        )
+        self._cohorts: dict[str, set[tuple[str, ...]]] = {}
         self.evicted = self._counter("evicted_workloads", "Evictions.", (*_REASONS, *_CLASS))
         self.evicted_once = self._counter(
             "evicted_workloads_once",
@@ -105,6 +112,18 @@ class WorkloadSeries:
             ("reason",),
             sibling=False,
         )
+
+    def subtree_admitted(self, cohorts: Iterable[str], *labels: str, role: str) -> Iterator[Counter]:
+        """What counts the admissions in the trees of these cohorts."""
+        for cohort in cohorts:
+            values = (cohort, *labels, role)
+            self._cohorts.setdefault(cohort, set()).add(values)
+            yield self._subtree_admitted.labels(*values)
+
+    def forget_cohort(self, name: str) -> None:
+        """A cohort is gone; one that ClusterQueues still name begins anew."""
+        for values in self._cohorts.pop(name, ()):
+            self._subtree_admitted.remove(*values)
 
     def forget_cluster_queue(self, name: str) -> None:
         """A ClusterQueue is gone."""

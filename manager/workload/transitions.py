@@ -8,7 +8,7 @@ write passes here once, whoever made it, so that nothing is counted twice.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -43,6 +43,16 @@ class Recorder(Protocol):
         """Record one event."""
 
 
+class MeasuredPlaces(Protocol):
+    """Of which LocalQueues and cohorts there are metrics."""
+
+    def measures(self, key: Key) -> bool:
+        """Whether there are metrics of that LocalQueue."""
+
+    def cohorts_above(self, cluster_queue: str) -> tuple[str, ...]:
+        """The cohorts of a ClusterQueue that there are metrics of, up to their root."""
+
+
 class Transitions:
     """Counts and records what a write changed."""
 
@@ -52,13 +62,13 @@ class Transitions:
         recorder: Recorder,
         *,
         clock: Clock,
-        by_local_queue: Callable[[Key], bool] = lambda key: True,
+        measured: MeasuredPlaces | None = None,
     ) -> None:
-        """`by_local_queue` tells of which LocalQueues there are metrics."""
+        """`measured` says of which LocalQueues and cohorts there are metrics; without it of all LocalQueues."""
         self._metrics = metrics
         self._recorder = recorder
         self._clock = clock
-        self._by_local_queue = by_local_queue
+        self._measured = measured
         self._classes: set[str] = set()
 
     def written(self, workload: JsonObject, before: Status, after: Status) -> None:
@@ -97,7 +107,7 @@ class Transitions:
             cluster_queue=(after.admission or before.admission or {}).get("clusterQueue") or "",
             namespace=namespace,
             local_queue=name,
-            by_local_queue=self._by_local_queue(Key(namespace, name)),
+            by_local_queue=self._measured is None or self._measured.measures(Key(namespace, name)),
         )
 
     def _admitted(
@@ -105,6 +115,8 @@ class Transitions:
     ) -> None:
         series, role, wanted = self._metrics.workloads, self._metrics.role, self._class(workload)
         _count(series.admitted.of(place, wanted, role=role))
+        if self._measured is not None:
+            _count(series.subtree_admitted(self._measured.cohorts_above(place.cluster_queue), wanted, role=role))
         _observe(series.admission_wait.of(place, wanted, role=role), seconds_since(queued_at(workload, before), now))
         if after.checks:
             _observe(series.checks_wait.of(place, wanted, role=role), reservation_age(after, now))

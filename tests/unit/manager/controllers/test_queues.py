@@ -19,7 +19,7 @@ from manager.cache.indexes import CLUSTER_QUEUE_INDEX
 from manager.cache.views import View
 from manager.context import ManagerContext
 from manager.controllers.queues import QueueReconcilers
-from manager.measured_queues import MeasuredLocalQueues
+from manager.measured_queues import MeasuredQueues
 from manager.metrics import ManagerMetrics
 from manager.workload.series import QueuePlace
 from multikueue.api.configuration import Configuration
@@ -69,7 +69,7 @@ class Hub:
             client=SimpleNamespace(patch=self._patch),
             configuration=Configuration(),
             metrics=self.metrics,
-            measured=MeasuredLocalQueues(Configuration(), self.view(LOCAL_QUEUES)),
+            measured=MeasuredQueues(Configuration(), self.view),
         )
         engine = SimpleNamespace(
             settings=SimpleNamespace(fair_sharing=True),

@@ -39,6 +39,21 @@ class Told:
         self.events.append((reason, message))
 
 
+class Measured:
+    """Of which queues and cohorts there are metrics."""
+
+    def __init__(self, *, local_queues: set[Key] | None = None, cohorts: tuple[str, ...] = ()) -> None:
+        self._local_queues = local_queues or set()
+        self._cohorts = cohorts
+
+    def measures(self, key: Key) -> bool:
+        return key in self._local_queues
+
+    def cohorts_above(self, cluster_queue: str) -> tuple[str, ...]:
+        assert cluster_queue == "cq"
+        return self._cohorts
+
+
 def events(before: Status, after: Status) -> list[tuple[str, str]]:
     recorder = Told()
     Transitions(ManagerMetrics(), recorder, clock=ManualClock(at(100))).written(wire(after), before, after)
@@ -119,12 +134,27 @@ def test_a_slice_that_a_newer_one_replaced_is_counted() -> None:
     assert counted_with(admitted(), after, "kueue_replaced_workload_slices_total") == 1
 
 
+def test_an_admission_is_counted_in_each_tree_of_cohorts_that_it_is_in_until_the_cohort_goes() -> None:
+    metrics = ManagerMetrics()
+    measured = Measured(cohorts=("team", "root"))
+    transitions = Transitions(metrics, Told(), clock=ManualClock(at(100)), measured=measured)
+    transitions.written(wire(admitted()), pending(), admitted())
+
+    def value(cohort: str) -> float | None:
+        labels = {"cohort": cohort, "priority_class": "", "replica_role": "standalone"}
+        return metrics.registry.get_sample_value("kueue_cohort_subtree_admitted_workloads_total", labels)
+
+    assert (value("team"), value("root"), value("other")) == (1, 1, None)
+    metrics.workloads.forget_cohort("team")
+    assert (value("team"), value("root")) == (None, 1)
+
+
 def test_what_is_counted_by_local_queue_is_up_to_the_configuration_and_ends_with_the_queue() -> None:
     labels = {"name": "lq", "namespace": "team", "priority_class": "", "replica_role": "standalone"}
     series = "kueue_local_queue_admitted_workloads_total"
     for wanted in ({Key("team", "lq")}, set[Key]()):
         metrics = ManagerMetrics()
-        transitions = Transitions(metrics, Told(), clock=ManualClock(at(100)), by_local_queue=wanted.__contains__)
+        transitions = Transitions(metrics, Told(), clock=ManualClock(at(100)), measured=Measured(local_queues=wanted))
         transitions.written(wire(admitted()), pending(), admitted())
         assert metrics.registry.get_sample_value(series, labels) == (1 if wanted else None)
         metrics.workloads.forget_local_queue("team", "lq")
