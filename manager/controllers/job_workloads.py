@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from manager.context import ManagerContext
+from manager.controllers.job_runtimes import JobRuntimes
 from manager.workload.changes import was_rejected
 from multikueue.api import admission
 from multikueue.api.constants import (
@@ -49,8 +50,9 @@ class WorkloadRefused(MultikueueError):
 class JobWorkloads:
     """Makes, changes and deletes them; `job_decision` decides when."""
 
-    def __init__(self, context: ManagerContext, integration: JobIntegration) -> None:
+    def __init__(self, context: ManagerContext, integration: JobIntegration, runtimes: JobRuntimes) -> None:
         self._context = context
+        self._runtimes = runtimes
         self._integration = integration
         self._workloads = context.caches.view(WORKLOADS)
 
@@ -71,6 +73,7 @@ class JobWorkloads:
         if replaces is not None:
             # The templates of the job have what the admission of the older slice added.
             manifest["spec"]["podSets"] = resized(replaces, sizes_of(manifest["spec"]["podSets"]))["spec"]["podSets"]
+        manifest["metadata"]["annotations"] |= self._runtimes.marks(job, manifest["spec"]["podSets"])
         namespace = job["metadata"]["namespace"]
         # The validating webhook is not called for what this manager creates.
         refused = admission.refusals(WORKLOADS, manifest, gate=self._context.configuration.gate)
@@ -190,6 +193,7 @@ class JobWorkloads:
         """Give a Workload without a reservation the spec that the job makes now. Raises `WorkloadRefused`."""
         metadata = workload["metadata"]
         spec = {"queueName": None, **self._manifest(job)["spec"]}
+        marks = self._runtimes.marks(job, spec["podSets"])
         active = workload["spec"].get("active", True)
         if spec["queueName"] != workload["spec"].get("queueName"):
             active = active or was_rejected(workload)  # it has left the queue whose check rejected it
@@ -197,7 +201,7 @@ class JobWorkloads:
             answer = await self._context.client.patch(
                 WORKLOADS,
                 metadata["name"],
-                {"spec": {**spec, "active": active}},
+                {"spec": {**spec, "active": active}} | ({"metadata": {"annotations": marks}} if marks else {}),
                 namespace=metadata["namespace"],
                 resource_version=metadata["resourceVersion"],
             )

@@ -108,9 +108,9 @@ class JobReconciler:
         self._tracks_pods = tracks_pods
         self._refusals: dict[Key, int] = {}
         """How often in a row the API server refused the Workload of a job."""
-        self._made = JobWorkloads(context, integration)
+        self._runtimes = JobRuntimes(context, integration)
+        self._made = JobWorkloads(context, integration, self._runtimes)
         self._keys = JobKeys(context.caches, integration)
-        self._runtimes = JobRuntimes(context.caches, integration)
         self._checks = CheckMessages()
         self._suspended = SuspendedJobs(context, integration, pending_writes)
         self._targets = QueueTargetWarnings(context.caches, context.recorder)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import orjson
@@ -29,6 +31,16 @@ from multikueue.dispatch.protocol.annotations import adoption_of
 SEAL_SECRET: Final = "multikueue-seal"
 SEAL_FIELD: Final = "key"
 KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SealedJob:
+    """The job whose pod sets are sealed."""
+
+    namespace: str
+    uid: str
+    description: JsonObject
+    """What it says itself of its pods."""
 
 
 def adoption_seal(key: bytes, *, kind: str, namespace: str, name: str, value: str) -> str:
@@ -82,6 +94,17 @@ def is_sealed_log_request(key: bytes, request: JsonObject) -> bool:
     except BadInput:
         return False
     return _same(found, wanted)
+
+
+def pod_sets_seal(key: bytes, *, of: SealedJob, version: str, pod_sets: Sequence[JsonObject]) -> str:
+    """The seal of pod sets that the manager has made for a job of a runtime of that version."""
+    texts = (orjson.dumps(each, option=orjson.OPT_SORT_KEYS).decode() for each in (of.description, pod_sets))
+    return _seal(key, "podSets", of.namespace, of.uid, version, *texts)
+
+
+def is_pod_sets_seal(key: bytes, seal: str, *, of: SealedJob, version: str, pod_sets: Sequence[JsonObject]) -> bool:
+    """Whether that is their seal."""
+    return _same(seal, pod_sets_seal(key, of=of, version=version, pod_sets=pod_sets))
 
 
 def _seal(key: bytes, *parts: str) -> str:

@@ -141,6 +141,14 @@ class RuntimeReference:
     key: Key
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedPods:
+    """The pod sets of a Workload, and the version of the runtime that they were made of."""
+
+    pod_sets: Sequence[JsonObject]
+    version: str
+
+
 @runtime_checkable
 class RuntimeKind(Protocol, metaclass=Capability):
     """A kind whose jobs name a runtime, another object that describes their pods.
@@ -155,12 +163,18 @@ class RuntimeKind(Protocol, metaclass=Capability):
         """The runtime that a job names; None if it names none that could be."""
 
     def with_runtime(
-        self, job: JsonObject, runtime: JsonObject | None, *, admitted: Sequence[JsonObject] | None = None
+        self, job: JsonObject, runtime: JsonObject | None, *, recorded: RecordedPods | None = None
     ) -> JsonObject:
-        """The job with the pods that its runtime describes, None if that is not there. Raises `BadInput`.
+        """The job with the pods that its runtime describes, None if that is not there.
 
-        `admitted` are the pod sets that they were made of when quota was reserved, whatever the runtime is by now.
+        With `recorded` those that it described when the Workload was made, whatever it describes by now.
         """
+
+    def own_description(self, job: JsonObject) -> JsonObject:
+        """What the job itself says of its pods, beside its runtime, without what admission added."""
+
+    def runtime_version(self, job: JsonObject) -> str:
+        """Of the runtime that the pods of the job, to which it was added, are made of; empty without one."""
 
     def with_pod_sets(self, job: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObject:
         """The job with the pod sets of its Workload."""

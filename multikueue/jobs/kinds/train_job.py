@@ -19,18 +19,18 @@ from multikueue.core.printable import excerpt
 from multikueue.jobs.declared.integration import DeclaredIntegration
 from multikueue.jobs.declared.paths import Keys, value_at, with_value, without_value
 from multikueue.jobs.declared.pod_set_places import PodSetPlace, pod_set_places
-from multikueue.jobs.framework.capabilities import RuntimeReference
+from multikueue.jobs.framework.capabilities import RecordedPods, RuntimeReference
 from multikueue.jobs.kinds.training_runtime import (
     NODE,
     PATCH_MANAGER,
     PATCHED_JOBS,
     PATCHED_POD,
     ReplicatedPods,
-    admitted_pods,
     changed_pods,
     described_pods,
-    pods_as_admitted,
+    pods_as_recorded,
     pods_without_runtime,
+    recorded_pods,
 )
 
 _GROUP: Final = "trainer.kubeflow.org"
@@ -42,6 +42,7 @@ _DESCRIBED: Final = "runtime"
 """The field with the described pods, which a TrainJob does not have."""
 _REFERENCE: Final[Keys] = ("spec", "runtimeRef")
 _ANY_PODS: Final = ({"name": NODE, "count": 1, "template": {"spec": {"containers": [{"name": NODE}]}}},)
+_OWN_FIELDS: Final = ("runtimeRef", "trainer", "initializer")
 _PATCHES: Final[Keys] = ("spec", "runtimePatches")
 _MAPS: Final = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
 _GATES: Final[Keys] = ("spec", "schedulingGates")
@@ -53,8 +54,7 @@ class _Description:
     """What describes the pods of a job."""
 
     runtime: JsonObject | None = None
-    admitted: Sequence[JsonObject] | None = None
-    """The pod sets that they were when quota was reserved."""
+    recorded: RecordedPods | None = None
     changes: bool = True
     """Whether the job says something of them that the pod sets may not have."""
 
@@ -77,20 +77,34 @@ class TrainJobIntegration(DeclaredIntegration):
         return RuntimeReference(resource, Key(namespace, reference["name"]))
 
     def with_runtime(
-        self, job: JsonObject, runtime: JsonObject | None, *, admitted: Sequence[JsonObject] | None = None
+        self, job: JsonObject, runtime: JsonObject | None, *, recorded: RecordedPods | None = None
     ) -> JsonObject:
-        """The job with the pods of its runtime, or as they were in the pod sets that are admitted.
+        """The job with the pods of its runtime, or as that described them when they were recorded.
 
         Without a runtime those of a job that has its numbers itself.
         """
-        return {**job, _DESCRIBED: _Description(runtime=runtime, admitted=admitted)}
+        return {**job, _DESCRIBED: _Description(runtime=runtime, recorded=recorded)}
+
+    def own_description(self, job: JsonObject) -> JsonObject:
+        """Its runtime, trainer, initializer and runtime patches but ours."""
+        patches = value_at(job, _PATCHES) or []
+        if isinstance(patches, list):
+            patches = [each for each in patches if not isinstance(each, dict) or each.get("manager") != PATCH_MANAGER]
+        return {"patches": patches, **{field: value_at(job, ("spec", field)) for field in _OWN_FIELDS}}
+
+    def runtime_version(self, job: JsonObject) -> str:
+        """Its uid and generation."""
+        by: _Description = job.get(_DESCRIBED) or _Description()
+        if by.recorded is not None:
+            return by.recorded.version
+        return "" if by.runtime is None else version_of(by.runtime)
 
     def with_pod_sets(self, job: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObject:
         """The job with the pod sets of its Workload, of which its trainer and initializer change nothing.
 
         Without any it has no pods that are known.
         """
-        return {**job, _DESCRIBED: _Description(admitted=pod_sets, changes=False)}
+        return {**job, _DESCRIBED: _Description(recorded=RecordedPods(pod_sets, ""), changes=False)}
 
     def places(self, job: JsonObject) -> tuple[PodSetPlace, ...]:
         """One for each replicated job of the runtime."""
@@ -98,7 +112,9 @@ class TrainJobIntegration(DeclaredIntegration):
 
     def job_refusals(self, job: JsonObject) -> tuple[str, ...]:
         """As for each kind, but its runtime need not be there yet."""
-        return super().job_refusals(job if _DESCRIBED in job else self.with_runtime(job, None, admitted=_ANY_PODS))
+        return super().job_refusals(
+            job if _DESCRIBED in job else self.with_runtime(job, None, recorded=RecordedPods(_ANY_PODS, ""))
+        )
 
     def with_template(self, job: JsonObject, place: PodSetPlace, template: JsonObject) -> JsonObject:
         """The job with a runtime patch that makes its own template of the pod set into this one."""
@@ -148,8 +164,9 @@ class TrainJobIntegration(DeclaredIntegration):
     def _described(self, job: JsonObject) -> tuple[ReplicatedPods, ...]:
         """The pods before the job changes them. Raises `BadInput`."""
         by: _Description = job.get(_DESCRIBED) or _Description()
-        if by.admitted is not None:
-            return pods_as_admitted(_readable(by.runtime), by.admitted) if by.changes else admitted_pods(by.admitted)
+        if by.recorded is not None:
+            pod_sets = by.recorded.pod_sets
+            return pods_as_recorded(_readable(by.runtime), pod_sets) if by.changes else recorded_pods(pod_sets)
         pods = pods_without_runtime(job) if by.runtime is None else described_pods(by.runtime)
         if pods:
             return pods
@@ -163,6 +180,12 @@ class TrainJobIntegration(DeclaredIntegration):
             f"spec.runtimeRef: {named.resource.kind} {named.key} not found; create it, or set spec.trainer.numNodes"
             " and spec.trainer.resourcesPerNode in a TrainJob without an initializer"
         )
+
+
+def version_of(runtime: JsonObject) -> str:
+    """What tells one state of a runtime from another."""
+    metadata: JsonObject = runtime["metadata"]
+    return f"{metadata.get('uid', '')}/{metadata.get('generation', 0)}"
 
 
 def _readable(runtime: JsonObject | None) -> tuple[ReplicatedPods, ...]:

@@ -88,7 +88,7 @@ def described_pods(runtime: JsonObject) -> tuple[ReplicatedPods, ...]:
     return tuple(replace(each, other_nodes=others) if each is counted else each for each in found)
 
 
-def admitted_pods(pod_sets: Iterable[JsonObject]) -> tuple[ReplicatedPods, ...]:
+def recorded_pods(pod_sets: Iterable[JsonObject]) -> tuple[ReplicatedPods, ...]:
     """The pod sets of a Workload, of which a TrainJob changes nothing any more. Raises `BadInput`."""
     return tuple(
         ReplicatedPods(
@@ -100,24 +100,24 @@ def admitted_pods(pod_sets: Iterable[JsonObject]) -> tuple[ReplicatedPods, ...]:
     )
 
 
-def pods_as_admitted(described: Sequence[ReplicatedPods], pod_sets: Iterable[JsonObject]) -> tuple[ReplicatedPods, ...]:
+def pods_as_recorded(described: Sequence[ReplicatedPods], pod_sets: Iterable[JsonObject]) -> tuple[ReplicatedPods, ...]:
     """The pods that a runtime described when a Workload was made of them, and may describe otherwise by now.
 
     What a TrainJob changes of them follows from the runtime if it has the same replicated jobs; else a single pod set
     is that of the nodes. Raises `BadInput`.
     """
-    admitted = admitted_pods(pod_sets)
+    recorded = recorded_pods(pod_sets)
     known = {each.name: each for each in described}
-    if known.keys() != {each.name for each in admitted}:
-        known = {_NODES_ALONE.name: _NODES_ALONE} if len(admitted) == 1 else {}
-    return tuple(_as_admitted(known.get(each.name, each), each) for each in admitted)
+    if known.keys() != {each.name for each in recorded}:
+        known = {_NODES_ALONE.name: _NODES_ALONE} if len(recorded) == 1 else {}
+    return tuple(_as_recorded(known.get(each.name, each), each) for each in recorded)
 
 
-def _as_admitted(described: ReplicatedPods, admitted: ReplicatedPods) -> ReplicatedPods:
-    each, rest = divmod(admitted.parallelism, described.replicas or 1)
+def _as_recorded(described: ReplicatedPods, recorded: ReplicatedPods) -> ReplicatedPods:
+    each, rest = divmod(recorded.parallelism, described.replicas or 1)
     replicas = 1 if rest else described.replicas
     return replace(
-        described, template=admitted.template, replicas=replicas, parallelism=admitted.parallelism if rest else each
+        described, template=recorded.template, replicas=replicas, parallelism=recorded.parallelism if rest else each
     )
 
 

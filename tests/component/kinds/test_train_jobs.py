@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TrainJobs whose pods their runtime describes: queued, started, dispatched, and what a change of the runtime does."""
+"""TrainJobs whose pods their runtime describes: queued, started, dispatched, and what a change of a runtime changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from devcluster.cluster import Cluster
 from devcluster.providers.provider import ClusterSpec
 from multikueue.api.constants import QUEUE_NAME_LABEL
 from multikueue.api.crds import manifests
-from multikueue.api.resource import EVENTS
+from multikueue.api.resource import EVENTS, WORKLOADS
 from multikueue.testing.plugin import kube_binaries
 from tests.support.both_providers import BOTH_PROVIDERS, provider_of, push_apart
 from tests.support.crds import kinds
@@ -40,6 +40,7 @@ pytestmark = pytest.mark.anyio
 TRAIN = next(each for each in PLAYED_KINDS if each.resource == kinds.TRAIN_JOBS)
 RUNTIMES = kinds.CLUSTER_TRAINING_RUNTIMES
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+MADE_OF_ONE_NODE = {"dataset-initializer": 1, "node": 1}
 OWN = {"key": "own", "operator": "Exists"}
 
 
@@ -124,6 +125,13 @@ async def trained(
         yield Trained(federation, clusters)
 
 
+def patched(name: str, zone: str) -> Object:
+    """A runtime patch of a user."""
+    job = {"name": name, "template": {"spec": {"template": {"spec": {"nodeSelector": {"zone": zone}}}}}}
+    patch = {"manager": "user", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}
+    return {"spec": {"runtimePatches": [patch]}}
+
+
 def pod_sets(seen: Seen) -> dict[str, int]:
     """The counts of the Workload's pod sets."""
     spec: Object = (seen.workload or {}).get("spec") or {}
@@ -159,23 +167,54 @@ async def test_a_job_waits_for_its_runtime_with_an_event(trained: Trained) -> No
     await trained.until("early", LOCAL, "is gone", lambda seen: not seen.pods and seen.workload is None)
 
 
-async def test_a_runtime_that_changes_counts_for_what_waits_and_stops_nothing_that_runs(trained: Trained) -> None:
-    await trained.make_runtime("changed")
-    await trained.submit("changed", LOCAL)
+async def test_a_runtime_that_changes_or_goes_counts_for_new_jobs_alone(trained: Trained) -> None:
+    hub = trained.federation.hub
+    for name in ("changed", "waits"):
+        await trained.make_runtime(name)
+        await trained.submit(name, LOCAL)
     before = await trained.until("changed", LOCAL, "runs", lambda seen: len(seen.pods) == 2)
-    await trained.make_runtime("waits")
-    await trained.submit("waits", LOCAL)
-    await trained.until("waits", LOCAL, "waits", lambda seen: pod_sets(seen) == {"dataset-initializer": 1, "node": 1})
+    await trained.until("waits", LOCAL, "waits", lambda seen: pod_sets(seen) == MADE_OF_ONE_NODE)
     for name in ("changed", "waits"):
         await trained.change_runtime(name, nodes=7)
-    await trained.until("waits", LOCAL, "is larger", lambda seen: pod_sets(seen).get("node") == 7)
+    await trained.submit("next", LOCAL, runtimeRef={"name": "waits"})
+    await trained.until("next", LOCAL, "is larger", lambda seen: pod_sets(seen).get("node") == 7)
+    for name in ("changed", "waits"):
+        assert pod_sets(trained.federation.look(TRAIN, name, LOCAL)) == MADE_OF_ONE_NODE
+    # What waits is made anew when the job itself says something else.
+    await hub.patch(TRAIN.resource, "waits", patched("node", "spot"), namespace=NAMESPACE)
+    await trained.until("waits", LOCAL, "is made anew", lambda seen: pod_sets(seen).get("node") == 7)
+    for name in ("changed", "waits"):
+        await hub.delete(RUNTIMES, name)
+    # A change of another object that the reconcilers of both jobs see after the deletion.
+    await remove(trained.federation, TRAIN, "next")
+    await trained.until("next", LOCAL, "is gone", lambda seen: seen.workload is None)
     after = trained.federation.look(TRAIN, "changed", LOCAL)
     assert uids(after.pods) == uids(before.pods)
     assert is_true(after.workload, "Admitted")
-    assert pod_sets(after) == {"dataset-initializer": 1, "node": 1}
+    assert pod_sets(after) == MADE_OF_ONE_NODE
+    assert pod_sets(trained.federation.look(TRAIN, "waits", LOCAL)).get("node") == 7
     for name in ("waits", "changed"):
         await remove(trained.federation, TRAIN, name)
         await trained.until(name, LOCAL, "is gone", lambda seen: not seen.pods and seen.workload is None)
+
+
+async def test_pod_sets_that_a_user_makes_smaller_are_those_of_the_runtime_again(trained: Trained) -> None:
+    await trained.make_runtime("runs")
+    await trained.submit("runs", LOCAL)
+    await trained.until("runs", LOCAL, "runs", lambda seen: len(seen.pods) == 2)
+    await trained.make_runtime("cheats", nodes=5)
+    await trained.submit("cheats", LOCAL)
+    seen = await trained.until("cheats", LOCAL, "waits", lambda seen: pod_sets(seen).get("node") == 5)
+    assert seen.workload is not None
+    smaller = [each | {"count": 1} for each in seen.workload["spec"]["podSets"]]
+    name = seen.workload["metadata"]["name"]
+    # The seal is no longer that of the pod sets, so the runtime counts, though it has changed since.
+    await trained.change_runtime("cheats", nodes=6)
+    await trained.federation.hub.patch(WORKLOADS, name, {"spec": {"podSets": smaller}}, namespace=NAMESPACE)
+    await trained.until("cheats", LOCAL, "is as the runtime says", lambda seen: pod_sets(seen).get("node") == 6)
+    for each in ("cheats", "runs"):
+        await remove(trained.federation, TRAIN, each)
+        await trained.until(each, LOCAL, "is gone", lambda seen: not seen.pods and seen.workload is None)
 
 
 @push_apart

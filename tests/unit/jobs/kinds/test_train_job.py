@@ -9,7 +9,7 @@ import pytest
 
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.jobs.framework.capabilities import RuntimeReference
+from multikueue.jobs.framework.capabilities import RecordedPods, RuntimeReference
 from multikueue.jobs.framework.protocol import InjectionConflict, Reclaimable
 from multikueue.jobs.kinds.train_job import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES, TrainJobIntegration
 from multikueue.jobs.kinds.training_runtime import PATCH_MANAGER
@@ -203,7 +203,7 @@ def test_a_runtime_that_changes_or_breaks_while_a_job_runs_does_not_stop_it() ->
         LAUNCHED | {"spec": {}},
         None,
     ):
-        changed = kind.with_runtime(job, runtime, admitted=made["spec"]["podSets"])
+        changed = kind.with_runtime(job, runtime, recorded=RecordedPods(made["spec"]["podSets"], "v"))
         assert kind.matches(changed, made)
 
 
@@ -211,7 +211,7 @@ def test_more_nodes_than_were_admitted_do_not_match() -> None:
     kind, job = runtime_kind(), train_job(numNodes=2)
     made = workload(described(job), kind)
     job["spec"]["trainer"]["numNodes"] = 3
-    assert not kind.matches(kind.with_runtime(job, LAUNCHED, admitted=made["spec"]["podSets"]), made)
+    assert not kind.matches(kind.with_runtime(job, LAUNCHED, recorded=RecordedPods(made["spec"]["podSets"], "v")), made)
 
 
 def test_a_remote_job_has_what_its_user_wrote_and_no_field_of_ours() -> None:

@@ -10,11 +10,11 @@ import pytest
 from multikueue.core.errors import BadInput
 from multikueue.jobs.kinds.training_runtime import (
     ReplicatedPods,
-    admitted_pods,
     changed_pods,
     described_pods,
-    pods_as_admitted,
+    pods_as_recorded,
     pods_without_runtime,
+    recorded_pods,
 )
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -242,7 +242,7 @@ def pod_set(name: str, count: int) -> dict[str, Any]:
 )
 def test_what_was_admitted_stays_but_for_what_the_job_says(described: Any, nodes: Any, expected: Counts) -> None:
     known = () if described is None else described_pods(described)
-    pods = pods_as_admitted(known, [pod_set("node", 2)])
+    pods = pods_as_recorded(known, [pod_set("node", 2)])
     trainer = {} if nodes is None else {"trainer": {"numNodes": nodes}}
     changed = changed_pods(train_job(**trainer), pods, ())
     assert counts(changed) == expected
@@ -251,10 +251,10 @@ def test_what_was_admitted_stays_but_for_what_the_job_says(described: Any, nodes
 
 def test_replicas_are_known_again_from_the_runtime() -> None:
     described = described_pods(runtime(replicated("a", "", replicas=3), NODE))
-    pods = pods_as_admitted(described, [pod_set("a", 6), pod_set("node", 2)])
+    pods = pods_as_recorded(described, [pod_set("a", 6), pod_set("node", 2)])
     assert [(each.replicas, each.parallelism) for each in pods] == [(3, 2), (1, 2)]
 
 
 def test_of_the_pod_sets_of_a_workload_a_job_changes_nothing() -> None:
-    (pods,) = changed_pods(train_job(trainer={"numNodes": 9, "image": "own"}), admitted_pods([pod_set("node", 2)]), ())
+    (pods,) = changed_pods(train_job(trainer={"numNodes": 9, "image": "own"}), recorded_pods([pod_set("node", 2)]), ())
     assert (counts((pods,)), pods.template) == ({"node": 2}, pod_set("node", 2)["template"])

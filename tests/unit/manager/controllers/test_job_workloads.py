@@ -11,6 +11,7 @@ import pytest
 
 from manager.cache.views import View
 from manager.context import ManagerContext
+from manager.controllers.job_runtimes import JobRuntimes
 from manager.controllers.job_workloads import JobWorkloads, WorkloadRefused
 from manager.metrics import ManagerMetrics
 from multikueue.api.configuration import Configuration
@@ -43,7 +44,8 @@ class Hub:
             metrics=ManagerMetrics(),
             recorder=SimpleNamespace(event=lambda *_, **__: None),
         )
-        self.workloads = JobWorkloads(cast(ManagerContext, context), BATCH_JOB)
+        runtimes = cast(JobRuntimes, SimpleNamespace(marks=lambda *_: {}))
+        self.workloads = JobWorkloads(cast(ManagerContext, context), BATCH_JOB, runtimes)
 
     async def _create(
         self, resource: object, body: Object, *, namespace: str, field_manager: str | None = None
