@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from multikueue.api import featuregates
@@ -13,51 +11,10 @@ from multikueue.api.defaulting import JobSurroundings
 from multikueue.core.errors import BadInput
 from multikueue.jobs.framework.admission import defaulted
 from multikueue.jobs.framework.protocol import JobEnd, JobWrite, PodSetInfo
-from multikueue.jobs.framework.workloads import Priority, workload_for
-from multikueue.jobs.kinds.pod import BARE_POD, PodIntegration
+from multikueue.jobs.kinds.pod import BARE_POD
 from multikueue.jobs.kinds.pod_group import role_of
 from tests.unit.jobs.declared.builders import IDENTITY
-
-K = "kueue.x-k8s.io/"
-POD = PodIntegration()
-Object = dict[str, Any]
-
-
-def pod(
-    name: str, *, total: int = 0, gated: bool = True, phase: str = "Pending", cpu: str = "1", **extra: Any
-) -> Object:
-    annotations = dict(extra.get("annotations", {}))
-    labels = {K + "queue-name": "q", K + "managed": "true"}
-    if total:
-        labels[K + "pod-group-name"] = "g"
-        annotations[K + "pod-group-total-count"] = str(total)
-    metadata = {
-        "name": name,
-        "namespace": "team",
-        "uid": f"uid-{name}",
-        "creationTimestamp": f"2026-01-01T00:00:{name[-1]:0>2}Z",
-        "labels": labels | extra.get("labels", {}),
-        "annotations": annotations,
-        "finalizers": [POD_FINALIZER],
-    } | extra.get("metadata", {})
-    spec: Object = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]}
-    spec |= {"schedulingGates": [{"name": ADMISSION_SCHEDULING_GATE}]} if gated else {"nodeName": "n"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": phase}}
-
-
-def group(*pods: Object) -> Object:
-    return POD.composed(pods)
-
-
-def running(name: str, phase: str = "Running", **extra: Any) -> Object:
-    made = pod(name, total=2, gated=False, phase=phase, **extra)
-    made["metadata"]["labels"][K + "podset"] = role_of(pod(name, total=2))
-    return made
-
-
-def workload(of: Object, *conditions: str) -> Object:
-    status = {"conditions": [{"type": kind, "status": "True"} for kind in conditions]}
-    return workload_for(of, BARE_POD, priority=Priority()) | {"status": status}
+from tests.unit.jobs.kinds.pod_builders import DELETING, PAIR, POD, SERVING, K, Object, group, pod, running, workload
 
 
 def targets(write: JobWrite | None) -> list[str]:
@@ -65,10 +22,7 @@ def targets(write: JobWrite | None) -> list[str]:
     return [each.target["metadata"]["name"] for each in (write, *write.also) if each.target is not None]
 
 
-PAIR = (pod("a1", total=2), pod("a2", total=2))
-DELETING: Object = {"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z"}}
 UNRETRIABLE: Object = {"annotations": {K + "retriable-in-group": "false"}}
-SERVING: Object = {"annotations": {K + "pod-group-serving": "true"}}
 
 
 class TestWorkload:
@@ -136,8 +90,6 @@ class TestWorkload:
         assert POD.matches(group(*PAIR), workload(group(*PAIR)))
         assert not POD.matches(group(PAIR[0], pod("a2", total=2, cpu="2")), workload(group(*PAIR)))
 
-
-class TestStart:
     def test_a_gated_pod_keeps_the_workload_that_kueue_has_made_unless_its_demands_change(self) -> None:
         """Kueue's templates have no labels and annotations, and the gates of the pod."""
         own = pod("a1")
@@ -155,6 +107,8 @@ class TestStart:
         other = {**template, "spec": {**template["spec"], "schedulingGates": theirs}}
         assert not POD.matches(own, {**kueues, "spec": {"podSets": [{**pod_set, "template": other}]}})
 
+
+class TestStart:
     def test_each_gated_pod_is_started_with_what_its_role_gets(self) -> None:
         role = role_of(PAIR[0])
         info = PodSetInfo(name=role, count=2, labels={K + "podset": role}, node_selector={"zone": "a"})
@@ -461,42 +415,3 @@ def test_a_pod_runs_with_what_its_workload_has_only(of: Object, made: Object, de
     writes = POD.upkeep(of, made)
     assert [name for each in writes for name in dict.fromkeys(targets(each.write))] == deleted
     assert all("it requests more than its Workload: cpu 8 instead of 1" in each.message for each in writes)
-
-
-class TestSentGroup:
-    def sent(self, *pods: Object, count: int) -> list[str]:
-        made = POD.remote_manifest(group(*pods), [PodSetInfo(name=role_of(PAIR[0]), count=count)], identity=IDENTITY)
-        return [each["metadata"]["name"] for each in made["members"]]
-
-    def test_pods_that_have_succeeded_take_none_of_the_quota_that_is_reserved_after_an_eviction(self) -> None:
-        done = [pod(name, total=3, phase="Succeeded") for name in ("a1", "a2")]
-        assert self.sent(*done, pod("a3", total=3), count=1) == ["a1", "a2", "a3"]
-        assert self.sent(*done, pod("a3", total=3), count=3) == ["a1", "a2", "a3"], "it was reserved before they ended"
-
-    def test_a_pod_in_excess_is_not_sent(self) -> None:
-        done = pod("a1", total=2, phase="Succeeded")
-        assert self.sent(done, pod("a2", total=2), pod("a3", total=2), count=2) == ["a1", "a2"]
-        serving = pod("a1", total=2, phase="Succeeded", **SERVING)
-        assert self.sent(serving, pod("a2", total=2, **SERVING), pod("a3", total=2, **SERVING), count=2) == [
-            "a1",
-            "a2",
-            "a3",
-        ]
-
-    def test_only_a_group_whose_pods_were_all_deleted_has_none_to_send(self) -> None:
-        deleted = [pod(name, total=2, **DELETING) for name in ("a1", "a2")]
-        assert POD.awaits_members(group(*deleted))
-        assert not POD.awaits_members(group(deleted[0], PAIR[1]))
-        assert not POD.awaits_members(pod("a1", **DELETING)), "a pod of its own"
-
-    def test_the_end_of_pods_that_others_have_replaced_is_not_the_end_of_the_group(self) -> None:
-        def reported(*uids: str, phase: str = "Succeeded") -> Object:
-            return {"pods": [{"name": uid[4:], "uid": uid, "status": {"phase": phase}} for uid in uids]}
-
-        assert not POD.has_other_members(group(*PAIR), reported("uid-a1", "uid-a2"))
-        assert not POD.has_other_members(group(*PAIR), reported("uid-a1", "uid-a2", phase="Failed"))
-        assert POD.has_other_members(group(*PAIR), reported("old-a1", "old-a2")), "both were made anew"
-        assert POD.has_other_members(group(*PAIR), reported("uid-a1")), "one was"
-        excess = group(*PAIR, pod("a3", total=2))
-        assert not POD.has_other_members(excess, reported("uid-a1", "uid-a2")), "the third is not needed"
-        assert not POD.has_other_members(pod("a1"), reported("old-a1")), "a pod of its own"
