@@ -21,14 +21,13 @@ from multikueue.jobs.declared.paths import Keys, value_at, with_value, without_v
 from multikueue.jobs.declared.pod_set_places import PodSetPlace, pod_set_places
 from multikueue.jobs.framework.capabilities import RecordedPods, RuntimeReference
 from multikueue.jobs.kinds.training_runtime import (
-    NODE,
+    NODES_ALONE,
     PATCH_MANAGER,
     PATCHED_JOBS,
     PATCHED_POD,
     ReplicatedPods,
     changed_pods,
     described_pods,
-    pods_as_recorded,
     pods_without_runtime,
     recorded_pods,
 )
@@ -41,7 +40,6 @@ TRAINING_RUNTIMES: Final = Resource(_GROUP, "v1alpha1", "TrainingRuntime", "trai
 _DESCRIBED: Final = "runtime"
 """The field with the described pods, which a TrainJob does not have."""
 _REFERENCE: Final[Keys] = ("spec", "runtimeRef")
-_ANY_PODS: Final = ({"name": NODE, "count": 1, "template": {"spec": {"containers": [{"name": NODE}]}}},)
 _OWN_FIELDS: Final = ("runtimeRef", "trainer", "initializer")
 _PATCHES: Final[Keys] = ("spec", "runtimePatches")
 _MAPS: Final = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
@@ -55,8 +53,9 @@ class _Description:
 
     runtime: JsonObject | None = None
     recorded: RecordedPods | None = None
-    changes: bool = True
-    """Whether the job says something of them that the pod sets may not have."""
+    """They have what the job says of them."""
+    pods: tuple[ReplicatedPods, ...] = ()
+    """As they may be, where the runtime does not matter."""
 
 
 class TrainJobIntegration(DeclaredIntegration):
@@ -104,7 +103,7 @@ class TrainJobIntegration(DeclaredIntegration):
 
         Without any it has no pods that are known.
         """
-        return {**job, _DESCRIBED: _Description(recorded=RecordedPods(pod_sets, ""), changes=False)}
+        return {**job, _DESCRIBED: _Description(recorded=RecordedPods(pod_sets, ""))}
 
     def places(self, job: JsonObject) -> tuple[PodSetPlace, ...]:
         """One for each replicated job of the runtime."""
@@ -113,7 +112,7 @@ class TrainJobIntegration(DeclaredIntegration):
     def job_refusals(self, job: JsonObject) -> tuple[str, ...]:
         """As for each kind, but its runtime need not be there yet."""
         return super().job_refusals(
-            job if _DESCRIBED in job else self.with_runtime(job, None, recorded=RecordedPods(_ANY_PODS, ""))
+            job if _DESCRIBED in job else {**job, _DESCRIBED: _Description(pods=(NODES_ALONE,))}
         )
 
     def with_template(self, job: JsonObject, place: PodSetPlace, template: JsonObject) -> JsonObject:
@@ -165,9 +164,8 @@ class TrainJobIntegration(DeclaredIntegration):
         """The pods before the job changes them. Raises `BadInput`."""
         by: _Description = job.get(_DESCRIBED) or _Description()
         if by.recorded is not None:
-            pod_sets = by.recorded.pod_sets
-            return pods_as_recorded(_readable(by.runtime), pod_sets) if by.changes else recorded_pods(pod_sets)
-        pods = pods_without_runtime(job) if by.runtime is None else described_pods(by.runtime)
+            return recorded_pods(by.recorded.pod_sets, _readable(by.runtime))
+        pods = by.pods or pods_without_runtime(job) if by.runtime is None else described_pods(by.runtime)
         if pods:
             return pods
         named = self.runtime_of(job)

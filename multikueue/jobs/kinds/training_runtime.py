@@ -65,7 +65,7 @@ class ReplicatedPods:
         return self.step is TrainingStep.TRAINER or self.other_nodes is not None
 
 
-_NODES_ALONE: Final = ReplicatedPods(
+NODES_ALONE: Final = ReplicatedPods(
     name=NODE, template={"spec": {"containers": [{"name": NODE}]}}, step=TrainingStep.TRAINER, other_nodes=0
 )
 
@@ -88,37 +88,29 @@ def described_pods(runtime: JsonObject) -> tuple[ReplicatedPods, ...]:
     return tuple(replace(each, other_nodes=others) if each is counted else each for each in found)
 
 
-def recorded_pods(pod_sets: Iterable[JsonObject]) -> tuple[ReplicatedPods, ...]:
-    """The pod sets of a Workload, of which a TrainJob changes nothing any more. Raises `BadInput`."""
+def recorded_pods(
+    pod_sets: Iterable[JsonObject], described: Iterable[ReplicatedPods] = ()
+) -> tuple[ReplicatedPods, ...]:
+    """The pod sets of a Workload, of which a TrainJob changes nothing any more. Raises `BadInput`.
+
+    How many replicas they have is in no pod set: it is as the runtime, which may have changed, describes it now.
+    """
+    replicas = {each.name: each.replicas for each in described}
     return tuple(
-        ReplicatedPods(
-            name=str(each.get("name")),
-            template=each.get("template") or {},
-            parallelism=_count(each.get("count", 1), at=f"podSets[{index}].count"),
+        _recorded(
+            str(each.get("name")),
+            each.get("template") or {},
+            count=_count(each.get("count", 1), at=f"podSets[{index}].count"),
+            replicas=replicas.get(str(each.get("name")), 1),
         )
         for index, each in enumerate(pod_sets)
     )
 
 
-def pods_as_recorded(described: Sequence[ReplicatedPods], pod_sets: Iterable[JsonObject]) -> tuple[ReplicatedPods, ...]:
-    """The pods that a runtime described when a Workload was made of them, and may describe otherwise by now.
-
-    What a TrainJob changes of them follows from the runtime if it has the same replicated jobs; else a single pod set
-    is that of the nodes. Raises `BadInput`.
-    """
-    recorded = recorded_pods(pod_sets)
-    known = {each.name: each for each in described}
-    if known.keys() != {each.name for each in recorded}:
-        known = {_NODES_ALONE.name: _NODES_ALONE} if len(recorded) == 1 else {}
-    return tuple(_as_recorded(known.get(each.name, each), each) for each in recorded)
-
-
-def _as_recorded(described: ReplicatedPods, recorded: ReplicatedPods) -> ReplicatedPods:
-    each, rest = divmod(recorded.parallelism, described.replicas or 1)
-    replicas = 1 if rest else described.replicas
-    return replace(
-        described, template=recorded.template, replicas=replicas, parallelism=recorded.parallelism if rest else each
-    )
+def _recorded(name: str, template: JsonObject, *, count: int, replicas: int) -> ReplicatedPods:
+    if not replicas or count % replicas:
+        replicas = 1
+    return ReplicatedPods(name=name, template=template, replicas=replicas, parallelism=count // replicas)
 
 
 def pods_without_runtime(job: JsonObject) -> tuple[ReplicatedPods, ...]:
@@ -128,7 +120,7 @@ def pods_without_runtime(job: JsonObject) -> tuple[ReplicatedPods, ...]:
         return ()
     if trainer.get("numNodes") is None or not isinstance(trainer.get("resourcesPerNode"), dict):
         return ()
-    return (_NODES_ALONE,)
+    return (NODES_ALONE,)
 
 
 def changed_pods(

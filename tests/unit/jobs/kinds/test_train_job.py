@@ -207,11 +207,14 @@ def test_a_runtime_that_changes_or_breaks_while_a_job_runs_does_not_stop_it() ->
         assert kind.matches(changed, made)
 
 
-def test_more_nodes_than_were_admitted_do_not_match() -> None:
-    kind, job = runtime_kind(), train_job(numNodes=2)
+def test_recorded_pods_have_what_the_job_says_of_them() -> None:
+    own = {"metadata": {"labels": {"a": "b"}}, "spec": {"nodeSelector": {"zone": "z"}, "tolerations": [TOLERATION]}}
+    kind, job = runtime_kind(), train_job(patch("user", own), numNodes=2)
     made = workload(described(job), kind)
-    job["spec"]["trainer"]["numNodes"] = 3
-    assert not kind.matches(kind.with_runtime(job, LAUNCHED, recorded=RecordedPods(made["spec"]["podSets"], "v")), made)
+    recorded = kind.with_runtime(job, None, recorded=RecordedPods(made["spec"]["podSets"], "v"))
+    assert kind.matches(recorded, made)
+    started = written(recorded, kind.start(recorded, infos(recorded, kind)))
+    assert kind.matches(started, made, infos(recorded, kind))
 
 
 def test_a_remote_job_has_what_its_user_wrote_and_no_field_of_ours() -> None:

@@ -12,7 +12,6 @@ from multikueue.jobs.kinds.training_runtime import (
     ReplicatedPods,
     changed_pods,
     described_pods,
-    pods_as_recorded,
     pods_without_runtime,
     recorded_pods,
 )
@@ -231,28 +230,12 @@ def pod_set(name: str, count: int) -> dict[str, Any]:
     return {"name": name, "count": count, "template": {"spec": {"containers": [{"name": "node", "image": "admitted"}]}}}
 
 
-@pytest.mark.parametrize(
-    ("described", "nodes", "expected"),
-    [
-        pytest.param(runtime(NODE, nodes=9), None, {"node": 2}, id="the runtime has other numbers now"),
-        pytest.param(runtime(NODE, nodes=9), 4, {"node": 4}, id="and so has the job"),
-        pytest.param(runtime(replicated("new", "trainer")), 4, {"node": 4}, id="other replicated jobs"),
-        pytest.param(None, 4, {"node": 4}, id="it is gone"),
-    ],
-)
-def test_what_was_admitted_stays_but_for_what_the_job_says(described: Any, nodes: Any, expected: Counts) -> None:
-    known = () if described is None else described_pods(described)
-    pods = pods_as_recorded(known, [pod_set("node", 2)])
-    trainer = {} if nodes is None else {"trainer": {"numNodes": nodes}}
-    changed = changed_pods(train_job(**trainer), pods, ())
-    assert counts(changed) == expected
-    assert changed[0].template["spec"]["containers"][0]["image"] == "admitted"
-
-
 def test_replicas_are_known_again_from_the_runtime() -> None:
     described = described_pods(runtime(replicated("a", "", replicas=3), NODE))
-    pods = pods_as_recorded(described, [pod_set("a", 6), pod_set("node", 2)])
-    assert [(each.replicas, each.parallelism) for each in pods] == [(3, 2), (1, 2)]
+    pods = recorded_pods([pod_set("a", 6), pod_set("node", 2), pod_set("gone", 5)], described)
+    assert [(each.replicas, each.parallelism) for each in pods] == [(3, 2), (1, 2), (1, 5)]
+    (other,) = recorded_pods([pod_set("a", 5)], described)
+    assert (other.replicas, other.parallelism) == (1, 5), "the runtime has another number by now"
 
 
 def test_of_the_pod_sets_of_a_workload_a_job_changes_nothing() -> None:
