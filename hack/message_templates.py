@@ -102,6 +102,7 @@ MESSAGE_MODULES: Final = (
     "multikueue/jobs/framework/registry.py",
     "multikueue/jobs/kinds/pod.py",
     "multikueue/jobs/kinds/pod_group.py",
+    "multikueue/jobs/kinds/pod_writes.py",
     "multikueue/provisioning/messages.py",
     "worker_agent/creation.py",
     "worker_agent/local/remote_group.py",

@@ -7,7 +7,7 @@ Owns which changes concern which job, and which jobs are ours at all. The rules 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from manager.cache.ancestors import MAX_DEPTH, Ancestry, ancestry
 from manager.cache.indexes import PREBUILT_INDEX, prebuilt_name
@@ -62,7 +62,7 @@ from multikueue.api.resource import (
 from multikueue.core.backoff import Backoff
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.jobs.framework.capabilities import GroupedKind
+from multikueue.jobs.framework.capabilities import GroupedKind, PodSetsKind
 from multikueue.jobs.framework.pod_templates import pod_set_infos
 from multikueue.jobs.framework.protocol import JobIntegration, JobWrite, PodSetInfo
 from multikueue.jobs.framework.registry import JobRegistry
@@ -236,7 +236,7 @@ class JobReconciler:
             workloads = oldest_first(workloads)
         if not self._runtimes.are_known(job):
             return Result(after=_LOOK_AGAIN_SECONDS)
-        job = self._runtimes.described(job, workloads)
+        job = self._counted(self._runtimes.described(job, workloads), workloads)
         for obj in (job, *workloads):
             if self._context.seals.ignored_adoption(obj):
                 self._context.recorder.event(Reference.of(obj), "Warning", "AdoptionIgnored", _NOT_CONFIRMED)
@@ -261,6 +261,13 @@ class JobReconciler:
         shown = self._suspended.check(key)
         pauses = [each.after for each in (result, shown) if each is not None and each.after is not None]
         return Result(after=min(pauses)) if pauses else None
+
+    def _counted(self, job: JsonObject, workloads: Sequence[JsonObject]) -> JsonObject:
+        """A group with its members counted in the pod sets of its Workload, which may have names by Kueue."""
+        kind = self._integration
+        if workloads and isinstance(kind, GroupedKind) and isinstance(kind, PodSetsKind):
+            return kind.with_pod_sets(job, workloads[-1]["spec"].get("podSets") or ())
+        return job
 
     async def _stop_left_behind(self, key: Key) -> None:
         """Stop pods that outlive their job: their Workload is kept while they run, and nothing else would stop them."""

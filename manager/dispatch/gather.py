@@ -58,7 +58,7 @@ from multikueue.dispatch.hub.facts import (
 from multikueue.dispatch.policy.dispatch_policy import DispatchSubject, PolicyVerdict, hub_rules, verdict
 from multikueue.dispatch.protocol.annotations import avoided_of, gate_opening_of, preferences_of, round_of
 from multikueue.dispatch.protocol.epochs import epoch_of
-from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, ReplicatedKind, RuntimeKind, SentGroups
+from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, PodSetsKind, ReplicatedKind, SentGroups
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.jobs.framework.slices import is_elastic, waits_for_checks
@@ -137,7 +137,7 @@ def load_job(context: Hub, gathered: Gathered) -> JsonObject | None:
     kind = gathered.integration
     if isinstance(kind, ReplicatedKind) and gathered.workload is not None:
         job = kind.replica(job, replica_of_workload(gathered.workload, kind.resource))
-    if isinstance(kind, RuntimeKind) and gathered.workload is not None:
+    if isinstance(kind, PodSetsKind) and gathered.workload is not None:
         job = kind.with_pod_sets(job, gathered.workload["spec"].get("podSets") or ())
     return HeldPods(context.caches).added_to(job, kind) if isinstance(kind, PodHoldingKind) else job
 
@@ -176,7 +176,10 @@ def _group(context: Hub, integration: JobIntegration, key: Key, workload: JsonOb
     owners = {owner.get("uid") for owner in workload["metadata"].get("ownerReferences") or ()}
     found = context.caches.view(integration.resource).objects(GROUP_INDEX, str(key))
     members = [each for each in found if each["metadata"]["uid"] in owners and integration.group_of(each) == key.name]
-    return integration.composed(members) if members else None
+    group = integration.composed(members) if members else None
+    if group is None or not isinstance(integration, PodSetsKind):
+        return group
+    return integration.with_pod_sets(group, workload["spec"].get("podSets") or ())
 
 
 def adoption_for(seals: Adoptions, workload: JsonObject, job: JsonObject | None, *, epoch: int) -> Adoption | None:

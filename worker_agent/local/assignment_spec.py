@@ -19,7 +19,7 @@ from multikueue.dispatch.worker.assignment_state import AssignmentFacts
 from multikueue.dispatch.worker.demands import demands
 from multikueue.dispatch.worker.dependencies import Dependency, dependencies, sendable_objects
 from multikueue.dispatch.worker.ledger import Demand
-from multikueue.jobs.framework.capabilities import GroupedKind, RuntimeKind
+from multikueue.jobs.framework.capabilities import GroupedKind, PodSetsKind
 from multikueue.jobs.framework.recovery import is_same_work
 from multikueue.provisioning.delegated import settings_of
 from multikueue.provisioning.settings import ProvisioningSettings
@@ -58,7 +58,7 @@ class AssignmentSpec:
         return self.jobs is not None and is_same_work(self.jobs.integration, job, self.manifest)
 
     def with_pod_sets(self, job: JsonObject) -> JsonObject:
-        """The job as it is or will be, with the pod sets of the Workload if a runtime of the hub describes them."""
+        """The job as it is or will be, with the pod sets of the Workload if that says more of them."""
         return _with_pod_sets(job, self.jobs, self.clone)
 
     @property
@@ -123,7 +123,7 @@ def _with_pod_sets(job: JsonObject, jobs: RemoteJobs | None, clone: CloneSpec) -
     if jobs is None or not clone.spec:
         return job
     kind = jobs.integration
-    return kind.with_pod_sets(job, clone.spec.get("podSets") or ()) if isinstance(kind, RuntimeKind) else job
+    return kind.with_pod_sets(job, clone.spec.get("podSets") or ()) if isinstance(kind, PodSetsKind) else job
 
 
 def _succeeded(jobs: RemoteJobs, manifest: JsonObject) -> dict[str, int]:

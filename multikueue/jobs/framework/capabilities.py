@@ -150,7 +150,15 @@ class RecordedPods:
 
 
 @runtime_checkable
-class RuntimeKind(Protocol, metaclass=Capability):
+class PodSetsKind(Protocol, metaclass=Capability):
+    """A kind of whose pod sets its Workload says more than the job."""
+
+    def with_pod_sets(self, job: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObject:
+        """The job with the pod sets of its Workload."""
+
+
+@runtime_checkable
+class RuntimeKind(PodSetsKind, Protocol, metaclass=Capability):
     """A kind whose jobs name a runtime, another object that describes their pods.
 
     It is passed to methods that need its pod sets with these, which `with_runtime` or `with_pod_sets` adds to it.
@@ -175,9 +183,6 @@ class RuntimeKind(Protocol, metaclass=Capability):
 
     def runtime_version(self, job: JsonObject) -> str:
         """Of the runtime that the pods of the job, to which it was added, are made of; empty without one."""
-
-    def with_pod_sets(self, job: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObject:
-        """The job with the pod sets of its Workload."""
 
 
 @runtime_checkable
@@ -266,3 +271,6 @@ class RemoteGroups(SentGroups, Protocol, metaclass=Capability):
 
     def remote_status(self, job: JsonObject) -> JsonObject | None:
         """What an agent reports of the remote job."""
+
+    def is_same_member(self, member: JsonObject, manifest: JsonObject) -> bool:
+        """Whether a member on a worker does what one of that manifest would; what admission adds is ignored."""

@@ -37,8 +37,8 @@ from multikueue.jobs.framework.topology_requests import topology_request
 from multikueue.jobs.kinds import pod_group, remote_pods
 from multikueue.jobs.kinds.controlled_pods import ControlledPods
 from multikueue.jobs.kinds.oversized_pods import surplus
-from multikueue.jobs.kinds.pod import started_pod, stopped_pod
 from multikueue.jobs.kinds.pod_group import role_of, values_of
+from multikueue.jobs.kinds.pod_writes import started_pod, stopped_pod
 
 _PODS: Final = "pods"
 """The field of a job with its pods."""

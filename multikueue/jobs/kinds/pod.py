@@ -8,7 +8,6 @@ of a group share one Workload, with a pod set for each role. What of a group cou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -17,7 +16,6 @@ from multikueue.api.constants import (
     MANAGED_LABEL,
     MANAGED_LABEL_VALUE,
     ORIGIN_UID_ANNOTATION,
-    POD_FINALIZER,
     POD_FRAMEWORK,
     PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
@@ -25,17 +23,16 @@ from multikueue.api.constants import (
 )
 from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
-from multikueue.api.reasons import STOP_REASON_NOT_ADMITTED, FinishedReason, PodCondition, PodEvent, WorkloadCondition
+from multikueue.api.reasons import FinishedReason, PodEvent, WorkloadCondition
 from multikueue.api.resource import PODS, Resource
 from multikueue.api.stored_template import stored_template
 from multikueue.api.validation.pod import pod_errors
 from multikueue.core.conditions import is_true_in
 from multikueue.core.errors import BadInput
-from multikueue.core.merge_patch import merge_patch
 from multikueue.jobs.framework.admission import common_refusals
 from multikueue.jobs.framework.capabilities import MemberWrite
 from multikueue.jobs.framework.pod_set_differences import differences
-from multikueue.jobs.framework.pod_templates import INJECTED_KEYS, injected, same_as_stored
+from multikueue.jobs.framework.pod_templates import INJECTED_KEYS, same, same_as_stored
 from multikueue.jobs.framework.protocol import (
     JobEnd,
     JobIntegration,
@@ -51,6 +48,8 @@ from multikueue.jobs.framework.traits import Hold, JobTraits
 from multikueue.jobs.kinds import pod_group, remote_pods
 from multikueue.jobs.kinds.oversized_pods import surplus
 from multikueue.jobs.kinds.pod_group import PodGroup, counts_of, role_of, values_of
+from multikueue.jobs.kinds.pod_roles import counted_in
+from multikueue.jobs.kinds.pod_writes import deleted, released, started_pod, stopped_pod, together
 
 _MEMBERS: Final = remote_pods.MEMBERS
 _STARTED: Final = ("Running", "Succeeded", "Failed")
@@ -87,6 +86,10 @@ class PodIntegration:
         """The pods of the group; the pod itself if it is in none."""
         return tuple(job.get(_MEMBERS) or (job,))
 
+    def with_pod_sets(self, job: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObject:
+        """The group with each pod counted in a pod set of its Workload, whatever that is named."""
+        return {**job, _MEMBERS: list(counted_in(self.members(job), pod_sets))} if _MEMBERS in job else job
+
     def incomplete(self, job: JsonObject) -> str:
         """Pods of the group that do not exist yet. Raises `BadInput`."""
         if _MEMBERS not in job:
@@ -114,7 +117,7 @@ class PodIntegration:
         group = self._group(job)
         if _MEMBERS in job and all(pod_group.is_deleting(pod) and pod_group.is_gated(pod) for pod in group.pods):
             # None has run here, where it could be replaced: the group was deleted.
-            return tuple(MemberWrite(write=_released(pod)) for pod in group.pods if pod_group.is_held_back(pod))
+            return tuple(MemberWrite(write=released(pod)) for pod in group.pods if pod_group.is_held_back(pod))
         status: JsonObject = (workload or {}).get("status") or {}
         if (
             workload is None
@@ -124,7 +127,7 @@ class PodIntegration:
             over = [pod for pod in group.pods if pod_group.has_ended(pod)]
             if workload is None and _MEMBERS in job:
                 over = [pod for pod in over if pod_group.is_deleting(pod)]
-            return tuple(MemberWrite(write=_released(pod)) for pod in over if pod_group.is_held_back(pod))
+            return tuple(MemberWrite(write=released(pod)) for pod in over if pod_group.is_held_back(pod))
         reserved = is_true_in(status, WorkloadCondition.QUOTA_RESERVED)
         oversized = _oversized(group.pods, workload, single=_MEMBERS not in job) if reserved else ()
         if oversized or _MEMBERS not in job:
@@ -136,10 +139,10 @@ class PodIntegration:
         message = f"Deleted: the group {job['metadata']['name']} has its {group.total} pods already, or they differ"
         return (
             *(
-                MemberWrite(write=_deleted(pod), reason=PodEvent.EXCESS_POD_DELETED, message=message)
+                MemberWrite(write=deleted(pod), reason=PodEvent.EXCESS_POD_DELETED, message=message)
                 for pod in group.excess(roles, templates=templates)
             ),
-            *(MemberWrite(write=_released(pod)) for pod in group.replaced() if pod_group.is_held_back(pod)),
+            *(MemberWrite(write=released(pod)) for pod in group.replaced() if pod_group.is_held_back(pod)),
         )
 
     def managed_by(self, job: JsonObject) -> str:
@@ -324,7 +327,7 @@ class PodIntegration:
         names = {pod["metadata"]["name"]: pod for pod in self.members(local)}
         # Others are not of this group, or were replaced here meanwhile.
         known = ((pod, found.get((name, str(pod["metadata"]["uid"])))) for name, pod in names.items())
-        return StatusSync(write=_together(remote_pods.mirrored(pod, each) for pod, each in known if each is not None))
+        return StatusSync(write=together(remote_pods.mirrored(pod, each) for pod, each in known if each is not None))
 
     def not_sent(self, job: JsonObject) -> str:
         """Why the group cannot be sent to a worker. Raises `BadInput`."""
@@ -373,6 +376,11 @@ class PodIntegration:
             if remote_pods.is_reported(pod)
         )
 
+    def is_same_member(self, member: JsonObject, manifest: JsonObject) -> bool:
+        """Whether both have the same containers."""
+        here, there = (remote_pods.without_token_volume(each.get("spec") or {}) for each in (member, manifest))
+        return same(here.get("containers"), there.get("containers"))
+
     def _present(self, job: JsonObject) -> Sequence[JsonObject]:
         """The pods of a remote job that exist on the worker."""
         return [pod for pod in self.members(job) if pod["metadata"].get("uid")]
@@ -384,7 +392,7 @@ class PodIntegration:
     def stopped_status(self, local: JsonObject, *, now: datetime) -> JobWrite | None:
         """Gated pods are shown as gated again, after their remote pods are gone."""
         gated = [pod for pod in self.members(local) if pod_group.is_gated(pod)]
-        return _together(remote_pods.unmirrored(pod, now=now) for pod in gated)
+        return together(remote_pods.unmirrored(pod, now=now) for pod in gated)
 
     def _group(self, job: JsonObject) -> PodGroup:
         return PodGroup(self.members(job))
@@ -418,24 +426,6 @@ def _as_submitted(pod_set: JsonObject) -> JsonObject:
     return {**pod_set, "template": {**template, "spec": spec}}
 
 
-def started_pod(pod: JsonObject, info: PodSetInfo) -> JobWrite:
-    """The patch that injects into a gated pod and removes its gates. Raises `InjectionConflict`.
-
-    Kueue gates each pod for topologies as well: one that it has made, or sent from its hub, has both gates.
-    """
-    before = {"metadata": pod["metadata"], "spec": pod["spec"]}
-    after = injected(before, info)
-    gates = [gate for gate in after["spec"]["schedulingGates"] if gate.get("name") not in SCHEDULING_GATES]
-    spec = {key: value for key, value in after["spec"].items() if key != "schedulingGates"}
-    after["spec"] = {**spec, **({"schedulingGates": gates} if gates else {})}
-    return JobWrite(body=merge_patch(before, after), target=pod)
-
-
-def stopped_pod(pod: JsonObject) -> tuple[JobWrite, JobWrite]:
-    """The writes that mark a pod as stopped by us, and delete it."""
-    return _marked(pod), JobWrite(delete=True, target=pod)
-
-
 def _oversized(pods: Iterable[JsonObject], workload: JsonObject, *, single: bool) -> tuple[MemberWrite, ...]:
     """The deletions of pods that run, and request more than the pod set that they are counted in."""
     pod_sets: dict[str, JsonObject] = {str(each.get("name")): each for each in workload["spec"].get("podSets") or ()}
@@ -451,42 +441,8 @@ def _oversized(pods: Iterable[JsonObject], workload: JsonObject, *, single: bool
                 f"Deleted pod {name}: its scheduling gate was removed or it was resized, and it requests more than its"
                 f" Workload: {beyond}"
             )
-            writes.append(MemberWrite(write=_deleted(pod), reason=PodEvent.EXCESS_POD_DELETED, message=message))
+            writes.append(MemberWrite(write=deleted(pod), reason=PodEvent.EXCESS_POD_DELETED, message=message))
     return tuple(writes)
-
-
-def _marked(pod: JsonObject) -> JobWrite:
-    entry = {
-        "type": PodCondition.TERMINATION_TARGET,
-        "status": "True",
-        "reason": STOP_REASON_NOT_ADMITTED,
-        "message": "Its Workload is not admitted any more",
-    }
-    old = (pod.get("status") or {}).get("conditions") or ()
-    others = [each for each in old if each.get("type") != PodCondition.TERMINATION_TARGET]
-    return JobWrite(body={"status": {"conditions": [*others, entry]}}, subresource="status", target=pod)
-
-
-def _together(writes: Iterable[JobWrite | None]) -> JobWrite | None:
-    """One write of all; None if there are none."""
-    due = [write for write in writes if write is not None]
-    if not due:
-        return None
-    first, *others = due
-    return replace(first, also=tuple(others))
-
-
-def _released(pod: JsonObject) -> JobWrite:
-    left = [name for name in pod["metadata"].get("finalizers") or () if name != POD_FINALIZER]
-    return JobWrite(body={"metadata": {"finalizers": left or None}}, target=pod)
-
-
-def _deleted(pod: JsonObject) -> JobWrite:
-    delete = JobWrite(delete=True, target=pod)
-    if not pod_group.is_held_back(pod):
-        return delete
-    released = _released(pod)
-    return JobWrite(body=released.body, target=pod, also=(delete,))
 
 
 def _end(pod: JsonObject) -> JobEnd:

@@ -39,6 +39,8 @@ _SHAPE: Final = (
     "tolerations",
     "topologySpreadConstraints",
 )
+ROLE: Final = "role"
+"""The field of a pod that has the pod set which it is counted in, whatever its own role is (`pod_roles`)."""
 _ROLE_LENGTH: Final = 8
 _DEFAULT_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
@@ -89,6 +91,8 @@ def is_held_back(pod: JsonObject) -> bool:
 
 def role_of(pod: JsonObject) -> str:
     """The pod set of a pod: pods with equal demands share one. Admission changes the demands, and labels the pod."""
+    if ROLE in pod:
+        return str(pod[ROLE])
     given = values_of(pod, "labels").get(POD_SET_LABEL)
     if given and not is_gated(pod):
         return given

@@ -39,6 +39,7 @@ from multikueue.jobs.declared.copies import local_metadata, remote_metadata, unm
 from multikueue.jobs.framework.pod_templates import injected, restored_spec
 from multikueue.jobs.framework.protocol import JobWrite, PodSetInfo, RemoteIdentity
 from multikueue.jobs.kinds.pod_group import PodGroup, has_ended, has_succeeded, is_deleting, role_of, values_of
+from multikueue.jobs.kinds.pod_roles import counted_in
 
 MEMBERS: Final = "members"
 """The field of a composed object, and of the manifest of a group, that has the pods."""
@@ -154,11 +155,12 @@ def queued_pod(manifest: JsonObject, pod_sets: Sequence[JsonObject]) -> JsonObje
 
     The total count of a group is that of the pod sets: pods that have succeeded before are not sent.
     """
-    role = role_of(manifest)
+    (counted,) = counted_in((manifest,), pod_sets)
+    role = role_of(counted)
     found = next((each for each in pod_sets if each.get("name") == role), pod_sets[0] if len(pod_sets) == 1 else None)
     spec: JsonObject = manifest["spec"]
     if found is not None:
-        original: JsonObject = (found.get("template") or {}).get("spec") or {}
+        original = _ungated((found.get("template") or {}).get("spec") or {})  # Kueue's have the gates of the pod
         spec = _with_token(restored_spec(spec, original), original)
     gates = [*(spec.get("schedulingGates") or ()), {"name": ADMISSION_SCHEDULING_GATE}]
     labels = {**values_of(manifest, "labels"), MANAGED_LABEL: MANAGED_LABEL_VALUE}
@@ -320,10 +322,14 @@ def _status_write(pod: JsonObject, shown: JsonObject) -> JobWrite | None:
 def _spec(pod: JsonObject) -> JsonObject:
     """The spec without what the API server of the hub has added, and without the gates of admission."""
     spec = {name: value for name, value in (pod.get("spec") or {}).items() if name not in _NOT_SENT}
-    gates = [each for each in spec.pop("schedulingGates", None) or () if each.get("name") not in SCHEDULING_GATES]
-    if gates:
-        spec["schedulingGates"] = gates
-    return without_token_volume(spec)  # the API server of the worker mounts a token of its own
+    return without_token_volume(_ungated(spec))  # the API server of the worker mounts a token of its own
+
+
+def _ungated(spec: JsonObject) -> JsonObject:
+    """The spec without the gates of admission."""
+    gates = [each for each in spec.get("schedulingGates") or () if each.get("name") not in SCHEDULING_GATES]
+    others = {name: value for name, value in spec.items() if name != "schedulingGates"}
+    return {**others, **({"schedulingGates": gates} if gates else {})}
 
 
 def without_token_volume(spec: JsonObject) -> JsonObject:
