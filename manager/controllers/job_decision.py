@@ -89,6 +89,8 @@ def decide(facts: ManagedJobFacts, *, now: datetime) -> tuple[Step, ...]:
     if workload is None:
         return (*steps, *_without_workload(facts))
     status = Status.of(workload)
+    if facts.prebuilt and not job_matching.owns(facts, workload) and _awaits_members(facts):
+        return tuple(steps)
     refusal = job_matching.refusal(facts, workload, status)
     if refusal:
         # Its pods are not those of that Workload, so nothing of the Workload goes into the job.
@@ -186,6 +188,14 @@ def _without_workload(facts: ManagedJobFacts) -> tuple[Step, ...]:
     if isinstance(integration, GroupedKind) and integration.incomplete(job):
         return ()
     return (CreateWorkload(),)
+
+
+def _awaits_members(facts: ManagedJobFacts) -> bool:
+    """Whether a group waits for members, of which none runs yet: a hub of Kueue's sends them one by one."""
+    integration, job = facts.integration, facts.job
+    if not isinstance(integration, GroupedKind) or integration.is_active(job):
+        return False
+    return bool(integration.incomplete(job))
 
 
 def _adopt(facts: ManagedJobFacts, workload: JsonObject, status: Status, now: datetime) -> tuple[Step, ...]:

@@ -24,6 +24,9 @@ from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import known_integrations
 from multikueue.jobs.framework.workloads import Priority, workload_for
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
+from multikueue.jobs.kinds.pod import BARE_POD
+from tests.unit.jobs.kinds.pod_builders import PAIR, group, running
+from tests.unit.jobs.kinds.pod_builders import workload as pod_workload
 from tests.unit.manager.builders import NOW, Object, admitted, pending, status
 from tests.unit.manager.controllers.job_builders import (
     decide,
@@ -197,3 +200,25 @@ class TestPrebuilt:
         assert isinstance(warning, WarnOwner)
         assert warning.reason == "WorkloadRefused"
         assert isinstance(stop, WriteJob)
+
+
+class TestGroup:
+    """A group of pods that a hub of Kueue's sends to this cluster, with its Workload, one pod after another."""
+
+    WORKLOAD = pod_workload(group(*PAIR)) | {"metadata": {"name": "g", "namespace": "team", "uid": "uid-w"}}
+
+    def steps(self, *pods: Object) -> list[str]:
+        facts = ManagedJobFacts(
+            job=group(*pods), integration=BARE_POD, workloads=(self.WORKLOAD,), prebuilt="g", infos=infos
+        )
+        return kinds(job_decision.decide(facts, now=NOW))
+
+    def test_it_waits_for_its_other_pods(self) -> None:
+        assert self.steps(PAIR[0]) == []
+
+    def test_it_owns_the_workload_once_all_are_there(self) -> None:
+        assert self.steps(*PAIR) == ["OwnWorkload"]
+
+    def test_it_waits_for_none_while_one_runs(self) -> None:
+        """That has no gate any more: it is stopped as one whose Workload is not admitted."""
+        assert self.steps(running("a1")) == ["OwnWorkload"]
