@@ -37,6 +37,7 @@ from multikueue.provisioning.delegated import RequestStage
 from worker_agent.assigned_jobs import AssignedJobs
 from worker_agent.creation import Creation
 from worker_agent.forwarding import FieldForwarding
+from worker_agent.grant_patience import GrantPatience
 from worker_agent.group_members import GroupMembers
 from worker_agent.hub.client import MailboxView
 from worker_agent.hub.status_reporter import StatusReporter
@@ -59,7 +60,6 @@ from worker_agent.removal import JobRemoval
 
 _log = logging.getLogger(__name__)
 
-GRANT_PATIENCE_SECONDS: Final = 10.0  # the pods of removed work may take this long to end
 UNREADABLE_JOB: Final = "UnreadableJob"
 _KIND_LOST: Final = "this cluster's agent does not serve the kind of the job any more, and cannot see or stop it"
 _LOOK_SECONDS: Final = 0.2
@@ -106,7 +106,6 @@ class Reconciler:
         self._pod_starts = pod_starts
         self._status_reporter = status_reporter
         self._permits_fenced_work = permits_fenced_work
-        self._clock = clock
         self._obstacles = Obstacles(
             boundary=boundary, queues=queues, dependencies=dependencies, namespace_exists=namespace_exists, clock=clock
         )
@@ -115,7 +114,7 @@ class Reconciler:
         self._forwarding = FieldForwarding(obstacles=self._obstacles)
         self._waiting: dict[str, None] = {}
         self.assigned = AssignedJobs()
-        self._short_since: dict[str, tuple[int, float]] = {}
+        self._patience = GrantPatience(clock)
         self._engine_stops = EngineStops(queues.clones, clock=clock)
         self._removal = JobRemoval(mailbox=mailbox, kinds=kinds, provisioning=provisioning)
         self.phases: dict[str, AssignmentPhase] = {}
@@ -373,19 +372,10 @@ class Reconciler:
             reported=reported,
             shortage=shortage,
             obstacle=obstacle,
-            patient=not shortage or self._patience_left(desired) > 0,
+            patient=not shortage or self._patience.left(desired.facts) > 0,
             blocked_since=blocked_since,
             provisioning=progress,
         )
-
-    def _patience_left(self, desired: AssignmentSpec) -> float:
-        """How long an assignment that was granted without Reserve may wait for capacity that is about to be freed."""
-        now = self._clock.monotonic()
-        epoch, since = self._short_since.get(desired.facts.name, (0, 0.0))
-        if epoch != desired.facts.epoch:
-            since = now
-            self._short_since[desired.facts.name] = (desired.facts.epoch, now)
-        return since + GRANT_PATIENCE_SECONDS - now
 
     def _track(self, name: str, desired: AssignmentSpec, taken: AssignmentStep) -> None:
         """Record the phase, release capacity that is not needed any more, and whether the assignment waits for some."""
@@ -440,7 +430,7 @@ class Reconciler:
             and taken.status.reason == NO_CAPACITY
             and desired.facts.intent is Intent.RUN
         ):
-            return Result(after=max(0.05, self._patience_left(desired)))
+            return Result(after=max(0.05, self._patience.left(desired.facts)))
         refused = taken.status.phase is AssignmentPhase.REFUSED
         after = self._obstacles.retry_after(desired.named) if refused else self._objects.bring_after(desired.named)
         return None if after is None else Result(after=after)
@@ -456,7 +446,7 @@ class Reconciler:
         self._forwarding.forget(name)
         self._engine_stops.forget(name)
         self._waiting.pop(name, None)
-        self._short_since.pop(name, None)
+        self._patience.forget(name)
         self.phases.pop(name, None)
         job = self.assigned.job_of(name)
         if job is not None:
