@@ -6,6 +6,7 @@ Several assignments may name one job: a newer one waits until the job of the for
 
 from __future__ import annotations
 
+from multikueue.core.grouped_keys import GroupedKeys
 from worker_agent.local.jobs import RemoteJobKey
 
 
@@ -13,16 +14,15 @@ class AssignedJobs:
     """The jobs of the assignments of one mailbox."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, RemoteJobKey] = {}
-        self._assignments: dict[RemoteJobKey, set[str]] = {}
+        self._jobs: GroupedKeys[str, RemoteJobKey] = GroupedKeys()
 
     def job_of(self, name: str) -> RemoteJobKey | None:
         """The job of an assignment; None if the assignment is not known."""
-        return self._jobs.get(name)
+        return self._jobs.group_of(name)
 
     def assignments_of(self, job: RemoteJobKey) -> list[str]:
         """The assignments of one job."""
-        return list(self._assignments.get(job, ()))
+        return list(self._jobs.of(job))
 
     def in_namespace(self, namespace: str) -> list[str]:
         """The assignments whose jobs are in that namespace."""
@@ -30,14 +30,8 @@ class AssignedJobs:
 
     def set(self, name: str, job: RemoteJobKey) -> None:
         """Note the job of an assignment, instead of the one that it had."""
-        self.forget(name)
-        self._jobs[name] = job
-        self._assignments.setdefault(job, set()).add(name)
+        self._jobs.put(name, job)
 
     def forget(self, name: str) -> None:
         """Note that the assignment is gone."""
-        before = self._jobs.pop(name, None)
-        if before is not None:
-            self._assignments[before].discard(name)
-            if not self._assignments[before]:
-                del self._assignments[before]
+        self._jobs.put(name, None)

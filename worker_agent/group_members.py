@@ -15,10 +15,12 @@ from multikueue.api.meta import JsonObject
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
 from multikueue.core.keys import Key
 from multikueue.dispatch.worker.assignment_state import AssignmentStep, ReportedStatus
+from multikueue.jobs.framework.capabilities import RemoteGroups
 from worker_agent.creation import Creation
 from worker_agent.local.assignment_spec import AssignmentSpec
 from worker_agent.local.obstacles import Obstacles
 from worker_agent.local.provisioning import ProvisionedWork
+from worker_agent.local.queueing.clones import Clones
 from worker_agent.local.remote_group import RemoteGroup, remote_group
 
 _log = logging.getLogger(__name__)
@@ -27,9 +29,10 @@ _log = logging.getLogger(__name__)
 class GroupMembers:
     """The members of the groups of one mailbox; does nothing for a job of its own."""
 
-    def __init__(self, *, obstacles: Obstacles, creation: Creation) -> None:
+    def __init__(self, *, obstacles: Obstacles, creation: Creation, clones: Clones) -> None:
         self._obstacles = obstacles
         self._creation = creation
+        self._clones = clones
 
     def find(self, desired: AssignmentSpec, reported: ReportedStatus) -> tuple[RemoteGroup | None, JsonObject | None]:
         """The job of the assignment on this cluster; of a group also its members."""
@@ -49,6 +52,28 @@ class GroupMembers:
             refusal=self._obstacles.refusal(desired.named),
         )
         return group, group.job
+
+    async def take_over(self, desired: AssignmentSpec) -> bool:
+        """Take over the pods that a Kueue has sent for the Workload, all or none; whether there were any.
+
+        None if one of them does other work than the pod of its name. A pod that the hub has no longer is taken over as
+        well, so that it is deleted.
+        """
+        jobs = desired.jobs
+        if jobs is None or not desired.members or not isinstance(jobs.integration, RemoteGroups):
+            return False
+        kind = jobs.integration
+        manifests = {str(member["metadata"]["name"]): member for member in desired.members}
+        found = [(key, jobs.get(key)) for key in sorted(jobs.sent_by_kueue(desired.clone.workload))]
+        pods = [(key, pod, manifests.get(key.name, pod)) for key, pod in found if pod is not None]
+        if not pods or not all(kind.is_same_member(pod, manifest) for _, pod, manifest in pods):
+            return False
+        _log.info("taking over pods of a group job=%s assignment=%s", desired.job, desired.facts.name)
+        await self._clones.take_over(desired.clone)
+        for key, pod, manifest in pods:
+            marked = self._creation.manifest(desired, manifest)
+            await jobs.adopt(key, str(pod["metadata"]["uid"]), marked, found=pod)
+        return True
 
     async def take_back(self, desired: AssignmentSpec, group: RemoteGroup | None, reported: ReportedStatus) -> bool:
         """Delete the pods of a group that the cluster does not take whole; whether they are not gone yet.

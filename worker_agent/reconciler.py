@@ -110,7 +110,7 @@ class Reconciler:
             boundary=boundary, queues=queues, dependencies=dependencies, namespace_exists=namespace_exists, clock=clock
         )
         self._creation = Creation(boundary=boundary, queues=queues, obstacles=self._obstacles, facts=self._facts)
-        self._members = GroupMembers(obstacles=self._obstacles, creation=self._creation)
+        self._members = GroupMembers(obstacles=self._obstacles, creation=self._creation, clones=queues.clones)
         self._forwarding = FieldForwarding(obstacles=self._obstacles)
         self._waiting: dict[str, None] = {}
         self.assigned = AssignedJobs()
@@ -198,7 +198,7 @@ class Reconciler:
                 self._status_reporter.put(name, desired.uid, status, reported=status_of(obj))
             return None
         group, job = self._members.find(desired, reported)
-        if await self._members.take_back(desired, group, reported):
+        if await self._members.take_over(desired) or await self._members.take_back(desired, group, reported):
             return Result(after=_LOOK_SECONDS)
         if await self._creation.restore_marks(desired, job, reported):
             return Result(after=_LOOK_SECONDS)

@@ -31,12 +31,13 @@ from multikueue.api.constants import (
 )
 from multikueue.api.meta import JsonObject
 from multikueue.core.clock import Clock
+from multikueue.core.grouped_keys import GroupedKeys
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import parse_time
 from multikueue.dispatch.hub.facts import RemoteEnd
 from multikueue.dispatch.protocol.epochs import marked_epoch
 from multikueue.dispatch.worker.assignment_state import RemoteJobFacts
-from multikueue.jobs.framework.capabilities import GroupedKind, RemoteGroups
+from multikueue.jobs.framework.capabilities import RemoteGroups
 from multikueue.jobs.framework.protocol import JobEnd, JobIntegration
 from multikueue.jobs.framework.traits import Hold
 from multikueue.kube.cache.informer import Change, Informer
@@ -118,8 +119,8 @@ class RemoteJobs:
         self._origin = origin
         self._changed = changed
         self._gone = gone
-        self._assignments: dict[Key, str] = {}
-        self._by_assignment: dict[str, set[Key]] = {}
+        self._assigned: GroupedKeys[Key, str] = GroupedKeys()
+        self._of_kueue: GroupedKeys[Key, Key] = GroupedKeys()
         self._managers: dict[Key, str] = {}
         self._marks = RememberedMarks()
         # A job that was created, and that no watch has shown since, is not gone because its cluster does not answer.
@@ -152,11 +153,11 @@ class RemoteJobs:
 
     def of_assignment(self, name: str) -> Iterable[Key]:
         """The jobs annotated with that assignment."""
-        return tuple(self._by_assignment.get(name, ()))
+        return self._assigned.of(name)
 
     def assignments(self) -> Iterable[str]:
         """Every assignment that a job is annotated with."""
-        return tuple(self._by_assignment)
+        return self._assigned.groups()
 
     def of_others(self, manager_uid: str) -> Iterable[Key]:
         """The jobs that this agent created for another management cluster than that one."""
@@ -207,18 +208,23 @@ class RemoteJobs:
     def workload_of_kueue(self, job: JsonObject) -> str:
         """The Workload for which a Kueue of this origin has sent the job; empty if an agent or a user made it.
 
-        The name is made of the uid of the job on the hub. Of a pod in a group, which has another remote job here, it is
-        empty.
+        The name is made of the uid of the job on the hub; that of a group of pods is the name of the group.
         """
         labels: dict[str, str] = job["metadata"].get("labels") or {}
         annotations: dict[str, str] = job["metadata"].get("annotations") or {}
         if labels.get(ORIGIN_LABEL) != self._origin:
             return ""
-        if isinstance(self.integration, GroupedKind) and self.integration.group_of(job):
-            return ""
         if not annotations.keys().isdisjoint((MANAGER_UID_ANNOTATION, ASSIGNMENT_ANNOTATION)):
             return ""
         return labels.get(PREBUILT_WORKLOAD_LABEL) or annotations.get(PREBUILT_WORKLOAD_ANNOTATION, "")
+
+    def workloads_of_kueue(self) -> Iterable[Key]:
+        """The Workloads for which a Kueue of this origin has sent jobs that were not taken over yet."""
+        return self._of_kueue.groups()
+
+    def sent_by_kueue(self, workload: Key) -> Iterable[Key]:
+        """Those jobs of one Workload: one, or the pods of a group."""
+        return self._of_kueue.of(workload)
 
     def manager_uid(self, job: JsonObject) -> str:
         """The uid of the management cluster that the job was created for."""
@@ -367,7 +373,7 @@ class RemoteJobs:
             job = self._marks.on(seen.new.object())
             assignment, before = self._assignment(job), self._index_job(seen.key, job)
         else:
-            assignment = before = self._index(seen.key, "")
+            assignment, before = "", self._unindex(seen.key)
         for name in {before, assignment} - {""}:
             self._changed(name)
         if seen.new is None:
@@ -375,27 +381,24 @@ class RemoteJobs:
             self._gone(self.named(seen.key))
 
     def _index_job(self, key: Key, job: JsonObject) -> str:
-        return self._index(key, self._assignment(job), manager_uid=self.manager_uid(job))
+        """Index the job under its assignment, or under the Workload of Kueue; returns the assignment before."""
+        before, assignment = self._unindex(key), self._assignment(job)
+        if assignment:
+            self._assigned.put(key, assignment)
+            self._managers[key] = self.manager_uid(job)
+        elif workload := self.workload_of_kueue(job):
+            self._of_kueue.put(key, Key(key.namespace, workload))
+        return before
+
+    def _unindex(self, key: Key) -> str:
+        self._managers.pop(key, None)
+        self._of_kueue.put(key, None)
+        return self._assigned.put(key, None) or ""
 
     def _assignment(self, job: JsonObject) -> str:
         """The assignment of a job of this agent; two agents may share a cluster and an origin."""
         annotations: dict[str, str] = job["metadata"].get("annotations") or {}
         return annotations.get(ASSIGNMENT_ANNOTATION, "") if annotations.get(CLUSTER_LABEL) == self._cluster else ""
-
-    def _index(self, key: Key, assignment: str, *, manager_uid: str = "") -> str:
-        """Index the job under its assignment, or remove it for an empty one; returns the assignment before."""
-        before = self._assignments.pop(key, "")
-        self._managers.pop(key, None)
-        if before:
-            keys = self._by_assignment[before]
-            keys.discard(key)
-            if not keys:
-                del self._by_assignment[before]
-        if assignment:
-            self._assignments[key] = assignment
-            self._managers[key] = manager_uid
-            self._by_assignment.setdefault(assignment, set()).add(key)
-        return before
 
 
 def workload_name(annotations: Mapping[str, str]) -> str:

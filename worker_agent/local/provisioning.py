@@ -32,6 +32,7 @@ from multikueue.api.objects import controller_of
 from multikueue.api.resource import POD_TEMPLATES, PROVISIONING_REQUESTS
 from multikueue.core.clock import Clock
 from multikueue.core.errors import BadInput
+from multikueue.core.grouped_keys import GroupedKeys
 from multikueue.core.keys import Key
 from multikueue.core.merge_patch import apply_merge_patch
 from multikueue.dispatch.worker.assignment_state import (
@@ -122,8 +123,7 @@ class WorkerProvisioning:
         self.decided = anyio.Event()
         """Set when it is known whether ProvisioningRequests are installed, and if so, what there is."""
         self._served = False
-        self._by_assignment: dict[str, set[Key]] = {}
-        self._assignments: dict[Key, str] = {}
+        self._assigned: GroupedKeys[Key, str] = GroupedKeys()
         self._with_templates: set[str] = set()
         self._adopted: dict[str, tuple[str, str]] = {}
         """The former manager and the uid of each job that was adopted, by assignment."""
@@ -183,11 +183,11 @@ class WorkerProvisioning:
 
     def assignments(self) -> Iterable[str]:
         """Every assignment that a request is annotated with."""
-        return tuple(self._by_assignment)
+        return self._assigned.groups()
 
     def has(self, assignment: str) -> bool:
         """Whether there is a request of the assignment."""
-        return bool(self._by_assignment.get(assignment))
+        return bool(self._assigned.of(assignment))
 
     async def ensure(self, desired: AssignmentSpec, *, stage: RequestStage) -> ProvisionedWork:
         """Make the requests of an assignment, or delete those that are not needed."""
@@ -226,7 +226,7 @@ class WorkerProvisioning:
         if left > 0 and assignment not in self._asked:
             return left
         self._asked.discard(assignment)
-        for key in tuple(self._by_assignment.get(assignment, ())):
+        for key in self._assigned.of(assignment):
             row = self._overlay.get(key)
             request = None if row is None else row.object()
             if request is None:
@@ -239,7 +239,7 @@ class WorkerProvisioning:
 
     def of_others(self, manager_uid: str) -> tuple[JsonObject, ...]:
         """The requests that this agent made for another management cluster than that one."""
-        rows = (self._overlay.get(key) for key in self._assignments)
+        rows = (self._overlay.get(key) for key, _ in self._assigned.items())
         found = (row.object() for row in rows if row is not None)
         return tuple(each for each in found if manager_of(each) != manager_uid)
 
@@ -256,7 +256,7 @@ class WorkerProvisioning:
         former, uid = self._adopted.get(assignment, ("", ""))
         if not former or job["metadata"]["uid"] != uid:
             return
-        for key in tuple(self._assignments):
+        for key, _ in self._assigned.items():
             row = self._overlay.get(key)
             request = None if row is None else row.object()
             if request is not None and manager_of(request) == former and consumes(job, request):
@@ -300,7 +300,7 @@ class WorkerProvisioning:
         names = (
             request_name(desired.clone.workload.name, check, desired.facts.epoch) for check in desired.provisioning
         )
-        keys = {Key(desired.job.namespace, name) for name in names} | self._by_assignment.get(desired.facts.name, set())
+        keys = {Key(desired.job.namespace, name) for name in names} | set(self._assigned.of(desired.facts.name))
         rows = {key: self._overlay.get(key) for key in keys if key.namespace == desired.job.namespace}
         return {key.name: row.object() for key, row in rows.items() if row is not None}
 
@@ -370,7 +370,7 @@ class WorkerProvisioning:
     def _remember(self, raw: bytes) -> None:
         seen = self._overlay.on_write(raw)
         if seen is not None and seen.new is not None:
-            self._index(seen.key, self._assignment(seen.new.object()))
+            self._assigned.put(seen.key, self._assignment(seen.new.object()) or None)
 
     def _on_request(self, change: Change) -> None:
         if change.new is None or (change.old is not None and change.old.uid != change.new.uid):
@@ -379,27 +379,14 @@ class WorkerProvisioning:
         if seen is None:
             return
         assignment = "" if seen.new is None else self._assignment(seen.new.object())
-        before = self._index(seen.key, assignment)
-        for name in {before, assignment} - {""}:
+        before = self._assigned.put(seen.key, assignment or None)
+        for name in filter(None, {before, assignment}):
             self._changed(name)
 
     def _assignment(self, request: JsonObject) -> str:
         """The assignment of a request of this agent; two agents may share a cluster and an origin."""
         annotations: dict[str, str] = request["metadata"].get("annotations") or {}
         return annotations.get(ASSIGNMENT_ANNOTATION, "") if annotations.get(CLUSTER_LABEL) == self._cluster else ""
-
-    def _index(self, key: Key, assignment: str) -> str:
-        """Index the request under its assignment, or remove it for an empty one; returns the assignment before."""
-        before = self._assignments.pop(key, "")
-        if before:
-            keys = self._by_assignment[before]
-            keys.discard(key)
-            if not keys:
-                del self._by_assignment[before]
-        if assignment:
-            self._assignments[key] = assignment
-            self._by_assignment.setdefault(assignment, set()).add(key)
-        return before
 
 
 def consumes(job: JsonObject, request: JsonObject) -> bool:

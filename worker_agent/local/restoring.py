@@ -8,7 +8,7 @@ Finished: a failed job is kept for a while after its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from multikueue.api.constants import CLUSTER_LABEL, ORIGIN_LABEL
@@ -38,12 +38,12 @@ def restore_assignments(
     So the hub knows that those are there, and sends its assignment to take them over.
     """
     for jobs in kinds:
-        for row in jobs.informer.store.list():
-            with quarantine.guard("restore", jobs.integration.resource, row.key):
-                sent = row.object()
-                of = Key(row.key.namespace, jobs.workload_of_kueue(sent))
-                if of.name:
-                    mailbox.restore(_of_kueue(mailbox, jobs, sent, workload=of, origin=origin))
+        for workload in jobs.workloads_of_kueue():
+            sent = sorted(jobs.sent_by_kueue(workload))
+            with quarantine.guard("restore", jobs.integration.resource, sent[0]):
+                found = _of_kueue(mailbox, jobs, sent, workload=workload, origin=origin)
+                if found is not None:
+                    mailbox.restore(found)
         for name in jobs.assignments():
             for key in jobs.of_assignment(name):
                 # Users of the worker may write any annotation on a job: one that cannot be read restores nothing.
@@ -51,7 +51,7 @@ def restore_assignments(
                     job = jobs.get(key)
                     obj = None if job is None else _assignment(mailbox, jobs, job, name=name, origin=origin)
                     if obj is not None and job is not None:
-                        obj = _grouped(obj, jobs, job, name=name)
+                        obj = _grouped(obj, jobs, job, keys=jobs.of_assignment(name))
                         mailbox.restore(_queued(obj, queues.clones.of_assignment(name)))
 
 
@@ -111,20 +111,26 @@ def _spec(
     }
 
 
-def _of_kueue(mailbox: InMemoryMailbox, jobs: RemoteJobs, job: JsonObject, *, workload: Key, origin: str) -> JsonObject:
-    """The assignment of a job that has none yet: of epoch 0, older than any."""
+def _of_kueue(
+    mailbox: InMemoryMailbox, jobs: RemoteJobs, keys: Sequence[Key], *, workload: Key, origin: str
+) -> JsonObject | None:
+    """The assignment of a job, or of the pods of a group, that has none yet: of epoch 0, older than any."""
+    job = jobs.get(keys[0])
+    if job is None:
+        return None
     spec = _spec(mailbox, jobs, job, workload=workload, origin=origin, intent=Intent.RUN, epoch=0)
     status = {"epoch": 0, "phase": str(AssignmentPhase.RUNNING), "jobUID": job["metadata"]["uid"]}
-    return {**_head(mailbox, assignment_name(workload)), "spec": spec, "status": status}
+    obj = {**_head(mailbox, assignment_name(workload)), "spec": spec, "status": status}
+    return _grouped(obj, jobs, job, keys=keys)
 
 
-def _grouped(obj: JsonObject, jobs: RemoteJobs, job: JsonObject, *, name: str) -> JsonObject:
+def _grouped(obj: JsonObject, jobs: RemoteJobs, job: JsonObject, *, keys: Iterable[Key]) -> JsonObject:
     """The assignment of a group with all of its members here; the hub sends it whole when it sees this one."""
     kind = jobs.integration
     group = kind.group_of(job) if isinstance(kind, GroupedKind) else ""
     if not group:
         return obj
-    found = (jobs.get(key) for key in sorted(jobs.of_assignment(name)))
+    found = map(jobs.get, sorted(keys))
     epoch = marked_epoch(job["metadata"].get("annotations") or {})
     head = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind}
     members = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +21,10 @@ from multikueue.api.constants import (
     DISPATCHER_CAPACITY,
     MULTIKUEUE_PREEMPTION_GATE,
     ORIGIN_LABEL,
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
     PREBUILT_WORKLOAD_LABEL,
+    QUEUE_NAME_LABEL,
 )
 from multikueue.api.crds import manifests
 from multikueue.api.resource import (
@@ -31,6 +34,7 @@ from multikueue.api.resource import (
     MULTIKUEUE_CLUSTERS,
     NAMESPACES,
     NODES,
+    PODS,
     SECRETS,
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
@@ -212,32 +216,45 @@ async def test_j8_a_restarted_manager_finds_job_and_clone(hub: Cluster, worker: 
         await eventually(scene.clone, what="the clone is removed", until=lambda seen: seen is None)
 
 
+WITH_PODS = "\nintegrations: {frameworks: [batch/job, pod]}\n"
 MARKS = ("assignment", "cluster", "epoch", "manager-uid")
 
 
 async def as_kueue_has_sent_it(scene: Scene, *resources: tuple[Resource, Object | None]) -> None:
     """Take away what only this project writes: a hub with Kueue sends a job and a Workload without it."""
-    removed = dict.fromkeys(f"multikueue.io/{mark}" for mark in MARKS)
+    removed = dict.fromkeys((*(f"multikueue.io/{mark}" for mark in MARKS), "kueue.x-k8s.io/multikueue-origin-uid"))
     for resource, obj in resources:
         assert obj is not None
         annotations = {"metadata": {"annotations": removed}}
         await scene.there.patch(resource, obj["metadata"]["name"], annotations, namespace=scene.namespace)
 
 
-async def test_what_kueue_has_sent_runs_on_when_this_manager_takes_its_place(
-    hub: Cluster, worker: Cluster, scene: Scene
-) -> None:
-    dispatch = partial(DispatchController, push=QUICK_PUSH)
+async def running_job(hub: Cluster, worker: Cluster, scene: Scene, *, sent_by_kueue: bool = True) -> Object:
+    """The Job `j` on the worker, which was started there and may seem to be Kueue's; no manager runs afterwards."""
     async with managed(hub, worker, scene, settings=PATIENT):
         await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name)
         job = await eventually(
             scene.job, what="the job is started", until=lambda seen: bool(seen and not seen["spec"]["suspend"])
         )
         await eventually(scene.workload, what="it is admitted", until=lambda seen: is_true(seen, "Admitted"))
-    await as_kueue_has_sent_it(scene, (JOBS, job), (WORKLOADS, await scene.clone()))
-    async with running_manager(hub, settings=PATIENT, dispatch=dispatch):
+    assert job is not None
+    if sent_by_kueue:
+        await as_kueue_has_sent_it(scene, (JOBS, job), (WORKLOADS, await scene.clone()))
+    return job
+
+
+def taking_over(hub: Cluster, settings: str = PATIENT) -> AbstractAsyncContextManager[object]:
+    """This project's manager on the hub, in the place of Kueue's."""
+    return running_manager(hub, settings=settings, dispatch=partial(DispatchController, push=QUICK_PUSH))
+
+
+async def test_what_kueue_has_sent_runs_on_when_this_manager_takes_its_place(
+    hub: Cluster, worker: Cluster, scene: Scene
+) -> None:
+    job = await running_job(hub, worker, scene)
+    async with taking_over(hub):
         taken = await eventually(scene.job, what="the job is taken over", until=_is_marked)
-        assert (taken or {})["metadata"]["uid"] == (job or {})["metadata"]["uid"]
+        assert (taken or {})["metadata"]["uid"] == job["metadata"]["uid"]
         await eventually(scene.clone, what="so is its Workload", until=_is_marked)
         await eventually(lambda: finish_pods(scene.there, "j", namespace=scene.namespace), what="its pod ends")
         workload = await wait_condition(scene.hub, "j", "Finished", namespace=scene.namespace, reason="Succeeded")
@@ -249,17 +266,10 @@ async def test_what_kueue_has_sent_runs_on_when_this_manager_takes_its_place(
 async def test_what_kueue_has_sent_is_stopped_if_it_was_deactivated_meanwhile(
     hub: Cluster, worker: Cluster, scene: Scene
 ) -> None:
-    dispatch = partial(DispatchController, push=QUICK_PUSH)
-    async with managed(hub, worker, scene, settings=PATIENT):
-        await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name)
-        job = await eventually(
-            scene.job, what="the job is started", until=lambda seen: bool(seen and not seen["spec"]["suspend"])
-        )
-        workload = await eventually(scene.workload, what="it is admitted", until=lambda seen: is_true(seen, "Admitted"))
-    await as_kueue_has_sent_it(scene, (JOBS, job), (WORKLOADS, await scene.clone()))
-    name = (workload or {})["metadata"]["name"]
+    await running_job(hub, worker, scene)
+    name = (await scene.workload() or {})["metadata"]["name"]
     await scene.hub.patch(WORKLOADS, name, {"spec": {"active": False}}, namespace=scene.namespace)
-    async with running_manager(hub, settings=PATIENT, dispatch=dispatch):
+    async with taking_over(hub):
         await eventually(scene.job, what="the job is removed", until=lambda seen: seen is None)
         await eventually(
             scene.workload, what="its quota is free", until=lambda seen: not is_true(seen, "QuotaReserved")
@@ -270,21 +280,14 @@ async def test_a_job_of_that_name_with_other_pods_is_not_taken_over(
     hub: Cluster, worker: Cluster, scene: Scene
 ) -> None:
     """The Workload leaves the cluster then, and the job there is left to whoever made it."""
-    dispatch = partial(DispatchController, push=QUICK_PUSH)
-    async with managed(hub, worker, scene, settings=PATIENT):
-        await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name)
-        job = await eventually(
-            scene.job, what="the job is started", until=lambda seen: bool(seen and not seen["spec"]["suspend"])
-        )
-        await eventually(scene.workload, what="it is admitted", until=lambda seen: is_true(seen, "Admitted"))
-    assert job is not None
+    job = await running_job(hub, worker, scene, sent_by_kueue=False)
     await scene.there.delete(JOBS, "j", namespace=scene.namespace, propagation="Background")
     await eventually(scene.job, what="the job is gone", until=lambda seen: seen is None)
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "other", "image": "other"}]}}
     metadata = {"name": "j", "labels": job["metadata"]["labels"]}
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
     await scene.there.create(JOBS, body, namespace=scene.namespace)
-    async with running_manager(hub, settings=PATIENT, dispatch=dispatch):
+    async with taking_over(hub):
         workload = await eventually(
             scene.workload,
             what="the hub has evicted it",
@@ -298,13 +301,62 @@ async def test_a_job_of_that_name_with_other_pods_is_not_taken_over(
     await scene.there.delete(JOBS, "j", namespace=scene.namespace, propagation="Background")
 
 
+async def running_group(hub: Cluster, worker: Cluster, scene: Scene) -> list[Object]:
+    """The pods of the group `g` on the worker, where its engine has started them, as Kueue has sent them."""
+    pods = [f"g-{index}" for index in range(2)]
+    async with managed(hub, worker, scene, settings=f"{PATIENT}{WITH_PODS}", there=WITH_PODS):
+        for each in pods:
+            container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}}}
+            labels = {QUEUE_NAME_LABEL: scene.name, POD_GROUP_NAME_LABEL: "g"}
+            metadata = {"name": each, "labels": labels, "annotations": {POD_GROUP_TOTAL_COUNT_ANNOTATION: "2"}}
+            spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+            body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            await scene.hub.create(PODS, body, namespace=scene.namespace)
+        found = [
+            await eventually(
+                partial(get, scene.there, PODS, each, namespace=scene.namespace),
+                what=f"{each} is started",
+                until=lambda seen: bool(seen and not seen["spec"].get("schedulingGates")),
+            )
+            for each in pods
+        ]
+        group = await eventually(
+            partial(get, scene.hub, WORKLOADS, "g", namespace=scene.namespace),
+            what="it is admitted",
+            until=lambda seen: is_true(seen, "Admitted"),
+        )
+    await as_kueue_has_sent_it(scene, *((PODS, pod) for pod in found), (WORKLOADS, group))
+    return [pod for pod in found if pod is not None]
+
+
+async def test_the_pods_of_a_group_that_kueue_has_sent_run_on(hub: Cluster, worker: Cluster, scene: Scene) -> None:
+    before = await running_group(hub, worker, scene)
+    async with taking_over(hub, f"{PATIENT}{WITH_PODS}"):
+        for pod in before:
+            name = pod["metadata"]["name"]
+            taken = await eventually(
+                partial(get, scene.there, PODS, name, namespace=scene.namespace),
+                what=f"{name} is taken over",
+                until=_is_marked,
+            )
+            assert (taken or {})["metadata"]["uid"] == pod["metadata"]["uid"]
+            status = {"status": {"phase": "Succeeded"}}
+            await scene.there.patch(PODS, name, status, namespace=scene.namespace, subresource="status")
+        workload = await eventually(
+            partial(get, scene.hub, WORKLOADS, "g", namespace=scene.namespace),
+            what="the group has ended",
+            until=lambda seen: is_true(seen, "Finished"),
+        )
+        assert "evictions" not in ((workload or {})["status"].get("schedulingStats") or {})
+        assert condition(workload, "Finished")["message"] == "Pods succeeded: 2/2."
+
+
 async def test_what_kueue_has_queued_on_a_worker_keeps_its_place(hub: Cluster, worker: Cluster, scene: Scene) -> None:
-    dispatch = partial(DispatchController, push=QUICK_PUSH)
     async with managed(hub, worker, scene, settings=PATIENT):
         await make_job(scene.hub, "j", namespace=scene.namespace, queue=scene.name, cpu="3")
         before = await eventually(scene.clone, what="its Workload waits there")
     await as_kueue_has_sent_it(scene, (WORKLOADS, before))
-    async with running_manager(hub, settings=PATIENT, dispatch=dispatch):
+    async with taking_over(hub):
         after = await eventually(scene.clone, what="its Workload is taken over", until=_is_marked)
         assert (after or {})["metadata"]["uid"] == (before or {})["metadata"]["uid"]
         assert await scene.job() is None

@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, cast
 
 import orjson
 import pytest
+from aiohttp import web
 
 from multikueue.core.clock import ManualClock, SystemClock
-from multikueue.dispatch.hub.facts import Observation
 from multikueue.dispatch.protocol.wire import observation_of
 from multikueue.jobs.kinds.pod import BARE_POD
 from multikueue.kube.cache.store import row_of
 from multikueue.kube.rest.client import KubeClient
 from multikueue.kube.runtime.quarantine import Quarantine
 from tests.support.remote_jobs import KEY, job, remote_jobs
+from tests.support.stub_api import listing, stub_api
 from worker_agent.hub.in_memory_mailbox import InMemoryMailbox
 from worker_agent.local.jobs import RemoteJobs
 from worker_agent.local.queueing.queues import Queues
@@ -29,8 +32,8 @@ PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
 Object = dict[str, Any]
 
 
-def jobs() -> RemoteJobs:
-    return remote_jobs(cast(KubeClient, None), ManualClock(), changed=lambda name: None, gone=lambda key: None)
+def jobs(client: KubeClient | None = None) -> RemoteJobs:
+    return remote_jobs(cast(KubeClient, client), ManualClock(), changed=lambda name: None, gone=lambda key: None)
 
 
 def sent(*, labels: Object | None = None, annotations: Object | None = None) -> Object:
@@ -78,15 +81,9 @@ async def test_only_the_same_work_for_the_same_workload_is_taken_over(
     assert (facts.ours, facts.adoptable) == (False, adoptable)
 
 
-def kueues_pod(**labels: str) -> Object:
-    metadata = {"name": "p", "namespace": "team", "labels": {ORIGIN: "multikueue", PREBUILT: "wl", **labels}}
-    return {"metadata": metadata, "spec": {"containers": []}}
-
-
-async def test_a_pod_is_known_as_well_and_not_one_of_a_group() -> None:
-    """The pods of a group are one remote job here, which Kueue does not know."""
-    kind = RemoteJobs(
-        cast(KubeClient, None),
+def pods(client: KubeClient) -> RemoteJobs:
+    return RemoteJobs(
+        client,
         BARE_POD,
         cluster="w",
         origin="multikueue",
@@ -94,8 +91,29 @@ async def test_a_pod_is_known_as_well_and_not_one_of_a_group() -> None:
         random=Random(1),
         changed=lambda name: None,
     )
+
+
+def member(name: str) -> Object:
+    """A pod of the group `g`, as Kueue has sent it."""
+    made = kueues_pod(**{"kueue.x-k8s.io/pod-group-name": "g", PREBUILT: "g"})
+    return {**made, "metadata": {**made["metadata"], "name": name, "uid": f"uid-{name}"}}
+
+
+def kueues_pod(**labels: str) -> Object:
+    metadata = {
+        "name": "p",
+        "namespace": "team",
+        "uid": "u",
+        "resourceVersion": "7",
+        "labels": {ORIGIN: "multikueue", PREBUILT: "wl", **labels},
+    }
+    return {"metadata": metadata, "spec": {"containers": []}}
+
+
+async def test_a_pod_is_known_as_well_and_one_of_a_group_by_the_name_of_that() -> None:
+    kind = pods(cast(KubeClient, None))
     assert kind.workload_of_kueue(kueues_pod()) == "wl"
-    assert kind.workload_of_kueue(kueues_pod(**{"kueue.x-k8s.io/pod-group-name": "g"})) == ""
+    assert kind.workload_of_kueue(member("p")) == "g"
 
 
 async def test_without_the_right_to_patch_it_is_taken_over_in_memory() -> None:
@@ -118,23 +136,44 @@ async def test_without_the_right_to_patch_it_is_taken_over_in_memory() -> None:
     assert (list(kind.of_assignment("a")), told) == ([KEY], ["a"])
 
 
-def restored(*found: Object) -> list[Observation]:
-    """What the hub sees of these jobs once it has connected the cluster."""
-    kind = jobs()
-    for each in found:
-        kind.informer.store.put(row_of(each, orjson.dumps(each)))
+@asynccontextmanager
+async def listed(*found: Object, of: Callable[[KubeClient], RemoteJobs]) -> AsyncIterator[RemoteJobs]:
+    """The remote jobs of a kind, which the API server has listed."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return listing(*found, version="7")
+
+    async with stub_api(answer) as api, api.client() as client:
+        kind = of(client)
+        await kind.informer.relist()
+        yield kind
+
+
+def restored(kind: RemoteJobs) -> list[Object]:
+    """The assignments that the hub sees once it has connected the cluster."""
     mailbox = InMemoryMailbox(
         "w", manager_uid="m", workload_uid=lambda key: f"uid-{key.name}", changed=lambda obj: None
     )
     quarantine = Quarantine(clock=SystemClock(), random=Random(1))
     restore_assignments(mailbox, (kind,), cast(Queues, None), origin="multikueue", quarantine=quarantine)
-    return [observation_of(each) for each in mailbox.objects()]
+    return list(mailbox.objects())
 
 
 async def test_the_hub_sees_that_they_run_before_any_dispatch_of_its_own() -> None:
-    (seen,) = restored(sent(labels={PREBUILT: "wl"}))
-    assert (seen.workload_uid, seen.epoch, seen.may_run) == ("uid-wl", 0, True)
+    async with listed(sent(labels={PREBUILT: "wl"}), of=jobs) as kind:
+        (seen,) = map(observation_of, restored(kind))
+        assert (seen.workload_uid, seen.epoch, seen.may_run) == ("uid-wl", 0, True)
+
+
+async def test_the_pods_of_a_group_are_one_assignment() -> None:
+    async with listed(member("g-1"), member("g-0"), kueues_pod(), of=pods) as kind:
+        group, single = sorted(restored(kind), key=lambda each: str(each["spec"]["workload"]["name"]))
+        assert [each["metadata"]["name"] for each in group["spec"]["job"]["manifest"]["members"]] == ["g-0", "g-1"]
+        assert (group["spec"]["job"]["name"], single["spec"]["job"]["name"]) == ("g", "p")
+        assert [observation_of(each).may_run for each in (group, single)] == [True, True]
 
 
 async def test_jobs_of_others_are_not_seen() -> None:
-    assert restored(sent(), sent(labels={PREBUILT: "wl", ORIGIN: "other"})) == []
+    others = sent(), sent(labels={PREBUILT: "wl", ORIGIN: "other"})
+    async with listed(*others, of=jobs) as kind:
+        assert restored(kind) == []
