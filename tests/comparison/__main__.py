@@ -186,8 +186,10 @@ async def compare(names: list[str], kueue: Path) -> None:
         if name in _TAKEOVERS:
             with tempfile.TemporaryDirectory(prefix="mk-comparison-") as text:
                 gates = {"featureGates": _OLD_REASONS | {"DisableWaitForPodsReady": True}}
-                before, now = await _TAKEOVERS[name](Path(text), kueue=kueue, configuration=gates)
-            print(f"{name}:", *(f"  {each}" for each in differences(before, now)), sep="\n", flush=True)
+                taken = await _TAKEOVERS[name](Path(text), kueue=kueue, configuration=gates)
+            print(f"{name}:", flush=True)
+            for each in taken:
+                print(f"  {each.after}:", *(f"    {line}" for line in differences(each.theirs, each.ours)), sep="\n")
             continue
         theirs, ours = [await play(name, kueue=kueue, on_hub=on_hub) for on_hub in (True, False)]
         print(f"{name}:", flush=True)

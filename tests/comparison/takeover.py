@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from typing import Any, Final
 from devcluster.ports import PortRegistry
 from devcluster.providers.embedded.provider import EmbeddedProvider
 from multikueue.api.constants import POD_GROUP_NAME_LABEL, POD_GROUP_TOTAL_COUNT_ANNOTATION, QUEUE_NAME_LABEL
-from multikueue.api.resource import JOBS, PODS
+from multikueue.api.resource import CLUSTER_QUEUES, JOBS, PODS
 from tests.bench.queueing.hubs import running_manager
 from tests.bench.queueing.kueue import running_kueue
 from tests.comparison.courses import kinds
@@ -24,15 +25,26 @@ from tests.comparison.hub import NAMESPACE, ComparedHub, Object
 from tests.comparison.kinds_hub import FRAMEWORKS, RESOURCES, kinds_cluster
 from tests.comparison.looks import Look, Looks
 from tests.comparison.shown import events, lines
-from tests.support.managers import job_manifest
+from tests.support.managers import job_manifest, make_queue
 from tests.support.operators.samples import pod_template
 
 _SETTLING_SECONDS: Final = 8.0
+_HELD: Final = "held"
+"""The queue that is held, and the end of the names of jobs that wait in it."""
 _RUNS: Final = {"multikueue.io/run-for": "forever"}
 
 
-async def taken_over(folder: Path, *, kueue: Path, configuration: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What is shown with Kueue's manager, and after this project's has taken its place."""
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What is shown with Kueue's manager, and what with this project's in its place."""
+
+    after: str
+    theirs: list[str]
+    ours: list[str]
+
+
+async def taken_over(folder: Path, *, kueue: Path, configuration: Mapping[str, Any]) -> list[Taken]:
+    """Jobs that run and wait on the hub."""
     own = {**configuration, "integrations": {"frameworks": list(FRAMEWORKS)}}
     async with AsyncExitStack() as stack:
         ports = stack.enter_context(PortRegistry())
@@ -51,14 +63,15 @@ async def taken_over(folder: Path, *, kueue: Path, configuration: Mapping[str, A
         manager = await running_manager(cluster, folder / "ours", own, ports=ports, extra=())
         stack.push_async_callback(manager.process.stop)
         await looks.take(Look("this project's manager runs", _SETTLING_SECONDS))
-        (_, before), (_, after) = looks.shown
-        return [line for line in before if not line.startswith("event ")], after
+        (_, before), (after, now) = looks.shown
+        return [Taken(after, _without_events(before), now)]
 
 
-async def dispatched_taken_over(
-    folder: Path, *, kueue: Path, configuration: Mapping[str, Any]
-) -> tuple[list[str], list[str]]:
-    """The same of a hub that has sent jobs of all kinds, and pods, to a worker cluster with Kueue's manager."""
+async def dispatched_taken_over(folder: Path, *, kueue: Path, configuration: Mapping[str, Any]) -> list[Taken]:
+    """The same of a hub that has sent jobs of all kinds, and pods, to a worker cluster with Kueue's manager.
+
+    Others wait in a queue that is held, and are sent when it is opened afterwards: they are to run as those before.
+    """
     made = running_federation(
         folder,
         hub_kueue=kueue,
@@ -70,17 +83,32 @@ async def dispatched_taken_over(
     )
     async with made as both:
         looks = Looks(both.lines, partial(events, both.hub.client, NAMESPACE))
-        await kinds.running_on_worker(both)
-        await kinds.deployment_on_worker(both)
+        await make_queue(both.hub.client, _HELD, namespace=NAMESPACE, cpu="40", checks=("mk",))
+        await both.hub.change(CLUSTER_QUEUES, _HELD, {"spec": {"stopPolicy": "Hold"}})
+        await both.worker.queue(_HELD, cpu="9")
+        for name, queue in (("long", "q"), (_HELD, _HELD)):
+            await kinds.running_on_worker(both, name, queue=queue)
+            await kinds.deployment_on_worker(both, name, queue=queue)
+            await kinds.pod_groups_on_worker(both, name, queue=queue)
         await looks.take(Look("they run there", 2 * _SETTLING_SECONDS))
         await both.take_over()
         await looks.take(Look("this project's manager runs", _SETTLING_SECONDS))
-        (_, before), (_, after) = looks.shown
-        return [line for line in before if not line.startswith("event ")], after
+        await both.hub.change(CLUSTER_QUEUES, _HELD, {"spec": {"stopPolicy": "None"}})
+        await looks.take(Look("those that waited run", 2 * _SETTLING_SECONDS))
+        (_, before), (after, now), (later, all_now) = looks.shown
+        before = _without_events(before)
+        theirs = [line for line in before if "-long" in line]
+        waited = [line for line in _without_events(all_now) if f"-{_HELD}" in line]
+        ours = [line.replace(f"-{_HELD}", "-long").replace(f" {_HELD}", " q") for line in waited]
+        return [Taken(after, before, now), Taken(later, theirs, ours)]
+
+
+def _without_events(shown: list[str]) -> list[str]:
+    return [line for line in shown if not line.startswith("event ")]
 
 
 async def _jobs_and_pods(hub: ComparedHub) -> None:
-    """Jobs, pods and pod groups, of each some that run and some that wait."""
+    """Jobs, pods and pod groups, of each some that run and some that wait, for quota and for a check."""
     await kinds.make_queue(hub, "jobs", pods=3)
     for name in ("runs", "waits"):
         job = job_manifest(name, namespace=NAMESPACE, queue="jobs", cpu="100m", parallelism=2, suspend=True)
@@ -89,11 +117,14 @@ async def _jobs_and_pods(hub: ComparedHub) -> None:
     await kinds.make_queue(hub, "pods", pods=4)
     for name, group in (("a", ""), ("b1", "b"), ("b2", "b"), ("c", ""), ("d", ""), ("e1", "e"), ("e2", "e")):
         await hub.client.create(PODS, _pod(name, group), namespace=NAMESPACE)
+    await hub.queue("checked", cpu="1", checks=("by-hand",))
+    for name, group in (("f", ""), ("g1", "g"), ("g2", "g")):
+        await hub.client.create(PODS, _pod(name, group, queue="checked"), namespace=NAMESPACE)
 
 
-def _pod(name: str, group: str) -> Object:
+def _pod(name: str, group: str, *, queue: str = "pods") -> Object:
     template = pod_template(_RUNS, terminationGracePeriodSeconds=0)
-    metadata: Object = {"name": name, "namespace": NAMESPACE, "labels": {QUEUE_NAME_LABEL: "pods"}}
+    metadata: Object = {"name": name, "namespace": NAMESPACE, "labels": {QUEUE_NAME_LABEL: queue}}
     metadata["annotations"] = dict(_RUNS)
     if group:
         metadata["labels"][POD_GROUP_NAME_LABEL] = group

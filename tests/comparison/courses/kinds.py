@@ -6,8 +6,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from multikueue.api.constants import MULTIKUEUE_MANAGED_BY, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
-from multikueue.api.resource import DEPLOYMENTS, LEADER_WORKER_SETS, RESOURCE_FLAVORS, STATEFUL_SETS, Resource
+from multikueue.api.constants import (
+    MULTIKUEUE_MANAGED_BY,
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    PRIORITY_CLASS_LABEL,
+    QUEUE_NAME_LABEL,
+)
+from multikueue.api.resource import DEPLOYMENTS, LEADER_WORKER_SETS, PODS, RESOURCE_FLAVORS, STATEFUL_SETS, Resource
 from tests.comparison.federation import ComparedFederation
 from tests.comparison.hub import NAMESPACE, ComparedHub, Object
 from tests.comparison.kinds_hub import KINDS
@@ -99,23 +105,36 @@ async def dispatched_kinds(both: ComparedFederation) -> AsyncIterator[Look]:
     yield Look("others fail", 2 * _SETTLING_SECONDS)
 
 
-async def running_on_worker(both: ComparedFederation) -> None:
+async def running_on_worker(both: ComparedFederation, name: str = "long", *, queue: str = "q") -> None:
     """A job of each kind is sent to the worker."""
     await both.hub.classes()
     for kind in _DISPATCHED:
-        await _submit(both.hub, kind, "long", _LONG, queue="q")
+        await _submit(both.hub, kind, name, _LONG, queue=queue)
 
 
-async def deployment_on_worker(both: ComparedFederation) -> None:
+async def deployment_on_worker(both: ComparedFederation, name: str, *, queue: str) -> None:
     """A Deployment of two pods, which are sent to the worker one by one."""
-    body = _served(DEPLOYMENTS, "x", replicas=2, queue="q")
+    body = _served(DEPLOYMENTS, name, replicas=2, queue=queue)
     await both.hub.client.create(DEPLOYMENTS, body, namespace=NAMESPACE)
 
 
+async def pod_groups_on_worker(both: ComparedFederation, name: str, *, queue: str) -> None:
+    """A group of two equal pods, and one of two roles."""
+    for pod, group, requests in (("g1", "g", "100m"), ("g2", "g", "100m"), ("h1", "h", "100m"), ("h2", "h", "200m")):
+        template = pod_template(_LONG, terminationGracePeriodSeconds=0)
+        template["spec"]["containers"][0]["resources"] = {"requests": {"cpu": requests}}
+        labels = {QUEUE_NAME_LABEL: queue, POD_GROUP_NAME_LABEL: f"{group}-{name}"}
+        annotations = {**_LONG, POD_GROUP_TOTAL_COUNT_ANNOTATION: "2"}
+        metadata = {"name": f"{pod}-{name}", "namespace": NAMESPACE, "labels": labels, "annotations": annotations}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        await both.hub.client.create(PODS, body, namespace=NAMESPACE)
+
+
 async def dispatched_serving(both: ComparedFederation) -> AsyncIterator[Look]:
-    """MultiKueue: pods of Deployments, StatefulSets and LeaderWorkerSets run on a worker, grow, shrink and go."""
+    """MultiKueue: pod groups run on a worker; Deployments, StatefulSets and LeaderWorkerSets grow, shrink and go."""
     for kind in _SERVED:
         await both.hub.client.create(kind, _served(kind, "x", replicas=2, queue="q"), namespace=NAMESPACE)
+    await pod_groups_on_worker(both, "x", queue="q")
     yield Look("they run", 2 * _SETTLING_SECONDS)
     for kind in _GROWING:
         await both.hub.change(kind, f"{kind.plural}-x", {"spec": {"replicas": 3}})
