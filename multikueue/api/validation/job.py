@@ -41,8 +41,10 @@ def pod_count(job: Job) -> int:
 
 
 def _annotated(job: Job) -> AnnotatedPodSet:
+    """A Job of another object, such as a JobSet, is only a part of a pod set, or one pod set of a group."""
     asked = job.spec.template.metadata.annotations
-    return AnnotatedPodSet(path=_TEMPLATE_ANNOTATIONS, annotations=asked, count=pod_count(job))
+    owned = any(owner.controller for owner in job.metadata.owner_references)
+    return AnnotatedPodSet(path=_TEMPLATE_ANNOTATIONS, annotations=asked, count=None if owned else pod_count(job))
 
 
 def _is_elastic(job: Job) -> bool:

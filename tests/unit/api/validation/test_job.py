@@ -7,6 +7,7 @@ import pytest
 
 from multikueue.api import codec, featuregates
 from multikueue.api.job import Job
+from multikueue.api.meta import OwnerReference
 from multikueue.api.validation import validate_job
 
 K = "kueue.x-k8s.io/"
@@ -137,6 +138,19 @@ TEMPLATE = f"spec.template.metadata.annotations[{K}"
 )
 def test_a_job_by_itself(job: Job, want: list[str]) -> None:
     _start(validate_job(job, gate=elastic), want)
+
+
+def test_the_job_of_a_job_set_has_a_topology_of_which_other_jobs_have_the_rest() -> None:
+    """A JobSet with a group of leader and workers could not start where our webhooks are."""
+    job_set = OwnerReference(api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="s", uid="u", controller=True)
+    for template in (
+        {"podset-group-name": "g", "podset-required-topology": "rack"},
+        {"podset-required-topology": "rack", "podset-slice-required-topology": "host", "podset-slice-size": "8"},
+    ):
+        job = _job(template=template)
+        assert validate_job(job)
+        owned = job.model_copy(update={"metadata": job.metadata.model_copy(update={"owner_references": (job_set,)})})
+        assert not validate_job(owned)
 
 
 @pytest.mark.parametrize(
