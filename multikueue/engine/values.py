@@ -37,6 +37,14 @@ class Flavor:
 
 
 @dataclass(frozen=True, slots=True)
+class TopologyLevels:
+    """A Topology: label keys of its levels, highest first."""
+
+    name: str
+    levels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Quota:
     """The quota of a queue or cohort for one resource in one flavor; None means no limit."""
 

@@ -58,7 +58,10 @@ class PodShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyRequest:
-    """A pod set's topology request; `fingerprint` identifies it, placement reads the rest."""
+    """A pod set's topology request; `fingerprint` identifies it, placement reads the rest.
+
+    `slices` are constraints of several layers: the label of each level and its size.
+    """
 
     group: str = ""
     required: str = ""
@@ -66,12 +69,13 @@ class TopologyRequest:
     unconstrained: bool = False
     slice_required: str = ""
     slice_size: int = 0
+    slices: tuple[tuple[str, int], ...] = ()
     fingerprint: str = ""
 
     @property
     def explicit(self) -> bool:
         """Whether the pod set requests a placement, and not only a group."""
-        return bool(self.required or self.preferred or self.unconstrained or self.slice_required)
+        return bool(self.required or self.preferred or self.unconstrained or self.slice_required or self.slices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +89,14 @@ class PodSet:
     topology: TopologyRequest | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AssignedDomains:
+    """The domains of a topology that a pod set was given: the values of each, and how many pods."""
+
+    levels: tuple[str, ...]
+    domains: tuple[tuple[tuple[str, ...], int], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetAdmission:
     """What a reservation assigns to one pod set; amounts are totals over its pods."""
@@ -94,7 +106,7 @@ class PodSetAdmission:
     usage: Mapping[str, int]
     count: int | None = None
     delayed_topology: DelayedTopology | None = None
-    has_topology: bool = False
+    topology: AssignedDomains | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The places that a workload holds by its admission (`docs/spec/engine.md §6.1`)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import replace
+
+from multikueue.engine.topology.capacity import Place, Places, leaf_key
+from multikueue.engine.topology.requests import single_pod
+from multikueue.engine.values import Flavor
+from multikueue.engine.workloads import PodSetAdmission, Workload
+
+
+def reserved_places(workload: Workload, flavors: Mapping[str, Flavor]) -> Places:
+    """What each pod set takes of the leaves that it was given; nothing without a topology."""
+    if workload.admission is None or all(each.topology is None for each in workload.admission.pod_sets):
+        return ()
+    shapes = {pod_set.name: pod_set.shape for pod_set in workload.pod_sets}
+    return tuple(
+        Place(leaf_key(_flavor(assigned, flavors), assigned.topology.levels, values), count, single)
+        for assigned in workload.admission.pod_sets
+        if assigned.topology is not None and assigned.name in shapes
+        for single in (single_pod(shapes[assigned.name]),)
+        for values, count in assigned.topology.domains
+    )
+
+
+def without_topologies(workload: Workload, names: Container[str]) -> Workload:
+    """The workload without the domains of these pod sets."""
+    if workload.admission is None:
+        return workload
+    pod_sets = tuple(
+        replace(each, topology=None) if each.name in names else each for each in workload.admission.pod_sets
+    )
+    return replace(workload, admission=replace(workload.admission, pod_sets=pod_sets))
+
+
+def _flavor(assigned: PodSetAdmission, flavors: Mapping[str, Flavor]) -> str:
+    """The flavor with a topology; the first by name if none is known to have one."""
+    names = sorted(set(assigned.flavors.values()))
+    return next((name for name in names if name in flavors and flavors[name].topology), next(iter(names), ""))
