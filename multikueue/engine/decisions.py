@@ -21,6 +21,7 @@ from multikueue.api.reasons import (
 )
 from multikueue.core.keys import Key
 from multikueue.engine.resources import Usage
+from multikueue.engine.workloads import AssignedDomains
 
 
 class Outcome(StrEnum):
@@ -54,12 +55,17 @@ class RequeueReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetFlavors:
-    """What a pod set gets; usage holds the total of each resource that has a flavor."""
+    """What a pod set gets; usage holds the total of each resource that has a flavor.
+
+    `topology` are the domains of its pods; with `delayed_topology` they are found later.
+    """
 
     name: str
     count: int
     flavors: Mapping[str, str]
     resource_usage: Mapping[str, int]
+    topology: AssignedDomains | None = None
+    delayed_topology: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +113,21 @@ class Decision:
     flavors_considered: str = ""
     blocked_on_preemption_gates: bool = False
     replaced_slice: Key | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyDecision:
+    """The places of a workload that holds quota already, by pod set; or why it has none (`docs/spec/engine.md §1.12`).
+
+    With `evict`, the text of the eviction, there is no place for pods of a node that has failed.
+    """
+
+    workload: Key
+    uid: str
+    cluster_queue: str
+    topologies: tuple[tuple[str, AssignedDomains], ...] = ()
+    problem: str = ""
+    evict: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

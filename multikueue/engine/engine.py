@@ -32,10 +32,10 @@ from multikueue.engine.decisions import (
     Outcome,
     PendingPosition,
     RequeueReason,
+    TopologyDecision,
 )
 from multikueue.engine.explain import Explanation, explain
 from multikueue.engine.figures import CohortFigures, QueueFigures
-from multikueue.engine.flavorassigner.topology import Placer
 from multikueue.engine.queue.pending import ScanProgress
 from multikueue.engine.queue.queue import Preemptor
 from multikueue.engine.settings import Settings
@@ -52,7 +52,7 @@ class _QueueBefore(NamedTuple):
 class Engine(Cache):
     """The admission engine (`docs/spec/engine.md`): the events of `Cache` go in, decisions of `cycle` come out."""
 
-    def __init__(self, settings: Settings, *, placer: Placer | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._nominator = Nominator(
             settings=settings,
@@ -61,10 +61,14 @@ class Engine(Cache):
             counter=self.counter,
             records=self.reservations.records,
             usage_of=self.usage_order.usage if self.usage_order is not None else None,
-            placer=placer,
+            capacity=self.capacity,
         )
         self._runner = CycleRunner(
-            settings=settings, nominator=self._nominator, withheld=self.withheld, offered=self.offered
+            settings=settings,
+            nominator=self._nominator,
+            withheld=self.withheld,
+            offered=self.offered,
+            capacity=self.capacity,
         )
         self._number = 0
         self._waits_for_pods = False
@@ -125,13 +129,30 @@ class Engine(Cache):
             scan_progress=progress,
         )
 
+    def assign_topologies(self, now: datetime) -> tuple[TopologyDecision, ...]:
+        """Places for workloads whose second pass is due (§1.12); what they get counts from now on."""
+        decisions = []
+        for key in self.second_pass.take(now):
+            record = self.reservations.records.get(key)
+            if record is not None:
+                decisions.append(self._nominator.topologies.decide_again(record))
+                if decisions[-1].problem:
+                    self.second_pass.offer(record.workload, now)
+        return tuple(decisions)
+
     def next_wake(self, now: datetime) -> datetime | None:
         """When a flush window, a back-off, an exemption or an offer of freed quota ends next.
 
         Without that, the same heads are decided alike.
         """
         self._catch_up(now)
-        moments = [self.flushes.next(), self.waiting.next_wake(), self.next_exemption_end, self.offered.next_end()]
+        moments = [
+            self.flushes.next(),
+            self.waiting.next_wake(),
+            self.next_exemption_end,
+            self.offered.next_end(),
+            self.second_pass.next(),
+        ]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def allow_early_flushes(self, heads: float) -> None:
@@ -174,6 +195,8 @@ class Engine(Cache):
         if self.usage_order is not None:
             self.usage_order.remove_penalty(record.local_queue, key)
         self._restore_replaced(record, now)
+        if record.places:
+            self._topologies_changed(now)
         self.waiting.readmit(record.workload, now, RequeueReason.FAILED_AFTER_NOMINATION)
 
     def sample_usage(self, now: datetime) -> tuple[datetime | None, tuple[Key, ...]]:
@@ -414,9 +437,11 @@ class Engine(Cache):
             self.reservations.remove(cluster_queue, replaced)
             self.replacements[replaced.workload.key] = workload.key
             quota.add_all((cluster_queue.node.cell(key), amount) for key, amount in usage.items())
-        admitted = lifecycle.checks_ready(workload, required_checks(nomination))
+        delayed = any(pod_set.delayed for pod_set in nomination.assignment.pod_sets)
+        admitted = not delayed and lifecycle.checks_ready(workload, required_checks(nomination))
         self.waiting.withdraw(workload.key)
-        self.reservations.assume(cluster_queue, workload, usage, now=now, admitted=admitted)
+        places = nomination.places
+        self.reservations.assume(cluster_queue, workload, usage, places, now=now, admitted=admitted)
         if self.usage_order is not None and cluster_queue.queue.usage_of is not None:
             total: dict[str, int] = {}
             for counted in pending.requests:

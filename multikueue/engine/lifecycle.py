@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from multikueue.api.constants import CheckState
+from multikueue.api.constants import CheckState, DelayedTopology
 from multikueue.api.reasons import (
     AdmittedReason,
     FinishedReason,
@@ -34,7 +34,12 @@ def reserved(workload: Workload, decision: Decision, now: datetime) -> Workload:
             decision.cluster_queue,
             tuple(
                 PodSetAdmission(
-                    name=pod_set.name, flavors=pod_set.flavors, usage=pod_set.resource_usage, count=pod_set.count
+                    name=pod_set.name,
+                    flavors=pod_set.flavors,
+                    usage=pod_set.resource_usage,
+                    count=pod_set.count,
+                    delayed_topology=DelayedTopology.PENDING if pod_set.delayed_topology else None,
+                    topology=pod_set.topology,
                 )
                 for pod_set in decision.pod_sets
             ),

@@ -6,7 +6,7 @@ Owns the texts of conditions and events; whoever writes them limits their length
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from multikueue.api.constants import WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION, CheckState
@@ -130,6 +130,11 @@ def slice_replaced(*, uid: str, job_uid: str) -> str:
         f"Replaced to accommodate a workload (UID: {uid or 'UNKNOWN'}, JobUID: {job_uid or 'UNKNOWN'}) due to workload"
         " slice aggregation"
     )
+
+
+def no_replacement(nodes: Iterable[str]) -> str:
+    """The text of an eviction after a node has failed."""
+    return f"Workload was evicted as there was no replacement for unhealthy node(s): {', '.join(nodes)}"
 
 
 def quota_reserved(cluster_queue: str) -> str:

@@ -47,6 +47,7 @@ class Gates:
     equivalence_hashing: bool = True
     recompute_on_overlap: bool = True
     topology: bool = True
+    mixed_topology_profile: bool = True
     reclaimable_pods: bool = True
     quota_check_strategy: bool = True
     admission_fair_sharing: bool = True

@@ -7,7 +7,7 @@ Owns the events: each is applied at once, starts the flush windows of the trees 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from datetime import datetime
 from heapq import heappop, heappush
 
@@ -21,13 +21,14 @@ from multikueue.engine.cache.reservations import Reservations
 from multikueue.engine.cache.reserved_workloads import Reserved
 from multikueue.engine.cache.tree import Forest, QuotaNode
 from multikueue.engine.cache.withheld import WithheldQuota
-from multikueue.engine.flavorassigner.topology import TopologyLevels
 from multikueue.engine.queue.flushes import FlushRequests
 from multikueue.engine.queue.second_pass import SecondPassQueue
 from multikueue.engine.queue.usage_order import UsageOrder
 from multikueue.engine.queue.waiting import WaitingWorkloads
 from multikueue.engine.requests import RequestCounter
+from multikueue.engine.resources import Requests
 from multikueue.engine.settings import Settings
+from multikueue.engine.topology.capacity import Node, TopologyCapacity
 from multikueue.engine.values import (
     AdmissionCheck,
     ClusterQueue,
@@ -37,6 +38,7 @@ from multikueue.engine.values import (
     LocalQueue,
     Namespace,
     RuntimeClass,
+    TopologyLevels,
 )
 from multikueue.engine.workloads import Workload
 
@@ -50,7 +52,8 @@ class Cache:
         self.cluster_queues: dict[str, CachedClusterQueue] = {}
         self.referenced = ReferencedObjects()
         self.counter = RequestCounter(settings)
-        self.reservations = Reservations(settings)
+        self.capacity = TopologyCapacity()
+        self.reservations = Reservations(settings, self.capacity, self.referenced.flavors)
         self.waiting = WaitingWorkloads(
             settings=settings, referenced=self.referenced, counter=self.counter, cluster_queue=self.cluster_queue
         )
@@ -176,7 +179,8 @@ class Cache:
         self.configured += 1
         existed = value.name in self.referenced.flavors
         self.referenced.set_flavor(value.name, value)
-        users = [cluster_queue for cluster_queue in self.cluster_queues.values() if value.name in cluster_queue.flavors]
+        self.capacity.forget_leaves()
+        users = self._users_of({value.name})
         if existed:
             self._request(users, now)
         self._review(users, now)
@@ -185,9 +189,8 @@ class Cache:
         """A ResourceFlavor was deleted."""
         self.configured += 1
         self.referenced.set_flavor(name, None)
-        self._review(
-            [cluster_queue for cluster_queue in self.cluster_queues.values() if name in cluster_queue.flavors], now
-        )
+        self.capacity.forget_leaves()
+        self._review(self._users_of({name}), now)
 
     def upsert_topology(self, value: TopologyLevels, now: datetime) -> None:
         """A Topology was created or changed."""
@@ -196,6 +199,7 @@ class Cache:
             return
         self.configured += 1
         self.referenced.topologies[value.name] = value
+        self.capacity.forget_leaves()
         users = self._users_of_topology(value.name)
         if known is not None:
             self._request(users, now)
@@ -205,7 +209,29 @@ class Cache:
         """A Topology was deleted."""
         self.configured += 1
         self.referenced.topologies.pop(name, None)
+        self.capacity.forget_leaves()
         self._review(self._users_of_topology(name), now)
+
+    def upsert_node(self, value: Node, now: datetime) -> None:
+        """A Node was created or changed."""
+        if self.capacity.set_node(value.name, value):
+            self._topologies_changed(now)
+
+    def delete_node(self, name: str, now: datetime) -> None:
+        """A Node was deleted."""
+        if self.capacity.set_node(name, None):
+            self._topologies_changed(now)
+
+    def pod_bound(self, pod: Key, node: str, requests: Requests, now: datetime) -> None:
+        """A pod that no topology has placed uses a node."""
+        self.capacity.set_pod(pod, node, requests)
+
+    def pod_unbound(self, pod: Key, now: datetime) -> bool:
+        """It has ended, or was deleted; whether that frees a place."""
+        freed = self.capacity.set_pod(pod, "", None)
+        if freed:
+            self._topologies_changed(now)
+        return freed
 
     def upsert_admission_check(self, value: AdmissionCheck, now: datetime) -> None:
         """An AdmissionCheck was created or changed."""
@@ -361,6 +387,8 @@ class Cache:
             self.reservations.observe(cluster_queue, value, now=now)
         elif self.reservations.update(cluster_queue, record, value, now=now):
             self.flushes.request(cluster_queue.node, now)
+            if self.reservations.records[value.key].places != record.places:
+                self._topologies_changed(now)
         if self.usage_order is not None and value.admitted and not was_admitted:
             self.usage_order.settle_penalty(Key(value.key.namespace, value.queue_name), value.key)
             self.reservations.changed.add(cluster_queue.node)
@@ -373,6 +401,8 @@ class Cache:
             self.usage_order.remove_penalty(record.local_queue, record.workload.key)
         self._restore_replaced(record, now)
         self.flushes.request(cluster_queue.node, now)
+        if record.places:
+            self._topologies_changed(now)
         self._forget_unused(cluster_queue)
 
     def _withhold(self, record: Reserved) -> None:
@@ -435,16 +465,21 @@ class Cache:
         for cluster_queue in concerned:
             self.flushes.request(cluster_queue.node, now)
 
+    def _topologies_changed(self, now: datetime) -> None:
+        """Places may be free that queues of any tree wait for."""
+        self.configured += 1
+        flavors = {flavor.name for flavor in self.referenced.flavors.values() if flavor.topology}
+        self._request(self._users_of(flavors), now)
+
     def _users_of_topology(self, name: str) -> list[CachedClusterQueue]:
-        flavors = {flavor.name for flavor in self.referenced.flavors.values() if flavor.topology == name}
+        return self._users_of({flavor.name for flavor in self.referenced.flavors.values() if flavor.topology == name})
+
+    def _users_of(self, flavors: Set[str]) -> list[CachedClusterQueue]:
         return [cached for cached in self.cluster_queues.values() if not flavors.isdisjoint(cached.flavors)]
 
     def _users_of_check(self, name: str) -> list[CachedClusterQueue]:
-        return [
-            cluster_queue
-            for cluster_queue in self.cluster_queues.values()
-            if cluster_queue.value is not None and any(rule.name == name for rule in cluster_queue.value.checks)
-        ]
+        queues = self.cluster_queues.values()
+        return [each for each in queues if each.value and any(rule.name == name for rule in each.value.checks)]
 
     def _limit(self, key: Key, value: LimitRange | None, now: datetime) -> None:
         self.configured += 1

@@ -10,8 +10,7 @@ from typing import Final
 
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.flavorassigner.eligibility import mismatch, topology_mismatch
-from multikueue.engine.flavorassigner.topology import TopologyLevels
-from multikueue.engine.values import AdmissionCheck, Flavor, Namespace
+from multikueue.engine.values import AdmissionCheck, Flavor, Namespace, TopologyLevels
 from multikueue.engine.workloads import PodSet
 
 _CACHE_LIMIT: Final = 50_000

@@ -21,6 +21,9 @@ from multikueue.engine.queue.pending import effective_priority
 from multikueue.engine.requests import reserved_usage
 from multikueue.engine.resources import FlavorResource
 from multikueue.engine.settings import Settings
+from multikueue.engine.topology.capacity import Places, TopologyCapacity
+from multikueue.engine.topology.reserved_places import reserved_places
+from multikueue.engine.values import Flavor
 from multikueue.engine.workloads import Workload
 
 
@@ -60,8 +63,10 @@ def _shift(usage: dict[FlavorResource, int], record: Reserved, sign: int) -> Non
 class Reservations:
     """All records, by workload."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, capacity: TopologyCapacity, flavors: Mapping[str, Flavor]) -> None:
         self._settings = settings
+        self._capacity = capacity
+        self._flavors = flavors
         self.records: dict[Key, Reserved] = {}
         self.holdings: dict[Key, Holdings] = {}
         self.not_ready = 0
@@ -74,14 +79,22 @@ class Reservations:
         cluster_queue: CachedClusterQueue,
         workload: Workload,
         usage: Mapping[FlavorResource, int],
+        places: Places,
         *,
         now: datetime,
         admitted: bool,
     ) -> Reserved:
-        """Record a reservation that was just decided; the tree already has its usage."""
+        """Record a reservation that was just decided; the tree and the topologies already have its usage."""
         self._number += 1
         record = self._record(
-            cluster_queue, workload, usage, reserved_at=now, number=self._number, admitted=admitted, assumed=True
+            cluster_queue,
+            workload,
+            usage,
+            places,
+            reserved_at=now,
+            number=self._number,
+            admitted=admitted,
+            assumed=True,
         )
         self._insert(cluster_queue, record)
         return record
@@ -92,15 +105,24 @@ class Reservations:
         since = condition.last_transition_time if condition is not None and condition.status == TRUE else now
         usage = reserved_usage(workload, reclaimable=self._settings.gates.reclaimable_pods)
         record = self._record(
-            cluster_queue, workload, usage, reserved_at=since, number=0, admitted=workload.admitted, assumed=False
+            cluster_queue,
+            workload,
+            usage,
+            reserved_places(workload, self._flavors),
+            reserved_at=since,
+            number=0,
+            admitted=workload.admitted,
+            assumed=False,
         )
         quota.add_all(record.usage)
+        self._capacity.add(record.places)
         self._insert(cluster_queue, record)
         return record
 
     def remove(self, cluster_queue: CachedClusterQueue, record: Reserved) -> None:
-        """Remove a record and release its quota."""
+        """Remove a record and release its quota and its places."""
         quota.remove_all(record.usage)
+        self._capacity.remove(record.places)
         cluster_queue.reserved.remove(record)
         cluster_queue.node.generation += 1
         self.changed.add(cluster_queue.node)
@@ -115,17 +137,25 @@ class Reservations:
         """Adopt a newer object of a reserved workload; True if it uses less or its order changed."""
         settings = self._settings
         usage = reserved_usage(workload, reclaimable=settings.gates.reclaimable_pods)
+        places = reserved_places(workload, self._flavors)
         held = {cell.key: amount for cell, amount in record.usage}
         priority = effective_priority(workload, settings)
         condition = workload.condition(WorkloadCondition.QUOTA_RESERVED)
         since = condition.last_transition_time if condition is not None else now
         same_moment = since.replace(microsecond=0) == record.reserved_at.replace(microsecond=0)
         same_queue = record.local_queue == _local_queue(workload)
-        if usage != held or priority != record.priority or not same_moment or not same_queue:
+        same_places = places == record.places
+        if usage != held or priority != record.priority or not same_moment or not same_queue or not same_places:
             less = any(usage.get(key, 0) < amount for key, amount in held.items()) or priority != record.priority
+            less = less or not same_places
             self.remove(cluster_queue, record)
             self._readd(
-                cluster_queue, record, workload, usage, reserved_at=record.reserved_at if same_moment else since
+                cluster_queue,
+                record,
+                workload,
+                usage,
+                places,
+                reserved_at=record.reserved_at if same_moment else since,
             )
             return less
         record.workload = workload
@@ -152,6 +182,7 @@ class Reservations:
         old: Reserved,
         workload: Workload,
         usage: Mapping[FlavorResource, int],
+        places: Places,
         *,
         reserved_at: datetime,
     ) -> None:
@@ -160,6 +191,7 @@ class Reservations:
             cluster_queue,
             workload,
             usage,
+            places,
             reserved_at=reserved_at,
             number=number,
             admitted=workload.admitted,
@@ -167,6 +199,7 @@ class Reservations:
         )
         record.evicted = record.evicted or old.evicted
         quota.add_all(record.usage)
+        self._capacity.add(record.places)
         self._insert(cluster_queue, record)
 
     def _record(
@@ -174,6 +207,7 @@ class Reservations:
         cluster_queue: CachedClusterQueue,
         workload: Workload,
         usage: Mapping[FlavorResource, int],
+        places: Places,
         *,
         reserved_at: datetime,
         number: int,
@@ -185,6 +219,7 @@ class Reservations:
             workload,
             node,
             usage=tuple((node.cell(key), amount) for key, amount in usage.items()),
+            places=places,
             keys=tuple(usage),
             priority=effective_priority(workload, self._settings),
             reserved_at=reserved_at,

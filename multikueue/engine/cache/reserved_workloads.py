@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from multikueue.core.keys import Key
 from multikueue.engine.cache.tree import Cell, QuotaNode
 from multikueue.engine.resources import FlavorResource
+from multikueue.engine.topology.capacity import Places
 from multikueue.engine.workloads import Workload
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,7 +35,8 @@ def microseconds(moment: datetime) -> int:
 class Reserved:
     """One workload that holds quota.
 
-    `usage` are the cells that it takes from, `keys` all flavor resources that it is assigned. `since` orders records of
+    `usage` are the cells that it takes from, `places` those of topologies, `keys` all flavor resources that it is
+    assigned. `since` orders records of
     one priority: the reservation time and, within one moment, the number of the reservation.
     """
 
@@ -47,6 +49,7 @@ class Reserved:
         "keys",
         "local_queue",
         "node",
+        "places",
         "pods_ready",
         "priority",
         "reserved_at",
@@ -63,6 +66,7 @@ class Reserved:
         node: QuotaNode,
         *,
         usage: tuple[tuple[Cell, int], ...],
+        places: Places,
         keys: tuple[FlavorResource, ...],
         priority: int,
         reserved_at: datetime,
@@ -77,6 +81,7 @@ class Reserved:
         self.node = node
         self.uid = workload.uid
         self.usage = usage
+        self.places = places
         self.keys = keys
         self.priority = priority
         self.reserved_at = reserved_at

@@ -29,6 +29,7 @@ from multikueue.engine.flavorassigner.assignment import AssignmentMode
 from multikueue.engine.preemption.problem import PreemptionTarget
 from multikueue.engine.queue.pending import Pending
 from multikueue.engine.settings import Settings
+from multikueue.engine.topology.capacity import Place, Places, TopologyCapacity
 
 
 @dataclass(slots=True)
@@ -60,6 +61,8 @@ class _CycleVictims:
 
     def __init__(self) -> None:
         self.keys: set[Key] = set()
+        self.places: list[Place] = []
+        """What they free of topologies, which all trees share."""
         self._usage: dict[QuotaNode, dict[Cell, int]] = {}
 
     def usage(self, root: QuotaNode) -> Iterable[tuple[Cell, int]]:
@@ -71,6 +74,7 @@ class _CycleVictims:
         usage = self._usage.setdefault(root, {})
         for target in targets:
             self.keys.add(target.record.workload.key)
+            self.places.extend(target.record.places)
             for cell, amount in target.record.usage:
                 usage[cell] = usage.get(cell, 0) + amount
 
@@ -78,12 +82,18 @@ class _CycleVictims:
 class CycleUsage:
     """The log of the usage that one cycle added (§3.9 step I and §3.10)."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: TopologyCapacity) -> None:
+        self._capacity = capacity
         self._log: list[tuple[Cell, int, bool]] = []
+        self._places: list[Places] = []
         self._temporary = False
 
-    def add(self, amounts: Amounts, *, lasting: bool) -> None:
+    def add(self, amounts: Amounts, places: Places = (), *, lasting: bool) -> None:
         """Use more; lasting usage stays after the cycle."""
+        if places:
+            self._capacity.add(places)
+            if not lasting:
+                self._places.append(places)
         for cell, amount in amounts:
             quota.add_usage(cell, amount)
             self._log.append((cell, amount, lasting))
@@ -91,6 +101,9 @@ class CycleUsage:
 
     def end(self) -> None:
         """Remove the usage that was for this cycle only."""
+        for places in self._places:
+            self._capacity.remove(places)
+        self._places = []
         if self._temporary:
             for cell, amount, _ in reversed(self._log):
                 if amount >= 0:
@@ -108,9 +121,16 @@ class CycleRunner:
     """Runs cycles; keeps nothing between them except the workload at which a cycle failed."""
 
     def __init__(
-        self, *, settings: Settings, nominator: Nominator, withheld: WithheldQuota, offered: OfferedQuota
+        self,
+        *,
+        settings: Settings,
+        nominator: Nominator,
+        withheld: WithheldQuota,
+        offered: OfferedQuota,
+        capacity: TopologyCapacity,
     ) -> None:
         self._settings = settings
+        self._capacity = capacity
         self._nominator = nominator
         self._withheld = withheld
         self._offered = offered
@@ -131,7 +151,7 @@ class CycleRunner:
             nominations.append(nomination)
         self.deciding = None
         ordered = order.tournament if self._settings.fair_sharing else order.classical
-        usage = CycleUsage()
+        usage = CycleUsage(self._capacity)
         gone = _CycleVictims()
         verdicts: list[HeadVerdict] = []
         blocked = False
@@ -148,7 +168,7 @@ class CycleRunner:
                 blocked = True
                 verdict = _waiting(nomination)
             if verdict.outcome is Outcome.RESERVED:
-                usage.add(nomination.amounts, lasting=True)
+                usage.add(nomination.amounts, nomination.places, lasting=True)
                 waits_for_pods = waits_for_pods or self._blocks_admission
             if deferred is not None:
                 _note(verdict, deferred)
@@ -172,9 +192,14 @@ class CycleRunner:
         deferred = False
         if _overlaps(nomination, gone) and self._settings.gates.recompute_on_overlap:
             quota.remove_all(victims)
+            self._capacity.remove(tuple(gone.places))
             self._nominator.renominate(nomination, gone.keys)
+            self._capacity.add(tuple(gone.places))
             quota.add_all(victims)
             deferred = nomination.assignment.mode is AssignmentMode.FIT
+        elif self._lacks_only_places(nomination, victims, gone):
+            # An earlier entry has taken its places; there may be others.
+            self._nominator.renominate(nomination, ())
         mode = AssignmentMode.DEFERRED if deferred else nomination.assignment.mode
         nomination.assignment.deferred = deferred
         message = messages.pending(nomination.assignment)
@@ -188,7 +213,8 @@ class CycleRunner:
                 keeps_progress=True,
             )
         if mode is AssignmentMode.PREEMPT and not nomination.targets:
-            usage.add(_held_for(nomination, self._settings), lasting=False)
+            held = _held_for(nomination, self._settings)
+            usage.add(held, nomination.places if held else (), lasting=False)
             return HeadVerdict(
                 nomination,
                 Outcome.PENDING,
@@ -208,7 +234,7 @@ class CycleRunner:
                 gated=True,
             )
         if mode is AssignmentMode.DEFERRED:
-            usage.add(nomination.amounts, lasting=False)
+            usage.add(nomination.amounts, nomination.places, lasting=False)
             return HeadVerdict(
                 nomination,
                 Outcome.PENDING,
@@ -218,12 +244,12 @@ class CycleRunner:
             )
         if _overlaps(nomination, gone):
             return _skipped(nomination, messages.OVERLAPPING)
-        if not self._fits(nomination, victims):
+        if not self._fits(nomination, victims, gone):
             return _skipped(nomination, messages.NO_LONGER_FITS)
         gone.add(root, nomination.targets)
         if mode is AssignmentMode.FIT:
             return HeadVerdict(nomination, Outcome.RESERVED, QuotaReservedReason.QUOTA_RESERVED, "")
-        usage.add(nomination.amounts, lasting=False)
+        usage.add(nomination.amounts, nomination.places, lasting=False)
         return HeadVerdict(
             nomination,
             Outcome.PREEMPTING,
@@ -233,8 +259,20 @@ class CycleRunner:
             targets=nomination.targets,
         )
 
-    def _fits(self, nomination: NominatedHead, victims: Iterable[tuple[Cell, int]]) -> bool:
-        """Whether an entry fits once all victims so far and its own, which are others, are gone."""
+    def _fits(
+        self,
+        nomination: NominatedHead,
+        victims: Iterable[tuple[Cell, int]],
+        gone: _CycleVictims,
+        *,
+        places: bool = True,
+    ) -> bool:
+        """Whether an entry fits once all victims so far and its own, which are others, are gone.
+
+        Without `places` only in its quota.
+        """
+        if not places and not nomination.places:
+            return False
         quota.remove_all(victims)
         for target in nomination.targets:
             quota.remove_all(target.record.usage)
@@ -242,7 +280,22 @@ class CycleRunner:
         for target in nomination.targets:
             quota.add_all(target.record.usage)
         quota.add_all(victims)
-        return fits
+        return fits and (not places or not nomination.places or self._has_places(nomination, gone))
+
+    def _lacks_only_places(
+        self, nomination: NominatedHead, victims: Iterable[tuple[Cell, int]], gone: _CycleVictims
+    ) -> bool:
+        """Whether an entry that had places has lost them to an earlier one, and not its quota."""
+        if not nomination.places or not (nomination.targets or nomination.assignment.mode is AssignmentMode.FIT):
+            return False
+        return not self._has_places(nomination, gone) and self._fits(nomination, victims, gone, places=False)
+
+    def _has_places(self, nomination: NominatedHead, gone: _CycleVictims) -> bool:
+        freed = (*gone.places, *(place for target in nomination.targets for place in target.record.places))
+        self._capacity.remove(freed)
+        found = self._capacity.fits(nomination.places)
+        self._capacity.add(freed)
+        return found
 
 
 def required_checks(nomination: NominatedHead) -> tuple[str, ...]:

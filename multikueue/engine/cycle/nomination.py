@@ -19,16 +19,17 @@ from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cache.quota import Amounts
 from multikueue.engine.cache.referenced_objects import ReferencedObjects
 from multikueue.engine.cache.reserved_workloads import Reserved
+from multikueue.engine.cycle.topologies import TopologyAssigner
 from multikueue.engine.decisions import RequeueReason
 from multikueue.engine.flavorassigner.assigner import FlavorAssigner, Pins
-from multikueue.engine.flavorassigner.assignment import Assignment, AssignmentMode, Severity
-from multikueue.engine.flavorassigner.topology import NO_INFORMATION, Placer
+from multikueue.engine.flavorassigner.assignment import Assignment, AssignmentMode
 from multikueue.engine.preemption.finder import Finder
 from multikueue.engine.preemption.problem import PreemptionTarget
 from multikueue.engine.queue.pending import Pending
 from multikueue.engine.requests import PodSetRequests, RequestCounter, beyond, scaled
 from multikueue.engine.resources import PODS, FlavorResource, clamp
 from multikueue.engine.settings import Settings
+from multikueue.engine.topology.capacity import Places, TopologyCapacity
 from multikueue.engine.workload_conditions import queue_inactive
 from multikueue.engine.workloads import PodSet
 
@@ -55,6 +56,7 @@ class NominatedHead:
     assignment: Assignment = field(default_factory=Assignment)
     targets: list[PreemptionTarget] = field(default_factory=list)
     amounts: Amounts = field(default_factory=list)
+    places: Places = ()
     replaced: Reserved | None = None
 
     def settle(self, assignment: Assignment, targets: list[PreemptionTarget]) -> None:
@@ -62,6 +64,7 @@ class NominatedHead:
         self.assignment = assignment
         self.targets = targets
         self.amounts = assignment.amounts()
+        self.places = assignment.places()
 
     def usage(self) -> dict[FlavorResource, int]:
         """Everything that the workload uses once it is admitted."""
@@ -86,7 +89,7 @@ class Nominator:
         counter: RequestCounter,
         records: Mapping[Key, Reserved],
         usage_of: Callable[[Key], float] | None,
-        placer: Placer | None,
+        capacity: TopologyCapacity,
     ) -> None:
         self._settings = settings
         self._referenced = referenced
@@ -94,7 +97,8 @@ class Nominator:
         self._counter = counter
         self._records = records
         self._usage_of = usage_of
-        self._placer = placer
+        self._capacity = capacity
+        self.topologies = TopologyAssigner(capacity, settings=settings, referenced=referenced)
 
     def rejection(self, cluster_queue: CachedClusterQueue, pending: Pending, *, active: bool) -> Rejection | None:
         """The first reason not to evaluate a head."""
@@ -129,9 +133,9 @@ class Nominator:
     def renominate(self, nomination: NominatedHead, gone: Collection[Key]) -> None:
         """The same on the flavors nominated before, without the workloads in `gone`."""
         nomination.pending.progress = None
-        pins = Pins(
-            [{name: choice.flavor for name, choice in p.choices.items()} for p in nomination.assignment.pod_sets]
-        )
+        chosen = {each.name: each.choices for each in nomination.assignment.pod_sets}
+        pod_sets = nomination.pending.workload.pod_sets
+        pins = Pins([{name: choice.flavor for name, choice in chosen.get(spec.name, {}).items()} for spec in pod_sets])
         self._run(nomination, pins=pins, excluded=gone)
 
     def _stale(self, nomination: NominatedHead, cycle: int) -> bool:
@@ -174,6 +178,7 @@ class Nominator:
             priority=pending.priority,
             cluster_queues=self._cluster_queues,
             settings=self._settings,
+            capacity=self._capacity,
             excluded=excluded,
             usage_of=self._usage_of,
         )
@@ -190,11 +195,13 @@ class Nominator:
 
         def attempt(requests: Sequence[PodSetRequests]) -> tuple[Assignment, list[PreemptionTarget]]:
             assignment = assigner.assign(requests)
-            self._place(nomination, assignment, excluded)
+            self.topologies.place(assignment, pending.workload, cluster_queue, grows=replaced is not None)
             if assignment.mode is not AssignmentMode.PREEMPT:
                 return assignment, []
             return assignment, finder.targets(
-                assignment.amounts(), assignment.contested(), placed=self._placed(nomination, assignment, excluded)
+                assignment.amounts(),
+                assignment.contested(),
+                placed=self.topologies.test_of(assignment, pending.workload, cluster_queue),
             )
 
         def acceptable(requests: list[PodSetRequests]) -> tuple[Assignment, list[PreemptionTarget]] | None:
@@ -212,53 +219,10 @@ class Nominator:
             reduced = _most_pods(pending.workload.pod_sets, pending.requests, acceptable)
             if reduced is not None:
                 assignment, targets = reduced
+        self.topologies.reserve(assignment, pending.workload, cluster_queue, targets)
         nomination.settle(assignment, targets)
         if replaced is not None:
             _whole(assignment, pending.requests)
-
-    def _place(self, nomination: NominatedHead, assignment: Assignment, gone: Collection[Key]) -> None:
-        """Apply the result of topology placement to an assignment (§6.8)."""
-        if not any(pod_set.topology is not None and pod_set.topology.explicit for pod_set in _specs(nomination)):
-            return
-        if assignment.mode is AssignmentMode.NO_FIT:
-            return
-        placer = self._placer
-        if placer is None:
-            for result, spec in zip(assignment.pod_sets, _specs(nomination), strict=False):
-                if spec.topology is not None and spec.topology.explicit and result.count:
-                    result.error = NO_INFORMATION
-            return
-        workload = nomination.pending.workload
-        if assignment.mode is AssignmentMode.FIT:
-            failures = placer.failures(workload, assignment, gone=gone, empty=False)
-            if not failures:
-                return
-            for result in assignment.pod_sets:
-                if result.name in failures:
-                    result.reasons = [*result.reasons, failures[result.name]]
-                    result.forced = AssignmentMode.PREEMPT
-        failures = placer.failures(workload, assignment, gone=gone, empty=True)
-        for result in assignment.pod_sets:
-            if result.name in failures:
-                result.reasons = [*result.reasons, failures[result.name]]
-                result.forced = AssignmentMode.NO_FIT
-                result.severity = Severity.TOPOLOGY_PLACEMENT_FAILED
-            elif result.forced is None and any(
-                spec.name == result.name and spec.topology for spec in _specs(nomination)
-            ):
-                result.forced = AssignmentMode.PREEMPT
-
-    def _placed(
-        self, nomination: NominatedHead, assignment: Assignment, gone: Collection[Key]
-    ) -> Callable[[], bool] | None:
-        placer = self._placer
-        if placer is None or not any(spec.topology for spec in _specs(nomination)):
-            return None
-        return lambda: not placer.failures(nomination.pending.workload, assignment, gone=gone, empty=False)
-
-
-def _specs(nomination: NominatedHead) -> Sequence[PodSet]:
-    return nomination.pending.workload.pod_sets
 
 
 def _whole(assignment: Assignment, requests: Sequence[PodSetRequests]) -> None:

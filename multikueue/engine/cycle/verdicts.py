@@ -12,6 +12,8 @@ from multikueue.engine.decisions import Bypassed, Decision, Outcome, PodSetFlavo
 from multikueue.engine.preemption.problem import PreemptionTarget
 from multikueue.engine.queue.pending import Pending
 from multikueue.engine.settings import Settings
+from multikueue.engine.topology.placer import PodSetPlacement
+from multikueue.engine.workloads import AssignedDomains
 
 _LEGACY_WAITING = QuotaReservedReason.WAITING
 _LEGACY_PENDING = QuotaReservedReason.PENDING
@@ -34,7 +36,7 @@ def decision(verdict: HeadVerdict, settings: Settings) -> Decision:
         requeue_reason=verdict.requeue,
         borrows=assignment.level > 0,
         borrowing_level=assignment.level,
-        pod_sets=_pod_sets(nomination),
+        pod_sets=_pod_sets(nomination, reserved=reserved),
         last_tried_flavor_index=assignment.tried(),
         victims=tuple(_victim(nomination, target) for target in verdict.targets),
         admission_checks=required_checks(nomination) if reserved else (),
@@ -57,16 +59,22 @@ def bypassed(
     )
 
 
-def _pod_sets(nomination: NominatedHead) -> tuple[PodSetFlavors, ...]:
+def _pod_sets(nomination: NominatedHead, *, reserved: bool) -> tuple[PodSetFlavors, ...]:
     return tuple(
         PodSetFlavors(
             name=pod_set.name,
             count=pod_set.count,
             flavors={name: choice.flavor for name, choice in pod_set.choices.items()},
             resource_usage={name: pod_set.requests[name] for name in pod_set.choices},
+            topology=_domains(pod_set.placement) if reserved else None,
+            delayed_topology=reserved and pod_set.delayed,
         )
         for pod_set in nomination.assignment.pod_sets
     )
+
+
+def _domains(placement: PodSetPlacement | None) -> AssignedDomains | None:
+    return None if placement is None else AssignedDomains(placement.levels, placement.domains)
 
 
 def _victim(nomination: NominatedHead, target: PreemptionTarget) -> Victim:

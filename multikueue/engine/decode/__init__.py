@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from multikueue.engine.decode.configuration import settings
+from multikueue.engine.decode.nodes import node, pod_requests
 from multikueue.engine.decode.objects import (
     admission_check,
     cluster_queue,
@@ -29,6 +30,8 @@ __all__ = [
     "limit_range",
     "local_queue",
     "namespace",
+    "node",
+    "pod_requests",
     "priority_class",
     "runtime_class",
     "settings",

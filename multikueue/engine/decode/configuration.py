@@ -33,6 +33,7 @@ _GATES: Final = {
     "SchedulingEquivalenceHashing": "equivalence_hashing",
     "RecomputeAssignmentUponPreemptionTargetsOverlap": "recompute_on_overlap",
     "TopologyAwareScheduling": "topology",
+    "TASProfileMixed": "mixed_topology_profile",
     "ReclaimablePods": "reclaimable_pods",
     "QuotaCheckStrategy": "quota_check_strategy",
     "AdmissionFairSharing": "admission_fair_sharing",

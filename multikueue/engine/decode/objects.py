@@ -27,7 +27,6 @@ from multikueue.engine import resources
 from multikueue.engine.decode import fields
 from multikueue.engine.decode.check_health import check_health
 from multikueue.engine.decode.fields import Json, Source
-from multikueue.engine.flavorassigner.topology import TopologyLevels
 from multikueue.engine.values import (
     AdmissionCheck,
     CheckRule,
@@ -45,6 +44,7 @@ from multikueue.engine.values import (
     Quota,
     ResourceGroup,
     RuntimeClass,
+    TopologyLevels,
 )
 
 _FUNGIBILITY_V1BETA1 = {"Borrow": FungibilityPolicy.MAY_STOP_SEARCH, "Preempt": FungibilityPolicy.MAY_STOP_SEARCH}

@@ -66,6 +66,10 @@ def topology_request(source: Json, name: str) -> TopologyRequest | None:
         unconstrained=value.get("unconstrained") is True,
         slice_required=fields.text(value, "podSetSliceRequiredTopology"),
         slice_size=fields.whole(value, "podSetSliceSize", 0),
+        slices=tuple(
+            (fields.text(item, "topology"), fields.whole(item, "size", 0))
+            for item in fields.items(value, "podsetSliceRequiredTopologyConstraints")
+        ),
         fingerprint=json.dumps(value, sort_keys=True, separators=(",", ":"), default=str),
     )
 

@@ -21,6 +21,7 @@ from multikueue.api.constants import (
     DelayedTopology,
 )
 from multikueue.api.reasons import WorkloadCondition
+from multikueue.api.topologyslices import expand
 from multikueue.core.conditions import TRUE, Condition
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
@@ -32,6 +33,7 @@ from multikueue.engine.decode.fields import Json, Source
 from multikueue.engine.decode.pods import Shapes, topology_request
 from multikueue.engine.workloads import (
     Admission,
+    AssignedDomains,
     CheckStatus,
     PodSet,
     PodSetAdmission,
@@ -150,8 +152,22 @@ def _pod_set_admission(source: Json) -> PodSetAdmission:
         usage={resource: _usage(resource, value) for resource, value in usage.items()},
         count=fields.integer(source, "count"),
         delayed_topology=DelayedTopology(delayed) if delayed else None,
-        has_topology=source.get("topologyAssignment") is not None,
+        topology=_domains(source),
     )
+
+
+def _domains(source: Json) -> AssignedDomains | None:
+    if source.get("topologyAssignment") is None:
+        return None
+    try:
+        plain = expand(dict(fields.mapping(source, "topologyAssignment")))
+        levels = tuple(map(str, plain["levels"]))
+        domains = tuple((tuple(map(str, each["values"])), int(each["count"])) for each in plain["domains"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"status.admission.podSetAssignments: topologyAssignment: {error}") from error
+    if any(len(values) != len(levels) for values, _ in domains):
+        raise BadInput("status.admission.podSetAssignments: topologyAssignment: a domain has no value for each level")
+    return AssignedDomains(levels, domains)
 
 
 def _usage(resource: str, value: object) -> int:

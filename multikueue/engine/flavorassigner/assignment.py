@@ -14,6 +14,8 @@ from multikueue.api.reasons import QuotaReservedReason
 from multikueue.engine.cache.quota import Amounts
 from multikueue.engine.cache.tree import Cell
 from multikueue.engine.resources import FlavorResource, Requests
+from multikueue.engine.topology.capacity import Places
+from multikueue.engine.topology.placer import PodSetPlacement
 
 
 class Mode(IntEnum):
@@ -89,6 +91,10 @@ class PodSetResult:
     error: str = ""
     severity: Severity = Severity.NO_MATCHING_FLAVOR
     forced: AssignmentMode | None = None
+    placement: PodSetPlacement | None = None
+    """Where its pods are to be, if it is placed by a topology."""
+    delayed: bool = False
+    """Whether that is decided after the admission checks, or by a worker cluster."""
 
     @property
     def mode(self) -> AssignmentMode:
@@ -122,12 +128,18 @@ class Assignment:
         """The amount that it takes of each cell."""
         return [(cell, amount) for cell, amount in self.usage.items() if amount]
 
+    def places(self) -> Places:
+        """The places that it takes of topologies."""
+        return tuple(place for each in self.pod_sets if each.placement is not None for place in each.placement.places)
+
     def contested(self) -> list[Cell]:
         """The cells that need preemption."""
         cells: dict[Cell, None] = {}
         for pod_set in self.pod_sets:
+            # Where quota is free and no place is, those that have the flavor are evicted for their places.
+            lacks_places = pod_set.forced is AssignmentMode.PREEMPT
             for choice in pod_set.choices.values():
-                if assignment_mode(choice.mode) is AssignmentMode.PREEMPT:
+                if lacks_places or assignment_mode(choice.mode) is AssignmentMode.PREEMPT:
                     cells[choice.cell] = None
         return list(cells)
 

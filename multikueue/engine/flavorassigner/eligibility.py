@@ -56,7 +56,8 @@ def topology_mismatch(
     levels = topologies.levels(flavor.topology)
     if levels is None:
         return f'Flavor "{flavor.name}" information missing in TAS cache'
-    wanted = [key for key in (request.required, request.preferred, request.slice_required) if key]
+    sliced = (level for level, _ in request.slices)
+    wanted = [key for key in (request.required, request.preferred, request.slice_required, *sliced) if key]
     if any(key not in levels for key in wanted):
         return f'Flavor "{flavor.name}" does not contain the requested level'
     return ""

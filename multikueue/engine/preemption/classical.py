@@ -12,11 +12,10 @@ from heapq import merge
 from typing import NamedTuple
 
 from multikueue.api.reasons import PreemptedReason
-from multikueue.engine.cache import quota
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cache.reserved_workloads import Candidate, Reserved
 from multikueue.engine.cache.tree import Cell, QuotaNode
-from multikueue.engine.preemption.problem import PreemptionTarget, Problem, restore, within_nominal
+from multikueue.engine.preemption.problem import PreemptionTarget, Problem, within_nominal
 from multikueue.engine.resources import FlavorResource
 
 
@@ -175,13 +174,13 @@ def _attempt(problem: Problem, sources: Sources, *, borrowing: bool) -> list[Pre
     for record, source, hierarchical in _sequence(problem, sources, borrowing=borrowing):
         if source is not None and any(within_nominal(node, keys) for node in source.path):
             continue
-        quota.remove_all(record.usage)
+        problem.remove(record)
         targets.append(_target(problem, record, source, hierarchical=hierarchical))
         if problem.fits(borrowing=borrowing):
             problem.fill_back(targets, borrowing=borrowing)
-            restore(targets)
+            problem.restore(targets)
             return targets
-    restore(targets)
+    problem.restore(targets)
     return []
 
 

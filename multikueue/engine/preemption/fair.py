@@ -16,7 +16,7 @@ from multikueue.engine.cache import quota, shares
 from multikueue.engine.cache.reserved_workloads import Candidate
 from multikueue.engine.cache.shares import Share
 from multikueue.engine.cache.tree import Cell, QuotaNode
-from multikueue.engine.preemption.problem import PreemptionTarget, Problem, restore
+from multikueue.engine.preemption.problem import PreemptionTarget, Problem
 from multikueue.engine.resources import FlavorResource
 from multikueue.engine.settings import FairStrategy
 
@@ -36,7 +36,7 @@ def find(problem: Problem) -> list[PreemptionTarget]:
     quota.remove_all(problem.requested)
     if reached:
         problem.fill_back(search.targets, borrowing=True)
-    restore(search.targets)
+    problem.restore(search.targets)
     return search.targets if reached else []
 
 
@@ -78,13 +78,13 @@ class Pool:
 def _alone(problem: Problem) -> list[PreemptionTarget]:
     targets: list[PreemptionTarget] = []
     for candidate in chain(problem.own(evicted=True), problem.own(evicted=False)):
-        quota.remove_all(candidate.record.usage)
+        problem.remove(candidate.record)
         targets.append(_own_target(candidate))
         if problem.fits():
             problem.fill_back(targets, borrowing=True)
-            restore(targets)
+            problem.restore(targets)
             return targets
-    restore(targets)
+    problem.restore(targets)
     return []
 
 
@@ -315,7 +315,7 @@ class _Search:
 
     def _remove(self, target: PreemptionTarget, node: QuotaNode) -> bool:
         """Evict; whether the request fits now."""
-        quota.remove_all(target.record.usage)
+        self._problem.remove(target.record)
         self.targets.append(target)
         for changed in (node, *node.ancestors()):
             self._shares.pop(changed, None)

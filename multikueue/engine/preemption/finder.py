@@ -18,6 +18,7 @@ from multikueue.engine.flavorassigner.assignment import Mode
 from multikueue.engine.preemption import classical, fair
 from multikueue.engine.preemption.problem import PreemptionTarget, Problem
 from multikueue.engine.settings import Settings
+from multikueue.engine.topology.capacity import TopologyCapacity
 from multikueue.engine.workloads import Workload
 
 
@@ -32,6 +33,7 @@ class Finder:
         priority: int,
         cluster_queues: dict[str, CachedClusterQueue],
         settings: Settings,
+        capacity: TopologyCapacity,
         excluded: Collection[Key] = (),
         usage_of: Callable[[Key], float] | None = None,
     ) -> None:
@@ -40,6 +42,7 @@ class Finder:
         self._priority = priority
         self._cluster_queues = cluster_queues
         self._settings = settings
+        self._capacity = capacity
         self._excluded = excluded
         self._usage_of = usage_of
         self._known: dict[tuple[object, ...], list[PreemptionTarget]] = {}
@@ -77,6 +80,7 @@ class Finder:
             excluded=self._excluded,
             usage_of=self._usage_of,
             placed=placed,
+            capacity=self._capacity,
         )
         found = fair.find(problem) if self._settings.fair_sharing else classical.find(problem)
         if placed is None:

@@ -22,6 +22,7 @@ from multikueue.engine.cache.tree import Cell, QuotaNode
 from multikueue.engine.queue.pending import queue_timestamp
 from multikueue.engine.resources import FlavorResource
 from multikueue.engine.settings import Settings
+from multikueue.engine.topology.capacity import TopologyCapacity
 from multikueue.engine.values import PreemptionRules
 from multikueue.engine.workloads import Workload
 
@@ -40,7 +41,7 @@ class Problem:
 
     `requested` is everything it would take, `contested` the cells that need preemption and `keys` their flavor
     resources. `excluded` are workloads that are already being evicted. `placed` says whether the pods could be placed
-    with current usage, quota aside.
+    with current usage of `capacity`, quota aside.
     """
 
     cluster_queue: CachedClusterQueue
@@ -54,6 +55,7 @@ class Problem:
     excluded: Collection[Key] = ()
     usage_of: Callable[[Key], float] | None = None
     placed: Callable[[], bool] | None = None
+    capacity: TopologyCapacity
 
     def fits(self, *, borrowing: bool = True) -> bool:
         """Whether the request fits with current usage."""
@@ -143,13 +145,26 @@ class Problem:
         position = len(targets) - 2
         while position >= 0:
             record = targets[position].record
-            quota.add_all(record.usage)
+            self.add(record)
             if self.fits(borrowing=borrowing):
                 targets[position] = targets[-1]
                 targets.pop()
             else:
-                quota.remove_all(record.usage)
+                self.remove(record)
             position -= 1
+
+    def remove(self, record: Reserved) -> None:
+        """Take away what a victim uses."""
+        remove_record(record, self.capacity)
+
+    def add(self, record: Reserved) -> None:
+        """Add it again."""
+        add_record(record, self.capacity)
+
+    def restore(self, targets: list[PreemptionTarget]) -> None:
+        """Restore the usage of everything that a search removed."""
+        for target in targets:
+            self.add(target.record)
 
     def _policy(self) -> PreemptionRules:
         value = self.cluster_queue.value
@@ -167,10 +182,18 @@ class Problem:
         return found
 
 
-def restore(targets: list[PreemptionTarget]) -> None:
-    """Restore the usage of everything that a search removed."""
-    for target in targets:
-        quota.add_all(target.record.usage)
+def remove_record(record: Reserved, capacity: TopologyCapacity) -> None:
+    """Take away the quota and the places of a workload, for a search."""
+    quota.remove_all(record.usage)
+    if record.places:
+        capacity.remove(record.places)
+
+
+def add_record(record: Reserved, capacity: TopologyCapacity) -> None:
+    """Add them again."""
+    quota.add_all(record.usage)
+    if record.places:
+        capacity.add(record.places)
 
 
 def within_nominal(node: QuotaNode, keys: tuple[FlavorResource, ...]) -> bool:

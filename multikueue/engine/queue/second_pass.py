@@ -57,11 +57,11 @@ def eligible(workload: Workload) -> bool:
         return False
     pod_sets = workload.admission.pod_sets
     if workload.admitted:
-        return bool(workload.unhealthy_nodes) and any(pod_set.has_topology for pod_set in pod_sets)
+        return bool(workload.unhealthy_nodes) and any(pod_set.topology is not None for pod_set in pod_sets)
     return (
         bool(workload.checks)
         and all(check.state == CheckState.READY for check in workload.checks)
         and any(
-            pod_set.delayed_topology == DelayedTopology.PENDING and not pod_set.has_topology for pod_set in pod_sets
+            pod_set.delayed_topology == DelayedTopology.PENDING and pod_set.topology is None for pod_set in pod_sets
         )
     )

@@ -9,8 +9,7 @@ import pytest
 
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER, StopPolicy
 from multikueue.engine import lifecycle
-from multikueue.engine.flavorassigner.topology import TopologyLevels
-from multikueue.engine.values import AdmissionCheck, CheckRule, ClusterQueue, Flavor, LocalQueue
+from multikueue.engine.values import AdmissionCheck, CheckRule, ClusterQueue, Flavor, LocalQueue, TopologyLevels
 from tests.support.engine_builders import HOLD, START, Bench, checks, group, holding, key, pods, queue, workload
 
 BASE = queue("q", group(default="9"))

@@ -13,8 +13,17 @@ from multikueue.engine import Settings
 from multikueue.engine.cache.cache import Cache
 from multikueue.engine.decisions import Cycle
 from multikueue.engine.engine import Engine
-from multikueue.engine.flavorassigner.topology import TopologyLevels
-from multikueue.engine.values import AdmissionCheck, Cohort, Flavor, LimitRange, LocalQueue, Namespace, RuntimeClass
+from multikueue.engine.topology.capacity import Node
+from multikueue.engine.values import (
+    AdmissionCheck,
+    Cohort,
+    Flavor,
+    LimitRange,
+    LocalQueue,
+    Namespace,
+    RuntimeClass,
+    TopologyLevels,
+)
 from multikueue.engine.workloads import Workload
 from tests.support.engine_builders import (
     NAMESPACE,
@@ -119,6 +128,11 @@ def test_a_strict_head_that_has_tried_all_flavors_is_not_tried_again() -> None:
     assert decided(bench) == ["w"]
 
 
+def _deleted_node(engine: Engine, now: datetime) -> None:
+    engine.upsert_node(Node(name="n"), now)
+    engine.delete_node("n", now)
+
+
 EVENTS: dict[str, Event] = {
     "upsert_cluster_queue": lambda engine, now: engine.upsert_cluster_queue(queue("new", group(default="1")), now),
     "delete_cluster_queue": lambda engine, now: engine.delete_cluster_queue("a", now),
@@ -131,6 +145,8 @@ EVENTS: dict[str, Event] = {
     "upsert_flavor": lambda engine, now: engine.upsert_flavor(Flavor(name="new"), now),
     "delete_flavor": lambda engine, now: engine.delete_flavor("unused", now),
     "upsert_topology": lambda engine, now: engine.upsert_topology(TopologyLevels(name="t", levels=("rack",)), now),
+    "upsert_node": lambda engine, now: engine.upsert_node(Node(name="n"), now),
+    "delete_node": _deleted_node,
     "delete_topology": lambda engine, now: engine.delete_topology("t", now),
     "upsert_admission_check": lambda engine, now: engine.upsert_admission_check(
         AdmissionCheck(name="c", controller="x", active=True), now

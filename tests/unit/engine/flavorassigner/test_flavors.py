@@ -11,9 +11,8 @@ from multikueue.core.selectors import NodeSelectorTerm, Requirement
 from multikueue.core.taints import Taint, Toleration
 from multikueue.engine import Gates, Outcome, Settings
 from multikueue.engine.flavorassigner.eligibility import mismatch
-from multikueue.engine.flavorassigner.topology import TopologyLevels
 from multikueue.engine.settings import QuotaCheck
-from multikueue.engine.values import Flavor
+from multikueue.engine.values import Flavor, TopologyLevels
 from multikueue.engine.workloads import PodShape, TopologyRequest
 from tests.support.engine_builders import (
     START,
@@ -392,8 +391,8 @@ PLAIN = Flavor(name="plain")
             TREES,
             TopologyRequest(required="rack"),
             True,
-            "workload requires Topology, but there is no TAS cache information",
-            id="requested without a placer",
+            "no topology domains at level: rack",
+            id="requested without a node",
         ),
     ],
 )

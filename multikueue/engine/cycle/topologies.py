@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Applies topology placement to the assignment of one head (`docs/spec/engine.md §6.2` and §6.8).
+
+Owns which pod sets are placed, when that is left to later, and what an assignment becomes whose pods have no places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from multikueue.api.constants import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
+from multikueue.engine import messages
+from multikueue.engine.cache.cached_queue import CachedClusterQueue
+from multikueue.engine.cache.referenced_objects import ReferencedObjects
+from multikueue.engine.cache.reserved_workloads import Reserved
+from multikueue.engine.decisions import TopologyDecision
+from multikueue.engine.flavorassigner.assignment import Assignment, AssignmentMode, PodSetResult, Severity
+from multikueue.engine.preemption.problem import PreemptionTarget, add_record, remove_record
+from multikueue.engine.settings import Settings
+from multikueue.engine.topology.capacity import TopologyCapacity
+from multikueue.engine.topology.placer import Asked, Placed, TopologyPlacer
+from multikueue.engine.topology.reserved_places import reserved_places, without_topologies
+from multikueue.engine.topology.second_pass import SecondPass
+from multikueue.engine.workloads import AssignedDomains, PodSet, Workload
+
+_ELASTIC = "topology requests are not supported with ElasticJobsViaWorkloadSlices"
+
+
+class TopologyAssigner:
+    """Places the pod sets of heads on the current usage; that is the same afterwards."""
+
+    def __init__(self, capacity: TopologyCapacity, *, settings: Settings, referenced: ReferencedObjects) -> None:
+        self._capacity = capacity
+        self._enabled = settings.gates.topology
+        self._referenced = referenced
+        self.placer = TopologyPlacer(
+            capacity,
+            flavors=referenced.flavors,
+            topologies=referenced,
+            mixed_profile=settings.gates.mixed_topology_profile,
+        )
+        self._second_pass = SecondPass(self.placer)
+
+    def place(
+        self, assignment: Assignment, workload: Workload, cluster_queue: CachedClusterQueue, *, grows: bool = False
+    ) -> None:
+        """Place the pods of an assignment; without places it needs a preemption, or does not fit.
+
+        `grows` is whether it takes over the quota of an older slice of an elastic job.
+        """
+        asked = self._asked(assignment, workload, cluster_queue, even_none=grows)
+        if not asked or assignment.mode is AssignmentMode.NO_FIT:
+            return
+        names = {each.pod_set.name for each in asked}
+        if self._is_left_to_later(assignment, cluster_queue):
+            for result in assignment.pod_sets:
+                result.delayed = result.name in names
+            return
+        if grows:
+            for result in assignment.pod_sets:
+                result.error = _ELASTIC if result.name in names else result.error
+            return
+        if assignment.mode is AssignmentMode.FIT:
+            found = self.placer.place(asked)
+            self._adopt(assignment, found)
+            if found.complete or found.errors:
+                return
+            for result in assignment.pod_sets:
+                if result.name in found.failures:
+                    result.reasons = [*result.reasons, found.failures[result.name]]
+                    result.forced = AssignmentMode.PREEMPT
+        found = self.placer.place(asked, empty=True)
+        self._adopt(assignment, found)
+        for result in assignment.pod_sets:
+            if result.name in found.failures:
+                if found.failures[result.name] not in result.reasons:
+                    result.reasons = [*result.reasons, found.failures[result.name]]
+                result.forced = AssignmentMode.NO_FIT
+                result.severity = Severity.TOPOLOGY_PLACEMENT_FAILED
+            elif result.forced is None and result.name in names:
+                result.forced = AssignmentMode.PREEMPT
+
+    def test_of(
+        self, assignment: Assignment, workload: Workload, cluster_queue: CachedClusterQueue
+    ) -> Callable[[], bool] | None:
+        """Whether all pods have places on the usage at the time of the call; None if none are to be placed."""
+        asked = self._asked(assignment, workload, cluster_queue)
+        if not asked or self._is_left_to_later(assignment, cluster_queue):
+            return None
+        return lambda: self.placer.place(asked).complete
+
+    def reserve(
+        self,
+        assignment: Assignment,
+        workload: Workload,
+        cluster_queue: CachedClusterQueue,
+        targets: Sequence[PreemptionTarget],
+    ) -> None:
+        """The places that a preemptor will have once its victims are gone, or on empty leaves if there are none yet."""
+        if assignment.mode is not AssignmentMode.PREEMPT:
+            return
+        asked = self._asked(assignment, workload, cluster_queue)
+        if not asked or self._is_left_to_later(assignment, cluster_queue):
+            return
+        for target in targets:
+            remove_record(target.record, self._capacity)
+        found = self.placer.place(asked, empty=not targets)
+        for target in targets:
+            add_record(target.record, self._capacity)
+        self._adopt(assignment, found)
+
+    def decide_again(self, record: Reserved) -> TopologyDecision:
+        """Places for a workload that holds quota; what it gets counts from now on (§1.12)."""
+        workload = record.workload
+        self._capacity.remove(record.places)
+        found = self._second_pass.place(workload)
+        if found.complete and found.placements:
+            kept = reserved_places(without_topologies(workload, found.placements), self._referenced.flavors)
+            record.places = (*kept, *(place for each in found.placements.values() for place in each.places))
+        self._capacity.add(record.places)
+        problem = "; ".join((*found.errors.values(), *found.failures.values()))
+        placements = {} if problem else found.placements
+        return TopologyDecision(
+            workload=workload.key,
+            uid=record.uid,
+            cluster_queue=record.node.name,
+            topologies=tuple((name, AssignedDomains(each.levels, each.domains)) for name, each in placements.items()),
+            problem=problem,
+            evict=messages.no_replacement(workload.unhealthy_nodes) if problem and workload.unhealthy_nodes else "",
+        )
+
+    def _adopt(self, assignment: Assignment, found: Placed) -> None:
+        for result in assignment.pod_sets:
+            result.placement = found.placements.get(result.name)
+            result.error = found.errors.get(result.name, result.error)
+
+    def _asked(
+        self,
+        assignment: Assignment,
+        workload: Workload,
+        cluster_queue: CachedClusterQueue,
+        *,
+        even_none: bool = False,
+    ) -> list[Asked]:
+        """The pod sets to place: those that request it, and all if all flavors of the queue have a topology.
+
+        With `even_none` also those without a pod.
+        """
+        if not self._enabled:
+            return []
+        results = {result.name: result for result in assignment.pod_sets}
+        implied = self._referenced.all_topology(cluster_queue)
+        return [
+            Asked(spec, results[spec.name].count, _flavors(spec, workload.pod_sets, results))
+            for spec in workload.pod_sets
+            if spec.name in results
+            and (results[spec.name].count or even_none)
+            and (implied or (spec.topology is not None and spec.topology.explicit))
+        ]
+
+    def _is_left_to_later(self, assignment: Assignment, cluster_queue: CachedClusterQueue) -> bool:
+        """Whether a worker cluster places the pods, or the nodes for them have to be provisioned first."""
+        value = cluster_queue.value
+        flavors = {choice.flavor for pod_set in assignment.pod_sets for choice in pod_set.choices.values()}
+        for rule in () if value is None else value.checks:
+            check = self._referenced.checks.get(rule.name)
+            if check is None or (rule.on_flavors and not rule.on_flavors & flavors):
+                continue
+            if check.controller in (MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER):
+                return True
+        return False
+
+
+def _flavors(spec: PodSet, specs: Sequence[PodSet], results: Mapping[str, PodSetResult]) -> frozenset[str]:
+    """The flavors of a pod set; one that requests nothing has those of its group (§3.3)."""
+    group = spec.topology.group if spec.topology is not None else ""
+    members = [spec.name]
+    if group and not results[spec.name].choices:
+        members = [each.name for each in specs if each.topology is not None and each.topology.group == group]
+    return frozenset(choice.flavor for name in members if name in results for choice in results[name].choices.values())

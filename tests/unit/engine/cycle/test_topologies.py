@@ -1,0 +1,637 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topology placement in cycles (`docs/spec/engine.md §3.7`, §3.9, §4.4 and §6.8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multikueue.api.constants import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER, FungibilityPolicy
+from multikueue.engine import Decision, Gates, Outcome, RequeueReason, Settings, lifecycle
+from multikueue.engine.topology.capacity import HOSTNAME, Node
+from multikueue.engine.values import AdmissionCheck, CheckRule, Flavor
+from multikueue.engine.workloads import AssignedDomains, PodSet, Workload
+from tests.support.engine_builders import (
+    Bench,
+    checks,
+    fungibility,
+    group,
+    holding,
+    key,
+    pods,
+    preemption,
+    queue,
+    workload,
+)
+from tests.support.topology_builders import (
+    RACK,
+    RACKS,
+    TAS,
+    amounts,
+    asking,
+    domains,
+    left,
+    node,
+    placed,
+    pod_key,
+    spread,
+    topology_bench,
+)
+
+PLENTY = group(tas="100")
+A, B = node("r1/a", cpu="4"), node("r1/b", cpu="4")
+SECOND = Flavor(name="second", topology="hosts")
+
+
+def bench(
+    *nodes: Node, queues: tuple[str, ...] = ("q",), flavors: tuple[Flavor, ...] = (TAS,), **changes: object
+) -> Bench:
+    """Queues, each a tree of its own with plenty of quota, and nodes."""
+    settings = changes.pop("settings", None)
+    groups = changes.pop("groups", PLENTY)
+    made = Bench(
+        *(queue(name, groups, **changes) for name in queues),  # type: ignore[arg-type]
+        flavors=flavors,
+        settings=settings if isinstance(settings, Settings) else None,
+    )
+    return topology_bench(made, *nodes)
+
+
+def decisions(bench: Bench) -> dict[str, Decision]:
+    return {decision.workload.name: decision for decision in bench.cycle().decisions}
+
+
+def cpus(name: str, cpu: str, at_queue: str = "q", **changes: object) -> Workload:
+    """One pod that asks for any place."""
+    return workload(name, at_queue, spread(cpu=cpu), **changes)  # type: ignore[arg-type]
+
+
+def running(name: str, cpu: str, host: str, at_queue: str = "q", **changes: object) -> Workload:
+    return placed(cpus(name, cpu, at_queue, **changes), at_queue, **{host: 1})
+
+
+# Places.
+
+
+def test_a_decision_has_the_domains_of_the_pods() -> None:
+    table = bench(A, B)
+    decision = table.add(workload("w", "q", asking(pods(6, cpu="1"), required=RACK))).decide("w")
+    assert decision.outcome is Outcome.RESERVED
+    (pod_set,) = decision.pod_sets
+    assert pod_set.topology == AssignedDomains((HOSTNAME,), ((("a",), 4), (("b",), 2)))
+    assert not pod_set.delayed_topology
+    assert left(table) == {"a": 0, "b": 2000}
+
+
+def test_pod_sets_that_do_not_ask_are_placed_where_all_flavors_have_a_topology() -> None:
+    assert domains(bench(A).add(workload("w", "q", pods(cpu="1"))).decide("w")) == {"a": 1}
+
+
+def test_elsewhere_they_get_a_flavor_without_one() -> None:
+    table = bench(A, flavors=(TAS, Flavor(name="plain")), groups=group(tas="100", plain="100"))
+    decision = table.add(workload("w", "q", pods(cpu="1"))).decide("w")
+    assert decision.pod_sets[0].flavors == {"cpu": "plain"}
+    assert domains(decision) == {}
+    asked = table.add(cpus("v", "1")).decide("v")
+    assert (asked.pod_sets[0].flavors, domains(asked)) == ({"cpu": "tas"}, {"a": 1})
+
+
+def test_each_pod_set_has_its_own_domains() -> None:
+    table = bench(A, B)
+    decision = table.add(workload("w", "q", spread(3, "x", cpu="1"), spread(3, "y", cpu="1"))).decide("w")
+    assert (domains(decision, "x"), domains(decision, "y")) == ({"a": 3}, {"b": 3})
+
+
+def test_pod_sets_without_pods_are_not_placed() -> None:
+    decision = bench(A).add(workload("w", "q", spread(1, "x", cpu="1"), spread(0, "y", cpu="1"))).decide("w")
+    assert (domains(decision, "x"), domains(decision, "y")) == ({"a": 1}, {})
+
+
+def grouped(count: int, name: str, **requests: str) -> PodSet:
+    return asking(pods(count, name, None, **requests), group="g", required=RACK)
+
+
+def test_a_leader_is_placed_with_its_workers() -> None:
+    decision = bench(A, B).add(workload("w", "q", grouped(1, "l", cpu="1"), grouped(6, "w", cpu="1"))).decide("w")
+    assert decision.outcome is Outcome.RESERVED
+    assert sum(domains(decision, "w").values()) == 6
+    assert sum(domains(decision, "l").values()) == 1
+
+
+def test_pod_sets_of_a_group_may_have_another_between_them() -> None:
+    table = bench(A, B, node("r1/c", cpu="4"))
+    between = workload("w", "q", grouped(4, "w", cpu="1"), spread(2, "x", cpu="2"), grouped(1, "l", cpu="1"))
+    decision = table.add(between).decide("w")
+    assert {name: sum(domains(decision, name).values()) for name in "wxl"} == {"w": 4, "x": 2, "l": 1}
+    assert sum(left(table).values()) == 12000 - 4000 - 4000 - 1000
+
+
+def test_a_leader_that_requests_nothing_gets_the_flavor_of_its_group() -> None:
+    decision = bench(A, B).add(workload("w", "q", grouped(1, "l"), grouped(2, "w", cpu="1"))).decide("w")
+    assert decision.outcome is Outcome.RESERVED, decision.message
+
+
+# Several heads in one cycle.
+
+
+def test_the_second_of_two_heads_is_placed_elsewhere() -> None:
+    table = bench(A, B, queues=("p", "q"))
+    table.add(cpus("first", "3", "p", created=1), cpus("second", "3", "q", created=2))
+    found = decisions(table)
+    assert {name: domains(each) for name, each in found.items()} == {"first": {"a": 1}, "second": {"b": 1}}
+    assert {each.outcome for each in found.values()} == {Outcome.RESERVED}
+    assert left(table) == {"a": 1000, "b": 1000}
+
+
+def test_without_another_place_the_second_waits() -> None:
+    table = bench(A, queues=("p", "q"))
+    table.add(cpus("first", "3", "p", created=1), cpus("second", "3", "q", created=2))
+    found = decisions(table)
+    assert found["first"].outcome is Outcome.RESERVED
+    assert found["second"].outcome is Outcome.PENDING
+    assert 'topology "hosts" doesn\'t allow to fit any of 1 pod(s)' in found["second"].message
+    assert left(table) == {"a": 1000}
+
+
+def test_two_pod_sets_are_looked_at_one_by_one_when_a_place_was_taken() -> None:
+    # docs/spec/engine.md §6.8 and §12 row 12: an accidental behaviour that is kept.
+    table = bench(A, queues=("p", "q"))
+    table.add(cpus("first", "1", "p", created=1))
+    table.add(workload("second", "q", spread(1, "x", cpu="2"), spread(1, "y", cpu="2"), created=2))
+    assert {each.outcome for each in decisions(table).values()} == {Outcome.RESERVED}
+    assert left(table) == {"a": -1000}
+
+
+def test_heads_of_two_flavors_do_not_get_the_same_host() -> None:
+    table = topology_bench(Bench(queue("p", PLENTY), queue("q", group(second="100")), flavors=(TAS, SECOND)), A)
+    table.add(cpus("first", "3", "p", created=1), cpus("second", "3", "q", created=2))
+    found = decisions(table)
+    assert (found["first"].outcome, found["second"].outcome) == (Outcome.RESERVED, Outcome.PENDING)
+
+
+# Who uses the nodes.
+
+
+def test_places_count_after_a_restart() -> None:
+    table = bench(A, B)
+    table.add(running("old", "4", "a"))
+    assert left(table) == {"a": 0, "b": 4000}
+    assert domains(table.add(cpus("w", "2")).decide("w")) == {"b": 1}
+
+
+def test_places_are_the_same_before_and_after_they_are_written() -> None:
+    table = bench(A, B)
+    table.add(workload("w", "q", asking(pods(6, cpu="1"), required=RACK)))
+    before = left(table)
+    decision = table.decide("w")
+    value = table.engine.workload(key("w"))
+    assert value is not None
+    taken = left(table)
+    domain = decision.pod_sets[0].topology
+    held = holding(value, "q", flavor="tas")
+    assert held.admission is not None
+    pod_sets = tuple(replace(each, topology=domain) for each in held.admission.pod_sets)
+    table.engine.admission_written(key("w"), table.now)
+    table.add(replace(held, admission=replace(held.admission, pod_sets=pod_sets)))
+    assert left(table) == taken
+    table.finish("w")
+    assert left(table) == before
+
+
+def test_a_reservation_of_a_decision_has_its_places() -> None:
+    table = bench(A)
+    value = cpus("w", "3")
+    decision = table.add(value).decide("w")
+    table.engine.admission_written(key("w"), table.now)
+    table.add(lifecycle.reserved(value, decision, table.now))
+    assert left(table) == {"a": 1000}
+
+
+def test_a_reservation_that_could_not_be_written_gives_its_places_back() -> None:
+    table = bench(A)
+    table.add(cpus("w", "3")).decide("w")
+    table.engine.admission_failed(key("w"), table.now)
+    assert left(table) == {"a": 4000}
+    assert domains(table.decide("w")) == {"a": 1}
+
+
+def test_places_that_are_released_let_a_workload_of_another_tree_in() -> None:
+    table = bench(A, queues=("p", "q"))
+    table.add(cpus("first", "3", "p")).settle()
+    table.add(cpus("waits", "3", "q")).settle()
+    assert table.waits("q") == ["[waits]"]
+    table.finish("first")
+    table.settle_after(2)
+    assert table.has_quota("waits")
+
+
+def test_so_does_an_eviction() -> None:
+    table = bench(A, queues=("p", "q"))
+    table.add(cpus("first", "3", "p", created=5)).settle()
+    table.add(cpus("waits", "3", "q")).settle()
+    table.evict("first")
+    table.settle_after(2)
+    assert table.has_quota("waits")
+
+
+def test_so_does_a_reservation_of_a_workload_that_is_gone() -> None:
+    table = bench(A, queues=("p", "q"))
+    table.add(cpus("first", "3", "p")).settle()
+    table.add(cpus("waits", "3", "q")).settle()
+    table.engine.admission_failed(key("first"), table.now)
+    table.engine.delete_workload(key("first"), table.now)
+    table.settle_after(2)
+    assert table.has_quota("waits")
+
+
+def test_so_do_places_that_move() -> None:
+    table = bench(A, node("r1/b", cpu="3"), queues=("p", "q"))
+    table.add(running("moves", "3", "a", "p"), cpus("waits", "4", "q")).settle()
+    assert table.waits("q") == ["[waits]"]
+    table.add(running("moves", "3", "b", "p"))
+    table.settle_after(2)
+    assert table.has_quota("waits")
+
+
+def test_a_new_node_lets_workloads_in() -> None:
+    table = bench(A)
+    table.add(cpus("w", "5")).settle()
+    assert table.waits("q") == ["[w]"]
+    table.engine.upsert_node(node("r2/c", cpu="8"), table.now)
+    table.settle_after(2)
+    assert table.has_quota("w")
+
+
+def test_a_node_that_is_gone_takes_no_pods() -> None:
+    table = bench(A, B)
+    table.engine.delete_node("a", table.now)
+    assert domains(table.add(cpus("w", "1")).decide("w")) == {"b": 1}
+
+
+def test_what_was_on_a_node_that_is_gone_is_given_back_once() -> None:
+    table = bench(A, B)
+    table.add(running("old", "3", "a"))
+    table.engine.delete_node("a", table.now)
+    table.finish("old")
+    table.engine.upsert_node(A, table.now)
+    assert left(table) == {"a": 4000, "b": 4000}
+
+
+def test_pods_of_others_take_room_and_give_it_back() -> None:
+    table = bench(A)
+    table.engine.pod_bound(pod_key("p"), "a", amounts(cpu="2", pods="1"), table.now)
+    table.add(cpus("w", "3")).settle()
+    assert table.waits("q") == ["[w]"]
+    table.engine.pod_unbound(pod_key("p"), table.now)
+    table.settle_after(2)
+    assert table.has_quota("w")
+
+
+def test_a_pod_that_was_not_bound_changes_nothing() -> None:
+    table = bench(A)
+    table.settle()
+    table.engine.pod_unbound(pod_key("p"), table.now)
+    assert not table.engine.has_heads(table.now, repeat=False)
+    assert left(table) == {"a": 4000}
+
+
+# No places.
+
+
+def test_pods_that_would_not_fit_on_empty_nodes_do_not_fit() -> None:
+    decision = bench(A, B).add(cpus("w", "5")).decide("w")
+    assert (decision.outcome, decision.reason, decision.requeue_reason) == (
+        Outcome.PENDING,
+        "TopologyPlacementFailed",
+        RequeueReason.NO_FIT,
+    )
+    assert decision.message == (
+        "couldn't assign flavors to pod set main: topology \"hosts\" doesn't allow to fit any of 1 pod(s). Total nodes:"
+        ' 2; excluded: resource "cpu": 2'
+    )
+
+
+def test_what_pods_of_others_use_is_not_free_by_preemption() -> None:
+    table = bench(A, preemption=preemption("LowerPriority"))
+    table.engine.pod_bound(pod_key("p"), "a", amounts(cpu="2", pods="1"), table.now)
+    decision = table.add(cpus("w", "3", priority=9)).decide("w")
+    assert decision.reason == "TopologyPlacementFailed"
+
+
+def test_the_next_flavor_is_tried_in_the_next_cycle() -> None:
+    large = node("r2/large", cpu="8", labels={"pool": "large"})
+    flavors = (replace(TAS, node_labels={"pool": "small"}), replace(SECOND, node_labels={"pool": "large"}))
+    small = node("r1/small", cpu="2", labels={"pool": "small"})
+    table = bench(small, large, flavors=flavors, groups=group(tas="100", second="100"))
+    table.add(cpus("w", "4"))
+    first = table.decide("w")
+    assert (first.outcome, first.last_tried_flavor_index) == (Outcome.PENDING, ({"cpu": 0},))
+    second = table.decide("w")
+    assert (second.outcome, domains(second)) == (Outcome.RESERVED, {"large": 1})
+
+
+@pytest.mark.parametrize("policy", FungibilityPolicy)
+def test_a_workload_without_places_in_any_flavor_comes_to_rest(policy: FungibilityPolicy) -> None:
+    table = bench(
+        A,
+        queues=("p", "q"),
+        flavors=(TAS, SECOND),
+        groups=group(tas="100", second="100"),
+        preemption=preemption("LowerPriority"),
+        fungibility=fungibility(preempt=policy),
+    )
+    table.add(running("old", "4", "a", "p"), cpus("w", "2", "q"))
+    for _ in range(20):
+        if not table.engine.has_heads(table.now, repeat=False):
+            break
+        table.engine.cycle(table.now, repeat=False)
+    else:
+        pytest.fail("cycles do not end")
+    assert table.waits("q") == ["[w]"]
+
+
+def test_a_level_that_is_not_there_is_no_flavor() -> None:
+    decision = bench(A).add(workload("w", "q", asking(pods(cpu="1"), required="zone"))).decide("w")
+    assert decision.reason == "NoMatchingFlavor"
+
+
+def test_partial_admission_finds_the_pods_that_have_places() -> None:
+    table = bench(A)
+    some = replace(spread(8, cpu="1"), min_count=1)
+    decision = table.add(workload("w", "q", some)).decide("w")
+    assert (decision.outcome, decision.pod_sets[0].count, domains(decision)) == (Outcome.RESERVED, 4, {"a": 4})
+
+
+# Preemption.
+
+
+LOWER = preemption("LowerPriority")
+
+
+def victims(decision: Decision) -> list[str]:
+    return sorted(victim.workload.name for victim in decision.victims)
+
+
+def test_workloads_are_evicted_for_their_places_alone() -> None:
+    table = bench(A, preemption=LOWER)
+    table.add(running("low", "3", "a", priority=1), cpus("high", "2", priority=2))
+    decision = table.decide("high")
+    assert (decision.outcome, victims(decision)) == (Outcome.PREEMPTING, ["low"])
+    assert 'topology "hosts"' in decision.message
+    table.evict("low")
+    assert domains(table.decide("high")) == {"a": 1}
+
+
+def test_no_more_are_evicted_than_places_need() -> None:
+    table = bench(A, B, preemption=LOWER)
+    table.add(*(running(f"low-{at}{n}", "2", at, priority=n) for at in "ab" for n in (1, 2)))
+    decision = table.add(cpus("high", "4", priority=9)).decide("high")
+    assert decision.outcome is Outcome.PREEMPTING
+    assert len({name[4] for name in victims(decision)}) == 1
+    assert len(victims(decision)) == 2
+
+
+def test_equal_priority_keeps_its_places() -> None:
+    table = bench(A, preemption=LOWER)
+    table.add(running("old", "3", "a"))
+    decision = table.add(cpus("w", "2")).decide("w")
+    assert (decision.outcome, decision.requeue_reason, victims(decision)) == (
+        Outcome.PENDING,
+        RequeueReason.PREEMPTION_NO_CANDIDATES,
+        [],
+    )
+    assert decision.reason == "WaitingForQuota"
+
+
+def test_workloads_of_other_trees_keep_their_places() -> None:
+    table = bench(A, queues=("p", "q"), preemption=LOWER)
+    table.add(running("other", "3", "a", "p"), cpus("high", "2", "q", priority=9))
+    assert victims(table.decide("high")) == []
+
+
+def test_a_victim_frees_quota_and_places_at_once() -> None:
+    table = bench(A, B, groups=group(tas="6"), preemption=LOWER)
+    table.add(running("low-a", "4", "a"), running("low-b", "2", "b"), cpus("high", "3", priority=9))
+    assert victims(table.decide("high")) == ["low-a"]
+
+
+def test_the_places_of_a_preemptor_are_kept_from_others_in_the_cycle() -> None:
+    table = bench(A, queues=("p", "q"), preemption=LOWER)
+    table.add(running("low", "3", "a", "p"), cpus("high", "4", "p", priority=9), cpus("other", "1", "q"))
+    found = decisions(table)
+    assert found["high"].outcome is Outcome.PREEMPTING
+    assert found["other"].outcome is not Outcome.RESERVED
+    assert left(table) == {"a": 1000}
+
+
+def test_what_a_victim_frees_beyond_that_is_for_others() -> None:
+    table = bench(A, queues=("p", "q"), preemption=LOWER)
+    table.add(running("low", "4", "a", "p"), cpus("high", "2", "p", priority=9), cpus("other", "1", "q"))
+    found = decisions(table)
+    assert victims(found["high"]) == ["low"]
+    # It was nominated while all was in use.
+    assert found["other"].outcome is not Outcome.RESERVED
+    assert left(table) == {"a": 0}
+
+
+def test_a_preemptor_without_victims_keeps_its_places_for_the_cycle() -> None:
+    table = bench(A, node("r1/b", cpu="3"), queues=("p", "q"), preemption=LOWER)
+    table.add(running("same", "2", "a", "p", priority=9), cpus("high", "4", "p", priority=9), cpus("other", "2", "q"))
+    found = decisions(table)
+    assert found["high"].requeue_reason is RequeueReason.PREEMPTION_NO_CANDIDATES
+    assert domains(found["other"]) == {"b": 1}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "want"),
+    [
+        pytest.param("1", RequeueReason.PENDING_PREEMPTION, id="that is enough"),
+        pytest.param("2", RequeueReason.PREEMPTION_NO_CANDIDATES, id="that is not enough"),
+    ],
+)
+def test_who_needs_the_same_victim_gets_what_its_preemptor_leaves(cpu: str, want: RequeueReason) -> None:
+    reclaiming = preemption(reclaim="Any")
+    lenders = (queue(name, group(tas="4"), cohort="co", preemption=reclaiming) for name in "mn")
+    table = topology_bench(Bench(queue("p", group(tas="0"), cohort="co"), *lenders, flavors=(TAS,)), A)
+    table.add(running("low", "4", "a", "p"), cpus("first", "3", "m", created=1), cpus("second", cpu, "n", created=2))
+    found = decisions(table)
+    assert victims(found["first"]) == ["low"]
+    assert (victims(found["second"]), found["second"].requeue_reason) == ([], want)
+    assert left(table) == {"a": 0}
+
+
+def test_fair_sharing_evicts_for_places_too() -> None:
+    table = bench(A, preemption=LOWER, cohort="co", settings=Settings(pods_ready=None, fair_sharing=True))
+    table.add(running("low", "3", "a", priority=1), cpus("high", "2", priority=2))
+    assert victims(table.decide("high")) == ["low"]
+    assert left(table) == {"a": 1000}
+
+
+# Left to later.
+
+
+@pytest.mark.parametrize("controller", [MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER])
+def test_placement_is_left_to_workers_and_to_provisioned_nodes(controller: str) -> None:
+    table = bench(checks=checks("c"))
+    table.engine.upsert_admission_check(AdmissionCheck(name="c", controller=controller, active=True), table.now)
+    decision = table.add(cpus("w", "50")).decide("w")
+    assert decision.outcome is Outcome.RESERVED
+    assert decision.pod_sets[0].delayed_topology
+    assert domains(decision) == {}
+
+
+def test_other_checks_delay_nothing() -> None:
+    table = bench(A, checks=checks("c"))
+    table.engine.upsert_admission_check(AdmissionCheck(name="c", controller="x", active=True), table.now)
+    decision = table.add(cpus("w", "1")).decide("w")
+    assert (domains(decision), decision.pod_sets[0].delayed_topology) == ({"a": 1}, False)
+
+
+def test_nor_do_checks_of_other_flavors() -> None:
+    flavors = (TAS, SECOND)
+    rules = (CheckRule("c", frozenset({"second"})),)
+    table = bench(A, flavors=flavors, groups=group(tas="3", second="100"), checks=rules)
+    table.engine.upsert_admission_check(
+        AdmissionCheck(name="c", controller=PROVISIONING_CONTROLLER, active=True), table.now
+    )
+    here = table.add(cpus("here", "3")).decide("here")
+    assert (domains(here), here.pod_sets[0].delayed_topology) == ({"a": 1}, False)
+    later = table.add(cpus("later", "50")).decide("later")
+    assert (domains(later), later.pod_sets[0].delayed_topology) == ({}, True)
+
+
+def test_only_pod_sets_that_are_to_be_placed_are_delayed() -> None:
+    flavors = (TAS, Flavor(name="plain"))
+    table = bench(flavors=flavors, groups=group(tas="100", plain="100"), checks=checks("c"))
+    table.engine.upsert_admission_check(
+        AdmissionCheck(name="c", controller=PROVISIONING_CONTROLLER, active=True), table.now
+    )
+    decision = table.add(workload("w", "q", spread(1, "x", cpu="1"), pods(1, "y", cpu="1"))).decide("w")
+    assert [pod_set.delayed_topology for pod_set in decision.pod_sets] == [True, False]
+
+
+def test_without_the_gate_nothing_is_placed() -> None:
+    table = bench(settings=Settings(pods_ready=None, gates=Gates(topology=False)))
+    decision = table.add(cpus("w", "50")).decide("w")
+    assert decision.outcome is Outcome.RESERVED
+    assert (domains(decision), decision.pod_sets[0].delayed_topology) == ({}, False)
+
+
+ELASTIC = Settings(pods_ready=None, gates=Gates(elastic_jobs=True))
+
+
+def slices(before: int, after: int) -> tuple[Workload, Workload]:
+    """A slice of an elastic job that runs on host `a`, and the one that replaces it, with other numbers of pods."""
+    old, new = (workload(name, "q", spread(n, cpu="1")) for name, n in (("old", before), ("new", after)))
+    running_one = placed(replace(old, job_uid="j"), "q", a=before)
+    return running_one, replace(new, job_uid="j", replaces="default/old")
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_an_elastic_workload_that_asks_for_places_keeps_its_size(after: int) -> None:
+    table = bench(A, settings=ELASTIC)
+    decision = table.add(*slices(2, after)).decide("new")
+    assert decision.outcome is Outcome.PENDING
+    assert decision.message == (
+        "failed to assign flavors to pod set main: topology requests are not supported with"
+        " ElasticJobsViaWorkloadSlices"
+    )
+    assert left(table) == {"a": 2000}
+
+
+# Other topologies.
+
+
+def test_racks_as_leaves() -> None:
+    labels = {"block": "x"}
+    table = bench(flavors=(replace(TAS, topology="racks"),))
+    topology_bench(table, node("r1/a", cpu="2", labels=labels), node("r1/b", cpu="2", labels=labels), levels=RACKS)
+    decision = table.add(workload("w", "q", asking(pods(4, cpu="1"), required=RACK))).decide("w")
+    assert decision.pod_sets[0].topology == AssignedDomains(("block", RACK), ((("x", "r1"), 4),))
+    assert left(table) == {"r1": 0}
+
+
+def test_a_queue_whose_topology_is_not_there_is_not_active() -> None:
+    table = Bench(queue("q", PLENTY), flavors=(TAS,))
+    table.add(cpus("w", "1"))
+    assert not table.engine.has_heads(table.now)
+
+
+def test_explaining_changes_nothing() -> None:
+    table = bench(A, preemption=LOWER)
+    table.add(running("low", "3", "a", priority=1), cpus("high", "2", priority=2))
+    explanation = table.engine.explain(key("high"), table.now)
+    assert [victim.workload.name for victim in explanation.victims] == ["low"]
+    assert left(table) == {"a": 1000}
+
+
+# Whatever happens.
+
+
+POLICIES = st.sampled_from(["Never", "LowerPriority", "Any"])
+NODES = st.lists(st.tuples(st.sampled_from(["r1", "r2"]), st.integers(1, 4)), min_size=1, max_size=4)
+ASKS = st.sampled_from([{"required": RACK}, {"preferred": RACK}, {"unconstrained": True}, {"required": HOSTNAME}])
+ARRIVALS = st.lists(
+    st.tuples(st.sampled_from("pq"), st.integers(1, 4), st.integers(1, 3), ASKS, st.integers(0, 2), st.booleans()),
+    min_size=1,
+    max_size=8,
+)
+
+
+def site(nodes: list[tuple[str, int]], policy: str, *, fair: bool) -> Bench:
+    made = [node(f"{rack}/{host}", cpu=str(cpu)) for host, (rack, cpu) in zip("abcd", nodes, strict=False)]
+    return bench(
+        *made,
+        queues=("p", "q"),
+        groups=group(tas="12"),
+        preemption=preemption(policy),
+        settings=Settings(pods_ready=None, fair_sharing=fair),
+    )
+
+
+Arrival = tuple[str, int, int, dict[str, object], int, bool]
+
+
+def arrive(table: Bench, number: int, arrival: Arrival) -> None:
+    at_queue, count, cpu, ask, priority, _ = arrival
+    pod_set = asking(pods(count, cpu=str(cpu)), **ask)
+    table.add(workload(f"w{number}", at_queue, pod_set, priority=priority, created=number))
+
+
+@given(nodes=NODES, arrivals=ARRIVALS, fair=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_no_host_has_more_than_it_holds(nodes: list[tuple[str, int]], arrivals: list[Arrival], fair: bool) -> None:
+    table = site(nodes, "Never", fair=fair)
+    empty = left(table)
+    admitted: dict[str, Decision] = {}
+    for number, arrival in enumerate(arrivals):
+        arrive(table, number, arrival)
+        if arrival[-1]:
+            for decision in table.cycle().decisions:
+                if decision.outcome is Outcome.RESERVED:
+                    admitted[decision.workload.name] = decision
+            assert all(amount >= 0 for amount in left(table).values())
+    for name, decision in admitted.items():
+        assert sum(domains(decision).values()) == arrivals[int(name[1:])][1]
+        table.engine.delete_workload(key(name), table.now)
+    assert left(table) == empty
+
+
+@given(nodes=NODES, arrivals=ARRIVALS, policy=POLICIES, fair=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_only_admissions_use_places(
+    nodes: list[tuple[str, int]], arrivals: list[Arrival], policy: str, fair: bool
+) -> None:
+    table = site(nodes, policy, fair=fair)
+    expected = left(table)
+    for number, arrival in enumerate(arrivals):
+        arrive(table, number, arrival)
+        for decision in table.cycle().decisions:
+            if decision.outcome is Outcome.RESERVED:
+                cpu = arrivals[int(decision.workload.name[1:])][2]
+                for host, count in domains(decision).items():
+                    expected[host] -= 1000 * cpu * count
+        assert left(table) == expected
