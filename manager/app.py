@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The composition root of the manager: builds the parts and gives each a place in a task group.
 
-Owns what runs when: servers and caches on every replica; webhook installation, engine, reconcilers and dispatch on the
-leader only. Promises that everything a leader started has ended when it no longer leads, and that an external failure
-(a server that is unavailable, a missing CRD, a held lease) is one line in the log while the rest continues. An object
-that cannot be used is quarantined and a loop that fails is restarted, so that neither ends the process; if leading
-fails as a whole, it starts again after a pause. Decides nothing about workloads.
+Owns what runs when: servers and caches on every replica; webhooks, engine, reconcilers and dispatch on the leader only,
+which have ended when it no longer leads. An external failure (a server that does not answer, a missing CRD, a held
+lease) is one line in the log. An object that cannot be used is quarantined, and what fails starts again after a pause.
 """
 
 from __future__ import annotations
@@ -44,6 +42,7 @@ from manager.provisioning.controller import ProvisioningController
 from manager.scheduler.pending_writes import PendingWrites
 from manager.scheduler.scheduler import Scheduler
 from manager.seals import Seals
+from manager.topology.controllers import TopologyControllers
 from manager.visibility.serving import VisibilityAddress, VisibilityServing, serving_visibility
 from manager.webhooks.access import AccessReviews
 from manager.webhooks.external_kinds import DiscoveredKinds
@@ -309,10 +308,12 @@ class Manager:
             quarantine=self.caches.quarantine,
             figures_seconds=budget.figures_interval.total_seconds(),
         )
+        topology = TopologyControllers(context)
         scheduler = Scheduler(
             context,
             settings=self._settings,
             pending_writes=pending_writes,
+            topology=topology.objects,
             preemption_delay=self._configuration.preemption_delay.total_seconds(),
             touched=queues.touched,
         )
@@ -358,7 +359,7 @@ class Manager:
         await scheduler.attach()
         if visibility is not None:
             visibility.engines.lead(lambda: scheduler.engine)
-        for attach in (queues.attach, workloads.attach, provisioning.attach, removed_kinds.attach):
+        for attach in (queues.attach, workloads.attach, provisioning.attach, removed_kinds.attach, topology.attach):
             attach()
         for job in jobs:
             await job.attach()
@@ -368,6 +369,7 @@ class Manager:
             ("workloads", workloads.controller.run),
             ("queue-figures", queues.run),
             ("provisioning", provisioning.run),
+            *topology.runs,
             ("removed-kinds", removed_kinds.controller.run),
             *([("labelled-pods", pods.run)] if self._registry.for_kind(PODS.api_version, PODS.kind) is None else []),
             ("elastic-pods", ElasticPods(context).run),

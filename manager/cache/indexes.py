@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import orjson
@@ -47,8 +48,11 @@ from multikueue.api.resource import (
     WORKLOADS,
     Resource,
 )
+from multikueue.api.topologyslices import expand
 from multikueue.core.conditions import is_true_in
+from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
+from multikueue.engine.topology.capacity import HOSTNAME
 from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, RuntimeKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.slices import assigned_as, is_elastic
@@ -72,6 +76,8 @@ QUEUE_INDEX: Final = "queue"
 """Workloads by `namespace/LocalQueue`."""
 PRIORITY_CLASS_INDEX: Final = "priorityClass"
 """Workloads by the name of their WorkloadPriorityClass."""
+TOPOLOGY_HOST_INDEX: Final = "topologyHost"
+"""Workloads by the hosts on which a topology has placed their pods."""
 CLUSTER_QUEUE_INDEX: Final = "clusterQueue"
 """Workloads by the ClusterQueue they hold quota in; LocalQueues by the one they point to."""
 DISPATCH_INDEX: Final = "dispatch"
@@ -92,6 +98,18 @@ LOGGED_JOB_INDEX: Final = "loggedJob"
 """JobLogRequests by the `owner_term` of the job that they are for."""
 
 _SENT: Final = ("workloadSpec", "workloadLabels", "workloadAnnotations", "podSetAssignments")
+
+
+def topology_hosts(workload: JsonObject) -> Iterable[str]:
+    """The hosts that a Workload was given by a topology; an assignment that cannot be read has none."""
+    admission: JsonObject = (workload.get("status") or {}).get("admission") or {}
+    found: set[str] = set()
+    for each in admission.get("podSetAssignments") or ():
+        topology = each.get("topologyAssignment")
+        if topology and (topology.get("levels") or [""])[-1] == HOSTNAME:
+            with suppress(BadInput, KeyError, TypeError):
+                found.update(str(domain["values"][-1]) for domain in expand(topology)["domains"])
+    return found
 
 
 def without_owners_of_fields(obj: JsonObject) -> bytes:
@@ -266,6 +284,7 @@ def followed(
                 REPLICA_INDEX: replicas_by_owner,
                 SLICE_INDEX: slices_by_job,
                 PRIORITY_CLASS_INDEX: priority_class,
+                TOPOLOGY_HOST_INDEX: topology_hosts,
             },
             shrink=without_owners_of_fields,
         ),

@@ -126,8 +126,8 @@ class PlanChange:
                 status, self._check, state=plan.check.state, message=plan.check.message, now=self._now
             )
             if plan.check.state is CheckState.READY:
-                # In the same write: the last check that becomes Ready admits the workload.
-                status = changes.sync_admitted(status, now=self._now)
+                # In the same write: the last check that becomes Ready admits the workload. Its pods are placed there.
+                status = changes.sync_admitted(changes.topology_ready(status), now=self._now)
         if plan.cluster_name is not None and plan.cluster_name != status.cluster_name:
             status = replace(status, cluster_name=plan.cluster_name)
         if plan.nominated is not None and plan.nominated != status.nominated:

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from manager.scheduler.pending_writes import News
 from manager.workload import changes
 from manager.workload.status import Status
+from multikueue.api.constants import DelayedTopology
 from multikueue.api.meta import JsonObject
-from multikueue.api.reasons import QuotaReservedReason, WorkloadCondition
+from multikueue.api.reasons import EvictedReason, QuotaReservedReason, WorkloadCondition
+from multikueue.api.topologyslices import compress
 from multikueue.core.conditions import MAX_EVENT_MESSAGE, TRUE, truncate_message
 from multikueue.core.keys import Key
-from multikueue.engine.decisions import Bypassed, Decision, Victim
+from multikueue.engine.decisions import Bypassed, Decision, PodSetFlavors, TopologyDecision, Victim
 from multikueue.engine.resources import texts
+from multikueue.engine.workloads import AssignedDomains
 from multikueue.kube.runtime.quarantine import Quarantined
 
 _AMOUNT: Final = re.compile(r"(?<![\w.\-/])\d+(?:\.\d+)?(?:[numkMGTPE]|[KMGTPE]i)?(?![\w\-/])")
@@ -38,10 +41,26 @@ def admission_of(decision: Decision) -> JsonObject:
                 "flavors": dict(pod_set.flavors),
                 "resourceUsage": texts(pod_set.resource_usage),
                 "count": pod_set.count,
+                **topology_of(pod_set),
             }
             for pod_set in decision.pod_sets
         ],
     }
+
+
+def topology_of(pod_set: PodSetFlavors) -> JsonObject:
+    """Where its pods are to be, or that this is decided later; nothing without a topology."""
+    if pod_set.delayed_topology:
+        return {"delayedTopologyRequest": str(DelayedTopology.PENDING)}
+    if pod_set.topology is None:
+        return {}
+    return {"topologyAssignment": assigned_topology(pod_set.topology)}
+
+
+def assigned_topology(assigned: AssignedDomains) -> JsonObject:
+    """`topologyAssignment` of one pod set."""
+    domains = [{"values": list(values), "count": count} for values, count in assigned.domains]
+    return compress({"levels": list(assigned.levels), "domains": domains})
 
 
 def reserve(status: Status, decision: Decision, *, now: datetime) -> Status:
@@ -59,6 +78,28 @@ def reserve(status: Status, decision: Decision, *, now: datetime) -> Status:
         required_checks=decision.admission_checks,
         now=now,
     )
+
+
+def assign_topologies(status: Status, decision: TopologyDecision, *, now: datetime) -> Status:
+    """The places that it was given, or its eviction, if it still holds the quota; it may be admitted by that."""
+    gone = (WorkloadCondition.FINISHED, WorkloadCondition.EVICTED)
+    admission = dict(status.admission or {})
+    if any(map(status.is_true, gone)) or not status.is_true(WorkloadCondition.QUOTA_RESERVED):
+        return status
+    if admission.get("clusterQueue") != decision.cluster_queue:
+        return status
+    if decision.evict:
+        return changes.evict(status, reason=EvictedReason.NODE_FAILURES, message=decision.evict, now=now)
+    topologies = {name: assigned_topology(domains) for name, domains in decision.topologies}
+    admission["podSetAssignments"] = [
+        {**each, "topologyAssignment": topologies[each["name"]], **_ready(each)} if each["name"] in topologies else each
+        for each in admission.get("podSetAssignments") or ()
+    ]
+    return changes.sync_admitted(replace(status, admission=admission, unhealthy_nodes=()), now=now)
+
+
+def _ready(assignment: JsonObject) -> JsonObject:
+    return {"delayedTopologyRequest": str(DelayedTopology.READY)} if "delayedTopologyRequest" in assignment else {}
 
 
 def pend(status: Status, decision: Decision, *, now: datetime) -> Status:

@@ -20,6 +20,8 @@ import anyio.lowlevel
 from manager.cache.ended_workloads import has_finished
 from manager.context import ManagerContext
 from manager.scheduler.cycle_cost import CycleCost
+from manager.topology.objects import TopologyObjects, workload_of
+from multikueue.api.constants import POD_SET_LABEL
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
@@ -89,12 +91,19 @@ class EngineFeed:
         *,
         settings: Settings,
         changed: Callable[[Resource, Key, JsonObject | None], None],
+        topology: TopologyObjects | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """`changed` is called after each change with the object as it is; None for one that is gone or finished."""
+        """`changed` is called after each change with the object as it is; None for one that is gone or finished.
+
+        `wake` is called when a node changes, or pods leave one. Without `topology` no workload is placed.
+        """
         self._context = context
         self._clock = context.clock
         self._settings = settings
+        self._topology = topology
         self._changed = changed
+        self._wake = wake
         self._shapes = decode.Shapes()
         self._held: dict[tuple[Resource, Key], _Held] = {}
         self._kinds = self._make_kinds()
@@ -126,8 +135,14 @@ class EngineFeed:
 
         Ten thousand Workloads take seconds, in which the lease of the leader has to be renewed.
         """
-        for kind in self._kinds:
+        for kind in self._kinds[:-1]:
             await self._context.caches.replay(kind.resource, partial(self._feed, kind), reader=READER)
+        if self._topology is not None:
+            await self._topology.prepare()
+            self._topology.nodes.add_handler(self._node_changed)
+        await self._context.caches.replay(WORKLOADS, partial(self._feed, self._workloads), reader=READER)
+        if self._topology is not None:
+            self._topology.pods.add_handler(self._pod_changed)
 
     async def rebuild(self) -> None:
         """Replace the engine by one that is fed from the caches; no write of a decision may be in flight."""
@@ -139,6 +154,44 @@ class EngineFeed:
                 self._feed_again(kind, key)
                 if number % _BATCH == 0:
                     await anyio.lowlevel.checkpoint()
+        if self._topology is not None:
+            for row in self._topology.nodes.store.list():
+                self._node_changed(Change(watch.ADDED, row.key, None, row))
+            for row in self._topology.pods.store.list():
+                self._pod_changed(Change(watch.ADDED, row.key, None, row))
+
+    def _node_changed(self, change: Change) -> None:
+        now, value = self._clock.now(), None
+        try:
+            value = None if change.new is None else decode.node(change.new.object())
+        finally:
+            if value is None:
+                self.engine.delete_node(change.key.name, now)
+            else:
+                self.engine.upsert_node(value, now)
+            self._wake()
+
+    def _pod_changed(self, change: Change) -> None:
+        """What a pod uses of its node, unless its Workload has the place."""
+        now, pod = self._clock.now(), None if change.new is None else change.new.object()
+        node = "" if pod is None else str(pod["spec"].get("nodeName") or "")
+        if pod is None or not node or self._has_place(pod):
+            if self.engine.pod_unbound(change.key, now):
+                self._wake()
+        else:
+            self.engine.pod_bound(change.key, node, decode.pod_requests(pod, self._shapes), now)
+
+    def _has_place(self, pod: JsonObject) -> bool:
+        key = workload_of(pod)
+        workload = None if key is None else self._context.caches.view(WORKLOADS).object(key)
+        if workload is None:
+            return False
+        name = (pod["metadata"].get("labels") or {}).get(POD_SET_LABEL)
+        admission: JsonObject = (workload.get("status") or {}).get("admission") or {}
+        return any(
+            each.get("name") == name and each.get("topologyAssignment")
+            for each in admission.get("podSetAssignments") or ()
+        )
 
     def hold(self, resource: Resource, key: Key, cause: Exception) -> None:
         """Keep an object at which the engine failed out of it until the object changes or a growing pause is over."""

@@ -30,10 +30,12 @@ from manager.scheduler.delayed_preemptions import DelayedPreemptions, delay_for_
 from manager.scheduler.engine_feed import READER, EngineFeed
 from manager.scheduler.pending_writes import News, PendingSender, PendingWrites
 from manager.scheduler.preemption_report import report_preemption
+from manager.scheduler.topology_writes import TopologyWriter
 from manager.scheduler.usage_sampling import UsageSampler
 from manager.scheduler.withdrawn_reservations import WithdrawnReservations
 from manager.scheduler.write_concurrency import WriteConcurrency
 from manager.scheduler.write_queue import WriteQueue
+from manager.topology.objects import TopologyObjects
 from manager.workload.status import Status
 from manager.workload.transitions import queued_at, seconds_since
 from multikueue.api.meta import JsonObject
@@ -71,6 +73,7 @@ class Scheduler:
         *,
         settings: Settings,
         pending_writes: PendingWrites,
+        topology: TopologyObjects,
         preemption_delay: float,
         touched: Touched,
     ) -> None:
@@ -82,7 +85,9 @@ class Scheduler:
         self._context = context
         self._clock = context.clock
         self._touched = touched
-        self._feed = EngineFeed(context, settings=settings, changed=self._changed)
+        self._feed = EngineFeed(
+            context, settings=settings, topology=topology, changed=self._changed, wake=lambda: self._wake.set()
+        )
         self._pending_writes = pending_writes
         self._reasons = PendingSender(self._news, self._write_reason)
         self._preemption_delay = preemption_delay
@@ -93,6 +98,7 @@ class Scheduler:
         self._write_queue = WriteQueue(
             runners=_MOST_WRITES, quarantine=quarantine, concurrency=self._concurrency, clock=context.clock
         )
+        self._topologies = TopologyWriter(context, self._write_queue, refresh=self._feed.refresh)
         self._wake = anyio.Event()
         self._sampler = UsageSampler(self._feed, clock=context.clock, sampled=self._usage_sampled)
         self._repeat_at = 0.0
@@ -204,6 +210,7 @@ class Scheduler:
                 if not cycle.success or self._write_queue.behind or ended - started > SLICE_SECONDS:
                     break
                 settled = True
+            self._topologies.put(self.engine.assign_topologies(now), now)
             if settled:
                 await self._rest()
                 unsuccessful = 0

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final
 
 from manager.workload.status import Check, Eviction, Status
-from multikueue.api.constants import CheckState, GatePosition
+from multikueue.api.constants import CheckState, DelayedTopology, GatePosition
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import (
     AdmittedReason,
@@ -135,6 +135,24 @@ def sync_admitted(status: Status, *, now: datetime) -> Status:
 def _waits_for_topology(status: Status) -> bool:
     assignments = (status.admission or {}).get("podSetAssignments") or ()
     return any(assignment.get("delayedTopologyRequest") == "Pending" for assignment in assignments)
+
+
+def topology_ready(status: Status) -> Status:
+    """The cluster that runs the pods places them: nothing waits for a topology any more."""
+    if not _waits_for_topology(status):
+        return status
+    admission: JsonObject = dict(status.admission or {})
+    admission["podSetAssignments"] = [
+        {**each, "delayedTopologyRequest": str(DelayedTopology.READY)} if "delayedTopologyRequest" in each else each
+        for each in admission.get("podSetAssignments") or ()
+    ]
+    return replace(status, admission=admission)
+
+
+def unhealthy_nodes(status: Status, names: Iterable[str]) -> Status:
+    """The failed nodes on which it has pods."""
+    found = tuple(names)
+    return status if found == status.unhealthy_nodes else replace(status, unhealthy_nodes=found)
 
 
 def sync_checks(status: Status, required: Iterable[str], *, now: datetime) -> Status:

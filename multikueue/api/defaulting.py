@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from multikueue.api import constants, featuregates
 from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
+
+_GATES: Final = (constants.ADMISSION_SCHEDULING_GATE, constants.TOPOLOGY_SCHEDULING_GATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +128,10 @@ def default_gated(obj: JsonObject, surroundings: JobSurroundings, *, gate: Gate 
     if constants.POD_FINALIZER not in finalizers:
         metadata["finalizers"] = [*finalizers, constants.POD_FINALIZER]
     gates = spec.get("schedulingGates") or []
-    if all(each.get("name") != constants.ADMISSION_SCHEDULING_GATE for each in gates):
-        spec["schedulingGates"] = [*gates, {"name": constants.ADMISSION_SCHEDULING_GATE}]
+    # A gate cannot be added later, and whether its queue places pods in a topology is known with its admission.
+    missing = [name for name in _GATES if all(each.get("name") != name for each in gates)]
+    if missing:
+        spec["schedulingGates"] = [*gates, *({"name": name} for name in missing)]
     changed = labelled | {"metadata": metadata, "spec": spec}
     return obj if changed == obj else changed
 
@@ -136,8 +141,10 @@ def default_held(obj: JsonObject) -> JsonObject:
     metadata, spec = dict(obj.get("metadata") or {}), dict(obj.get("spec") or {})
     metadata["labels"] = {**(metadata.get("labels") or {}), constants.MANAGED_LABEL: constants.MANAGED_LABEL_VALUE}
     gates = spec.get("schedulingGates") or []
-    if all(each.get("name") != constants.ADMISSION_SCHEDULING_GATE for each in gates):
-        spec["schedulingGates"] = [*gates, {"name": constants.ADMISSION_SCHEDULING_GATE}]
+    # A gate cannot be added later, and whether its queue places pods in a topology is known with its admission.
+    missing = [name for name in _GATES if all(each.get("name") != name for each in gates)]
+    if missing:
+        spec["schedulingGates"] = [*gates, *({"name": name} for name in missing)]
     return obj | {"metadata": metadata, "spec": spec}
 
 

@@ -19,6 +19,7 @@ from multikueue.api.constants import (
     POD_SET_LABEL,
     PROVISIONING_CLASS_NAME_ANNOTATION,
     SCHEDULING_GATES,
+    TOPOLOGY_SCHEDULING_GATE,
     WORKER_WORKLOAD_POD_LABEL,
     WORKLOAD_ANNOTATION,
 )
@@ -197,6 +198,8 @@ def _info(
         annotations=annotations,
         node_selector=selector,
         tolerations=tuple(tolerations),
+        # Each pod waits for the node selector of its domain.
+        scheduling_gates=({"name": TOPOLOGY_SCHEDULING_GATE},) if assignment.get("topologyAssignment") else (),
     )
 
 

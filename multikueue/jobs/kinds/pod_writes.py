@@ -22,7 +22,10 @@ def started_pod(pod: JsonObject, info: PodSetInfo) -> JobWrite:
     """
     before = {"metadata": pod["metadata"], "spec": pod["spec"]}
     after = injected(before, info)
-    gates = [gate for gate in after["spec"]["schedulingGates"] if gate.get("name") not in SCHEDULING_GATES]
+    # The gate that a topology removes, once the pod has its domain, cannot be added now.
+    kept = [gate for gate in info.scheduling_gates if gate in pod["spec"]["schedulingGates"]]
+    own = (gate for gate in after["spec"]["schedulingGates"] if gate.get("name") not in SCHEDULING_GATES)
+    gates = [*own, *kept]
     spec = {key: value for key, value in after["spec"].items() if key != "schedulingGates"}
     after["spec"] = {**spec, **({"schedulingGates": gates} if gates else {})}
     return JobWrite(body=merge_patch(before, after), target=pod)

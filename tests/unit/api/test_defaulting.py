@@ -8,6 +8,8 @@ import pytest
 from multikueue.api.defaulting import (
     JobSurroundings,
     default_cluster_queue,
+    default_gated,
+    default_held,
     default_job,
     default_resource_flavor,
     default_workload,
@@ -124,3 +126,36 @@ def test_min_count_is_dropped_where_partial_admission_is_off() -> None:
     assert default_workload(workload, gate=lambda name: False) == {
         "spec": {"queueName": "q", "podSets": [{"name": "a", "count": 3}, {"name": "b"}]}
     }
+
+
+ADMISSION_GATE = {"name": "kueue.x-k8s.io/admission"}
+TOPOLOGY_GATE = {"name": "kueue.x-k8s.io/topology"}
+OWN_GATE = {"name": "example.com/own"}
+
+
+def _gated(pod: dict[str, Any]) -> dict[str, Any]:
+    return default_gated(pod, JobSurroundings())
+
+
+@pytest.mark.parametrize("default", [_gated, default_held])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param([], [ADMISSION_GATE, TOPOLOGY_GATE], id="without gates"),
+        pytest.param([OWN_GATE], [OWN_GATE, ADMISSION_GATE, TOPOLOGY_GATE], id="with one of its own"),
+        pytest.param([TOPOLOGY_GATE], [TOPOLOGY_GATE, ADMISSION_GATE], id="with that of topologies"),
+        pytest.param([ADMISSION_GATE], [ADMISSION_GATE, TOPOLOGY_GATE], id="with that of admission"),
+    ],
+)
+def test_a_pod_is_created_with_both_gates(default: Any, before: list[Any], after: list[Any]) -> None:
+    made = default(_job({QUEUE: "q"}, schedulingGates=before))
+    assert made["spec"]["schedulingGates"] == after
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
+    assert default(made) == made
+
+
+def test_a_pod_that_has_all_is_left_alone_and_so_is_one_that_is_not_queued() -> None:
+    made = _gated(_job({QUEUE: "q"}))
+    assert _gated(made) is made
+    plain = _job()
+    assert _gated(plain) is plain

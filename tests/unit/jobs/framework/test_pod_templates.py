@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from multikueue.jobs.framework.pod_templates import injected, restored_metadata, same
+from multikueue.api.constants import TOPOLOGY_SCHEDULING_GATE
+from multikueue.jobs.framework.pod_templates import injected, pod_set_infos, restored_metadata, restored_spec, same
 from multikueue.jobs.framework.protocol import PodSetInfo
 
 REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
@@ -54,3 +55,35 @@ def test_json_that_means_the_same_is_the_same_in_either_order(one: object, other
 def test_json_that_means_something_else_is_not_the_same_in_either_order(one: object, other: object) -> None:
     assert not same(one, other)
     assert not same(other, one)
+
+
+GATES = ({"name": TOPOLOGY_SCHEDULING_GATE},)
+
+
+def admitted(*assignments: dict[str, Any]) -> dict[str, Any]:
+    pod_sets = [{"name": each["name"], "count": 1, "template": {}} for each in assignments]
+    admission = {"clusterQueue": "q", "podSetAssignments": list(assignments)}
+    return {"metadata": {"name": "w"}, "spec": {"podSets": pod_sets}, "status": {"admission": admission}}
+
+
+def test_the_pods_of_a_pod_set_with_domains_wait_for_them() -> None:
+    found = pod_set_infos(
+        admitted(
+            {"name": "placed", "topologyAssignment": {"levels": ["rack"], "slices": [{"domainCount": 1}]}},
+            {"name": "later", "delayedTopologyRequest": "Ready"},
+            {"name": "free"},
+        ),
+        {},
+    )
+    assert [info.scheduling_gates for info in found] == [GATES, (), ()]
+
+
+def test_the_gate_of_a_topology_is_added_once_beside_others_and_taken_out_of_the_template_again() -> None:
+    own = {"name": "example.com/own"}
+    template: dict[str, Any] = {"spec": {"schedulingGates": [own]}}
+    gated = PodSetInfo(name="main", count=1, scheduling_gates=GATES)
+    started = injected(template, gated)
+    assert started["spec"]["schedulingGates"] == [own, *GATES]
+    assert injected(started, gated) == started
+    assert restored_spec(started["spec"], template["spec"]) == template["spec"]
+    assert restored_spec(injected({"spec": {}}, gated)["spec"], {}) == {}

@@ -253,6 +253,30 @@ def test_a_pod_that_kueue_has_made_loses_the_gate_for_topologies_as_well() -> No
     assert remote["spec"]["schedulingGates"] == gates[:1]
 
 
+PLACED = PodSetInfo(name="main", count=1, scheduling_gates=({"name": TOPOLOGY_SCHEDULING_GATE},))
+
+
+def gates_of_started(*gates: str) -> list[str]:
+    """The gates that a pod with these has once it was started in a pod set that waits for domains."""
+    given = pod("a1")
+    given["spec"]["schedulingGates"] = [{"name": name} for name in gates]
+    write = POD.start(given, (PLACED,))
+    assert write is not None
+    assert write.body is not None
+    return [each["name"] for each in write.body["spec"]["schedulingGates"] or ()]
+
+
+def test_a_pod_with_a_place_keeps_the_gate_for_topologies_until_it_has_its_domain() -> None:
+    both = (ADMISSION_SCHEDULING_GATE, TOPOLOGY_SCHEDULING_GATE)
+    assert gates_of_started(*both) == [TOPOLOGY_SCHEDULING_GATE]
+    assert gates_of_started("example.com/own", *both) == ["example.com/own", TOPOLOGY_SCHEDULING_GATE]
+
+
+def test_a_pod_that_was_made_without_the_gate_for_topologies_cannot_get_it() -> None:
+    assert gates_of_started(ADMISSION_SCHEDULING_GATE) == []
+    assert gates_of_started("example.com/own", ADMISSION_SCHEDULING_GATE) == ["example.com/own"]
+
+
 @pytest.mark.parametrize(("counts", "total"), [([3], "3"), ([1], "1"), ([1, 2], "3"), ([], "4")])
 def test_a_remote_pod_in_a_queue_has_the_total_count_of_the_pod_sets_that_are_to_run(
     counts: list[int], total: str
@@ -300,7 +324,8 @@ def queued(spec: Object, on_hub: Object, **annotations: str) -> Object:
 
 def test_a_queued_pod_is_created_with_gate_label_and_finalizer() -> None:
     made = defaulted({"metadata": {"labels": {K + "queue-name": "q"}}, "spec": {}}, BARE_POD, JobSurroundings())
-    assert made["spec"]["schedulingGates"] == [{"name": ADMISSION_SCHEDULING_GATE}]
+    gates = [{"name": ADMISSION_SCHEDULING_GATE}, {"name": TOPOLOGY_SCHEDULING_GATE}]
+    assert made["spec"]["schedulingGates"] == gates, "none can be added once it is admitted"
     assert made["metadata"]["labels"][K + "managed"] == "true"
     assert made["metadata"]["finalizers"] == [POD_FINALIZER]
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan changes of the condition PodsStarted."""
+"""What a plan changes of the condition PodsStarted, and of the places of pods that run elsewhere."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -60,3 +62,32 @@ def test_a_change_that_is_not_made_after_a_plan(plan: DispatchPlan, want: str | 
     after = PlanChange(plan, check="mk", planned_for=before, now=NOW)(before)
     found = after.condition(WorkloadCondition.CHANGE_FORWARDED)
     assert (None if found is None else found.reason) == want
+
+
+@pytest.mark.parametrize(
+    ("state", "want"),
+    [
+        pytest.param(CheckState.READY, ("Ready", True), id="is admitted once a cluster has its pods"),
+        pytest.param(CheckState.PENDING, ("Pending", False), id="waits until then"),
+    ],
+)
+def test_a_workload_whose_places_are_found_elsewhere(state: CheckState, want: tuple[str, bool]) -> None:
+    assignment = {"name": "main", "delayedTopologyRequest": "Pending"}
+    held = replace(reserved(), admission={"clusterQueue": "cq", "podSetAssignments": [assignment]})
+    before = with_checks(held, check("mk"))
+    plan = DispatchPlan(rule=Rule.GRANTED, check=CheckUpdate(state, "x"))
+    after = PlanChange(plan, check="mk", planned_for=before, now=NOW)(before)
+    assert after.admission is not None
+    (found,) = after.admission["podSetAssignments"]
+    assert (found["delayedTopologyRequest"], after.is_true(WorkloadCondition.ADMITTED)) == want
+
+
+def test_a_check_that_is_ready_before_another_one_has_places_but_is_not_admitted() -> None:
+    assignment = {"name": "main", "delayedTopologyRequest": "Pending"}
+    held = replace(reserved(), admission={"clusterQueue": "cq", "podSetAssignments": [assignment]})
+    before = with_checks(held, check("mk"), check("other"))
+    plan = DispatchPlan(rule=Rule.GRANTED, check=CheckUpdate(CheckState.READY, "x"))
+    after = PlanChange(plan, check="mk", planned_for=before, now=NOW)(before)
+    assert after.admission is not None
+    assert after.admission["podSetAssignments"][0]["delayedTopologyRequest"] == "Ready"
+    assert not after.is_true(WorkloadCondition.ADMITTED)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a reason to wait is news to who has read the last one."""
+"""Whether a reason to wait is news to who has read the last one, and which places a reservation shows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from manager.scheduler import admission_writes
 from manager.scheduler.pending_writes import News
 from manager.workload import changes
 from manager.workload.status import Status
+from multikueue.api.topologyslices import expand
+from multikueue.engine.decisions import PodSetFlavors
+from multikueue.engine.workloads import AssignedDomains
 from tests.unit.manager.builders import NOW, reserved, status
 
 REASON = "Unschedulable"
@@ -71,3 +74,47 @@ def test_a_digit_in_a_name_is_no_amount() -> None:
 def test_quota_that_is_given_back_is_always_news() -> None:
     after = changes.without_reservation(reserved(), reason=REASON, message="no quota", now=NOW)
     assert admission_writes.news(reserved(), after) is News.REASON
+
+
+def pod_set(*, topology: AssignedDomains | None = None, delayed: bool = False) -> PodSetFlavors:
+    return PodSetFlavors(
+        name="main",
+        count=3,
+        flavors={"cpu": "tas"},
+        resource_usage={"cpu": 3000},
+        topology=topology,
+        delayed_topology=delayed,
+    )
+
+
+def test_the_domains_of_a_pod_set_are_compressed_in_their_order() -> None:
+    domains = ((("b1", "b1-r2"), 2), (("b1", "b1-r1"), 1))
+    (found,) = admission_writes.topology_of(pod_set(topology=AssignedDomains(("block", "rack"), domains))).items()
+    assert found == (
+        "topologyAssignment",
+        {
+            "levels": ["block", "rack"],
+            "slices": [
+                {
+                    "domainCount": 2,
+                    "valuesPerLevel": [
+                        {"universal": "b1"},
+                        {"individual": {"prefix": "b1-r", "roots": ["2", "1"]}},
+                    ],
+                    "podCounts": {"individual": [2, 1]},
+                }
+            ],
+        },
+    )
+    assert expand(found[1])["domains"] == [
+        {"values": ["b1", "b1-r2"], "count": 2},
+        {"values": ["b1", "b1-r1"], "count": 1},
+    ]
+
+
+def test_domains_that_are_found_later_are_pending() -> None:
+    assert admission_writes.topology_of(pod_set(delayed=True)) == {"delayedTopologyRequest": "Pending"}
+
+
+def test_a_pod_set_without_a_topology_has_no_field_of_one() -> None:
+    assert admission_writes.topology_of(pod_set()) == {}

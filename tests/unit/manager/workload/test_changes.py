@@ -265,3 +265,40 @@ def test_pods_that_do_not_start_are_shown_since_the_first_report_and_not_beyond_
     assert ended.condition(WorkloadCondition.PODS_STARTED) is None
     kept = changes.evict(other, reason="AdmissionCheck", message="", now=NOW)
     assert kept.condition(WorkloadCondition.PODS_STARTED) == found, "while it waits to be sent again it has the reason"
+
+
+def delayed(state: str | None, *others: str) -> Status:
+    """Holds quota with pod sets whose topology has these states; None for none."""
+    assignments = [
+        {"name": f"p{number}", **({} if each is None else {"delayedTopologyRequest": each})}
+        for number, each in enumerate((state, *others))
+    ]
+    return replace(reserved(), admission={"clusterQueue": "cq", "podSetAssignments": assignments})
+
+
+def test_what_waits_for_its_places_is_not_admitted_until_they_are_ready() -> None:
+    waits = changes.sync_admitted(delayed("Pending"), now=NOW)
+    assert reason_of(waits, WorkloadCondition.ADMITTED) in (None, ("False", "PendingDelayedTopologyRequests"))
+    assert not waits.is_true(WorkloadCondition.ADMITTED)
+    assert changes.sync_admitted(changes.topology_ready(waits), now=NOW).is_true(WorkloadCondition.ADMITTED)
+
+
+def test_the_places_of_all_pod_sets_are_ready_where_the_pods_run() -> None:
+    before = replace(
+        reserved(),
+        admission={
+            "clusterQueue": "cq",
+            "podSetAssignments": [{"name": "p0", "delayedTopologyRequest": "Pending", "count": 2}, {"name": "p1"}],
+        },
+    )
+    assert changes.topology_ready(before).admission == {
+        "clusterQueue": "cq",
+        "podSetAssignments": [{"name": "p0", "delayedTopologyRequest": "Ready", "count": 2}, {"name": "p1"}],
+    }
+    assert before.admission is not None
+    assert before.admission["podSetAssignments"][0]["delayedTopologyRequest"] == "Pending", "a copy is changed"
+
+
+@pytest.mark.parametrize("old", [status(), pending(), reserved(), delayed("Ready"), delayed(None)])
+def test_nothing_changes_where_no_places_are_waited_for(old: Status) -> None:
+    assert changes.topology_ready(old) is old

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the places of Workloads that hold quota already, or their eviction after a node has failed.
+
+A write that fails is not repeated: the Workload is fed to the engine again as it is, and decided again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+
+from manager.context import ManagerContext
+from manager.scheduler import admission_writes
+from manager.scheduler.write_queue import WriteQueue
+from multikueue.api.reasons import WorkloadEvent
+from multikueue.core.keys import Key
+from multikueue.engine.decisions import TopologyDecision
+from multikueue.kube.errors import ApiError, Unreachable
+from multikueue.kube.runtime.events import Reference
+
+_log = logging.getLogger(__name__)
+
+
+class TopologyWriter:
+    """Puts these writes among those of the scheduler."""
+
+    def __init__(self, context: ManagerContext, queue: WriteQueue, *, refresh: Callable[[Key], None]) -> None:
+        """`refresh` feeds the Workload to the engine again."""
+        self._context = context
+        self._queue = queue
+        self._refresh = refresh
+
+    def put(self, decisions: Iterable[TopologyDecision], now: datetime) -> None:
+        """Write these."""
+        for decision in decisions:
+            self._queue.put(decision.workload, partial(self._write, decision, now), slot="topology", replace=True)
+
+    async def _write(self, decision: TopologyDecision, now: datetime) -> None:
+        key, statuses = decision.workload, self._context.statuses
+        workload = statuses.current(key)
+        if workload is not None and decision.problem:
+            text = decision.problem
+            self._context.recorder.event(Reference.of(workload), "Warning", WorkloadEvent.SECOND_PASS_FAILED, text)
+        if not decision.topologies and not decision.evict:
+            return
+        try:
+            await statuses.write(
+                key, lambda status: admission_writes.assign_topologies(status, decision, now=now), uid=decision.uid
+            )
+        except (ApiError, Unreachable) as error:
+            _log.warning("topology of workload not written workload=%s error=%s", key, error)
+            self._refresh(key)
