@@ -32,6 +32,7 @@ from tests.comparison.hub import NAMESPACE, ComparedHub
 from tests.comparison.kinds_hub import RESOURCES, running_kinds_hub
 from tests.comparison.looks import Looks
 from tests.comparison.measured import measured, metrics_token
+from tests.comparison.placed import placed
 from tests.comparison.shown import differences, events, lines
 from tests.comparison.takeover import dispatched_taken_over, taken_over
 from tests.comparison.visibility import pending, pending_course, visibility_token
@@ -150,7 +151,9 @@ async def _play_on_hub(
     course: Course, folder: Path, configuration: Mapping[str, object], *, kueue: Path | None
 ) -> list[tuple[str, list[str]]]:
     if course.every_kind:
-        async with running_kinds_hub(folder, kueue=kueue, configuration=configuration) as hub:
+        async with running_kinds_hub(folder, kueue=kueue, configuration=configuration, nodes=course.nodes) as hub:
+            if course.nodes:
+                return await _looks(course, hub, partial(placed, jobs=RESOURCES))
             return await _looks(course, hub, partial(lines, jobs=RESOURCES, run_by_controllers=True))
     made = running_bench_hub(
         folder,

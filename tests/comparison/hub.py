@@ -11,18 +11,22 @@ from typing import Any, Final
 import anyio
 import orjson
 
+from devcluster.kubelet.node import NodeSpec
 from multikueue.api.constants import PRIORITY_CLASS_LABEL
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     JOBS,
     LOCAL_QUEUES,
+    NODES,
     RESOURCE_FLAVORS,
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
     Resource,
 )
-from multikueue.kube.rest.client import KubeClient
+from multikueue.core.clock import SystemClock
+from multikueue.core.timestamps import format_time
+from multikueue.kube.rest.client import KubeClient, PatchKind
 from tests.support.managers import ensure, job_manifest
 
 Object = dict[str, Any]
@@ -37,8 +41,10 @@ _LOOKS: Final = 25
 class ComparedHub:
     """The hub of one course."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, *, nodes: list[NodeSpec] | None = None) -> None:
+        """`nodes` are those that are registered as long as they are in the list."""
         self.client = client
+        self._nodes = [] if nodes is None else nodes
 
     async def queue(
         self, name: str = "q", *, cpu: str = "0", checks: tuple[str, ...] = (), preempts: bool = False, **spec: Any
@@ -159,6 +165,22 @@ class ComparedHub:
             {"type": "Admitted", "status": "False", "reason": "NoReservation", "message": "By hand"},
             admission=None,
         )
+
+    async def objects(self, resource: Resource) -> list[Object]:
+        """All objects of a kind in the namespace of the course."""
+        return [orjson.loads(raw) for raw in (await self.client.list_all(resource, namespace=NAMESPACE)).items]
+
+    async def lose_nodes(self, *names: str, deleted: bool = True) -> None:
+        """Virtual nodes are deleted or not ready, and stay so."""
+        self._nodes[:] = [node for node in self._nodes if node.name not in names]
+        since = format_time(SystemClock().now())
+        unready = {"type": "Ready", "status": "False", "reason": "ByHand", "lastTransitionTime": since}
+        body = {"status": {"conditions": [unready]}}
+        for name in names:
+            if deleted:
+                await self.client.delete(NODES, name)
+            else:
+                await self.client.patch(NODES, name, body, kind=PatchKind.STRATEGIC, subresource="status")
 
     async def workload(self, job: str) -> Object:
         """The Workload of a Job, once it is there."""

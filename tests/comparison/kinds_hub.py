@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ import anyio
 
 from devcluster.cluster import Cluster
 from devcluster.federation import enrolment
-from devcluster.kubelet.node import several
+from devcluster.kubelet.node import NodeSpec, several
 from devcluster.kubelet.virtual_nodes import VirtualNodes
 from devcluster.operators.templated import TemplatedOperator
 from devcluster.ports import PortRegistry
@@ -75,31 +75,34 @@ def _replicated_job(name: str, step: str, *containers: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def kinds_cluster(stack: AsyncExitStack, provider: EmbeddedProvider, folder: Path) -> AsyncIterator[Cluster]:
-    """A cluster on which jobs of every kind run."""
+async def kinds_cluster(
+    stack: AsyncExitStack, provider: EmbeddedProvider, folder: Path, *, nodes: Sequence[NodeSpec] = ()
+) -> AsyncIterator[Cluster]:
+    """A cluster on which jobs of every kind run, with these nodes, or some without labels of their own."""
     spec = ClusterSpec(manifests=[*crds.manifests(), enrolment.system_namespace()])
     made = await provider.create(folder.name, folder=folder, spec=spec)
     cluster = await stack.enter_async_context(made)
-    nodes, plays = [await stack.enter_async_context(cluster.client()) for _ in range(2)]
+    kubelets, plays = [await stack.enter_async_context(cluster.client()) for _ in range(2)]
     await define_kinds(plays)
     await make_namespace(plays, NAMESPACE)
     operators = [each.operator(plays) for each in KINDS]
     operators.append(TemplatedOperator(plays, kind_of(LEADER_WORKER_SETS)))
     async with anyio.create_task_group() as tasks, operating(*operators):
-        tasks.start_soon(VirtualNodes(nodes, nodes=several(_NODES)).run)
+        tasks.start_soon(VirtualNodes(kubelets, nodes=nodes or several(_NODES)).run)
         yield cluster
         tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
 async def running_kinds_hub(
-    folder: Path, *, kueue: Path | None, configuration: Mapping[str, Any]
+    folder: Path, *, kueue: Path | None, configuration: Mapping[str, Any], nodes: Sequence[NodeSpec] = ()
 ) -> AsyncIterator[ComparedHub]:
     """The hub with this project's manager, or with `kueue` that binary of Kueue's."""
+    kept = list(nodes)
     async with AsyncExitStack() as stack:
         ports = stack.enter_context(PortRegistry())
         provider = await stack.enter_async_context(EmbeddedProvider(folder=folder))
-        cluster = await stack.enter_async_context(kinds_cluster(stack, provider, folder / "hub"))
+        cluster = await stack.enter_async_context(kinds_cluster(stack, provider, folder / "hub", nodes=kept))
         own = {**configuration, "integrations": {"frameworks": list(FRAMEWORKS)}}
         managers = folder / "manager"
         managers.mkdir()
@@ -109,4 +112,4 @@ async def running_kinds_hub(
         else:
             started = running_kueue(cluster, kueue, folder=managers, ports=ports, configuration=own)
             await stack.enter_async_context(started)
-        yield ComparedHub(await stack.enter_async_context(cluster.client()))
+        yield ComparedHub(await stack.enter_async_context(cluster.client()), nodes=kept)

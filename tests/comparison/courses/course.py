@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from devcluster.kubelet.node import NodeSpec
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import JOBS, Resource
 from tests.comparison.hub import ComparedHub
@@ -24,6 +25,8 @@ class Course:
     configuration: Mapping[str, Any] = field(default_factory=dict)
     every_kind: bool = False
     """Jobs of every kind run on the hub, which has controllers, nodes and operators."""
+    nodes: Sequence[NodeSpec] = ()
+    """The nodes of such a hub, if it matters where pods are, which is shown then."""
     definitions: Sequence[JsonObject] = ()
     """Of kinds that a hub without controllers has besides Kueue's."""
     shown: Sequence[Resource] = (JOBS,)

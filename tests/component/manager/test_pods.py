@@ -116,7 +116,7 @@ async def workload_of_pod(client: KubeClient, name: str, kind: str, *, namespace
 async def test_a_pod_is_gated_until_it_is_admitted_and_then_runs_to_its_end(client: KubeClient) -> None:
     await make_queue(client, "one", namespace="one", cpu="1")
     stored = await create(client, pod("a", "one"), namespace="one")
-    assert stored["spec"]["schedulingGates"] == [{"name": K + "admission"}]
+    assert stored["spec"]["schedulingGates"] == [{"name": K + "admission"}, {"name": K + "topology"}]
     assert stored["metadata"]["labels"][K + "managed"] == "true"
     assert K + "managed" in stored["metadata"]["finalizers"]
     running = await phase(client, "a", "Running", namespace="one")
