@@ -161,15 +161,12 @@ class EngineFeed:
                 self._pod_changed(Change(watch.ADDED, row.key, None, row))
 
     def _node_changed(self, change: Change) -> None:
-        now, value = self._clock.now(), None
+        value = None
         try:
             value = None if change.new is None else decode.node(change.new.object())
         finally:
-            if value is None:
-                self.engine.delete_node(change.key.name, now)
-            else:
-                self.engine.upsert_node(value, now)
-            self._wake()
+            if self.engine.set_node(change.key.name, value, self._clock.now()):
+                self._wake()
 
     def _pod_changed(self, change: Change) -> None:
         """What a pod uses of its node, unless its Workload has the place."""

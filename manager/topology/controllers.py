@@ -31,5 +31,5 @@ class TopologyControllers:
         return [
             ("topology-objects", self.objects.run),
             ("topology-pods", self._ungater.controller.run),
-            ("topology-nodes", self._failures.controller.run),
+            ("topology-nodes", self._failures.run),
         ]

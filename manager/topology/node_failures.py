@@ -12,9 +12,9 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from manager.cache.indexes import TOPOLOGY_HOST_INDEX
+from manager.cache.indexes import TOPOLOGY_HOST_INDEX, topology_hosts
 from manager.context import ManagerContext
-from manager.topology.objects import TopologyObjects, workload_of
+from manager.topology.objects import TopologyObjects, host_of, workload_of
 from manager.workload import changes
 from multikueue.api.constants import IS_GROUP_WORKLOAD_ANNOTATION
 from multikueue.api.meta import JsonObject
@@ -56,10 +56,20 @@ class NodeFailures:
         self._objects.nodes.add_handler(self._node_changed)
         self._objects.pods.add_handler(self._pod_changed)
 
+    async def run(self) -> None:
+        """Reconcile until cancelled, once the nodes are known."""
+        await self._objects.nodes.synced.wait()
+        await self._context.caches.replay(WORKLOADS, self._workload_changed)
+        await self.controller.run()
+
+    def _workload_changed(self, change: Change) -> None:
+        """A node that was gone before the manager started, or before pods were placed on it, has no event."""
+        for host in () if change.new is None else topology_hosts(change.new.object()):
+            if self._objects.node_of(host) is None:
+                self.controller.enqueue(Key("", host))
+
     def _node_changed(self, change: Change) -> None:
-        if change.old is None and change.new is not None:
-            return  # what was there before is seen when it changes
-        self.controller.enqueue(Key("", _host(change.row.object())))
+        self.controller.enqueue(Key("", host_of(change.row.object())))
 
     def _pod_changed(self, change: Change) -> None:
         pod = change.row.object()
@@ -71,11 +81,12 @@ class NodeFailures:
     async def reconcile(self, key: Key) -> Result | None:
         """Note or take back the failure of one host in each Workload that has pods there."""
         host = key.name
-        rows = (row.object() for row in self._objects.nodes.store.list())
-        node = next((decode.node(each) for each in rows if _host(each) == host), None)
-        if node is None and not self._objects.nodes.synced.is_set():
-            return None
-        for workload in list(self._workloads.objects(TOPOLOGY_HOST_INDEX, host)):
+        workloads = list(self._workloads.objects(TOPOLOGY_HOST_INDEX, host))
+        found = self._objects.node_of(host) if workloads else None
+        if found is None and not self._objects.nodes.synced.is_set():
+            return None  # its deletion is an event of the next list
+        node = None if found is None else decode.node(found)
+        for workload in workloads:
             await self._review(workload, host, node)
         return None
 
@@ -111,11 +122,6 @@ class NodeFailures:
             "deletionTimestamp" not in pod["metadata"] and (pod["spec"].get("nodeSelector") or {}).get(HOSTNAME) == host
             for pod in self._objects.pods_of(key)
         )
-
-
-def _host(node: JsonObject) -> str:
-    metadata = node["metadata"]
-    return str((metadata.get("labels") or {}).get(HOSTNAME) or metadata["name"])
 
 
 def _has_pods_on(workload: Workload, host: str) -> bool:

@@ -21,6 +21,7 @@ from multikueue.api.constants import WORKLOAD_ANNOTATION
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import NODES, PODS, RESOURCE_FLAVORS
 from multikueue.core.keys import Key
+from multikueue.engine.topology.capacity import HOSTNAME
 from multikueue.kube.cache.informer import Change, Informer
 from multikueue.kube.cache.overlay import WriteOverlay
 from multikueue.kube.cache.packing import packed
@@ -30,6 +31,7 @@ _log = logging.getLogger(__name__)
 
 _READY_SECONDS: Final = 10.0
 _WORKLOAD_INDEX: Final = "workload"
+_HOST_INDEX: Final = "host"
 _KEPT_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
 _KEPT_POD_SPEC: Final = (
     "nodeName",
@@ -57,10 +59,14 @@ class TopologyObjects:
             random=context.random,
             quarantine=context.caches.quarantine,
         )
-        self.nodes: Informer = followed(NODES, shrink=_node)
+        self.nodes: Informer = followed(NODES, indexers={_HOST_INDEX: _host}, shrink=_node)
         self.pods: Informer = followed(PODS, field_selector=_LIVING, indexers={_WORKLOAD_INDEX: _workload}, shrink=_pod)
         self._written = WriteOverlay(self.pods.store, clock=context.clock)
         self.pods.add_handler(self._pod_changed)
+
+    def node_of(self, host: str) -> JsonObject | None:
+        """The node with that value of the label `kubernetes.io/hostname`."""
+        return next(self.nodes.store.objects(_HOST_INDEX, host), None)
 
     def pods_of(self, workload: Key) -> list[JsonObject]:
         """The pods that say they are of that Workload and have not ended, as they were written last."""
@@ -101,6 +107,12 @@ class TopologyObjects:
             self._wanted.set()
 
 
+def host_of(node: JsonObject) -> str:
+    """Its label `kubernetes.io/hostname`; its name without one."""
+    metadata = node["metadata"]
+    return str((metadata.get("labels") or {}).get(HOSTNAME) or metadata["name"])
+
+
 def workload_of(pod: JsonObject) -> Key | None:
     """The Workload that a pod says it is of."""
     metadata = pod["metadata"]
@@ -115,6 +127,10 @@ def _key(pod: JsonObject) -> Key:
 def _workload(pod: JsonObject) -> Iterable[str]:
     key = workload_of(pod)
     return () if key is None else (str(key),)
+
+
+def _host(node: JsonObject) -> Iterable[str]:
+    return (host_of(node),)
 
 
 def _node(node: JsonObject) -> bytes:

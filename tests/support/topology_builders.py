@@ -58,7 +58,7 @@ def topology_bench(bench: Bench, *nodes: Node, levels: TopologyLevels = HOSTS) -
     """The bench with a topology and its nodes."""
     bench.engine.upsert_topology(levels, bench.now)
     for each in nodes:
-        bench.engine.upsert_node(each, bench.now)
+        bench.engine.set_node(each.name, each, bench.now)
     bench.engine.flush(bench.now)
     return bench
 

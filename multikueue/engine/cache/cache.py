@@ -212,15 +212,12 @@ class Cache:
         self.capacity.forget_leaves()
         self._review(self._users_of_topology(name), now)
 
-    def upsert_node(self, value: Node, now: datetime) -> None:
-        """A Node was created or changed."""
-        if self.capacity.set_node(value.name, value):
+    def set_node(self, name: str, value: Node | None, now: datetime) -> bool:
+        """A Node was created or changed, or is gone; whether that changes any place."""
+        changed = self.capacity.set_node(name, value)
+        if changed:
             self._topologies_changed(now)
-
-    def delete_node(self, name: str, now: datetime) -> None:
-        """A Node was deleted."""
-        if self.capacity.set_node(name, None):
-            self._topologies_changed(now)
+        return changed
 
     def pod_bound(self, pod: Key, node: str, requests: Requests, now: datetime) -> None:
         """A pod that no topology has placed uses a node."""

@@ -40,7 +40,7 @@ from tests.support.engine_builders import (
     workload,
 )
 
-Event = Callable[[Engine, datetime], None]
+Event = Callable[[Engine, datetime], object]
 TWO = pods(cpu="2")
 
 
@@ -128,11 +128,6 @@ def test_a_strict_head_that_has_tried_all_flavors_is_not_tried_again() -> None:
     assert decided(bench) == ["w"]
 
 
-def _deleted_node(engine: Engine, now: datetime) -> None:
-    engine.upsert_node(Node(name="n"), now)
-    engine.delete_node("n", now)
-
-
 EVENTS: dict[str, Event] = {
     "upsert_cluster_queue": lambda engine, now: engine.upsert_cluster_queue(queue("new", group(default="1")), now),
     "delete_cluster_queue": lambda engine, now: engine.delete_cluster_queue("a", now),
@@ -145,8 +140,7 @@ EVENTS: dict[str, Event] = {
     "upsert_flavor": lambda engine, now: engine.upsert_flavor(Flavor(name="new"), now),
     "delete_flavor": lambda engine, now: engine.delete_flavor("unused", now),
     "upsert_topology": lambda engine, now: engine.upsert_topology(TopologyLevels(name="t", levels=("rack",)), now),
-    "upsert_node": lambda engine, now: engine.upsert_node(Node(name="n"), now),
-    "delete_node": _deleted_node,
+    "set_node": lambda engine, now: engine.set_node("n", Node(name="n"), now),
     "delete_topology": lambda engine, now: engine.delete_topology("t", now),
     "upsert_admission_check": lambda engine, now: engine.upsert_admission_check(
         AdmissionCheck(name="c", controller="x", active=True), now
@@ -183,7 +177,7 @@ def test_an_object_whose_status_alone_has_changed_has_nothing_decided_again(even
 
 
 def test_every_event_of_the_cache_is_tried_here() -> None:
-    events = {name for name in vars(Cache) if name.startswith(("upsert_", "delete_"))}
+    events = {name for name in vars(Cache) if name.startswith(("upsert_", "delete_", "set_"))}
     assert events - {"upsert_workload", "delete_workload"} == EVENTS.keys()
 
 

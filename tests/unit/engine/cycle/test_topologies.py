@@ -260,23 +260,24 @@ def test_a_new_node_lets_workloads_in() -> None:
     table = bench(A)
     table.add(cpus("w", "5")).settle()
     assert table.waits("q") == ["[w]"]
-    table.engine.upsert_node(node("r2/c", cpu="8"), table.now)
+    more = node("r2/c", cpu="8")
+    table.engine.set_node(more.name, more, table.now)
     table.settle_after(2)
     assert table.has_quota("w")
 
 
 def test_a_node_that_is_gone_takes_no_pods() -> None:
     table = bench(A, B)
-    table.engine.delete_node("a", table.now)
+    table.engine.set_node("a", None, table.now)
     assert domains(table.add(cpus("w", "1")).decide("w")) == {"b": 1}
 
 
 def test_what_was_on_a_node_that_is_gone_is_given_back_once() -> None:
     table = bench(A, B)
     table.add(running("old", "3", "a"))
-    table.engine.delete_node("a", table.now)
+    table.engine.set_node("a", None, table.now)
     table.finish("old")
-    table.engine.upsert_node(A, table.now)
+    table.engine.set_node(A.name, A, table.now)
     assert left(table) == {"a": 4000, "b": 4000}
 
 
