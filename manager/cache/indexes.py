@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 import orjson
 
 from manager.cache.ended_workloads import ENDED_INDEX, ended, priority_class, queue_of
 from manager.cache.followed_kind import FollowedKind
+from manager.workload.assigned_hosts import hosts_of
 from multikueue.api.constants import (
     COMPONENT_WORKLOAD_INDEX_ANNOTATION,
     MAILBOX_OBJECT_NAME,
@@ -48,11 +48,8 @@ from multikueue.api.resource import (
     WORKLOADS,
     Resource,
 )
-from multikueue.api.topologyslices import expand
 from multikueue.core.conditions import is_true_in
-from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.engine.topology.capacity import HOSTNAME
 from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, RuntimeKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.slices import assigned_as, is_elastic
@@ -101,15 +98,8 @@ _SENT: Final = ("workloadSpec", "workloadLabels", "workloadAnnotations", "podSet
 
 
 def topology_hosts(workload: JsonObject) -> Iterable[str]:
-    """The hosts that a Workload was given by a topology; an assignment that cannot be read has none."""
-    admission: JsonObject = (workload.get("status") or {}).get("admission") or {}
-    found: set[str] = set()
-    for each in admission.get("podSetAssignments") or ():
-        topology = each.get("topologyAssignment")
-        if topology and (topology.get("levels") or [""])[-1] == HOSTNAME:
-            with suppress(BadInput, KeyError, TypeError):
-                found.update(str(domain["values"][-1]) for domain in expand(topology)["domains"])
-    return found
+    """The hosts that a Workload was given by a topology."""
+    return hosts_of((workload.get("status") or {}).get("admission"))
 
 
 def without_owners_of_fields(obj: JsonObject) -> bytes:

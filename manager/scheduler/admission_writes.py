@@ -81,21 +81,30 @@ def reserve(status: Status, decision: Decision, *, now: datetime) -> Status:
 
 
 def assign_topologies(status: Status, decision: TopologyDecision, *, now: datetime) -> Status:
-    """The places that it was given, or its eviction, if it still holds the quota; it may be admitted by that."""
-    gone = (WorkloadCondition.FINISHED, WorkloadCondition.EVICTED)
-    admission = dict(status.admission or {})
-    if any(map(status.is_true, gone)) or not status.is_true(WorkloadCondition.QUOTA_RESERVED):
-        return status
-    if admission.get("clusterQueue") != decision.cluster_queue:
+    """The places that it was given, or its eviction, if it still needs them; it may be admitted by that."""
+    if not needs_places(status, decision):
         return status
     if decision.evict:
         return changes.evict(status, reason=EvictedReason.NODE_FAILURES, message=decision.evict, now=now)
     topologies = {name: assigned_topology(domains) for name, domains in decision.topologies}
+    admission = dict(status.admission or {})
     admission["podSetAssignments"] = [
         {**each, "topologyAssignment": topologies[each["name"]], **_ready(each)} if each["name"] in topologies else each
         for each in admission.get("podSetAssignments") or ()
     ]
     return changes.sync_admitted(replace(status, admission=admission, unhealthy_nodes=()), now=now)
+
+
+def needs_places(status: Status, decision: TopologyDecision) -> bool:
+    """Whether it holds the quota of the decision, and the nodes are those that had failed then."""
+    if status.is_true(WorkloadCondition.FINISHED) or status.is_true(WorkloadCondition.EVICTED):
+        return False
+    queue = (status.admission or {}).get("clusterQueue")
+    return (
+        status.is_true(WorkloadCondition.QUOTA_RESERVED)
+        and queue == decision.cluster_queue
+        and set(status.unhealthy_nodes) == set(decision.unhealthy_nodes)
+    )
 
 
 def _ready(assignment: JsonObject) -> JsonObject:

@@ -14,6 +14,8 @@ from functools import partial
 from manager.context import ManagerContext
 from manager.scheduler import admission_writes
 from manager.scheduler.write_queue import WriteQueue
+from manager.workload.status import Status
+from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import WorkloadEvent
 from multikueue.core.keys import Key
 from multikueue.engine.decisions import TopologyDecision
@@ -39,16 +41,34 @@ class TopologyWriter:
 
     async def _write(self, decision: TopologyDecision, now: datetime) -> None:
         key, statuses = decision.workload, self._context.statuses
-        workload = statuses.current(key)
-        if workload is not None and decision.problem:
-            text = decision.problem
-            self._context.recorder.event(Reference.of(workload), "Warning", WorkloadEvent.SECOND_PASS_FAILED, text)
-        if not decision.topologies and not decision.evict:
+        if decision.problem and not decision.evict:
+            self._report(decision)
             return
+        applied = False
+
+        def note(workload: JsonObject, before: Status, after: Status) -> None:
+            nonlocal applied
+            applied = True
+
         try:
-            await statuses.write(
-                key, lambda status: admission_writes.assign_topologies(status, decision, now=now), uid=decision.uid
+            written = await statuses.write(
+                key,
+                lambda status: admission_writes.assign_topologies(status, decision, now=now),
+                uid=decision.uid,
+                written=note,
             )
         except (ApiError, Unreachable) as error:
             _log.warning("topology of workload not written workload=%s error=%s", key, error)
             self._refresh(key)
+            return
+        if written is not None and not applied:
+            self._refresh(key)  # it has changed since, and the engine holds places that it was not given
+
+    def _report(self, decision: TopologyDecision) -> None:
+        """Say why it has no places yet."""
+        workload = self._context.statuses.current(decision.workload)
+        if workload is None or workload["metadata"].get("uid") != decision.uid:
+            return
+        if admission_writes.needs_places(Status.of(workload), decision):
+            text = decision.problem
+            self._context.recorder.event(Reference.of(workload), "Warning", WorkloadEvent.SECOND_PASS_FAILED, text)

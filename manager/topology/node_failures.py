@@ -9,23 +9,25 @@ none, and the Workload is evicted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Final
 
 from manager.cache.indexes import TOPOLOGY_HOST_INDEX, topology_hosts
 from manager.context import ManagerContext
 from manager.topology.objects import TopologyObjects, host_of, workload_of
 from manager.workload import changes
+from manager.workload.status import Status
 from multikueue.api.constants import IS_GROUP_WORKLOAD_ANNOTATION
 from multikueue.api.meta import JsonObject
-from multikueue.api.reasons import EvictedReason
-from multikueue.api.resource import NODES, WORKLOADS
+from multikueue.api.resource import NODES, RESOURCE_FLAVORS, WORKLOADS
+from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.core.taints import tolerates
+from multikueue.core.taints import Toleration, tolerates
 from multikueue.engine import decode
 from multikueue.engine.topology.capacity import HOSTNAME, Node
 from multikueue.engine.workloads import PodSetAdmission, Workload
 from multikueue.kube.cache.informer import Change
+from multikueue.kube.errors import KubeError
 from multikueue.kube.runtime.controller import Controller, Result
 
 _log = logging.getLogger(__name__)
@@ -69,7 +71,9 @@ class NodeFailures:
                 self.controller.enqueue(Key("", host))
 
     def _node_changed(self, change: Change) -> None:
-        self.controller.enqueue(Key("", host_of(change.row.object())))
+        for row in (change.old, change.new):  # its label may have changed
+            if row is not None:
+                self.controller.enqueue(Key("", host_of(row.object())))
 
     def _pod_changed(self, change: Change) -> None:
         pod = change.row.object()
@@ -82,40 +86,62 @@ class NodeFailures:
         """Note or take back the failure of one host in each Workload that has pods there."""
         host = key.name
         workloads = list(self._workloads.objects(TOPOLOGY_HOST_INDEX, host))
-        found = self._objects.node_of(host) if workloads else None
-        if found is None and not self._objects.nodes.synced.is_set():
+        node = self._objects.node_of(host) if workloads else None
+        if node is None and not self._objects.nodes.synced.is_set():
             return None  # its deletion is an event of the next list
-        node = None if found is None else decode.node(found)
+        failure: KubeError | None = None
         for workload in workloads:
-            await self._review(workload, host, node)
+            try:
+                await self._review(workload, host, node)
+            except BadInput as error:
+                _log.warning("node failure of unreadable workload not noted node=%s error=%s", host, error)
+            except KubeError as error:
+                failure = failure or error  # the others are reviewed all the same
+        if failure is not None:
+            raise failure
         return None
 
-    async def _review(self, workload: JsonObject, host: str, node: Node | None) -> None:
-        status, metadata = workload.get("status") or {}, workload["metadata"]
+    async def _review(self, workload: JsonObject, host: str, node: JsonObject | None) -> None:
+        metadata = workload["metadata"]
+        key = Key(metadata["namespace"], metadata["name"])
         read = decode.workload(workload, self._shapes)
         if not _has_pods_on(read, host) or _is_single_pod(workload):
             return
-        known = tuple(str(each.get("name")) for each in status.get("unhealthyNodes") or ())
-        key = Key(metadata["namespace"], metadata["name"])
-        failed = node is None or (not _takes(node, read) and not self._has_living_pods(key, host))
-        if failed is (host in known):
+        failed = self._has_failed(read, host, node)
+        if failed is (host in read.unhealthy_nodes):
             return
-        if failed and known:
-            names = ", ".join(sorted((*known, host)))
-            text = f"Workload eviction triggered due to multiple TAS assigned node failures, including: {names}"
-            await self._context.statuses.write(
-                key,
-                lambda before: changes.evict(
-                    before, reason=EvictedReason.NODE_FAILURES, message=text, now=self._context.clock.now()
-                ),
-                uid=metadata["uid"],
-            )
-            return
-        left = (*known, host) if failed else tuple(name for name in known if name != host)
         _log.info("node of workload node=%s failed=%s workload=%s", host, failed, key)
-        await self._context.statuses.write(
-            key, lambda before: changes.unhealthy_nodes(before, left), uid=metadata["uid"]
+
+        def change(before: Status) -> Status:
+            return changes.node_failure(before, host, failed=failed, now=self._context.clock.now())
+
+        await self._context.statuses.write(key, change, uid=metadata["uid"])
+
+    def _has_failed(self, workload: Workload, host: str, node: JsonObject | None) -> bool:
+        if node is None or not node["status"]["conditions"]:
+            return True
+        if self._takes(decode.node(node), workload, host):
+            return False
+        # Pods that come there by mistake do not mend it.
+        return host in workload.unhealthy_nodes or not self._has_living_pods(workload.key, host)
+
+    def _takes(self, node: Node, workload: Workload, host: str) -> bool:
+        """Whether the node is Ready, and its taints are tolerated; one that is cordoned keeps its pods."""
+        specs = {pod_set.name: pod_set.shape for pod_set in workload.pod_sets}
+        return node.ready and all(
+            tolerates((*specs[assigned.name].tolerations, *self._tolerations(assigned)), taint)
+            for assigned in _assigned_to(workload, host)
+            if assigned.name in specs
+            for taint in node.taints
+            if taint.effect in _REPELS
         )
+
+    def _tolerations(self, assigned: PodSetAdmission) -> Iterator[Toleration]:
+        """What its flavors add to the pods."""
+        for name in sorted(set(assigned.flavors.values())):
+            flavor = self._context.caches.view(RESOURCE_FLAVORS).object(Key("", name))
+            if flavor is not None:
+                yield from decode.flavor(flavor).tolerations
 
     def _has_living_pods(self, key: Key, host: str) -> bool:
         return any(
@@ -126,27 +152,16 @@ class NodeFailures:
 
 def _has_pods_on(workload: Workload, host: str) -> bool:
     """Whether it holds quota and was given that host."""
-    if not workload.reserved or workload.evicted or workload.admission is None:
-        return False
-    return any(host in _hosts(assigned) for assigned in workload.admission.pod_sets)
+    return workload.reserved and not workload.evicted and any(True for _ in _assigned_to(workload, host))
 
 
-def _hosts(assigned: PodSetAdmission) -> Iterable[str]:
-    if assigned.topology is None or assigned.topology.levels[-1:] != (HOSTNAME,):
-        return ()
-    return (values[-1] for values, _ in assigned.topology.domains)
-
-
-def _takes(node: Node, workload: Workload) -> bool:
-    """Whether the node is Ready, and its taints are tolerated; one that is cordoned keeps its pods."""
-    if not node.ready:
-        return False
-    return all(
-        tolerates(pod_set.shape.tolerations, taint)
-        for pod_set in workload.pod_sets
-        for taint in node.taints
-        if taint.effect in _REPELS
-    )
+def _assigned_to(workload: Workload, host: str) -> Iterator[PodSetAdmission]:
+    """The pod sets with pods on that host."""
+    for assigned in () if workload.admission is None else workload.admission.pod_sets:
+        topology = assigned.topology
+        on_hosts = topology is not None and topology.levels[-1:] == (HOSTNAME,)
+        if topology is not None and on_hosts and any(values[-1] == host for values, _ in topology.domains):
+            yield assigned
 
 
 def _is_single_pod(workload: JsonObject) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from manager.workload.assigned_hosts import hosts_of
 from manager.workload.status import Check, Eviction, Status
 from multikueue.api.constants import CheckState, DelayedTopology, GatePosition
 from multikueue.api.meta import JsonObject
@@ -149,10 +150,21 @@ def topology_ready(status: Status) -> Status:
     return replace(status, admission=admission)
 
 
-def unhealthy_nodes(status: Status, names: Iterable[str]) -> Status:
-    """The failed nodes on which it has pods."""
-    found = tuple(names)
-    return status if found == status.unhealthy_nodes else replace(status, unhealthy_nodes=found)
+def node_failure(status: Status, node: str, *, failed: bool, now: datetime) -> Status:
+    """Note that a node with pods of it has failed, or take that back; with a second one it is evicted."""
+    known = status.unhealthy_nodes
+    if not _runs_on(status, node) or failed is (node in known):
+        return status
+    if failed and known:
+        text = messages.several_nodes_failed((*known, node))
+        return evict(status, reason=EvictedReason.NODE_FAILURES, message=text, now=now)
+    return replace(status, unhealthy_nodes=(*known, node) if failed else tuple(each for each in known if each != node))
+
+
+def _runs_on(status: Status, node: str) -> bool:
+    if status.is_true(WorkloadCondition.FINISHED) or status.is_true(WorkloadCondition.EVICTED):
+        return False
+    return status.is_true(WorkloadCondition.QUOTA_RESERVED) and node in hosts_of(status.admission)
 
 
 def sync_checks(status: Status, required: Iterable[str], *, now: datetime) -> Status:

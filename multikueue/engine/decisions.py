@@ -119,12 +119,13 @@ class Decision:
 class TopologyDecision:
     """The places of a workload that holds quota already, by pod set; or why it has none (`docs/spec/engine.md §1.12`).
 
-    With `evict`, the text of the eviction, there is no place for pods of a node that has failed.
+    With `evict`, the text of the eviction, there is no place for pods of the `unhealthy_nodes`.
     """
 
     workload: Key
     uid: str
     cluster_queue: str
+    unhealthy_nodes: tuple[str, ...] = ()
     topologies: tuple[tuple[str, AssignedDomains], ...] = ()
     problem: str = ""
     evict: str = ""

@@ -137,6 +137,12 @@ def no_replacement(nodes: Iterable[str]) -> str:
     return f"Workload was evicted as there was no replacement for unhealthy node(s): {', '.join(nodes)}"
 
 
+def several_nodes_failed(nodes: Iterable[str]) -> str:
+    """The text of an eviction after a second node has failed before the first was replaced."""
+    names = ", ".join(sorted(nodes))
+    return f"Workload eviction triggered due to multiple TAS assigned node failures, including: {names}"
+
+
 def quota_reserved(cluster_queue: str) -> str:
     """The message of QuotaReserved=True."""
     return f"Quota reserved in ClusterQueue {cluster_queue}"

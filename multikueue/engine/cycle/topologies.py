@@ -124,6 +124,7 @@ class TopologyAssigner:
             workload=workload.key,
             uid=record.uid,
             cluster_queue=record.node.name,
+            unhealthy_nodes=workload.unhealthy_nodes,
             topologies=tuple((name, AssignedDomains(each.levels, each.domains)) for name, each in placements.items()),
             problem=problem,
             evict=messages.no_replacement(workload.unhealthy_nodes) if problem and workload.unhealthy_nodes else "",

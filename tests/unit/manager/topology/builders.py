@@ -95,7 +95,7 @@ class Site:
         caches = SimpleNamespace(
             view=self.view,
             subscribe=lambda resource, handler: self.view(resource).subscribe(handler),
-            replay=lambda resource, handler, reader: self.view(resource).replay(handler, reader=reader),
+            replay=lambda resource, handler, reader="": self.view(resource).replay(handler, reader=reader),
             quarantine=self.quarantine,
         )
         context = SimpleNamespace(
