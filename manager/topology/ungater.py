@@ -75,6 +75,8 @@ class TopologyUngater:
             return None
         if any(is_true_in(status, each) for each in _ENDS):
             return None
+        if status.get("unhealthyNodes"):
+            return None  # the pods that replace those of a failed node would go there as well
         # One that is being deleted has its place until it has stopped.
         pods = [pod for pod in self._objects.pods_of(key) if not (_is_deleted(pod) and _waits(pod))]
         failure: ApiError | None = None

@@ -115,6 +115,14 @@ async def test_each_pod_gets_the_selector_of_its_domain_and_loses_the_gate_in_on
         assert found.site.server.pods["b"]["spec"]["nodeSelector"]["disk"] == "ssd"
 
 
+async def test_a_pod_that_replaces_one_of_a_failed_node_waits_until_it_has_another_place() -> None:
+    before = placed(admitted(), assigned({"r1": 1, "r2": 1}))
+    async with ungated(workload(replace(before, unhealthy_nodes=("r1",))), pod("a")) as found:
+        assert await found.start() == {}
+        found.site.has_workload(workload(placed(admitted(), assigned({"r2": 1, "r3": 1})), version="2"))
+        assert await found.start() == {"a": "r2"}
+
+
 async def test_each_pod_set_has_its_own_domains() -> None:
     status = placed(admitted(), assigned({"r1": 1}, name="driver"), assigned({"r2": 2}, name="worker"))
     pods = (
