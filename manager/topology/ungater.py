@@ -13,7 +13,12 @@ from typing import Final
 
 from manager.context import ManagerContext
 from manager.topology.objects import TopologyObjects, workload_of
-from multikueue.api.constants import POD_SET_LABEL, TOPOLOGY_SCHEDULING_GATE
+from multikueue.api.constants import (
+    POD_GROUP_POD_INDEX_LABEL,
+    POD_GROUP_POD_INDEX_LABEL_ANNOTATION,
+    POD_SET_LABEL,
+    TOPOLOGY_SCHEDULING_GATE,
+)
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import WorkloadCondition
 from multikueue.api.resource import PODS, WORKLOADS
@@ -31,7 +36,7 @@ _log = logging.getLogger(__name__)
 _DEFAULT_RANKS: Final = (
     RankLabels(index="batch.kubernetes.io/job-completion-index"),
     RankLabels(index="training.kubeflow.org/replica-index"),
-    RankLabels(index="kueue.x-k8s.io/pod-group-pod-index"),
+    RankLabels(index=POD_GROUP_POD_INDEX_LABEL),
 )
 """Where the Workload names no labels: those of a Job, of Kubeflow's kinds, and of pod groups."""
 _ENDS: Final = (WorkloadCondition.EVICTED, WorkloadCondition.FINISHED)
@@ -144,10 +149,12 @@ def _waits(pod: JsonObject) -> bool:
 
 
 def _placed(pod: JsonObject) -> PlacedPod:
-    spec = pod["spec"]
+    metadata, spec = pod["metadata"], pod["spec"]
+    labels: dict[str, str] = metadata.get("labels") or {}
+    own = (metadata.get("annotations") or {}).get(POD_GROUP_POD_INDEX_LABEL_ANNOTATION)
     return PlacedPod(
-        name=str(pod["metadata"]["name"]),
+        name=str(metadata["name"]),
         waits=_waits(pod),
-        labels=pod["metadata"].get("labels") or {},
+        labels={**labels, POD_GROUP_POD_INDEX_LABEL: labels[own]} if own in labels else labels,
         node_selector=spec.get("nodeSelector") or {},
     )

@@ -13,6 +13,7 @@ import pytest
 from manager.topology.ungater import TopologyUngater
 from manager.workload import changes
 from manager.workload.status import Status
+from multikueue.api.constants import POD_GROUP_POD_INDEX_LABEL_ANNOTATION, WORKLOAD_ANNOTATION
 from multikueue.api.resource import WORKLOADS
 from multikueue.api.topologyslices import compress
 from multikueue.kube.errors import Conflict
@@ -140,6 +141,13 @@ async def test_pods_with_ranks_have_the_domains_in_the_order_of_their_ranks(labe
     pods = [pod(name, labels={label: rank}) for name, rank in (("a", "2"), ("b", "1"), ("c", "0"))]
     async with ungated(workload(placed(admitted(), assigned({"r1": 1, "r2": 2}))), *pods) as found:
         assert await found.start() == {"c": "r1", "b": "r2", "a": "r2"}
+
+
+async def test_the_pods_of_a_group_name_the_label_of_their_ranks() -> None:
+    named = {WORKLOAD_ANNOTATION: "w", POD_GROUP_POD_INDEX_LABEL_ANNOTATION: "rank"}
+    pods = [pod(name, labels={"rank": rank}, annotations=named) for name, rank in (("a", "1"), ("b", "0"))]
+    async with ungated(workload(placed(admitted(), assigned({"r1": 1, "r2": 1}))), *pods) as found:
+        assert await found.start() == {"b": "r1", "a": "r2"}
 
 
 async def test_the_workload_names_the_labels_of_ranks_and_of_subgroups() -> None:
