@@ -73,7 +73,7 @@ class TopologyAssigner:
         self._adopt(assignment, found)
         for result in assignment.pod_sets:
             if result.name in found.failures:
-                if found.failures[result.name] not in result.reasons:
+                if result.forced is None:  # otherwise the reason is what is free now, as Kueue's
                     result.reasons = [*result.reasons, found.failures[result.name]]
                 result.forced = AssignmentMode.NO_FIT
                 result.severity = Severity.TOPOLOGY_PLACEMENT_FAILED

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER, FungibilityPolicy
+from multikueue.api.reasons import QuotaReservedReason
 from multikueue.engine import Decision, Gates, Outcome, RequeueReason, Settings, lifecycle
 from multikueue.engine.topology.capacity import HOSTNAME, Node
 from multikueue.engine.values import AdmissionCheck, CheckRule, Flavor
@@ -84,6 +85,15 @@ def test_a_decision_has_the_domains_of_the_pods() -> None:
     assert pod_set.topology == AssignedDomains((HOSTNAME,), ((("a",), 4), (("b",), 2)))
     assert not pod_set.delayed_topology
     assert left(table) == {"a": 0, "b": 2000}
+
+
+def test_pods_for_which_all_nodes_are_not_enough_say_what_is_free_now() -> None:
+    table = bench(A, B)
+    table.add(running("other", "4", "a"))
+    decision = table.add(workload("w", "q", asking(pods(9, cpu="1"), required=RACK))).decide("w")
+    assert decision.reason is QuotaReservedReason.TOPOLOGY_PLACEMENT_FAILED
+    assert "allows to fit only 4 out of 9 pod(s)" in decision.message
+    assert "only 8 out of 9" not in decision.message, "as Kueue 0.17.0 has it"
 
 
 def test_pod_sets_that_do_not_ask_are_placed_where_all_flavors_have_a_topology() -> None:
