@@ -119,8 +119,11 @@ class TopologyCapacity:
             _shift(self._placed, place.leaf, place.single, -place.pods)
 
     def fits(self, places: Places) -> bool:
-        """Whether each of these places is free, one by one."""
-        return all(self._fits(place) for place in places)
+        """Whether all of these places are free together."""
+        wanted: dict[LeafKey, dict[str, int]] = {}
+        for place in places:
+            _shift(wanted, place.leaf, place.single, place.pods)
+        return all(self._has(leaf, amounts) for leaf, amounts in wanted.items())
 
     def leaves(self, flavor: Flavor, levels: tuple[str, ...]) -> tuple[Leaf, ...]:
         """The leaves of a flavor: of the usable nodes with its labels and a value for each level."""
@@ -141,12 +144,12 @@ class TopologyCapacity:
             left[resource] = amount
         return left
 
-    def _fits(self, place: Place) -> bool:
-        leaf = self._by_key.get(place.leaf)
+    def _has(self, key: LeafKey, amounts: Requests) -> bool:
+        leaf = self._by_key.get(key)
         if leaf is None:
             return False
-        left = self.remaining(leaf, place.single)
-        return all(amount * place.pods <= left[name] for name, amount in place.single.items())
+        left = self.remaining(leaf, amounts)
+        return all(amount <= left[name] for name, amount in amounts.items())
 
     def _leaves_of(self, flavor: Flavor, levels: tuple[str, ...]) -> Iterable[Leaf]:
         found: dict[DomainValues, list[Node]] = {}

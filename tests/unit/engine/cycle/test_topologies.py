@@ -166,13 +166,14 @@ def test_without_another_place_the_second_waits() -> None:
     assert left(table) == {"a": 1000}
 
 
-def test_two_pod_sets_are_looked_at_one_by_one_when_a_place_was_taken() -> None:
-    # docs/spec/engine.md §6.8 and §12 row 12: an accidental behaviour that is kept.
+def test_two_pod_sets_on_one_host_are_summed_when_a_place_was_taken() -> None:
+    """Kueue does not (`docs/spec/engine.md` §12 row 12), and gives places twice."""
     table = bench(A, queues=("p", "q"))
     table.add(cpus("first", "1", "p", created=1))
     table.add(workload("second", "q", spread(1, "x", cpu="2"), spread(1, "y", cpu="2"), created=2))
-    assert {each.outcome for each in decisions(table).values()} == {Outcome.RESERVED}
-    assert left(table) == {"a": -1000}
+    found = decisions(table)
+    assert (found["first"].outcome, found["second"].outcome) == (Outcome.RESERVED, Outcome.PENDING)
+    assert left(table) == {"a": 3000}
 
 
 def test_heads_of_two_flavors_do_not_get_the_same_host() -> None:

@@ -143,12 +143,12 @@ def test_places_fit_where_there_is_room(pods: int, want: bool) -> None:
     assert capacity.fits((Place(LeafKey("", ("a",)), pods, ONE),)) is want
 
 
-def test_places_fit_one_by_one() -> None:
-    # docs/spec/engine.md §6.8: two pod sets on one leaf are not summed.
+@pytest.mark.parametrize(("pods", "want"), [(2, True), (3, False)])
+def test_places_on_one_leaf_fit_together(pods: int, want: bool) -> None:
     capacity = capacity_of(node("r1/a", cpu="4"))
     leaves(capacity)
-    place = Place(LeafKey("", ("a",)), 3, ONE)
-    assert capacity.fits((place, place))
+    place = Place(LeafKey("", ("a",)), pods, ONE)
+    assert capacity.fits((place, place)) is want
 
 
 def test_places_on_a_leaf_that_is_gone_do_not_fit() -> None:
