@@ -34,7 +34,7 @@ from tests.comparison.looks import Looks
 from tests.comparison.measured import measured, metrics_token
 from tests.comparison.placed import placed
 from tests.comparison.shown import differences, events, lines
-from tests.comparison.takeover import dispatched_taken_over, taken_over
+from tests.comparison.takeover import dispatched_taken_over, taken_over, topologies_taken_over
 from tests.comparison.visibility import pending, pending_course, visibility_token
 from tests.support.managers import ensure, make_namespace
 
@@ -50,7 +50,11 @@ _DISPATCHED: Final = {
 }
 _ON_WORKER: Final = ("worker", "worker-kinds", "worker-serving")
 """In these both managers of the hub are Kueue's, and those of the worker are compared."""
-_TAKEOVERS: Final = {"takeover": taken_over, "multikueue-takeover": dispatched_taken_over}
+_TAKEOVERS: Final = {
+    "takeover": taken_over,
+    "topology-takeover": topologies_taken_over,
+    "multikueue-takeover": dispatched_taken_over,
+}
 _VISIBILITY: Final = "visibility"
 _NAMES: Final = (*COURSES, *_DISPATCHED, _METRICS, *_TAKEOVERS, _VISIBILITY, _WRITES)
 _FRAMEWORKS: Final = {"integrations": {"frameworks": ["batch/job"]}}

@@ -19,6 +19,7 @@ from multikueue.api.resource import (
     JOBS,
     LOCAL_QUEUES,
     NODES,
+    PODS,
     RESOURCE_FLAVORS,
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
@@ -181,6 +182,12 @@ class ComparedHub:
                 await self.client.delete(NODES, name)
             else:
                 await self.client.patch(NODES, name, body, kind=PatchKind.STRATEGIC, subresource="status")
+
+    async def lose_pod(self, job: str) -> None:
+        """A pod of a Job is deleted, the first by name."""
+        pods = [pod for pod in await self.objects(PODS) if pod["metadata"]["name"].startswith(f"{job}-")]
+        name = min(pod["metadata"]["name"] for pod in pods)
+        await self.client.delete(PODS, name, namespace=NAMESPACE, grace_seconds=0)
 
     async def workload(self, job: str) -> Object:
         """The Workload of a Job, once it is there."""

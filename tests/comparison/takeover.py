@@ -19,11 +19,12 @@ from multikueue.api.constants import POD_GROUP_NAME_LABEL, POD_GROUP_TOTAL_COUNT
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS, PODS
 from tests.bench.queueing.hubs import running_manager
 from tests.bench.queueing.kueue import running_kueue
-from tests.comparison.courses import kinds
+from tests.comparison.courses import kinds, topology
 from tests.comparison.federation import running_federation
 from tests.comparison.hub import NAMESPACE, ComparedHub, Object
 from tests.comparison.kinds_hub import FRAMEWORKS, RESOURCES, kinds_cluster
 from tests.comparison.looks import Look, Looks
+from tests.comparison.placed import placed
 from tests.comparison.shown import events, lines
 from tests.support.managers import job_manifest, make_queue
 from tests.support.operators.samples import pod_template
@@ -65,6 +66,32 @@ async def taken_over(folder: Path, *, kueue: Path, configuration: Mapping[str, A
         await looks.take(Look("this project's manager runs", _SETTLING_SECONDS))
         (_, before), (after, now) = looks.shown
         return [Taken(after, _without_events(before), now)]
+
+
+async def topologies_taken_over(folder: Path, *, kueue: Path, configuration: Mapping[str, Any]) -> list[Taken]:
+    """Jobs and pods with places of a topology: they keep them, and of two pods new ones go there."""
+    own = {**configuration, "integrations": {"frameworks": list(FRAMEWORKS)}}
+    async with AsyncExitStack() as stack:
+        ports = stack.enter_context(PortRegistry())
+        provider = await stack.enter_async_context(EmbeddedProvider(folder=folder))
+        made = kinds_cluster(stack, provider, folder / "hub", nodes=topology.HOSTS)
+        cluster = await stack.enter_async_context(made)
+        hub = ComparedHub(await stack.enter_async_context(cluster.client()))
+        shown = partial(placed, hub.client, NAMESPACE, jobs=RESOURCES)
+        looks = Looks(shown, partial(events, hub.client, NAMESPACE))
+        for each in ("theirs", "ours"):
+            (folder / each).mkdir()
+        frameworks = {"integrations": own["integrations"]}
+        async with running_kueue(cluster, kueue, folder=folder / "theirs", ports=ports, configuration=frameworks):
+            await topology.running_and_waiting(hub)
+            await looks.take(Look("they run and wait", _SETTLING_SECONDS))
+        for job in ("rack", "indexed"):
+            await hub.lose_pod(job)
+        manager = await running_manager(cluster, folder / "ours", own, ports=ports, extra=())
+        stack.push_async_callback(manager.process.stop)
+        await looks.take(Look("this project's manager runs", 2 * _SETTLING_SECONDS))
+        (_, before), (after, now) = looks.shown
+        return [Taken(after, _without_events(before), _without_events(now))]
 
 
 async def dispatched_taken_over(folder: Path, *, kueue: Path, configuration: Mapping[str, Any]) -> list[Taken]:

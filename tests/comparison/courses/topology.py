@@ -64,10 +64,7 @@ _GONE_SECONDS: Final = 10.0
 
 async def topology(hub: ComparedHub) -> AsyncIterator[Look]:
     """Jobs of all modes are placed, wait, preempt others, lose nodes, and end."""
-    levels = [BLOCK, RACK, HOSTNAME_LABEL]
-    await hub.make(TOPOLOGIES, "default", _levels(*levels))
-    await hub.make(RESOURCE_FLAVORS, "tas", {"nodeLabels": _POOL, "topologyName": "default"})
-    await hub.queue(preempts=True, resourceGroups=_quota("tas"))
+    await _queue(hub)
     yield Look("there is a queue of a flavor with a topology", RESERVED_SECONDS)
     for steps in (
         _modes,
@@ -87,6 +84,27 @@ async def topology(hub: ComparedHub) -> AsyncIterator[Look]:
     ):
         async for look in steps(hub):
             yield look
+
+
+async def running_and_waiting(hub: ComparedHub) -> None:
+    """Jobs and a group of pods that have places, and a job that waits for those of another."""
+    await _queue(hub)
+    await _submit(hub, "rack", 2, _IN_RACK, pod=_FIRST_RACK)
+    await _submit(hub, "indexed", 6, {_REQUIRED: BLOCK}, indexed=True)
+    await _submit(hub, "waits", 8, _IN_RACK, pod=_FIRST_RACK)
+    await _group(hub)
+
+
+async def _queue(hub: ComparedHub) -> None:
+    await hub.make(TOPOLOGIES, "default", _levels(BLOCK, RACK, HOSTNAME_LABEL))
+    await hub.make(RESOURCE_FLAVORS, "tas", {"nodeLabels": _POOL, "topologyName": "default"})
+    await hub.queue(preempts=True, resourceGroups=_quota("tas"))
+
+
+async def _group(hub: ComparedHub) -> None:
+    for name, index in (("g1", 1), ("g2", 0)):
+        annotations = {**_IN_RACK, POD_GROUP_TOTAL_COUNT_ANNOTATION: "2", POD_GROUP_POD_INDEX_LABEL_ANNOTATION: "index"}
+        await _pod(hub, name, annotations, {POD_GROUP_NAME_LABEL: "g", "index": str(index)}, cpu="3")
 
 
 async def _modes(hub: ComparedHub) -> AsyncIterator[Look]:
@@ -156,9 +174,7 @@ async def _roles(hub: ComparedHub) -> AsyncIterator[Look]:
 async def _single_pods(hub: ComparedHub) -> AsyncIterator[Look]:
     await _pod(hub, "single", _IN_RACK)
     await _pod(hub, "implied", {})
-    for name, index in (("g1", 1), ("g2", 0)):
-        annotations = {**_IN_RACK, POD_GROUP_TOTAL_COUNT_ANNOTATION: "2", POD_GROUP_POD_INDEX_LABEL_ANNOTATION: "index"}
-        await _pod(hub, name, annotations, {POD_GROUP_NAME_LABEL: "g", "index": str(index)}, cpu="3")
+    await _group(hub)
     yield Look("single pods run, and a group of two")
     await _clear(hub)
 
