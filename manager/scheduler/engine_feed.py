@@ -20,7 +20,8 @@ import anyio.lowlevel
 from manager.cache.ended_workloads import has_finished
 from manager.context import ManagerContext
 from manager.scheduler.cycle_cost import CycleCost
-from manager.topology.objects import TopologyObjects, workload_of
+from manager.topology.objects import TopologyObjects, host_of, workload_of
+from manager.workload.assigned_hosts import hosts_of
 from multikueue.api.constants import POD_SET_LABEL
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import (
@@ -179,16 +180,22 @@ class EngineFeed:
             self.engine.pod_bound(change.key, node, decode.pod_requests(pod, self._shapes), now)
 
     def _has_place(self, pod: JsonObject) -> bool:
+        """Whether its Workload has been given places, and the host of the pod among them."""
         key = workload_of(pod)
         workload = None if key is None else self._context.caches.view(WORKLOADS).object(key)
         if workload is None:
             return False
         name = (pod["metadata"].get("labels") or {}).get(POD_SET_LABEL)
         admission: JsonObject = (workload.get("status") or {}).get("admission") or {}
-        return any(
-            each.get("name") == name and each.get("topologyAssignment")
-            for each in admission.get("podSetAssignments") or ()
-        )
+        assigned = [each for each in admission.get("podSetAssignments") or () if each.get("name") == name]
+        if not any(each.get("topologyAssignment") for each in assigned):
+            return False
+        hosts = hosts_of({"podSetAssignments": assigned})
+        return not hosts or self._host(pod["spec"]["nodeName"]) in hosts
+
+    def _host(self, node: str) -> str:
+        found = None if self._topology is None else self._topology.nodes.store.object(Key("", node))
+        return node if found is None else host_of(found)
 
     def hold(self, resource: Resource, key: Key, cause: Exception) -> None:
         """Keep an object at which the engine failed out of it until the object changes or a growing pause is over."""
