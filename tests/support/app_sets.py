@@ -88,16 +88,21 @@ async def app_client(
 ) -> AsyncIterator[KubeClient]:
     """The client of an administrator of a hub with a manager that has the roles for these frameworks."""
     async with hub.client() as client:
-        await make_namespace(client, "kueue-system")
-        for name in (*_ROLES, role):
-            for obj in documents((_RBAC / name).read_text()):
-                metadata = obj["metadata"]
-                resource = next(each for each in _RIGHTS if each.kind == obj["kind"])
-                await client.apply(resource, metadata["name"], obj, namespace=metadata.get("namespace"), manager="test")
+        await grant_roles(client, *_ROLES, role)
         async with running_manager(
             hub, settings=_SETTINGS.format(", ".join(frameworks)), user=MANAGER, dispatch=DispatchController
         ):
             yield client
+
+
+async def grant_roles(client: KubeClient, *files: str) -> None:
+    """Apply these of deploy/rbac."""
+    await make_namespace(client, "kueue-system")
+    for name in files:
+        for obj in documents((_RBAC / name).read_text()):
+            metadata = obj["metadata"]
+            resource = next(each for each in _RIGHTS if each.kind == obj["kind"])
+            await client.apply(resource, metadata["name"], obj, namespace=metadata.get("namespace"), manager="test")
 
 
 def app(

@@ -21,6 +21,7 @@ from multikueue.api.topologyslices import expand
 from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import kube_binaries
 from tests.support.agents import make_node
+from tests.support.app_sets import MANAGER, grant_roles
 from tests.support.hubs import running_hub
 from tests.support.managers import (
     Object,
@@ -116,9 +117,11 @@ async def hub(
 
 @pytest.fixture
 async def client(hub: Cluster) -> AsyncIterator[KubeClient]:
-    """The administrator, beside a manager."""
-    async with connections_closed(), hub.client() as client, running_manager(hub):
-        yield client
+    """The administrator, beside a manager that has the roles for topologies."""
+    async with connections_closed(), hub.client() as client:
+        await grant_roles(client, "manager.yaml", "manager-topologies.yaml")
+        async with running_manager(hub, user=MANAGER):
+            yield client
 
 
 async def racks(client: KubeClient, team: str, **cpu: str) -> None:
