@@ -147,16 +147,14 @@ class TopologyAssigner:
 
         With `even_none` also those without a pod.
         """
-        if not self._enabled:
+        implied = self._enabled and self._referenced.all_topology(cluster_queue)
+        if not implied and not (self._enabled and any(_asks(spec) for spec in workload.pod_sets)):
             return []
         results = {result.name: result for result in assignment.pod_sets}
-        implied = self._referenced.all_topology(cluster_queue)
         return [
             Asked(spec, results[spec.name].count, _flavors(spec, workload.pod_sets, results))
             for spec in workload.pod_sets
-            if spec.name in results
-            and (results[spec.name].count or even_none)
-            and (implied or (spec.topology is not None and spec.topology.explicit))
+            if spec.name in results and (results[spec.name].count or even_none) and (implied or _asks(spec))
         ]
 
     def _is_left_to_later(self, assignment: Assignment, cluster_queue: CachedClusterQueue) -> bool:
@@ -170,6 +168,10 @@ class TopologyAssigner:
             if check.controller in (MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER):
                 return True
         return False
+
+
+def _asks(spec: PodSet) -> bool:
+    return spec.topology is not None and spec.topology.explicit
 
 
 def _flavors(spec: PodSet, specs: Sequence[PodSet], results: Mapping[str, PodSetResult]) -> frozenset[str]:
