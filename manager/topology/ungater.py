@@ -8,6 +8,7 @@ in one write. Level-based: which pods are where is read from the pods.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,6 +17,7 @@ from manager.topology.objects import TopologyObjects, workload_of
 from multikueue.api.constants import (
     POD_GROUP_POD_INDEX_LABEL,
     POD_GROUP_POD_INDEX_LABEL_ANNOTATION,
+    POD_INDEX_OFFSET_ANNOTATION,
     POD_SET_LABEL,
     TOPOLOGY_SCHEDULING_GATE,
 )
@@ -39,6 +41,7 @@ _DEFAULT_RANKS: Final = (
     RankLabels(index=POD_GROUP_POD_INDEX_LABEL),
 )
 """Where the Workload names no labels: those of a Job, of Kubeflow's kinds, and of pod groups."""
+_INDEX: Final = re.compile(r"[0-9]{1,9}")
 _ENDS: Final = (WorkloadCondition.EVICTED, WorkloadCondition.FINISHED)
 
 
@@ -151,10 +154,14 @@ def _waits(pod: JsonObject) -> bool:
 def _placed(pod: JsonObject) -> PlacedPod:
     metadata, spec = pod["metadata"], pod["spec"]
     labels: dict[str, str] = metadata.get("labels") or {}
-    own = (metadata.get("annotations") or {}).get(POD_GROUP_POD_INDEX_LABEL_ANNOTATION)
+    annotations: dict[str, str] = metadata.get("annotations") or {}
+    own, first = (
+        annotations.get(key, "") for key in (POD_GROUP_POD_INDEX_LABEL_ANNOTATION, POD_INDEX_OFFSET_ANNOTATION)
+    )
     return PlacedPod(
         name=str(metadata["name"]),
         waits=_waits(pod),
         labels={**labels, POD_GROUP_POD_INDEX_LABEL: labels[own]} if own in labels else labels,
+        offset=int(first) if _INDEX.fullmatch(first) else 0,
         node_selector=spec.get("nodeSelector") or {},
     )

@@ -21,6 +21,8 @@ class PlacedPod:
     name: str
     waits: bool
     labels: Mapping[str, str] = field(default_factory=dict)
+    offset: int = 0
+    """The index of the first pod of its pod set."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -35,7 +37,10 @@ class RankLabels:
     def rank(self, pod: PlacedPod, *, total: int) -> int | None:
         """The rank of a pod among `total`; None if its labels do not tell."""
         index = _number(pod.labels.get(self.index))
-        if not self.subgroup or index is None:
+        if index is None or index < pod.offset:
+            return None
+        index -= pod.offset
+        if not self.subgroup:
             return index
         group, size = _number(pod.labels.get(self.subgroup)), total // max(1, self.subgroups)
         return None if group is None or index >= size else group * size + index

@@ -13,7 +13,11 @@ import pytest
 from manager.topology.ungater import TopologyUngater
 from manager.workload import changes
 from manager.workload.status import Status
-from multikueue.api.constants import POD_GROUP_POD_INDEX_LABEL_ANNOTATION, WORKLOAD_ANNOTATION
+from multikueue.api.constants import (
+    POD_GROUP_POD_INDEX_LABEL_ANNOTATION,
+    POD_INDEX_OFFSET_ANNOTATION,
+    WORKLOAD_ANNOTATION,
+)
 from multikueue.api.resource import WORKLOADS
 from multikueue.api.topologyslices import compress
 from multikueue.kube.errors import Conflict
@@ -148,6 +152,14 @@ async def test_the_pods_of_a_group_name_the_label_of_their_ranks() -> None:
     pods = [pod(name, labels={"rank": rank}, annotations=named) for name, rank in (("a", "1"), ("b", "0"))]
     async with ungated(workload(placed(admitted(), assigned({"r1": 1, "r2": 1}))), *pods) as found:
         assert await found.start() == {"b": "r1", "a": "r2"}
+
+
+@pytest.mark.parametrize(("offset", "want"), [("1", {"b": "r1", "a": "r2"}), ("x", {"a": "r1", "b": "r2"})])
+async def test_the_ranks_of_pods_may_begin_with_another_number(offset: str, want: dict[str, str]) -> None:
+    annotations = {WORKLOAD_ANNOTATION: "w", POD_INDEX_OFFSET_ANNOTATION: offset}
+    pods = [pod(name, labels={REPLICA: rank}, annotations=annotations) for name, rank in (("a", "2"), ("b", "1"))]
+    async with ungated(workload(placed(admitted(), assigned({"r1": 1, "r2": 1}))), *pods) as found:
+        assert await found.start() == want
 
 
 async def test_the_workload_names_the_labels_of_ranks_and_of_subgroups() -> None:
