@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from manager.cache.indexes import TOPOLOGY_HOST_INDEX, topology_hosts
@@ -19,7 +20,8 @@ from manager.workload import changes
 from manager.workload.status import Status
 from multikueue.api.constants import IS_GROUP_WORKLOAD_ANNOTATION
 from multikueue.api.meta import JsonObject
-from multikueue.api.resource import NODES, RESOURCE_FLAVORS, WORKLOADS
+from multikueue.api.objects import controller_of
+from multikueue.api.resource import NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.taints import Toleration, tolerates
@@ -27,7 +29,7 @@ from multikueue.engine import decode
 from multikueue.engine.topology.capacity import HOSTNAME, Node
 from multikueue.engine.workloads import PodSetAdmission, Workload
 from multikueue.kube.cache.informer import Change
-from multikueue.kube.errors import KubeError
+from multikueue.kube.errors import KubeError, NotFound
 from multikueue.kube.runtime.controller import Controller, Result
 
 _log = logging.getLogger(__name__)
@@ -107,7 +109,10 @@ class NodeFailures:
         read = decode.workload(workload, self._shapes)
         if not _has_pods_on(read, host) or _is_single_pod(workload):
             return
-        failed = self._has_failed(read, host, node)
+        takes = node is not None and self._takes(decode.node(node), read, host)
+        if not takes:
+            await self._remove_unbound(key, host)
+        failed = not takes and self._has_failed(read, host, node)
         if failed is (host in read.unhealthy_nodes):
             return
         _log.info("node of workload node=%s failed=%s workload=%s", host, failed, key)
@@ -117,11 +122,28 @@ class NodeFailures:
 
         await self._context.statuses.write(key, change, uid=metadata["uid"])
 
+    async def _remove_unbound(self, workload: Key, host: str) -> None:
+        """Delete pods that were let go to the host and do not run there yet, so that their controllers make new ones.
+
+        No scheduler binds them any more, and the failure is noted once no pod is there.
+        """
+        for pod in self._objects.pods_of(workload):
+            metadata, spec = pod["metadata"], pod["spec"]
+            if spec.get("nodeName") or not _is_sent_to(pod, host) or controller_of(pod) is None:
+                continue
+            with suppress(NotFound):
+                await self._context.client.delete(
+                    PODS,
+                    metadata["name"],
+                    namespace=metadata["namespace"],
+                    uid=metadata["uid"],
+                    resource_version=metadata["resourceVersion"],  # not if it was bound since
+                )
+
     def _has_failed(self, workload: Workload, host: str, node: JsonObject | None) -> bool:
+        """Whether a node that does not take its pods has failed for it."""
         if node is None or not node["status"]["conditions"]:
             return True
-        if self._takes(decode.node(node), workload, host):
-            return False
         # Pods that come there by mistake do not mend it.
         return host in workload.unhealthy_nodes or not self._has_living_pods(workload.key, host)
 
@@ -144,10 +166,14 @@ class NodeFailures:
                 yield from decode.flavor(flavor).tolerations
 
     def _has_living_pods(self, key: Key, host: str) -> bool:
-        return any(
-            "deletionTimestamp" not in pod["metadata"] and (pod["spec"].get("nodeSelector") or {}).get(HOSTNAME) == host
-            for pod in self._objects.pods_of(key)
-        )
+        return any(_is_sent_to(pod, host) for pod in self._objects.pods_of(key))
+
+
+def _is_sent_to(pod: JsonObject, host: str) -> bool:
+    """Whether it was let go to that host, and is not being deleted."""
+    spec = pod["spec"]
+    gated, selector = bool(spec.get("schedulingGates")), spec.get("nodeSelector") or {}
+    return not gated and selector.get(HOSTNAME) == host and "deletionTimestamp" not in pod["metadata"]
 
 
 def _has_pods_on(workload: Workload, host: str) -> bool:

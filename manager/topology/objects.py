@@ -32,7 +32,16 @@ _log = logging.getLogger(__name__)
 _READY_SECONDS: Final = 10.0
 _WORKLOAD_INDEX: Final = "workload"
 _HOST_INDEX: Final = "host"
-_KEPT_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
+_KEPT_METADATA: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "labels",
+    "annotations",
+    "deletionTimestamp",
+    "ownerReferences",
+)
 _KEPT_POD_SPEC: Final = (
     "nodeName",
     "nodeSelector",

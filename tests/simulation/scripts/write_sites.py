@@ -50,6 +50,7 @@ UNPLAYED: Final = {
     "manager.controllers.elastic_pods._start": f"{_CONTROLLER}; the pods are counted again",
     "manager.controllers.workloads._finish_replaced": _CONTROLLER,
     "manager.scheduler.topology_writes._write": "the Workload is fed to the engine as it is, and decided again",
+    "manager.topology.node_failures._remove_unbound": f"{_CONTROLLER}; a pod that is there still is deleted again",
     "manager.topology.node_failures._review": f"{_CONTROLLER}; nodes and pods are compared again",
     "manager.topology.ungater._start": f"{_CONTROLLER}; the pods are counted again",
     "manager.visibility.install._register": "the registration is compared again after 30 s",

@@ -145,12 +145,24 @@ class Server:
             return status_answer(403, "Forbidden")
         if request.method == "PATCH":
             return self._patch(name, orjson.loads(await request.read()))
+        if request.method == "DELETE":
+            return self._delete(name, orjson.loads(await request.read()))
         if "watch" in request.query:
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             await response.prepare(request)
             await anyio.sleep(60)
             return response
         return listing(*(self.nodes if kind == "nodes" else self.pods).values())
+
+    def _delete(self, name: str, body: Object) -> web.Response:
+        known = self.pods.get(name)
+        if known is None:
+            return status_answer(404, "NotFound")
+        if name in self.refused:
+            return self.refused.pop(name)
+        if body["preconditions"] != {key: known["metadata"][key] for key in ("uid", "resourceVersion")}:
+            return status_answer(409, "Conflict")
+        return json_answer(self.pods.pop(name))
 
     def _patch(self, name: str, body: Object) -> web.Response:
         known = self.pods.get(name)

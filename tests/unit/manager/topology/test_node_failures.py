@@ -24,6 +24,7 @@ from multikueue.core.keys import Key
 from multikueue.engine.topology.capacity import HOSTNAME
 from multikueue.kube import errors
 from multikueue.kube.cache.store import Store
+from tests.support.stub_api import status_answer
 from tests.unit.manager.builders import NOW, admitted, evicted, pending, reserved, wire
 from tests.unit.manager.scheduler.test_topology_writes import FAILURES, TWO_SETS, Workloads, answered, on
 from tests.unit.manager.topology.builders import RACK, Object, Site, flavor, node, pod, site
@@ -349,3 +350,60 @@ async def test_a_node_that_failed_while_no_manager_ran_is_reviewed(left: tuple[O
     async with failing(workload(), nodes=(node("b"), *left)) as found:
         await found.begin()
         assert found.unhealthy == ("a",)
+
+
+OWNER: Final = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-j", "controller": True}
+
+
+def unbound(name: str = "p", host: str = "a", *, owned: bool = True, **metadata: Any) -> Object:
+    """A pod that was let go to a host, and is not bound to its node yet."""
+    if owned:
+        metadata["ownerReferences"] = [OWNER]
+    return pod(name, started_in={HOSTNAME: host}, **metadata)
+
+
+def bound(name: str) -> Object:
+    made = unbound(name)
+    made["spec"]["nodeName"] = "a"
+    return made
+
+
+@pytest.mark.parametrize("left", [(), (node("a", ready=False),)], ids=["is gone", "is not Ready"])
+async def test_pods_that_no_scheduler_binds_any_more_are_made_anew_if_their_node(left: tuple[Object, ...]) -> None:
+    pinned = pod("pinned") | {"spec": {**pod("pinned")["spec"], "nodeSelector": {HOSTNAME: "a"}}}
+    others = (bound("runs"), unbound("there", "b"), unbound("alone", owned=False), pinned)
+    async with failing(workload(), nodes=(node("b"), *left), pods=(unbound(), *others)) as found:
+        await found.review(A)
+        assert sorted(found.site.server.pods) == ["alone", "pinned", "runs", "there"]
+
+
+async def test_pods_on_their_way_to_a_good_node_are_left_alone() -> None:
+    async with failing(workload(), nodes=(node("a"), node("b")), pods=(unbound(),)) as found:
+        await found.review(A, B)
+        assert list(found.site.server.pods) == ["p"]
+
+
+async def test_a_node_has_failed_once_the_pods_are_gone_that_were_on_their_way() -> None:
+    async with failing(workload(), nodes=(node("a", ready=False), node("b")), pods=(unbound(),)) as found:
+        await found.review(A)
+        assert found.workloads.writes == []
+        await found.site.has_pods()
+        await found.review(A)
+        assert found.unhealthy == ("a",)
+
+
+async def test_a_pod_that_was_bound_in_the_meantime_is_not_deleted() -> None:
+    async with failing(workload(), nodes=(node("a", ready=False), node("b")), pods=(unbound(),)) as found:
+        found.site.server.pods["p"] = bound("p") | {"metadata": {**bound("p")["metadata"], "resourceVersion": "2"}}
+        await found.review(A)
+        assert list(found.site.server.pods) == ["p"]
+        assert found.failures.controller.queue.failures(A) == 1
+
+
+@pytest.mark.parametrize("code", [429, 500])
+async def test_a_deletion_that_fails_is_tried_again(code: int) -> None:
+    async with failing(workload(), nodes=(node("a", ready=False), node("b")), pods=(unbound(),)) as found:
+        found.site.server.refused["p"] = status_answer(code, "Test")
+        await found.review(A)
+        await found.review(A)
+        assert found.site.server.pods == {}
