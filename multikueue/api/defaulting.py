@@ -127,12 +127,7 @@ def default_gated(obj: JsonObject, surroundings: JobSurroundings, *, gate: Gate 
     finalizers = metadata.get("finalizers") or []
     if constants.POD_FINALIZER not in finalizers:
         metadata["finalizers"] = [*finalizers, constants.POD_FINALIZER]
-    gates = spec.get("schedulingGates") or []
-    # A gate cannot be added later, and whether its queue places pods in a topology is known with its admission.
-    missing = [name for name in _GATES if all(each.get("name") != name for each in gates)]
-    if missing:
-        spec["schedulingGates"] = [*gates, *({"name": name} for name in missing)]
-    changed = labelled | {"metadata": metadata, "spec": spec}
+    changed = labelled | {"metadata": metadata, "spec": _gated(spec)}
     return obj if changed == obj else changed
 
 
@@ -140,12 +135,17 @@ def default_held(obj: JsonObject) -> JsonObject:
     """A pod whose owner is queued and starts it: with the gate and the label, and no queue of its own."""
     metadata, spec = dict(obj.get("metadata") or {}), dict(obj.get("spec") or {})
     metadata["labels"] = {**(metadata.get("labels") or {}), constants.MANAGED_LABEL: constants.MANAGED_LABEL_VALUE}
+    return obj | {"metadata": metadata, "spec": _gated(spec)}
+
+
+def _gated(spec: JsonObject) -> JsonObject:
+    """The spec of a pod with the gates of admission and of topologies.
+
+    A gate cannot be added later, and whether its queue places pods in a topology is known with its admission.
+    """
     gates = spec.get("schedulingGates") or []
-    # A gate cannot be added later, and whether its queue places pods in a topology is known with its admission.
     missing = [name for name in _GATES if all(each.get("name") != name for each in gates)]
-    if missing:
-        spec["schedulingGates"] = [*gates, *({"name": name} for name in missing)]
-    return obj | {"metadata": metadata, "spec": spec}
+    return spec | {"schedulingGates": [*gates, *({"name": name} for name in missing)]} if missing else spec
 
 
 def _at(obj: JsonObject, path: Sequence[str]) -> object:
