@@ -9,6 +9,7 @@ caches without the object at which it failed; that object is retried when it cha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,6 +47,8 @@ from multikueue.engine.engine import Engine
 from multikueue.engine.settings import Settings
 from multikueue.kube.cache.subscribers import Change
 from multikueue.kube.rest import watch
+
+_log = logging.getLogger(__name__)
 
 READER: Final = "scheduler"
 """The name under which objects are quarantined that the engine cannot use."""
@@ -136,7 +139,9 @@ class EngineFeed:
 
         Ten thousand Workloads take seconds, in which the lease of the leader has to be renewed.
         """
-        for kind in self._kinds[:-1]:
+        for kind in self._kinds:
+            if kind is self._workloads:
+                continue  # their places are on nodes
             await self._context.caches.replay(kind.resource, partial(self._feed, kind), reader=READER)
         if self._topology is not None:
             await self._topology.prepare()
@@ -196,6 +201,15 @@ class EngineFeed:
     def _host(self, node: str) -> str:
         found = None if self._topology is None else self._topology.nodes.store.object(Key("", node))
         return node if found is None else host_of(found)
+
+    def fail(self, error: Exception) -> None:
+        """The engine has failed: keep the Workload out of it that it was deciding about. Raises `error` without one."""
+        self.broken = True
+        deciding = self.engine.deciding
+        if deciding is None:
+            raise error
+        _log.error("engine failed in a cycle workload=%s", deciding, exc_info=error)
+        self.hold(WORKLOADS, deciding, error)
 
     def hold(self, resource: Resource, key: Key, cause: Exception) -> None:
         """Keep an object at which the engine failed out of it until the object changes or a growing pause is over."""

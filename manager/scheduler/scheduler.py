@@ -98,7 +98,7 @@ class Scheduler:
         self._write_queue = WriteQueue(
             runners=_MOST_WRITES, quarantine=quarantine, concurrency=self._concurrency, clock=context.clock
         )
-        self._topologies = TopologyWriter(context, self._write_queue, refresh=self._feed.refresh)
+        self._topologies = TopologyWriter(context, self._write_queue, self._feed)
         self._wake = anyio.Event()
         self._sampler = UsageSampler(self._feed, clock=context.clock, sampled=self._usage_sampled)
         self._repeat_at = 0.0
@@ -210,7 +210,7 @@ class Scheduler:
                 if not cycle.success or self._write_queue.behind or ended - started > SLICE_SECONDS:
                     break
                 settled = True
-            self._topologies.put(self.engine.assign_topologies(now), now)
+            self._topologies.assign(now)
             if settled:
                 await self._rest()
                 unsuccessful = 0
@@ -249,12 +249,7 @@ class Scheduler:
         try:
             cycle = self._feed.cycle(now, repeat=repeat)
         except Exception as error:
-            deciding = self.engine.deciding
-            self._feed.broken = True
-            if deciding is None:
-                raise
-            _log.error("engine failed in a cycle workload=%s", deciding, exc_info=error)
-            self._feed.hold(WORKLOADS, deciding, error)
+            self._feed.fail(error)
             return None
         report_cycle(self._context.metrics, cycle, seconds=self._clock.monotonic() - started)
         for decision in cycle.decisions:

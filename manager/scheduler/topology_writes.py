@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the places of Workloads that hold quota already, or their eviction after a node has failed.
+"""Places for Workloads that hold quota already, or their eviction after a node has failed.
 
 A write that fails is not repeated: the Workload is fed to the engine again as it is, and decided again.
 """
@@ -7,12 +7,12 @@ A write that fails is not repeated: the Workload is fed to the engine again as i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 
 from manager.context import ManagerContext
 from manager.scheduler import admission_writes
+from manager.scheduler.engine_feed import EngineFeed
 from manager.scheduler.write_queue import WriteQueue
 from manager.workload.status import Status
 from multikueue.api.meta import JsonObject
@@ -28,14 +28,20 @@ _log = logging.getLogger(__name__)
 class TopologyWriter:
     """Puts these writes among those of the scheduler."""
 
-    def __init__(self, context: ManagerContext, queue: WriteQueue, *, refresh: Callable[[Key], None]) -> None:
-        """`refresh` feeds the Workload to the engine again."""
+    def __init__(self, context: ManagerContext, queue: WriteQueue, feed: EngineFeed) -> None:
         self._context = context
         self._queue = queue
-        self._refresh = refresh
+        self._feed = feed
 
-    def put(self, decisions: Iterable[TopologyDecision], now: datetime) -> None:
-        """Write these."""
+    def assign(self, now: datetime) -> None:
+        """Decide about those that are due, and write it; nothing while the engine has to be rebuilt."""
+        if self._feed.broken:
+            return
+        try:
+            decisions = self._feed.engine.assign_topologies(now)
+        except Exception as error:
+            self._feed.fail(error)
+            return
         for decision in decisions:
             self._queue.put(decision.workload, partial(self._write, decision, now), slot="topology", replace=True)
 
@@ -59,10 +65,14 @@ class TopologyWriter:
             )
         except (ApiError, Unreachable) as error:
             _log.warning("topology of workload not written workload=%s error=%s", key, error)
-            self._refresh(key)
+            self._decide_again(key)
             return
         if written is not None and not applied:
-            self._refresh(key)  # it has changed since, and the engine holds places that it was not given
+            self._decide_again(key)  # it has changed since, and the engine holds places that it was not given
+
+    def _decide_again(self, key: Key) -> None:
+        self._feed.engine.topologies_failed(key)
+        self._feed.refresh(key)
 
     def _report(self, decision: TopologyDecision) -> None:
         """Say why it has no places yet."""

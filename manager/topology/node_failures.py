@@ -18,7 +18,7 @@ from manager.context import ManagerContext
 from manager.topology.objects import TopologyObjects, host_of, workload_of
 from manager.workload import changes
 from manager.workload.status import Status
-from multikueue.api.constants import IS_GROUP_WORKLOAD_ANNOTATION
+from multikueue.api.constants import HOSTNAME_LABEL, IS_GROUP_WORKLOAD_ANNOTATION
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of
 from multikueue.api.resource import NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
@@ -26,7 +26,7 @@ from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.taints import Toleration, tolerates
 from multikueue.engine import decode
-from multikueue.engine.topology.capacity import HOSTNAME, Node
+from multikueue.engine.topology.capacity import Node
 from multikueue.engine.workloads import PodSetAdmission, Workload
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.errors import KubeError, NotFound
@@ -80,7 +80,7 @@ class NodeFailures:
     def _pod_changed(self, change: Change) -> None:
         pod = change.row.object()
         if workload_of(pod) is not None and (change.new is None or "deletionTimestamp" in pod["metadata"]):
-            host = (pod["spec"].get("nodeSelector") or {}).get(HOSTNAME) or pod["spec"].get("nodeName")
+            host = (pod["spec"].get("nodeSelector") or {}).get(HOSTNAME_LABEL) or pod["spec"].get("nodeName")
             if host:
                 self.controller.enqueue(Key("", str(host)))
 
@@ -173,7 +173,7 @@ def _is_sent_to(pod: JsonObject, host: str) -> bool:
     """Whether it was let go to that host, and is not being deleted."""
     spec = pod["spec"]
     gated, selector = bool(spec.get("schedulingGates")), spec.get("nodeSelector") or {}
-    return not gated and selector.get(HOSTNAME) == host and "deletionTimestamp" not in pod["metadata"]
+    return not gated and selector.get(HOSTNAME_LABEL) == host and "deletionTimestamp" not in pod["metadata"]
 
 
 def _has_pods_on(workload: Workload, host: str) -> bool:
@@ -185,7 +185,7 @@ def _assigned_to(workload: Workload, host: str) -> Iterator[PodSetAdmission]:
     """The pod sets with pods on that host."""
     for assigned in () if workload.admission is None else workload.admission.pod_sets:
         topology = assigned.topology
-        on_hosts = topology is not None and topology.levels[-1:] == (HOSTNAME,)
+        on_hosts = topology is not None and topology.levels[-1:] == (HOSTNAME_LABEL,)
         if topology is not None and on_hosts and any(values[-1] == host for values, _ in topology.domains):
             yield assigned
 

@@ -17,11 +17,10 @@ import anyio
 import orjson
 
 from manager.context import ManagerContext
-from multikueue.api.constants import WORKLOAD_ANNOTATION
+from multikueue.api.constants import HOSTNAME_LABEL, WORKLOAD_ANNOTATION
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import NODES, PODS, RESOURCE_FLAVORS
 from multikueue.core.keys import Key
-from multikueue.engine.topology.capacity import HOSTNAME
 from multikueue.kube.cache.informer import Change, Informer
 from multikueue.kube.cache.overlay import WriteOverlay
 from multikueue.kube.cache.packing import packed
@@ -119,7 +118,7 @@ class TopologyObjects:
 def host_of(node: JsonObject) -> str:
     """Its label `kubernetes.io/hostname`; its name without one."""
     metadata = node["metadata"]
-    return str((metadata.get("labels") or {}).get(HOSTNAME) or metadata["name"])
+    return str((metadata.get("labels") or {}).get(HOSTNAME_LABEL) or metadata["name"])
 
 
 def workload_of(pod: JsonObject) -> Key | None:

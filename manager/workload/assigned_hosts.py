@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.api.meta import JsonObject
 from multikueue.api.topologyslices import expand
 from multikueue.core.errors import BadInput
-from multikueue.engine.topology.capacity import HOSTNAME
 
 
 def hosts_of(admission: JsonObject | None) -> set[str]:
@@ -16,7 +16,7 @@ def hosts_of(admission: JsonObject | None) -> set[str]:
     found: set[str] = set()
     for each in (admission or {}).get("podSetAssignments") or ():
         topology = each.get("topologyAssignment")
-        if topology and (topology.get("levels") or [""])[-1] == HOSTNAME:
+        if topology and (topology.get("levels") or [""])[-1] == HOSTNAME_LABEL:
             with suppress(BadInput, KeyError, TypeError):
                 found.update(str(domain["values"][-1]) for domain in expand(topology)["domains"])
     return found

@@ -135,10 +135,18 @@ class Engine(Cache):
         for key in self.second_pass.take(now):
             record = self.reservations.records.get(key)
             if record is not None:
+                self._runner.deciding = key
                 decisions.append(self._nominator.topologies.decide_again(record))
+                self._runner.deciding = None
                 if decisions[-1].problem:
                     self.second_pass.offer(record.workload, now)
         return tuple(decisions)
+
+    def topologies_failed(self, key: Key) -> None:
+        """Places of a second pass could not be written: the next object of the workload says which it has."""
+        record = self.reservations.records.get(key)
+        if record is not None:
+            record.places_before = None
 
     def next_wake(self, now: datetime) -> datetime | None:
         """When a flush window, a back-off, an exemption or an offer of freed quota ends next.

@@ -6,16 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.core.keys import Key
 from multikueue.core.taints import Taint
-from multikueue.engine import Decision, resources
-from multikueue.engine.topology.capacity import HOSTNAME, Node
+from multikueue.engine import Decision, Settings, resources
+from multikueue.engine.topology.capacity import Node
 from multikueue.engine.values import Flavor, TopologyLevels
 from multikueue.engine.workloads import AssignedDomains, PodSet, TopologyRequest, Workload
-from tests.support.engine_builders import Bench, holding, pods
+from tests.support.engine_builders import Bench, group, holding, pods, queue, workload
 
 RACK = "rack"
-HOSTS = TopologyLevels("hosts", (RACK, HOSTNAME))
+HOSTS = TopologyLevels("hosts", (RACK, HOSTNAME_LABEL))
 RACKS = TopologyLevels("racks", ("block", RACK))
 TAS = Flavor(name="tas", topology="hosts")
 
@@ -37,11 +38,15 @@ def node(
     rack, host = path.split("/")
     return Node(
         name=host,
-        labels={RACK: rack, HOSTNAME: host, **(labels or {})},
+        labels={RACK: rack, HOSTNAME_LABEL: host, **(labels or {})},
         taints=taints,
         allocatable=amounts(**{"pods": "10", **allocatable}),
         usable=usable,
     )
+
+
+PLENTY = group(tas="100")
+A, B = node("r1/a", cpu="4"), node("r1/b", cpu="4")
 
 
 def asking(pod_set: PodSet, **request: object) -> PodSet:
@@ -67,7 +72,7 @@ def placed(value: Workload, cluster_queue: str, flavor: str = "tas", /, **domain
     """A workload that holds quota and places on hosts: `placed(value, "q", a=2)`."""
     held = holding(value, cluster_queue, flavor=flavor)
     assert held.admission is not None
-    found = AssignedDomains((HOSTNAME,), tuple(((host,), count) for host, count in domains.items()))
+    found = AssignedDomains((HOSTNAME_LABEL,), tuple(((host,), count) for host, count in domains.items()))
     pod_sets = tuple(replace(each, topology=found) for each in held.admission.pod_sets)
     return replace(held, admission=replace(held.admission, pod_sets=pod_sets))
 
@@ -93,3 +98,32 @@ def left(bench: Bench, *hosts: str, resource: str = "cpu") -> dict[str, int]:
 def pod_key(name: str) -> Key:
     """A pod of another namespace."""
     return Key("others", name)
+
+
+def bench(
+    *nodes: Node, queues: tuple[str, ...] = ("q",), flavors: tuple[Flavor, ...] = (TAS,), **changes: object
+) -> Bench:
+    """Queues, each a tree of its own with plenty of quota, and nodes."""
+    settings = changes.pop("settings", None)
+    groups = changes.pop("groups", PLENTY)
+    made = Bench(
+        *(queue(name, groups, **changes) for name in queues),  # type: ignore[arg-type]
+        flavors=flavors,
+        settings=settings if isinstance(settings, Settings) else None,
+    )
+    return topology_bench(made, *nodes)
+
+
+def decisions(bench: Bench) -> dict[str, Decision]:
+    """Those of the next cycle, by the name of the workload."""
+    return {decision.workload.name: decision for decision in bench.cycle().decisions}
+
+
+def cpus(name: str, cpu: str, at_queue: str = "q", **changes: object) -> Workload:
+    """One pod that asks for any place."""
+    return workload(name, at_queue, spread(cpu=cpu), **changes)  # type: ignore[arg-type]
+
+
+def running(name: str, cpu: str, host: str, at_queue: str = "q", **changes: object) -> Workload:
+    """One that holds quota and a place on that host."""
+    return placed(cpus(name, cpu, at_queue, **changes), at_queue, **{host: 1})

@@ -138,6 +138,10 @@ class Reservations:
         settings = self._settings
         usage = reserved_usage(workload, reclaimable=settings.gates.reclaimable_pods)
         places = reserved_places(workload, self._flavors)
+        if record.places_before is not None and places == record.places_before:
+            places = record.places  # older than the places of a second pass, which are still being written
+        else:
+            record.places_before = None
         held = {cell.key: amount for cell, amount in record.usage}
         priority = effective_priority(workload, settings)
         condition = workload.condition(WorkloadCondition.QUOTA_RESERVED)
@@ -198,6 +202,7 @@ class Reservations:
             assumed=False,
         )
         record.evicted = record.evicted or old.evicted
+        record.places_before = old.places_before
         quota.add_all(record.usage)
         self._capacity.add(record.places)
         self._insert(cluster_queue, record)

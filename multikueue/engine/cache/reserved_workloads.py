@@ -36,8 +36,8 @@ class Reserved:
     """One workload that holds quota.
 
     `usage` are the cells that it takes from, `places` those of topologies, `keys` all flavor resources that it is
-    assigned. `since` orders records of
-    one priority: the reservation time and, within one moment, the number of the reservation.
+    assigned. `places_before` are those that the API shows while others are being written, else None. `since` orders
+    records of one priority: the reservation time and, within one moment, the number of the reservation.
     """
 
     __slots__ = (
@@ -50,6 +50,7 @@ class Reserved:
         "local_queue",
         "node",
         "places",
+        "places_before",
         "pods_ready",
         "priority",
         "reserved_at",
@@ -82,6 +83,7 @@ class Reserved:
         self.uid = workload.uid
         self.usage = usage
         self.places = places
+        self.places_before: Places | None = None
         self.keys = keys
         self.priority = priority
         self.reserved_at = reserved_at

@@ -259,20 +259,11 @@ class CycleRunner:
             targets=nomination.targets,
         )
 
-    def _fits(
-        self,
-        nomination: NominatedHead,
-        victims: Iterable[tuple[Cell, int]],
-        gone: _CycleVictims,
-        *,
-        places: bool = True,
-    ) -> bool:
-        """Whether an entry fits once all victims so far and its own, which are others, are gone.
+    def _fits(self, nomination: NominatedHead, victims: Iterable[tuple[Cell, int]], gone: _CycleVictims) -> bool:
+        """Whether an entry fits once all victims so far and its own, which are others, are gone."""
+        return self._has_quota(nomination, victims) and (not nomination.places or self._has_places(nomination, gone))
 
-        Without `places` only in its quota.
-        """
-        if not places and not nomination.places:
-            return False
+    def _has_quota(self, nomination: NominatedHead, victims: Iterable[tuple[Cell, int]]) -> bool:
         quota.remove_all(victims)
         for target in nomination.targets:
             quota.remove_all(target.record.usage)
@@ -280,7 +271,7 @@ class CycleRunner:
         for target in nomination.targets:
             quota.add_all(target.record.usage)
         quota.add_all(victims)
-        return fits and (not places or not nomination.places or self._has_places(nomination, gone))
+        return fits
 
     def _lacks_only_places(
         self, nomination: NominatedHead, victims: Iterable[tuple[Cell, int]], gone: _CycleVictims
@@ -288,7 +279,7 @@ class CycleRunner:
         """Whether an entry that had places has lost them to an earlier one, and not its quota."""
         if not nomination.places or not (nomination.targets or nomination.assignment.mode is AssignmentMode.FIT):
             return False
-        return not self._has_places(nomination, gone) and self._fits(nomination, victims, gone, places=False)
+        return not self._has_places(nomination, gone) and self._has_quota(nomination, victims)
 
     def _has_places(self, nomination: NominatedHead, gone: _CycleVictims) -> bool:
         freed = (*gone.places, *(place for target in nomination.targets for place in target.record.places))

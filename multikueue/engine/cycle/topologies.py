@@ -116,6 +116,7 @@ class TopologyAssigner:
         found = self._second_pass.place(workload)
         if found.complete and found.placements:
             kept = reserved_places(without_topologies(workload, found.placements), self._referenced.flavors)
+            record.places_before = reserved_places(workload, self._referenced.flavors)
             record.places = (*kept, *(place for each in found.placements.values() for place in each.places))
         self._capacity.add(record.places)
         problem = "; ".join((*found.errors.values(), *found.failures.values()))

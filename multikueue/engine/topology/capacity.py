@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
+from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.core.keys import Key
 from multikueue.core.taints import Taint
 from multikueue.engine.resources import Requests
 from multikueue.engine.topology.values import DomainValues
 from multikueue.engine.values import Flavor
 
-HOSTNAME: Final = "kubernetes.io/hostname"
 _NO_FLAVOR: Final = ""
 K = TypeVar("K")
 
@@ -63,7 +63,7 @@ class Leaf(NamedTuple):
 
 def leaf_key(flavor: str, levels: tuple[str, ...], values: DomainValues) -> LeafKey:
     """The key of the leaf with these values, which may be shortened to those of the lowest levels."""
-    return LeafKey(_NO_FLAVOR, values[-1:]) if levels[-1:] == (HOSTNAME,) else LeafKey(flavor, values)
+    return LeafKey(_NO_FLAVOR, values[-1:]) if levels[-1:] == (HOSTNAME_LABEL,) else LeafKey(flavor, values)
 
 
 class TopologyCapacity:
@@ -71,8 +71,6 @@ class TopologyCapacity:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
-        self.number = 0
-        """How often something changed that a placement may depend on, places apart."""
         self._bound: dict[str, dict[str, int]] = {}
         self._pods: dict[Key, tuple[str, Requests]] = {}
         self._placed: dict[LeafKey, dict[str, int]] = {}
@@ -94,7 +92,6 @@ class TopologyCapacity:
         """A node, a flavor or a topology has changed."""
         self._leaves.clear()
         self._by_key.clear()
-        self.number += 1
 
     def set_pod(self, pod: Key, node: str, requests: Requests | None) -> bool:
         """Store what a pod on a node uses that no topology has placed; None removes it. Whether that frees anything."""
@@ -104,8 +101,6 @@ class TopologyCapacity:
         if requests is not None:
             self._pods[pod] = (node, requests)
             _shift(self._bound, node, requests, 1)
-        if known != self._pods.get(pod):
-            self.number += 1
         return known is not None and requests is None
 
     def add(self, places: Places) -> None:

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.core.taints import tolerates
 from multikueue.engine.flavorassigner.eligibility import Topologies
 from multikueue.engine.resources import Requests
-from multikueue.engine.topology.capacity import HOSTNAME, Leaf, LeafKey, Place, Places, TopologyCapacity, leaf_key
+from multikueue.engine.topology.capacity import Leaf, LeafKey, Place, Places, TopologyCapacity, leaf_key
 from multikueue.engine.topology.placement import place
 from multikueue.engine.topology.requests import PlacedTogether, placed_together, placement_request, single_pod
 from multikueue.engine.topology.values import DomainValues, LeafCapacity, Placement, PlacementFailure, PlacementRequest
@@ -238,7 +239,7 @@ def _fitting(free: Requests, single: Requests) -> tuple[int, str]:
 
 def _exclusion(leaf: Leaf, shape: PodShape, flavor: Flavor, levels: tuple[str, ...]) -> str:
     """Why pods of that shape cannot run on a leaf that is one host; empty if they can, and for other leaves."""
-    if levels[-1] != HOSTNAME:
+    if levels[-1] != HOSTNAME_LABEL:
         return ""
     node = leaf.nodes[0]
     for taint in node.taints:
@@ -266,7 +267,7 @@ def _placement(
     pod_set: PodSet, domains: tuple[tuple[DomainValues, int], ...], *, flavor: Flavor, levels: tuple[str, ...]
 ) -> PodSetPlacement:
     """A host says which domains of higher levels it is in, so that only it is written."""
-    shown = slice(-1, None) if levels[-1] == HOSTNAME else slice(None)
+    shown = slice(-1, None) if levels[-1] == HOSTNAME_LABEL else slice(None)
     single = single_pod(pod_set.shape)
     return PodSetPlacement(
         levels=levels[shown],

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from multikueue.api.constants import DelayedTopology
-from multikueue.engine.topology.capacity import HOSTNAME, Place
+from multikueue.api.constants import HOSTNAME_LABEL, DelayedTopology
+from multikueue.engine.topology.capacity import Place
 from multikueue.engine.topology.placer import Asked, Placed, PodSetPlacement, TopologyPlacer
 from multikueue.engine.workloads import AssignedDomains, PodSet, PodSetAdmission, Workload
 
@@ -38,7 +38,7 @@ class SecondPass:
             )
         found = Placed()
         for assigned, spec in known:
-            if assigned.topology is not None and assigned.topology.levels[-1:] == (HOSTNAME,):
+            if assigned.topology is not None and assigned.topology.levels[-1:] == (HOSTNAME_LABEL,):
                 self._replace(assigned, spec, assigned.topology, workload.unhealthy_nodes, found)
         return found
 

@@ -6,13 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from multikueue.api.constants import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER, FungibilityPolicy
+from multikueue.api.constants import HOSTNAME_LABEL, MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER, FungibilityPolicy
 from multikueue.api.reasons import QuotaReservedReason
-from multikueue.engine import Decision, Gates, Outcome, RequeueReason, Settings, lifecycle
-from multikueue.engine.topology.capacity import HOSTNAME, Node
+from multikueue.engine import Gates, Outcome, RequeueReason, Settings, lifecycle
 from multikueue.engine.values import AdmissionCheck, CheckRule, Flavor
 from multikueue.engine.workloads import AssignedDomains, PodSet, Workload
 from tests.support.engine_builders import (
@@ -28,50 +25,28 @@ from tests.support.engine_builders import (
     workload,
 )
 from tests.support.topology_builders import (
+    PLENTY,
     RACK,
     RACKS,
     TAS,
+    A,
+    B,
     amounts,
     asking,
+    bench,
+    cpus,
+    decisions,
     domains,
     left,
     node,
     placed,
     pod_key,
+    running,
     spread,
     topology_bench,
 )
 
-PLENTY = group(tas="100")
-A, B = node("r1/a", cpu="4"), node("r1/b", cpu="4")
 SECOND = Flavor(name="second", topology="hosts")
-
-
-def bench(
-    *nodes: Node, queues: tuple[str, ...] = ("q",), flavors: tuple[Flavor, ...] = (TAS,), **changes: object
-) -> Bench:
-    """Queues, each a tree of its own with plenty of quota, and nodes."""
-    settings = changes.pop("settings", None)
-    groups = changes.pop("groups", PLENTY)
-    made = Bench(
-        *(queue(name, groups, **changes) for name in queues),  # type: ignore[arg-type]
-        flavors=flavors,
-        settings=settings if isinstance(settings, Settings) else None,
-    )
-    return topology_bench(made, *nodes)
-
-
-def decisions(bench: Bench) -> dict[str, Decision]:
-    return {decision.workload.name: decision for decision in bench.cycle().decisions}
-
-
-def cpus(name: str, cpu: str, at_queue: str = "q", **changes: object) -> Workload:
-    """One pod that asks for any place."""
-    return workload(name, at_queue, spread(cpu=cpu), **changes)  # type: ignore[arg-type]
-
-
-def running(name: str, cpu: str, host: str, at_queue: str = "q", **changes: object) -> Workload:
-    return placed(cpus(name, cpu, at_queue, **changes), at_queue, **{host: 1})
 
 
 # Places.
@@ -82,7 +57,7 @@ def test_a_decision_has_the_domains_of_the_pods() -> None:
     decision = table.add(workload("w", "q", asking(pods(6, cpu="1"), required=RACK))).decide("w")
     assert decision.outcome is Outcome.RESERVED
     (pod_set,) = decision.pod_sets
-    assert pod_set.topology == AssignedDomains((HOSTNAME,), ((("a",), 4), (("b",), 2)))
+    assert pod_set.topology == AssignedDomains((HOSTNAME_LABEL,), ((("a",), 4), (("b",), 2)))
     assert not pod_set.delayed_topology
     assert left(table) == {"a": 0, "b": 2000}
 
@@ -377,111 +352,6 @@ def test_partial_admission_finds_the_pods_that_have_places() -> None:
     assert (decision.outcome, decision.pod_sets[0].count, domains(decision)) == (Outcome.RESERVED, 4, {"a": 4})
 
 
-# Preemption.
-
-
-LOWER = preemption("LowerPriority")
-
-
-def victims(decision: Decision) -> list[str]:
-    return sorted(victim.workload.name for victim in decision.victims)
-
-
-def test_workloads_are_evicted_for_their_places_alone() -> None:
-    table = bench(A, preemption=LOWER)
-    table.add(running("low", "3", "a", priority=1), cpus("high", "2", priority=2))
-    decision = table.decide("high")
-    assert (decision.outcome, victims(decision)) == (Outcome.PREEMPTING, ["low"])
-    assert 'topology "hosts"' in decision.message
-    table.evict("low")
-    assert domains(table.decide("high")) == {"a": 1}
-
-
-def test_no_more_are_evicted_than_places_need() -> None:
-    table = bench(A, B, preemption=LOWER)
-    table.add(*(running(f"low-{at}{n}", "2", at, priority=n) for at in "ab" for n in (1, 2)))
-    decision = table.add(cpus("high", "4", priority=9)).decide("high")
-    assert decision.outcome is Outcome.PREEMPTING
-    assert len({name[4] for name in victims(decision)}) == 1
-    assert len(victims(decision)) == 2
-
-
-def test_equal_priority_keeps_its_places() -> None:
-    table = bench(A, preemption=LOWER)
-    table.add(running("old", "3", "a"))
-    decision = table.add(cpus("w", "2")).decide("w")
-    assert (decision.outcome, decision.requeue_reason, victims(decision)) == (
-        Outcome.PENDING,
-        RequeueReason.PREEMPTION_NO_CANDIDATES,
-        [],
-    )
-    assert decision.reason == "WaitingForQuota"
-
-
-def test_workloads_of_other_trees_keep_their_places() -> None:
-    table = bench(A, queues=("p", "q"), preemption=LOWER)
-    table.add(running("other", "3", "a", "p"), cpus("high", "2", "q", priority=9))
-    assert victims(table.decide("high")) == []
-
-
-def test_a_victim_frees_quota_and_places_at_once() -> None:
-    table = bench(A, B, groups=group(tas="6"), preemption=LOWER)
-    table.add(running("low-a", "4", "a"), running("low-b", "2", "b"), cpus("high", "3", priority=9))
-    assert victims(table.decide("high")) == ["low-a"]
-
-
-def test_the_places_of_a_preemptor_are_kept_from_others_in_the_cycle() -> None:
-    table = bench(A, queues=("p", "q"), preemption=LOWER)
-    table.add(running("low", "3", "a", "p"), cpus("high", "4", "p", priority=9), cpus("other", "1", "q"))
-    found = decisions(table)
-    assert found["high"].outcome is Outcome.PREEMPTING
-    assert found["other"].outcome is not Outcome.RESERVED
-    assert left(table) == {"a": 1000}
-
-
-def test_what_a_victim_frees_beyond_that_is_for_others() -> None:
-    table = bench(A, queues=("p", "q"), preemption=LOWER)
-    table.add(running("low", "4", "a", "p"), cpus("high", "2", "p", priority=9), cpus("other", "1", "q"))
-    found = decisions(table)
-    assert victims(found["high"]) == ["low"]
-    # It was nominated while all was in use.
-    assert found["other"].outcome is not Outcome.RESERVED
-    assert left(table) == {"a": 0}
-
-
-def test_a_preemptor_without_victims_keeps_its_places_for_the_cycle() -> None:
-    table = bench(A, node("r1/b", cpu="3"), queues=("p", "q"), preemption=LOWER)
-    table.add(running("same", "2", "a", "p", priority=9), cpus("high", "4", "p", priority=9), cpus("other", "2", "q"))
-    found = decisions(table)
-    assert found["high"].requeue_reason is RequeueReason.PREEMPTION_NO_CANDIDATES
-    assert domains(found["other"]) == {"b": 1}
-
-
-@pytest.mark.parametrize(
-    ("cpu", "want"),
-    [
-        pytest.param("1", RequeueReason.PENDING_PREEMPTION, id="that is enough"),
-        pytest.param("2", RequeueReason.PREEMPTION_NO_CANDIDATES, id="that is not enough"),
-    ],
-)
-def test_who_needs_the_same_victim_gets_what_its_preemptor_leaves(cpu: str, want: RequeueReason) -> None:
-    reclaiming = preemption(reclaim="Any")
-    lenders = (queue(name, group(tas="4"), cohort="co", preemption=reclaiming) for name in "mn")
-    table = topology_bench(Bench(queue("p", group(tas="0"), cohort="co"), *lenders, flavors=(TAS,)), A)
-    table.add(running("low", "4", "a", "p"), cpus("first", "3", "m", created=1), cpus("second", cpu, "n", created=2))
-    found = decisions(table)
-    assert victims(found["first"]) == ["low"]
-    assert (victims(found["second"]), found["second"].requeue_reason) == ([], want)
-    assert left(table) == {"a": 0}
-
-
-def test_fair_sharing_evicts_for_places_too() -> None:
-    table = bench(A, preemption=LOWER, cohort="co", settings=Settings(pods_ready=None, fair_sharing=True))
-    table.add(running("low", "3", "a", priority=1), cpus("high", "2", priority=2))
-    assert victims(table.decide("high")) == ["low"]
-    assert left(table) == {"a": 1000}
-
-
 # Left to later.
 
 
@@ -570,80 +440,3 @@ def test_a_queue_whose_topology_is_not_there_is_not_active() -> None:
     table = Bench(queue("q", PLENTY), flavors=(TAS,))
     table.add(cpus("w", "1"))
     assert not table.engine.has_heads(table.now)
-
-
-def test_explaining_changes_nothing() -> None:
-    table = bench(A, preemption=LOWER)
-    table.add(running("low", "3", "a", priority=1), cpus("high", "2", priority=2))
-    explanation = table.engine.explain(key("high"), table.now)
-    assert [victim.workload.name for victim in explanation.victims] == ["low"]
-    assert left(table) == {"a": 1000}
-
-
-# Whatever happens.
-
-
-POLICIES = st.sampled_from(["Never", "LowerPriority", "Any"])
-NODES = st.lists(st.tuples(st.sampled_from(["r1", "r2"]), st.integers(1, 4)), min_size=1, max_size=4)
-ASKS = st.sampled_from([{"required": RACK}, {"preferred": RACK}, {"unconstrained": True}, {"required": HOSTNAME}])
-ARRIVALS = st.lists(
-    st.tuples(st.sampled_from("pq"), st.integers(1, 4), st.integers(1, 3), ASKS, st.integers(0, 2), st.booleans()),
-    min_size=1,
-    max_size=8,
-)
-
-
-def site(nodes: list[tuple[str, int]], policy: str, *, fair: bool) -> Bench:
-    made = [node(f"{rack}/{host}", cpu=str(cpu)) for host, (rack, cpu) in zip("abcd", nodes, strict=False)]
-    return bench(
-        *made,
-        queues=("p", "q"),
-        groups=group(tas="12"),
-        preemption=preemption(policy),
-        settings=Settings(pods_ready=None, fair_sharing=fair),
-    )
-
-
-Arrival = tuple[str, int, int, dict[str, object], int, bool]
-
-
-def arrive(table: Bench, number: int, arrival: Arrival) -> None:
-    at_queue, count, cpu, ask, priority, _ = arrival
-    pod_set = asking(pods(count, cpu=str(cpu)), **ask)
-    table.add(workload(f"w{number}", at_queue, pod_set, priority=priority, created=number))
-
-
-@given(nodes=NODES, arrivals=ARRIVALS, fair=st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_no_host_has_more_than_it_holds(nodes: list[tuple[str, int]], arrivals: list[Arrival], fair: bool) -> None:
-    table = site(nodes, "Never", fair=fair)
-    empty = left(table)
-    admitted: dict[str, Decision] = {}
-    for number, arrival in enumerate(arrivals):
-        arrive(table, number, arrival)
-        if arrival[-1]:
-            for decision in table.cycle().decisions:
-                if decision.outcome is Outcome.RESERVED:
-                    admitted[decision.workload.name] = decision
-            assert all(amount >= 0 for amount in left(table).values())
-    for name, decision in admitted.items():
-        assert sum(domains(decision).values()) == arrivals[int(name[1:])][1]
-        table.engine.delete_workload(key(name), table.now)
-    assert left(table) == empty
-
-
-@given(nodes=NODES, arrivals=ARRIVALS, policy=POLICIES, fair=st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_only_admissions_use_places(
-    nodes: list[tuple[str, int]], arrivals: list[Arrival], policy: str, fair: bool
-) -> None:
-    table = site(nodes, policy, fair=fair)
-    expected = left(table)
-    for number, arrival in enumerate(arrivals):
-        arrive(table, number, arrival)
-        for decision in table.cycle().decisions:
-            if decision.outcome is Outcome.RESERVED:
-                cpu = arrivals[int(decision.workload.name[1:])][2]
-                for host, count in domains(decision).items():
-                    expected[host] -= 1000 * cpu * count
-        assert left(table) == expected

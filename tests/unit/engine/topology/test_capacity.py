@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.core.keys import Key
-from multikueue.engine.topology.capacity import HOSTNAME, Leaf, LeafKey, Node, Place, TopologyCapacity, leaf_key
+from multikueue.engine.topology.capacity import Leaf, LeafKey, Node, Place, TopologyCapacity, leaf_key
 from multikueue.engine.values import Flavor
 from tests.support.topology_builders import RACK, TAS, amounts, node
 
-LEVELS = (RACK, HOSTNAME)
+LEVELS = (RACK, HOSTNAME_LABEL)
 BY_RACK = (RACK,)
 POD = Key("others", "p")
 ONE = amounts(cpu="1", pods="1")
@@ -36,7 +37,7 @@ def left(capacity: TopologyCapacity, leaf: str, levels: tuple[str, ...] = LEVELS
 
 def test_a_host_is_known_by_its_name_alone() -> None:
     assert leaf_key("f", LEVELS, ("r1", "a")) == LeafKey("", ("a",))
-    assert leaf_key("g", (HOSTNAME,), ("a",)) == LeafKey("", ("a",))
+    assert leaf_key("g", (HOSTNAME_LABEL,), ("a",)) == LeafKey("", ("a",))
 
 
 def test_any_other_leaf_is_of_its_flavor() -> None:
@@ -50,10 +51,10 @@ def test_a_leaf_is_a_node_that_is_usable() -> None:
 
 
 def test_nodes_without_a_value_for_each_level_are_none() -> None:
-    bare = Node(name="c", labels={HOSTNAME: "c"}, allocatable=ONE)
+    bare = Node(name="c", labels={HOSTNAME_LABEL: "c"}, allocatable=ONE)
     capacity = capacity_of(node("r1/a"), bare)
     assert set(leaves(capacity)) == {"r1/a"}
-    assert set(leaves(capacity, levels=(HOSTNAME,))) == {"a", "c"}
+    assert set(leaves(capacity, levels=(HOSTNAME_LABEL,))) == {"a", "c"}
 
 
 def test_nodes_have_all_labels_of_the_flavor() -> None:
@@ -181,13 +182,6 @@ def test_leaves_follow_the_flavor_once_they_are_forgotten() -> None:
 def test_only_what_matters_to_placement_is_a_change() -> None:
     capacity = TopologyCapacity()
     assert capacity.set_node("a", node("r1/a"))
-    number = capacity.number
     assert not capacity.set_node("a", node("r1/a"))
     assert not capacity.set_node("b", None)
-    assert capacity.number == number
-    capacity.set_pod(POD, "a", ONE)
-    assert capacity.number > number
-    number = capacity.number
-    capacity.set_pod(POD, "a", dict(ONE))
-    capacity.add((Place(LeafKey("", ("a",)), 1, ONE),))
-    assert capacity.number == number
+    assert capacity.set_node("a", node("r1/a", usable=False))

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.core.keys import Key
 from multikueue.core.selectors import NodeSelectorTerm, Requirement
 from multikueue.core.taints import Taint, Toleration
-from multikueue.engine.topology.capacity import HOSTNAME, LeafKey, Node, Place, TopologyCapacity
+from multikueue.engine.topology.capacity import LeafKey, Node, Place, TopologyCapacity
 from multikueue.engine.topology.placer import NO_INFORMATION, Asked, Placed, TopologyPlacer
 from multikueue.engine.values import Flavor
 from multikueue.engine.workloads import PodSet, PodShape
@@ -19,7 +20,7 @@ from tests.support.engine_builders import pods, shape
 from tests.support.topology_builders import RACK, TAS, amounts, asking, node, spread
 
 LOCKED = Taint("locked", "yes", "NoSchedule")
-TOPOLOGIES = {"hosts": (RACK, HOSTNAME), "racks": (RACK,), "zones": ("zone", RACK, HOSTNAME)}
+TOPOLOGIES = {"hosts": (RACK, HOSTNAME_LABEL), "racks": (RACK,), "zones": ("zone", RACK, HOSTNAME_LABEL)}
 ON_RACKS = Flavor(name="racked", topology="racks")
 
 
@@ -76,7 +77,7 @@ TWO_RACKS = (node("r1/a", cpu="4"), node("r1/b", cpu="4"), node("r2/c", cpu="2")
 
 def test_pods_are_written_by_their_hosts_alone() -> None:
     found = Site(*TWO_RACKS).place(asking(pods(6, cpu="1"), required=RACK)).placements["main"]
-    assert (found.levels, found.domains) == ((HOSTNAME,), ((("a",), 4), (("b",), 2)))
+    assert (found.levels, found.domains) == ((HOSTNAME_LABEL,), ((("a",), 4), (("b",), 2)))
     single = amounts(cpu="1", pods="1")
     assert found.places == (Place(LeafKey("", ("a",)), 4, single), Place(LeafKey("", ("b",)), 2, single))
 
@@ -274,9 +275,9 @@ def test_some_pods_fit() -> None:
 
 
 def test_some_slices_fit() -> None:
-    sliced = asking(pods(12, cpu="1"), required=RACK, slice_required=HOSTNAME, slice_size=4)
+    sliced = asking(pods(12, cpu="1"), required=RACK, slice_required=HOSTNAME_LABEL, slice_size=4)
     assert Site(*TWO_RACKS).failure(sliced) == 'topology "hosts" allows to fit only 2 out of 3 slice(s)'
-    large = asking(pods(12, cpu="1"), required=RACK, slice_required=HOSTNAME, slice_size=6)
+    large = asking(pods(12, cpu="1"), required=RACK, slice_required=HOSTNAME_LABEL, slice_size=6)
     assert Site(*TWO_RACKS).failure(large) == 'topology "hosts" doesn\'t allow to fit any of 2 slice(s)'
 
 
@@ -305,11 +306,11 @@ def test_the_resource_that_limits_is_named() -> None:
 
 
 def test_several_layers_of_slices() -> None:
-    layered = asking(pods(8, cpu="1"), required=RACK, slices=((RACK, 8), (HOSTNAME, 4)))
+    layered = asking(pods(8, cpu="1"), required=RACK, slices=((RACK, 8), (HOSTNAME_LABEL, 4)))
     site = Site(node("r1/a", cpu="3"), node("r1/b", cpu="5"))
     text = site.failure(layered)
     assert text.startswith('topology "hosts" doesn\'t allow to fit; ')
-    assert f"slice(s) fit on level {HOSTNAME}" in text
+    assert f"slice(s) fit on level {HOSTNAME_LABEL}" in text
 
 
 def test_a_level_that_the_topology_does_not_have() -> None:
@@ -317,13 +318,13 @@ def test_a_level_that_the_topology_does_not_have() -> None:
 
 
 def test_a_topology_without_nodes() -> None:
-    assert Site().failure(spread(cpu="1")) == f"no topology domains at level: {HOSTNAME}"
+    assert Site().failure(spread(cpu="1")) == f"no topology domains at level: {HOSTNAME_LABEL}"
     assert Site().failure(asking(pods(cpu="1"), required=RACK)) == f"no topology domains at level: {RACK}"
 
 
 @pytest.mark.parametrize("size", [0, 3])
 def test_inner_slices_that_cannot_be_fail(size: int) -> None:
-    layered = asking(pods(4, cpu="1"), required=RACK, slices=((RACK, 4), (HOSTNAME, size)))
+    layered = asking(pods(4, cpu="1"), required=RACK, slices=((RACK, 4), (HOSTNAME_LABEL, size)))
     assert not Site(*TWO_RACKS).place(layered).complete
 
 

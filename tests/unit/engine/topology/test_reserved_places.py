@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from multikueue.engine.topology.capacity import HOSTNAME, LeafKey, Place
+from multikueue.api.constants import HOSTNAME_LABEL
+from multikueue.engine.topology.capacity import LeafKey, Place
 from multikueue.engine.topology.reserved_places import reserved_places
 from multikueue.engine.values import Flavor
 from multikueue.engine.workloads import Admission, AssignedDomains, PodSetAdmission, Workload
@@ -38,7 +39,7 @@ def test_without_an_admission_or_a_topology_there_are_none() -> None:
 
 
 def test_a_host_is_known_by_its_name_among_several_levels() -> None:
-    topology = AssignedDomains((RACK, HOSTNAME), ((("r1", "a"), 2),))
+    topology = AssignedDomains((RACK, HOSTNAME_LABEL), ((("r1", "a"), 2),))
     value = admitted(PAIR, PodSetAdmission(name="main", flavors={"cpu": "tas"}, usage={}, topology=topology))
     (place,) = reserved_places(value, FLAVORS)
     assert (place.leaf, place.pods) == (LeafKey("", ("a",)), 2)

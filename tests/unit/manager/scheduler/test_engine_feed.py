@@ -13,10 +13,10 @@ import pytest
 from manager.context import ManagerContext
 from manager.scheduler.engine_feed import EngineFeed
 from manager.topology.objects import TopologyObjects
+from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.core.clock import SystemClock
 from multikueue.core.keys import Key
 from multikueue.engine.settings import Settings
-from multikueue.engine.topology.capacity import HOSTNAME
 from tests.support.engine_builders import Bench, group, pods, queue, workload
 from tests.unit.manager.builders import admitted, reserved, wire
 from tests.unit.manager.topology.builders import RACK, Object, Site, node, pod, site
@@ -139,9 +139,9 @@ async def test_the_pods_of_a_workload_that_has_the_place_do_not_count_twice() ->
 async def test_a_pod_on_a_host_that_its_workload_was_not_given_uses_it() -> None:
     """A tenant says of which Workload a pod is, and one may still run where its Workload was before."""
     async with places() as found:
-        found.site.has_workload(wire(placed(admitted(), assigned({"a": 1}, levels=(HOSTNAME,)))))
+        found.site.has_workload(wire(placed(admitted(), assigned({"a": 1}, levels=(HOSTNAME_LABEL,)))))
         named = node("n")
-        named["metadata"]["labels"] = {HOSTNAME: "a"}
+        named["metadata"]["labels"] = {HOSTNAME_LABEL: "a"}
         await found.has(named, pods=(bound("a", "a", of="w"), bound("b", "b", of="w"), bound("c", "n", of="w")))
         assert found.used == {"b": 1000}
 

@@ -18,14 +18,13 @@ from manager.scheduler.write_queue import WriteQueue
 from manager.workload import changes
 from manager.workload.status import Status
 from manager.workload.status_writer import StatusWriter
-from multikueue.api.constants import CheckState
+from multikueue.api.constants import HOSTNAME_LABEL, CheckState
 from multikueue.api.reasons import WorkloadCondition
 from multikueue.api.resource import WORKLOADS
 from multikueue.api.topologyslices import expand
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
 from multikueue.engine.decisions import TopologyDecision
-from multikueue.engine.topology.capacity import HOSTNAME
 from multikueue.engine.workloads import AssignedDomains
 from multikueue.kube import errors
 from multikueue.kube.runtime.quarantine import Quarantine
@@ -81,7 +80,7 @@ class Workloads:
 
 def decision(*hosts: str, pod_set: str = "main", **fields: Any) -> TopologyDecision:
     """One pod on each of these hosts."""
-    domains = AssignedDomains((HOSTNAME,), tuple(((host,), 1) for host in hosts))
+    domains = AssignedDomains((HOSTNAME_LABEL,), tuple(((host,), 1) for host in hosts))
     given: dict[str, Any] = {"workload": KEY, "uid": "uid-w", "cluster_queue": "cq"}
     return TopologyDecision(**(given | {"topologies": ((pod_set, domains),) if hosts else ()} | fields))
 
@@ -91,7 +90,7 @@ MOVE: Final = decision("b", "c", unhealthy_nodes=("a",))
 PLACES: Final = decision("b", "c")
 
 
-def on(status: Status, *hosts: str, level: str = HOSTNAME, unhealthy: tuple[str, ...] = ()) -> Status:
+def on(status: Status, *hosts: str, level: str = HOSTNAME_LABEL, unhealthy: tuple[str, ...] = ()) -> Status:
     """With one pod on each of these hosts."""
     made = placed(status, assigned(dict.fromkeys(hosts, 1), levels=(level,)))
     return replace(made, unhealthy_nodes=unhealthy)
@@ -104,7 +103,8 @@ def delayed(status: Status, *names: str) -> Status:
 
 
 TWO_SETS: Final = placed(
-    admitted(), *(assigned({host: 1}, name=name, levels=(HOSTNAME,)) for name, host in (("main", "a"), ("other", "b")))
+    admitted(),
+    *(assigned({host: 1}, name=name, levels=(HOSTNAME_LABEL,)) for name, host in (("main", "a"), ("other", "b"))),
 )
 FAILED: Final = on(admitted(), "a", "b", unhealthy=("a",))
 
@@ -195,11 +195,16 @@ class Writing:
             recorder=SimpleNamespace(event=lambda about, *event: self.events.append((about.name, *event))),
         )
         self.queue = WriteQueue(runners=2, clock=clock)
-        self.writer = TopologyWriter(cast(Any, context), self.queue, refresh=self.refreshed.append)
+        self.due: list[TopologyDecision] = []
+        self.failed: list[Key] = []
+        engine = SimpleNamespace(assign_topologies=lambda now: tuple(self.due), topologies_failed=self.failed.append)
+        feed = SimpleNamespace(engine=engine, broken=False, refresh=self.refreshed.append)
+        self.writer = TopologyWriter(cast(Any, context), self.queue, cast(Any, feed))
 
     async def write(self, *decisions: TopologyDecision) -> None:
         """Until nothing is left to be written."""
-        self.writer.put(decisions, NOW)
+        self.due[:] = decisions
+        self.writer.assign(NOW)
         with anyio.fail_after(10):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.queue.run)

@@ -17,11 +17,10 @@ from manager.topology.node_failures import NodeFailures
 from manager.workload import changes
 from manager.workload.status import Status
 from manager.workload.status_writer import StatusWriter
-from multikueue.api.constants import IS_GROUP_WORKLOAD_ANNOTATION
+from multikueue.api.constants import HOSTNAME_LABEL, IS_GROUP_WORKLOAD_ANNOTATION
 from multikueue.api.reasons import WorkloadCondition
 from multikueue.api.resource import RESOURCE_FLAVORS, WORKLOADS
 from multikueue.core.keys import Key
-from multikueue.engine.topology.capacity import HOSTNAME
 from multikueue.kube import errors
 from multikueue.kube.cache.store import Store
 from tests.support.stub_api import status_answer
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.anyio
 TAINT: Final = {"key": "spot", "value": "x", "effect": "NoSchedule"}
 TOLERATION: Final = {"key": "spot", "operator": "Exists"}
 A, B = Key("", "a"), Key("", "b")
-LABELLED: Final = {"name": "node-1", "uid": "uid-1", "labels": {HOSTNAME: "a"}}
+LABELLED: Final = {"name": "node-1", "uid": "uid-1", "labels": {HOSTNAME_LABEL: "a"}}
 BOTH: Final = "Workload eviction triggered due to multiple TAS assigned node failures, including: a, b"
 
 
@@ -118,7 +117,7 @@ def noted(*names: str, **metadata: Any) -> Object:
 
 def runs(host: str = "a", **metadata: Any) -> Object:
     """A pod of the Workload on that host."""
-    return pod(f"on-{host}", started_in={HOSTNAME: host}, **metadata)
+    return pod(f"on-{host}", started_in={HOSTNAME_LABEL: host}, **metadata)
 
 
 async def test_a_node_that_is_gone_has_failed_at_once_though_pods_are_still_shown_there() -> None:
@@ -359,7 +358,7 @@ def unbound(name: str = "p", host: str = "a", *, owned: bool = True, **metadata:
     """A pod that was let go to a host, and is not bound to its node yet."""
     if owned:
         metadata["ownerReferences"] = [OWNER]
-    return pod(name, started_in={HOSTNAME: host}, **metadata)
+    return pod(name, started_in={HOSTNAME_LABEL: host}, **metadata)
 
 
 def bound(name: str) -> Object:
@@ -370,7 +369,7 @@ def bound(name: str) -> Object:
 
 @pytest.mark.parametrize("left", [(), (node("a", ready=False),)], ids=["is gone", "is not Ready"])
 async def test_pods_that_no_scheduler_binds_any_more_are_made_anew_if_their_node(left: tuple[Object, ...]) -> None:
-    pinned = pod("pinned") | {"spec": {**pod("pinned")["spec"], "nodeSelector": {HOSTNAME: "a"}}}
+    pinned = pod("pinned") | {"spec": {**pod("pinned")["spec"], "nodeSelector": {HOSTNAME_LABEL: "a"}}}
     others = (bound("runs"), unbound("there", "b"), unbound("alone", owned=False), pinned)
     async with failing(workload(), nodes=(node("b"), *left), pods=(unbound(), *others)) as found:
         await found.review(A)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Preemption for places of a topology (`docs/spec/engine.md §3.7`, §3.9, §4.4 and §6.8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from multikueue.engine import Decision, Outcome, RequeueReason, Settings
+from tests.support.engine_builders import (
+    Bench,
+    group,
+    key,
+    preemption,
+    queue,
+)
+from tests.support.topology_builders import (
+    TAS,
+    A,
+    B,
+    bench,
+    cpus,
+    decisions,
+    domains,
+    left,
+    node,
+    running,
+    topology_bench,
+)
+
+LOWER = preemption("LowerPriority")
+
+
+def victims(decision: Decision) -> list[str]:
+    return sorted(victim.workload.name for victim in decision.victims)
+
+
+def test_workloads_are_evicted_for_their_places_alone() -> None:
+    table = bench(A, preemption=LOWER)
+    table.add(running("low", "3", "a", priority=1), cpus("high", "2", priority=2))
+    decision = table.decide("high")
+    assert (decision.outcome, victims(decision)) == (Outcome.PREEMPTING, ["low"])
+    assert 'topology "hosts"' in decision.message
+    table.evict("low")
+    assert domains(table.decide("high")) == {"a": 1}
+
+
+def test_no_more_are_evicted_than_places_need() -> None:
+    table = bench(A, B, preemption=LOWER)
+    table.add(*(running(f"low-{at}{n}", "2", at, priority=n) for at in "ab" for n in (1, 2)))
+    decision = table.add(cpus("high", "4", priority=9)).decide("high")
+    assert decision.outcome is Outcome.PREEMPTING
+    assert len({name[4] for name in victims(decision)}) == 1
+    assert len(victims(decision)) == 2
+
+
+def test_equal_priority_keeps_its_places() -> None:
+    table = bench(A, preemption=LOWER)
+    table.add(running("old", "3", "a"))
+    decision = table.add(cpus("w", "2")).decide("w")
+    assert (decision.outcome, decision.requeue_reason, victims(decision)) == (
+        Outcome.PENDING,
+        RequeueReason.PREEMPTION_NO_CANDIDATES,
+        [],
+    )
+    assert decision.reason == "WaitingForQuota"
+
+
+def test_workloads_of_other_trees_keep_their_places() -> None:
+    table = bench(A, queues=("p", "q"), preemption=LOWER)
+    table.add(running("other", "3", "a", "p"), cpus("high", "2", "q", priority=9))
+    assert victims(table.decide("high")) == []
+
+
+def test_a_victim_frees_quota_and_places_at_once() -> None:
+    table = bench(A, B, groups=group(tas="6"), preemption=LOWER)
+    table.add(running("low-a", "4", "a"), running("low-b", "2", "b"), cpus("high", "3", priority=9))
+    assert victims(table.decide("high")) == ["low-a"]
+
+
+def test_the_places_of_a_preemptor_are_kept_from_others_in_the_cycle() -> None:
+    table = bench(A, queues=("p", "q"), preemption=LOWER)
+    table.add(running("low", "3", "a", "p"), cpus("high", "4", "p", priority=9), cpus("other", "1", "q"))
+    found = decisions(table)
+    assert found["high"].outcome is Outcome.PREEMPTING
+    assert found["other"].outcome is not Outcome.RESERVED
+    assert left(table) == {"a": 1000}
+
+
+def test_what_a_victim_frees_beyond_that_is_for_others() -> None:
+    table = bench(A, queues=("p", "q"), preemption=LOWER)
+    table.add(running("low", "4", "a", "p"), cpus("high", "2", "p", priority=9), cpus("other", "1", "q"))
+    found = decisions(table)
+    assert victims(found["high"]) == ["low"]
+    # It was nominated while all was in use.
+    assert found["other"].outcome is not Outcome.RESERVED
+    assert left(table) == {"a": 0}
+
+
+def test_a_preemptor_without_victims_keeps_its_places_for_the_cycle() -> None:
+    table = bench(A, node("r1/b", cpu="3"), queues=("p", "q"), preemption=LOWER)
+    table.add(running("same", "2", "a", "p", priority=9), cpus("high", "4", "p", priority=9), cpus("other", "2", "q"))
+    found = decisions(table)
+    assert found["high"].requeue_reason is RequeueReason.PREEMPTION_NO_CANDIDATES
+    assert domains(found["other"]) == {"b": 1}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "want"),
+    [
+        pytest.param("1", RequeueReason.PENDING_PREEMPTION, id="that is enough"),
+        pytest.param("2", RequeueReason.PREEMPTION_NO_CANDIDATES, id="that is not enough"),
+    ],
+)
+def test_who_needs_the_same_victim_gets_what_its_preemptor_leaves(cpu: str, want: RequeueReason) -> None:
+    reclaiming = preemption(reclaim="Any")
+    lenders = (queue(name, group(tas="4"), cohort="co", preemption=reclaiming) for name in "mn")
+    table = topology_bench(Bench(queue("p", group(tas="0"), cohort="co"), *lenders, flavors=(TAS,)), A)
+    table.add(running("low", "4", "a", "p"), cpus("first", "3", "m", created=1), cpus("second", cpu, "n", created=2))
+    found = decisions(table)
+    assert victims(found["first"]) == ["low"]
+    assert (victims(found["second"]), found["second"].requeue_reason) == ([], want)
+    assert left(table) == {"a": 0}
+
+
+def test_fair_sharing_evicts_for_places_too() -> None:
+    table = bench(A, preemption=LOWER, cohort="co", settings=Settings(pods_ready=None, fair_sharing=True))
+    table.add(running("low", "3", "a", priority=1), cpus("high", "2", priority=2))
+    assert victims(table.decide("high")) == ["low"]
+    assert left(table) == {"a": 1000}
+
+
+def test_explaining_changes_nothing() -> None:
+    table = bench(A, preemption=LOWER)
+    table.add(running("low", "3", "a", priority=1), cpus("high", "2", priority=2))
+    explanation = table.engine.explain(key("high"), table.now)
+    assert [victim.workload.name for victim in explanation.victims] == ["low"]
+    assert left(table) == {"a": 1000}
