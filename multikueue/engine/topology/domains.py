@@ -14,20 +14,20 @@ from multikueue.engine.topology.values import DomainValues, LeafCapacity, Placem
 
 @dataclass(slots=True, eq=False)
 class Domain:
-    """A domain with the pods that fit, and its room in the unit of its level: without the leader, and beside it."""
+    """A domain with the pods that fit, and the slices of its level: without the leader, and beside it."""
 
     values: DomainValues
     pods: int
     pods_with_leader: int
     leader: bool
-    room: int
-    room_with_leader: int
+    slices: int
+    slices_with_leader: int
     children: list[Domain] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class LevelUnit:
-    """What room is counted in on a level: slices of `size`, or single pods if it is not `sliced`.
+    """The slices of a level: of so many pods, or of single pods if it is not `sliced`.
 
     From the slice level up `size` is that of the request; below, that of the inner slices of the level.
     """
@@ -49,7 +49,7 @@ def domain_levels(
 ) -> list[list[Domain]]:
     """The domains of each level; none for levels that the request cannot use.
 
-    Without a leader, leaves without room are left out: they change no count, and no choice.
+    Without a leader, leaves that hold no pod are left out: they change no count, and no choice.
     """
     levels = len(units)
     by_level: list[list[Domain]] = [[] for _ in range(levels)]
@@ -71,13 +71,12 @@ def domain_levels(
         for values, members in children.items():
             domain = _parent(values, members, request, rounding)
             if above:
-                domain.room = sum(child.room for child in members)
-                domain.room_with_leader = domain.room - _lost(
-                    [child.room - child.room_with_leader for child in members if child.leader], domain.room, request
-                )
+                domain.slices = sum(child.slices for child in members)
+                lost = [child.slices - child.slices_with_leader for child in members if child.leader]
+                domain.slices_with_leader = domain.slices - _lost(lost, domain.slices, request)
             else:
-                domain.room = domain.pods // units[level].size
-                domain.room_with_leader = domain.pods_with_leader // units[level].size
+                domain.slices = domain.pods // units[level].size
+                domain.slices_with_leader = domain.pods_with_leader // units[level].size
             by_level[level].append(domain)
     return by_level
 
@@ -97,7 +96,7 @@ def _parent(values: DomainValues, children: list[Domain], request: PlacementRequ
 
 
 def _lost(differences: list[int], total: int, request: PlacementRequest) -> int:
-    """What the leader costs a domain where it costs least; everything if no child has room for it."""
+    """What the leader costs a domain where it costs least; everything if it fits on no child."""
     if not request.leader:
         return 0
     return min(differences, default=total)

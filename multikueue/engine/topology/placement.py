@@ -36,10 +36,9 @@ def place(
     """The leaves for the workers and the leader, with all values of each, or why they do not fit.
 
     `mixed_profile` is the feature gate TASProfileMixed: with it, unconstrained pods fill the fullest domains first.
-    `layers` of a failure are of the best domain on the level where the search ended: the one that comes first if the
-    most room for slices, beside the leader, is sorted first. What fits on a level is the sum over its domains there,
-    each counted alone and in whole slices; it may be more than what is needed, as slices of the level above it may be
-    what is missing.
+    `layers` of a failure are of the best domain on the level where the search ended: the one that holds most slices
+    beside the leader. What fits on a level is the sum over its domains there, each counted alone and in whole slices;
+    it may be more than what is needed, as slices of the level above it may be what is missing.
     """
     wanted = request.count // request.slice_size
     if not leaves:
@@ -77,44 +76,44 @@ class _Search:
             if self.request.mode is not PlacementMode.PREFERRED or level == 0:
                 break
             level -= 1
-        best = min(domains, key=_most_room_first)
+        best = min(domains, key=_most_slices_first)
         if self.request.mode is PlacementMode.REQUIRED:
-            return self._failure(best.room, best)
+            return self._failure(best.slices, best)
         several, fits = self._several(domains)
         return self._failure(fits, best) if fits < self.wanted else self._descend(level, several)
 
     def _single(self, domains: list[Domain]) -> Domain | None:
-        """The domain with the least room that holds everything.
+        """The smallest domain that holds everything.
 
         Both ways to sort lead to the same one: least free has it first, and best fit looks for it.
         """
         fitting = (
             domain
             for domain in domains
-            if domain.room_with_leader >= self.wanted and (domain.leader or not self.request.leader)
+            if domain.slices_with_leader >= self.wanted and (domain.leader or not self.request.leader)
         )
-        return min(fitting, key=_least_room_first, default=None)
+        return min(fitting, key=_least_slices_first, default=None)
 
     def _several(self, domains: list[Domain]) -> tuple[list[Domain], int]:
         """Domains that hold everything together, that of the leader first, and how many slices fit in them."""
         chosen: list[Domain] = []
         rest = self.wanted
         if self.request.leader:
-            domains = sorted(domains, key=_least_room_first if self.least_free else _most_room_first)
-            # Domains that can host the leader are sorted first, and none of them has room for everything.
+            domains = sorted(domains, key=_least_slices_first if self.least_free else _most_slices_first)
+            # Domains that can host the leader are sorted first, and none of them holds everything.
             first, *domains = _leader_first(domains, rest)
             if not first.leader:
                 return [], 0
             chosen.append(first)
-            rest -= first.room_with_leader
+            rest -= first.slices_with_leader
         domains = self._sorted(domains, sliced=True)
         for index, domain in enumerate(domains):
             if rest <= 0:
                 break
-            if not self.least_free and domain.room >= rest:
+            if not self.least_free and domain.slices >= rest:
                 domain = _best_fit(domains[index:], rest, leader=False)
             chosen.append(domain)
-            rest -= domain.room
+            rest -= domain.slices
         return chosen, self.wanted - max(0, rest)
 
     def _descend(self, level: int, chosen: list[Domain]) -> Placement:
@@ -149,16 +148,16 @@ class _Search:
         if leader:
             domains = _leader_first(domains, rest)
         for index, domain in enumerate(domains):
-            room = domain.room_with_leader if leader else domain.room
-            if room >= rest and (domain.leader or not leader):
+            fits = domain.slices_with_leader if leader else domain.slices
+            if fits >= rest and (domain.leader or not leader):
                 if not self.least_free:
                     domain = _best_fit(domains[index:], rest, leader=leader)
                 shares.append(Share(domain, rest * unit.size, leader))
                 break
-            room = min(room, rest)
-            shares.append(Share(domain, room * unit.size, leader and domain.leader))
+            fits = min(fits, rest)
+            shares.append(Share(domain, fits * unit.size, leader and domain.leader))
             leader = leader and not domain.leader
-            rest -= room
+            rest -= fits
         return shares
 
     def _sorted(self, domains: list[Domain], *, sliced: bool) -> list[Domain]:
@@ -166,8 +165,8 @@ class _Search:
         if not sliced:
             return sorted(domains, key=lambda domain: (domain.pods, domain.values))
         if self.least_free:
-            return sorted(domains, key=lambda domain: (domain.room, domain.pods, domain.values))
-        return sorted(domains, key=lambda domain: (-domain.room, domain.pods, domain.values))
+            return sorted(domains, key=lambda domain: (domain.slices, domain.pods, domain.values))
+        return sorted(domains, key=lambda domain: (-domain.slices, domain.pods, domain.values))
 
     def _failure(self, fits: int, best: Domain | None) -> PlacementFailure:
         request = self.request
@@ -176,7 +175,7 @@ class _Search:
         layers = [
             (
                 level,
-                sum(domain.room for domain in self.by_level[level] if _within(domain, best)),
+                sum(domain.slices for domain in self.by_level[level] if _within(domain, best)),
                 request.count // self.units[level].size,
             )
             for level in (request.slice_level, *(level for level, _ in request.inner))
@@ -188,29 +187,29 @@ def _within(domain: Domain, other: Domain | None) -> bool:
     return other is not None and domain.values[: len(other.values)] == other.values
 
 
-def _most_room_first(domain: Domain) -> tuple[bool, int, int, DomainValues]:
-    return not domain.leader, -domain.room_with_leader, domain.pods_with_leader, domain.values
+def _most_slices_first(domain: Domain) -> tuple[bool, int, int, DomainValues]:
+    return not domain.leader, -domain.slices_with_leader, domain.pods_with_leader, domain.values
 
 
-def _least_room_first(domain: Domain) -> tuple[bool, int, int, DomainValues]:
-    return not domain.leader, domain.room_with_leader, domain.pods_with_leader, domain.values
+def _least_slices_first(domain: Domain) -> tuple[bool, int, int, DomainValues]:
+    return not domain.leader, domain.slices_with_leader, domain.pods_with_leader, domain.values
 
 
 def _best_fit(domains: list[Domain], need: int, *, leader: bool) -> Domain:
-    """The first with the least room of those that have enough, and can host the leader if it is needed.
+    """The first of the smallest that are large enough, and can host the leader if it is needed.
 
     At least one of them must.
     """
     if leader:
-        hosts = (domain for domain in domains if domain.leader and domain.room_with_leader >= need)
-        return min(hosts, key=lambda domain: domain.room_with_leader)
-    return min((domain for domain in domains if domain.room >= need), key=lambda domain: domain.room)
+        hosts = (domain for domain in domains if domain.leader and domain.slices_with_leader >= need)
+        return min(hosts, key=lambda domain: domain.slices_with_leader)
+    return min((domain for domain in domains if domain.slices >= need), key=lambda domain: domain.slices)
 
 
 def _leader_first(domains: list[Domain], need: int) -> list[Domain]:
-    """The domains with the first one ahead that can host the leader and leaves enough room in all together."""
-    spare = sum(domain.room for domain in domains) - need
+    """The domains with the first one ahead that can host the leader, if all together hold enough beside it."""
+    spare = sum(domain.slices for domain in domains) - need
     for index, domain in enumerate(domains):
-        if domain.leader and domain.room - domain.room_with_leader <= spare:
+        if domain.leader and domain.slices - domain.slices_with_leader <= spare:
             return [domain, *domains[:index], *domains[index + 1 :]]
     return domains

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs in a queue with a Topology: pods go to the domains that their job was given, or the job waits for room."""
+"""Jobs in a queue with a Topology: pods go to the domains that their job was given, or the job waits."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ async def test_a_job_that_fits_in_no_rack_says_how_much_does_and_waits_for_a_nod
     assert await started(client, "large", 4, team="full") == {"r2": 4}
 
 
-async def test_a_pod_without_a_queue_takes_the_room_of_its_node_until_it_is_gone(client: KubeClient) -> None:
+async def test_a_pod_without_a_queue_takes_the_capacity_of_its_node_until_it_is_gone(client: KubeClient) -> None:
     await racks(client, "shared", r1="3")
     await bind_pod(client, "plain", "shared-r1", team="shared", cpu="2")
     await submit(client, "two", 2, team="shared")

@@ -267,7 +267,7 @@ def test_what_was_on_a_node_that_is_gone_is_given_back_once() -> None:
     assert left(table) == {"a": 4000, "b": 4000}
 
 
-def test_pods_of_others_take_room_and_give_it_back() -> None:
+def test_pods_of_others_take_capacity_and_give_it_back() -> None:
     table = bench(A)
     table.engine.pod_bound(pod_key("p"), "a", amounts(cpu="2", pods="1"), table.now)
     table.add(cpus("w", "3")).settle()

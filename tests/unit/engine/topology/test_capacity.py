@@ -74,7 +74,7 @@ def test_what_a_node_does_not_have_is_none() -> None:
     assert capacity.remaining(leaves(capacity)["r1/a"], ["cpu", "gpu", "pods"]) == {"cpu": 1000, "gpu": 0, "pods": 10}
 
 
-def test_pods_of_others_take_room_and_give_it_back() -> None:
+def test_pods_of_others_take_capacity_and_give_it_back() -> None:
     capacity = capacity_of(node("r1/a", cpu="4"), node("r1/b", cpu="4"))
     assert not capacity.set_pod(POD, "a", ONE)
     assert (left(capacity, "r1/a"), left(capacity, "r1/b"), left(capacity, "r1", BY_RACK)) == (3000, 4000, 7000)
@@ -100,7 +100,7 @@ def test_pods_count_on_a_node_that_comes_later() -> None:
     assert left(capacity, "r1/a") == 3000
 
 
-def test_places_take_room_for_each_pod_and_give_it_back() -> None:
+def test_places_take_capacity_for_each_pod_and_give_it_back() -> None:
     capacity = capacity_of(node("r1/a", cpu="4"))
     places = (Place(LeafKey("", ("a",)), 3, ONE),)
     capacity.add(places)
@@ -138,7 +138,7 @@ def test_more_may_be_used_than_there_is() -> None:
 
 
 @pytest.mark.parametrize(("pods", "want"), [(4, True), (5, False)])
-def test_places_fit_where_there_is_room(pods: int, want: bool) -> None:
+def test_places_fit_where_there_is_capacity(pods: int, want: bool) -> None:
     capacity = capacity_of(node("r1/a", cpu="4"))
     leaves(capacity)
     assert capacity.fits((Place(LeafKey("", ("a",)), pods, ONE),)) is want

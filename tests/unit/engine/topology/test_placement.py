@@ -25,7 +25,7 @@ REQUIRED, PREFERRED, UNCONSTRAINED = PlacementMode.REQUIRED, PlacementMode.PREFE
 
 
 def leaf(path: str, pods: int, beside: int | None = None) -> LeafCapacity:
-    """A leaf `rack/host` with room for pods; with `beside`, the leader fits and leaves room for so many."""
+    """A leaf `rack/host` that holds so many pods; with `beside`, the leader fits, and so many beside it."""
     values = tuple(path.split("/"))
     return LeafCapacity(values, pods, pods if beside is None else beside, beside is not None)
 
@@ -70,7 +70,7 @@ def test_a_single_leaf_holds_what_fits() -> None:
     assert place(1, only, request(4, slice_level=0)) == PlacementFailure(3, 4)
 
 
-def test_leaves_without_room_hold_nothing() -> None:
+def test_leaves_without_capacity_hold_nothing() -> None:
     assert place(2, leaves(r1_a=0, r2_b=0), request(1)) == PlacementFailure(0, 1)
     assert place(2, leaves(r1_a=0, r2_b=0), request(1, UNCONSTRAINED, level=1)) == PlacementFailure(0, 1)
 
@@ -166,7 +166,7 @@ def test_a_refusal_of_inner_slices_names_what_fits_on_each_level() -> None:
     assert place(2, leaves(r1_a=0), layered) == PlacementFailure(0, 2, ((0, 0, 2), (1, 0, 6)))
 
 
-def test_the_leader_takes_room_beside_its_workers() -> None:
+def test_the_leader_takes_capacity_beside_its_workers() -> None:
     offered = [leaf("r1/a", 4, 3), leaf("r1/b", 1, 0), leaf("r2/c", 4, 3)]
     placed = place(2, offered, request(4, leader=True))
     assert workers(placed) == {"r1_a": 3, "r1_b": 1}
@@ -175,7 +175,7 @@ def test_the_leader_takes_room_beside_its_workers() -> None:
     assert leader(place(2, offered, request(3, leader=True))) == "r2_c"
 
 
-def test_the_leader_is_on_a_leaf_with_room_for_it() -> None:
+def test_the_leader_is_on_a_leaf_with_capacity_for_it() -> None:
     offered = [leaf("r1/a", 8), leaf("r2/b", 3), leaf("r2/c", 2, 0)]
     placed = place(2, offered, request(3, leader=True))
     assert workers(placed) == {"r2_b": 3}
@@ -284,18 +284,18 @@ def slices_within(offered: Sequence[LeafCapacity], asked: PlacementRequest, leve
     for level, size in asked.inner:
         sizes |= dict.fromkeys(range(previous + 1, level + 1), size)
         previous = level
-    rooms: Counter[DomainValues] = Counter({leaf.values: leaf.pods for leaf in offered})
+    held: Counter[DomainValues] = Counter({leaf.values: leaf.pods for leaf in offered})
     for level in range(levels - 1, asked.level - 1, -1):
         totals: Counter[DomainValues] = Counter()
-        for values, room in rooms.items():
-            # Below the slice level rooms are pods, from there up they are slices.
+        for values, count in held.items():
+            # Below the slice level pods are counted, from there up slices.
             if level == asked.slice_level:
-                room //= asked.slice_size
+                count //= asked.slice_size
             elif level > asked.slice_level:
-                room -= room % sizes.get(level, 1)
-            totals[values[:level] if level > asked.level else values] += room
-        rooms = totals
-    return rooms
+                count -= count % sizes.get(level, 1)
+            totals[values[:level] if level > asked.level else values] += count
+        held = totals
+    return held
 
 
 @settings(max_examples=300, deadline=None)
@@ -340,8 +340,8 @@ def test_required_pods_and_their_leader_are_in_one_domain(case: Case) -> None:
 def test_pods_are_refused_only_where_no_domain_holds_them(case: Case) -> None:
     result = placed(case)
     wanted = case.request.count // case.request.slice_size
-    rooms = slices_within(case.leaves, case.request, case.levels)
-    most, total = max(rooms.values()), sum(rooms.values())
+    held = slices_within(case.leaves, case.request, case.levels)
+    most, total = max(held.values()), sum(held.values())
     fits = most if case.request.mode is REQUIRED else total
     assert isinstance(result, Placement) == (fits >= wanted)
     if isinstance(result, PlacementFailure):

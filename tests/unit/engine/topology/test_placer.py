@@ -124,12 +124,12 @@ def test_what_is_used_beyond_what_there_is_counts_as_nothing_left() -> None:
     assert site.domains(spread(cpu="1")) == {"main": {"b": 1}}
 
 
-def test_pod_sets_of_one_workload_do_not_get_the_same_room() -> None:
+def test_pod_sets_of_one_workload_do_not_get_the_same_capacity() -> None:
     site = Site(node("r1/a", cpu="3"), node("r1/b", cpu="2"))
     assert site.domains(spread(2, "x", cpu="1"), spread(2, "y", cpu="1")) == {"x": {"b": 2}, "y": {"a": 2}}
 
 
-def test_on_a_host_the_pod_sets_of_all_flavors_share_the_room() -> None:
+def test_on_a_host_the_pod_sets_of_all_flavors_share_the_capacity() -> None:
     site = Site(node("r1/a", cpu="3"), flavors=(TAS, Flavor(name="second", topology="zones"), ON_RACKS))
     found = site.place(spread(2, "x", cpu="1"), spread(2, "y", cpu="1"), flavors={"x": "tas", "y": "tas"})
     assert found.failures == {"y": 'topology "hosts" allows to fit only 1 out of 2 pod(s)'}

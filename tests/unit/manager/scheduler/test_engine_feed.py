@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine that the manager makes: what it has turned on, and what it is told of nodes and the pods on them."""
+"""The engine that the manager feeds: its settings, and the nodes and pods that it knows."""
 
 from __future__ import annotations
 

@@ -198,8 +198,11 @@ class Writing:
         self.due: list[TopologyDecision] = []
         self.failed: list[Key] = []
         engine = SimpleNamespace(assign_topologies=lambda now: tuple(self.due), topologies_failed=self.failed.append)
-        feed = SimpleNamespace(engine=engine, broken=False, refresh=self.refreshed.append)
-        self.writer = TopologyWriter(cast(Any, context), self.queue, cast(Any, feed))
+        self.reported: list[Exception] = []
+        self.feed = SimpleNamespace(
+            engine=engine, broken=False, refresh=self.refreshed.append, fail=self.reported.append
+        )
+        self.writer = TopologyWriter(cast(Any, context), self.queue, cast(Any, self.feed))
 
     async def write(self, *decisions: TopologyDecision) -> None:
         """Until nothing is left to be written."""
@@ -227,6 +230,24 @@ async def test_the_newer_of_two_decisions_that_wait_is_written_alone() -> None:
     at_work = Writing()
     await at_work.write(decision("b", "d", unhealthy_nodes=("a",)), MOVE)
     assert (hosts(at_work.status), at_work.server.writes) == ([["b", "c"]], ["w"])
+
+
+async def test_nothing_is_decided_by_an_engine_that_has_to_be_rebuilt() -> None:
+    at_work = Writing()
+    at_work.feed.broken = True
+    await at_work.write(MOVE)
+    assert at_work.server.writes == []
+
+
+async def test_an_engine_that_fails_is_rebuilt_and_others_go_on() -> None:
+    at_work, error = Writing(), ValueError("bad")
+
+    def fail(now: object) -> None:
+        raise error
+
+    at_work.feed.engine.assign_topologies = fail
+    await at_work.write()
+    assert (at_work.reported, at_work.server.writes) == ([error], [])
 
 
 async def test_what_is_missing_is_an_event_and_no_write() -> None:
@@ -287,6 +308,7 @@ async def test_a_write_that_fails_has_the_workload_decided_again(
         at_work.server.failures["w"] = [failure] * 5  # a conflict is tried so often at once
         await at_work.write(found)
         assert (at_work.status, at_work.refreshed) == (FAILED, [KEY] * number)
+        assert at_work.failed == [KEY] * number, "what it was given is given back"
     at_work.server.failures.clear()
     await at_work.write(found)
     assert (at_work.status, at_work.refreshed) == (assign_now(found), [KEY] * 3)
