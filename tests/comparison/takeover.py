@@ -6,17 +6,19 @@ What runs is to run on: what is shown before and after is compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from devcluster.kubelet.node import NodeSpec
 from devcluster.ports import PortRegistry
 from devcluster.providers.embedded.provider import EmbeddedProvider
 from multikueue.api.constants import POD_GROUP_NAME_LABEL, POD_GROUP_TOTAL_COUNT_ANNOTATION, QUEUE_NAME_LABEL
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS, PODS
+from multikueue.kube.rest.client import KubeClient
 from tests.bench.queueing.hubs import running_manager
 from tests.bench.queueing.kueue import running_kueue
 from tests.comparison.courses import kinds, topology
@@ -46,52 +48,69 @@ class Taken:
 
 async def taken_over(folder: Path, *, kueue: Path, configuration: Mapping[str, Any]) -> list[Taken]:
     """Jobs that run and wait on the hub."""
-    own = {**configuration, "integrations": {"frameworks": list(FRAMEWORKS)}}
-    async with AsyncExitStack() as stack:
-        ports = stack.enter_context(PortRegistry())
-        provider = await stack.enter_async_context(EmbeddedProvider(folder=folder))
-        cluster = await stack.enter_async_context(kinds_cluster(stack, provider, folder / "hub"))
-        hub = ComparedHub(await stack.enter_async_context(cluster.client()))
-        shown = partial(lines, hub.client, NAMESPACE, jobs=RESOURCES)
-        looks = Looks(shown, partial(events, hub.client, NAMESPACE))
-        for each in ("theirs", "ours"):
-            (folder / each).mkdir()
-        frameworks = {"integrations": own["integrations"]}
-        async with running_kueue(cluster, kueue, folder=folder / "theirs", ports=ports, configuration=frameworks):
-            await kinds.running_and_waiting(hub)
-            await _jobs_and_pods(hub)
-            await looks.take(Look("they run and wait", _SETTLING_SECONDS))
-        manager = await running_manager(cluster, folder / "ours", own, ports=ports, extra=())
-        stack.push_async_callback(manager.process.stop)
-        await looks.take(Look("this project's manager runs", _SETTLING_SECONDS))
-        (_, before), (after, now) = looks.shown
-        return [Taken(after, _without_events(before), now)]
+
+    async def arrive(hub: ComparedHub) -> None:
+        await kinds.running_and_waiting(hub)
+        await _jobs_and_pods(hub)
+
+    shown = partial(lines, jobs=RESOURCES)
+    return [await _taken_over(folder, kueue, configuration, arrive=arrive, shown=shown)]
 
 
 async def topologies_taken_over(folder: Path, *, kueue: Path, configuration: Mapping[str, Any]) -> list[Taken]:
-    """Jobs and pods with places of a topology: they keep them, and of two pods new ones go there."""
+    """Jobs and pods with places of a topology: they keep them, and pods that are made anew go there."""
+
+    async def lose_pods(hub: ComparedHub) -> None:
+        for job in ("rack", "indexed"):
+            await hub.lose_pod(job)
+
+    taken = await _taken_over(
+        folder,
+        kueue,
+        configuration,
+        arrive=topology.running_and_waiting,
+        meanwhile=lose_pods,
+        shown=partial(placed, jobs=RESOURCES),
+        nodes=topology.HOSTS,
+    )
+    # There are events of the pods that were deleted and made anew.
+    return [replace(taken, ours=_without_events(taken.ours))]
+
+
+async def _nothing(hub: ComparedHub) -> None:
+    """What happens while no manager runs, by default."""
+
+
+async def _taken_over(
+    folder: Path,
+    kueue: Path,
+    configuration: Mapping[str, Any],
+    *,
+    arrive: Callable[[ComparedHub], Awaitable[None]],
+    shown: Callable[[KubeClient, str], Awaitable[list[str]]],
+    meanwhile: Callable[[ComparedHub], Awaitable[None]] = _nothing,
+    nodes: Sequence[NodeSpec] = (),
+) -> Taken:
+    """A hub whose jobs `arrive` with Kueue's manager; `meanwhile` happens while none runs."""
     own = {**configuration, "integrations": {"frameworks": list(FRAMEWORKS)}}
     async with AsyncExitStack() as stack:
         ports = stack.enter_context(PortRegistry())
         provider = await stack.enter_async_context(EmbeddedProvider(folder=folder))
-        made = kinds_cluster(stack, provider, folder / "hub", nodes=topology.HOSTS)
-        cluster = await stack.enter_async_context(made)
+        cluster = await stack.enter_async_context(kinds_cluster(stack, provider, folder / "hub", nodes=nodes))
         hub = ComparedHub(await stack.enter_async_context(cluster.client()))
-        shown = partial(placed, hub.client, NAMESPACE, jobs=RESOURCES)
-        looks = Looks(shown, partial(events, hub.client, NAMESPACE))
+        looks = Looks(partial(shown, hub.client, NAMESPACE), partial(events, hub.client, NAMESPACE))
         for each in ("theirs", "ours"):
             (folder / each).mkdir()
         frameworks = {"integrations": own["integrations"]}
         async with running_kueue(cluster, kueue, folder=folder / "theirs", ports=ports, configuration=frameworks):
-            await topology.running_and_waiting(hub)
+            await arrive(hub)
             await looks.take(Look("they run and wait", _SETTLING_SECONDS))
-        for job in ("rack", "indexed"):
-            await hub.lose_pod(job)
+        await meanwhile(hub)
         manager = await running_manager(cluster, folder / "ours", own, ports=ports, extra=())
         stack.push_async_callback(manager.process.stop)
         await looks.take(Look("this project's manager runs", 2 * _SETTLING_SECONDS))
         (_, before), (after, now) = looks.shown
-        return [Taken(after, _without_events(before), _without_events(now))]
+        return Taken(after, _without_events(before), now)
 
 
 async def dispatched_taken_over(folder: Path, *, kueue: Path, configuration: Mapping[str, Any]) -> list[Taken]:
