@@ -87,6 +87,8 @@ SCHEDULING_GATES: Final = frozenset({ADMISSION_SCHEDULING_GATE, TOPOLOGY_SCHEDUL
 """Those that Kueue gives a pod, and takes away once it is admitted and placed."""
 ELASTIC_JOB_SCHEDULING_GATE: Final = "kueue.x-k8s.io/elastic-job"
 ELASTIC_JOB_POD_LABEL: Final = "kueue.x-k8s.io/elastic-job"
+UNTRACKED_VALUE: Final = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
+"""Of a custom label of metrics, for each value that is not one of those that the Configuration lists."""
 RESOURCE_IN_USE_FINALIZER: Final = "kueue.x-k8s.io/resource-in-use"
 POD_FINALIZER: Final = "kueue.x-k8s.io/managed"
 MULTIKUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"

@@ -16,7 +16,8 @@ from typing import Final
 
 import anyio
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from multikueue.api.configuration import Tls
 from multikueue.api.tls_names import CIPHER_SUITES, TLS_VERSIONS
@@ -152,7 +153,7 @@ def add_probes(app: web.Application, *, live: Check, ready: Check, also: Mapping
         app.router.add_get(path, _probe(check))
 
 
-def add_metrics(app: web.Application, registry: CollectorRegistry, *, access: PageAccess | None = None) -> None:
+def add_metrics(app: web.Application, registry: Collector, *, access: PageAccess | None = None) -> None:
     """Add `/metrics` in the Prometheus text format, for all users or those that `access` allows."""
 
     async def metrics(request: web.Request) -> web.Response:

@@ -329,6 +329,16 @@ def test_all_mistakes_are_named_at_once() -> None:
             ["pprofBindAddress", "controller.cacheSyncTimeout"],
         ),
         ("tls: {curvePreferences: [X25519]}", ["tls.curvePreferences"]),
+        ("metrics: {customLabels: [{name: a, sourceLabelKey: x}]}", ["metrics.customLabels"]),
+        (
+            "featureGates: {CustomMetricLabels: true}\nmetrics: {customLabels: [{name: a, sourceLabelKey: x}]}",
+            [],
+        ),
+        (
+            "featureGates: {CustomMetricLabels: true}\nmetrics: {customLabels: [{name: a, sourceKind: Workload,"
+            " sourceLabelKey: x, trackedValues: [y]}]}",
+            ["metrics.customLabels[sourceKind=Workload]"],
+        ),
         ("metrics: {enableClusterQueueResources: true, localQueueMetrics: {localQueueSelector: {}}}", []),
     ],
 )
