@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container
+from dataclasses import replace
 from typing import Final
 
 import orjson
@@ -16,9 +17,9 @@ import orjson
 from manager.cache.views import View
 from multikueue.api.meta import JsonObject
 from multikueue.core.keys import Key
-from multikueue.dispatch.worker.demands import demands
+from multikueue.dispatch.worker.demands import amounts, demands
 from multikueue.dispatch.worker.dependencies import dependencies
-from multikueue.dispatch.worker.ledger import Demand
+from multikueue.dispatch.worker.ledger import PODS, Demand
 from multikueue.jobs.framework.pod_templates import pod_set_infos
 from multikueue.jobs.framework.protocol import InjectionConflict, PodSetInfo
 
@@ -80,7 +81,18 @@ class WorkloadRequests:
         except InjectionConflict:
             return ()  # it can start nowhere, which is reported when it is dispatched
         pod_sets = {str(pod_set["name"]): pod_set for pod_set in workload["spec"].get("podSets") or ()}
-        return demands(_injected(pod_sets[info.name], info) for info in infos if info.name in pod_sets)
+        wanted = demands(_injected(pod_sets[info.name], info) for info in infos if info.name in pod_sets)
+        usage = {str(each["name"]): each.get("resourceUsage") or {} for each in assigned}
+        of = (usage.get(info.name, {}) for info in infos if info.name in pod_sets)
+        return tuple(_with_quota(demand, used) for demand, used in zip(wanted, of, strict=True))
+
+
+def _with_quota(demand: Demand, usage: JsonObject) -> Demand:
+    """The demand with what quota was reserved for and its pods do not request: of each pod."""
+    other = {name: amount for name, amount in usage.items() if name not in demand.requests and name != PODS}
+    if not other or not demand.count:
+        return demand
+    return replace(demand, quota={name: total // demand.count for name, total in amounts(other).items()})
 
 
 def _injected(pod_set: JsonObject, info: PodSetInfo) -> JsonObject:

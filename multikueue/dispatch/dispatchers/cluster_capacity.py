@@ -174,7 +174,7 @@ class ClusterCapacity:
         for demand in demands:
             _add(self._sums.setdefault(_shape(demand), {}), demand, 1)
             if queue is not None:
-                _add(self._by_queue.setdefault(queue, {}), demand, 1)
+                _add_quota(self._by_queue.setdefault(queue, {}), demand, 1)
 
     def release(self, workload: Key) -> bool:
         """Stop counting it. Returns whether it was counted."""
@@ -184,7 +184,7 @@ class ClusterCapacity:
             _add(self._sums[_shape(demand)], demand, -1)
             if queue is not None:
                 # It may be gone: of a queue in which no amount is left, or was ever counted.
-                _add(self._by_queue.setdefault(queue, {}), demand, -1)
+                _add_quota(self._by_queue.setdefault(queue, {}), demand, -1)
         if queue is not None and not any(self._by_queue.get(queue, {}).values()):
             self._by_queue.pop(queue, None)
         return demands is not None
@@ -204,7 +204,7 @@ class ClusterCapacity:
                 total[resource] = total.get(resource, 0) + amount
             if queue == own:
                 for demand in self._held[apart_from]:
-                    _add(total, demand, -1)
+                    _add_quota(total, demand, -1)
         return found
 
     def fit(self, workload: Key, demands: tuple[Demand, ...]) -> Fit:
@@ -285,6 +285,13 @@ def _add(target: dict[str, int], demand: Demand, sign: int) -> None:
     for resource, amount in demand.requests.items():
         target[resource] = target.get(resource, 0) + sign * amount * demand.count
     target[_PODS] = target.get(_PODS, 0) + sign * demand.count
+
+
+def _add_quota(target: dict[str, int], demand: Demand, sign: int) -> None:
+    """The same with what only queues count."""
+    _add(target, demand, sign)
+    for resource, amount in demand.quota.items():
+        target[resource] = target.get(resource, 0) + sign * amount * demand.count
 
 
 def _on_one_node(group: CapacityGroup, demand: Demand) -> bool:

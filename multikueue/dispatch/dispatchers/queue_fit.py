@@ -84,8 +84,12 @@ def _wanted(queue: ClusterQueueReport, demands: tuple[Demand, ...], counted: Col
 
 
 def _of(queue: ClusterQueueReport, demand: Demand) -> dict[str, int]:
-    """The total requests of a pod set; pods are a resource if the queue has quota for them."""
+    """The total requests of a pod set; pods are a resource if the queue has quota for them.
+
+    So are devices and transformed resources, which another cluster may count by other names, or not at all.
+    """
     found = {resource: amount * demand.count for resource, amount in demand.requests.items()}
+    found |= {name: amount * demand.count for name, amount in demand.quota.items() if queue.resource(name)}
     if queue.resource(PODS):
         found[PODS] = demand.count
     return {resource: amount for resource, amount in found.items() if amount > 0}

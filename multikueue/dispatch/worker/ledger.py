@@ -47,13 +47,18 @@ class PodFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """`count` equal pods and where they may go; `affinity` of None is no required affinity."""
+    """`count` equal pods and where they may go; `affinity` of None is no required affinity.
+
+    `quota` is what each of them needs of queues and not of nodes: devices that it claims, and what its requests were
+    transformed to.
+    """
 
     count: int
     requests: Vector
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: tuple[NodeSelectorTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
+    quota: Vector = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

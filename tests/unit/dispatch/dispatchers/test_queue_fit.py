@@ -290,6 +290,24 @@ class TestFlavors:
     def test_what_neither_counts_is_left_to_the_nodes(self) -> None:
         assert choose(wanting(flavors={"cpu": "f"}), worker("w1", queue(9, resource="cpu"))).grant == "w1"
 
+    def test_devices_count_where_the_queue_has_quota_for_them_and_never_on_nodes(self) -> None:
+        of = wanting(demands=(Demand(count=2, requests={"cpu": 1000}, quota={"devices": 2}),), flavors={"devices": "f"})
+        cpus = {"cpu": quota(9000, of=9000)}
+        full, free = (queue(flavors={"a": cpus | {"devices": quota(number)}}) for number in (3, 4))
+        assert choose(of, worker("w1", full), worker("w2", free)).grant == "w2"
+        assert "short 1 devices" in str(choose(of, worker("w1", full)).waiting[0])
+        assert choose(of, worker("w1", queue(flavors={"a": cpus}))).grant == "w1", "it counts them by another name"
+
+    def test_devices_that_were_sent_since_the_report_are_not_free(self) -> None:
+        demands = (Demand(count=1, requests={"cpu": 1000}, quota={"devices": 3}),)
+        made = worker("w1", queue(flavors={"a": {"cpu": quota(9000, of=9000), "devices": quota(5)}}))
+        assert made.capacity is not None
+        made.capacity.hold(Key("ns", "other"), demands, queue=LOCAL)
+        assert choose(wanting(demands=demands), made).grant == ""
+        made.capacity.release(Key("ns", "other"))
+        assert choose(wanting(demands=demands), made).grant == "w1"
+        assert made.capacity.held_by_cluster_queue(apart_from=Key("ns", "other")) == {}
+
     def test_what_may_be_borrowed_is_shown_apart(self) -> None:
         flavors = {"a": {GPU: quota(7, borrowable=4, capacity=20)}}
         found = choose(wanting(), worker("w1", queue(flavors=flavors)))

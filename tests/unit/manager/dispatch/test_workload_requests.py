@@ -43,6 +43,14 @@ def test_a_workload_that_is_admitted_again_requests_its_new_admission() -> None:
     assert demand.count == 1
 
 
+def test_what_quota_is_reserved_for_and_pods_do_not_request_is_wanted_of_queues() -> None:
+    made = workload("a")
+    (assigned,) = made["status"]["admission"]["podSetAssignments"]
+    assigned["resourceUsage"] |= {"example.com/gpus": "6", "credits": "1500", "pods": "3"}
+    (demand,) = wanted().by(made)
+    assert (demand.requests, demand.quota) == ({"cpu": 2000}, {"example.com/gpus": 2, "credits": 500})
+
+
 def test_what_is_not_wanted_any_more_is_forgotten_and_what_is_stays_shared() -> None:
     known = wanted()
     kept = known.by(workload("a"))
