@@ -64,7 +64,7 @@ class QueueReconcilers:
         self._sooner = anyio.Event()
         self._views = {
             resource: context.caches.view(resource)
-            for resource in (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS, RESOURCE_FLAVORS, ADMISSION_CHECKS)
+            for resource in (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS, RESOURCE_FLAVORS, TOPOLOGIES, ADMISSION_CHECKS)
         }
         self._metrics = QueueMetrics(
             self._views[CLUSTER_QUEUES],
@@ -101,6 +101,7 @@ class QueueReconcilers:
             LOCAL_QUEUES: self.reconcile_local_queue,
             COHORTS: self.reconcile_cohort,
             RESOURCE_FLAVORS: self.reconcile_flavor,
+            TOPOLOGIES: self.reconcile_topology,
             ADMISSION_CHECKS: self.reconcile_admission_check,
         }
 
@@ -109,6 +110,7 @@ class QueueReconcilers:
         for resource, controller in self.controllers.items():
             self._context.caches.subscribe(resource, partial(self._enqueue, controller, resource))
         self._context.caches.subscribe(CLUSTER_QUEUES, self._cluster_queue_changed)
+        self._context.caches.subscribe(RESOURCE_FLAVORS, self._flavor_changed)
         self._attached = True
 
     def _enqueue(self, controller: Controller[Key], resource: Resource, change: Change) -> None:
@@ -148,13 +150,21 @@ class QueueReconcilers:
         if change.old is not None and change.new is not None and change.old.generation == change.new.generation:
             return
         for resource in (RESOURCE_FLAVORS, ADMISSION_CHECKS):
-            for row in self._views[resource].rows():
-                if row.deleting:
-                    self.controllers[resource].enqueue(row.key)
+            self._release_again(resource)
         self._touch_local_queues(change.key.name)
         if self._attached and self._engine().settings.fair_sharing:
             # The shares of all queues of a tree follow from the quota of each.
             self._touch_all_cluster_queues()
+
+    def _flavor_changed(self, change: Change) -> None:
+        """A flavor that is deleted or changed may release its topology."""
+        if change.old is not None and (change.new is None or change.old.generation != change.new.generation):
+            self._release_again(TOPOLOGIES)
+
+    def _release_again(self, resource: Resource) -> None:
+        for row in self._views[resource].rows():
+            if row.deleting:
+                self.controllers[resource].enqueue(row.key)
 
     def _touch_local_queues(self, cluster_queue: str) -> None:
         for key in self._views[LOCAL_QUEUES].indexed(CLUSTER_QUEUE_INDEX, cluster_queue):
@@ -254,19 +264,25 @@ class QueueReconcilers:
 
     async def reconcile_flavor(self, key: Key) -> Result | None:
         """The finalizer of one ResourceFlavor: it stays while a ClusterQueue names it."""
-        await self._hold(RESOURCE_FLAVORS, key, used=lambda: self._named_by_queues(_flavor_names, key.name))
+        await self._hold(RESOURCE_FLAVORS, key, used=lambda: self._named(CLUSTER_QUEUES, _flavor_names, key.name))
+        return None
+
+    async def reconcile_topology(self, key: Key) -> Result | None:
+        """The finalizer of one Topology: it stays while a ResourceFlavor names it."""
+        await self._hold(TOPOLOGIES, key, used=lambda: self._named(RESOURCE_FLAVORS, _topology_names, key.name))
         return None
 
     async def reconcile_admission_check(self, key: Key) -> Result | None:
         """The finalizer of one AdmissionCheck: it stays while a ClusterQueue names it."""
-        await self._hold(ADMISSION_CHECKS, key, used=lambda: self._named_by_queues(_check_names, key.name))
+        await self._hold(ADMISSION_CHECKS, key, used=lambda: self._named(CLUSTER_QUEUES, _check_names, key.name))
         return None
 
-    async def _named_by_queues(self, names: Callable[[JsonObject], set[str]], wanted: str) -> bool:
-        if any(wanted in names(queue) for queue in self._views[CLUSTER_QUEUES].objects()):
+    async def _named(self, by: Resource, names: Callable[[JsonObject], set[str]], wanted: str) -> bool:
+        """Whether an object of that kind names it."""
+        if any(wanted in names(each) for each in self._views[by].objects()):
             return True
-        # A released object is gone for good: a queue that is not in the cache yet must not lose what it names.
-        page = await self._context.client.list_all(CLUSTER_QUEUES)
+        # A released object is gone for good: one that is not in the cache yet must not lose what it names.
+        page = await self._context.client.list_all(by)
         return any(wanted in names(orjson.loads(raw)) for raw in page.items)
 
     async def _write_status(self, resource: Resource, obj: JsonObject, wanted: JsonObject) -> None:
@@ -328,6 +344,10 @@ def _same_spec(old: Row, new: Row) -> bool:
 
 def _active(queue: JsonObject) -> bool:
     return is_true_in(queue.get("status"), "Active")
+
+
+def _topology_names(flavor: JsonObject) -> set[str]:
+    return {str((flavor.get("spec") or {}).get("topologyName") or "")}
 
 
 def _flavor_names(queue: JsonObject) -> set[str]:

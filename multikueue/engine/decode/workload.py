@@ -35,6 +35,7 @@ from multikueue.engine.workloads import (
     Admission,
     AssignedDomains,
     CheckStatus,
+    NodeUpdate,
     PodSet,
     PodSetAdmission,
     Workload,
@@ -185,6 +186,19 @@ def _check(source: Json) -> CheckStatus:
         last_transition_time=fields.moment(source, "lastTransitionTime"),
         requeue_after_seconds=fields.integer(source, "requeueAfterSeconds"),
         retry_count=fields.integer(source, "retryCount"),
+        updates=tuple(_update(item) for item in fields.items(source, "podSetUpdates") if _concerns_nodes(item)),
+    )
+
+
+def _concerns_nodes(update: Json) -> bool:
+    return bool(update.get("nodeSelector") or update.get("tolerations"))
+
+
+def _update(source: Json) -> NodeUpdate:
+    return NodeUpdate(
+        name=fields.text(source, "name"),
+        node_selector=fields.labels(source, "nodeSelector"),
+        tolerations=fields.tolerations(source),
     )
 
 

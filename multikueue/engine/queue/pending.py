@@ -25,7 +25,7 @@ from multikueue.engine.workloads import Workload
 _AFTER_RECLAIM: Final = timedelta(milliseconds=1)
 
 
-class Place(Enum):
+class PendingPlace(Enum):
     """Where a pending workload is."""
 
     HEAP = auto()
@@ -102,7 +102,7 @@ class Pending:
         self.priority = priority
         self.number = number
         self.order = (-priority, since, workload.uid, number)
-        self.place = Place.GONE
+        self.place = PendingPlace.GONE
         self.progress: ScanProgress | None = None
         self.evaluated_generation: int | None = None
         self.slot: object = None

@@ -15,14 +15,14 @@ from multikueue.engine.topology.domains import Domain, LevelUnit, domain_levels,
 from multikueue.engine.topology.values import (
     DomainValues,
     LeafCapacity,
-    Placement,
+    PlacedDomains,
     PlacementFailure,
     PlacementMode,
     PlacementRequest,
 )
 
 
-class Share(NamedTuple):
+class DomainShare(NamedTuple):
     """A domain with the pods that it is to hold, and whether the leader is among its pods."""
 
     domain: Domain
@@ -32,7 +32,7 @@ class Share(NamedTuple):
 
 def place(
     levels: int, leaves: Sequence[LeafCapacity], request: PlacementRequest, *, mixed_profile: bool = True
-) -> Placement | PlacementFailure:
+) -> PlacedDomains | PlacementFailure:
     """The leaves for the workers and the leader, with all values of each, or why they do not fit.
 
     `mixed_profile` is the feature gate TASProfileMixed: with it, unconstrained pods fill the fullest domains first.
@@ -64,7 +64,7 @@ class _Search:
     by_level: list[list[Domain]]
     least_free: bool
 
-    def place(self) -> Placement | PlacementFailure:
+    def place(self) -> PlacedDomains | PlacementFailure:
         if not self.by_level[-1]:
             return self._failure(0, None)
         level = self.request.level
@@ -116,7 +116,7 @@ class _Search:
             rest -= domain.slices
         return chosen, self.wanted - max(0, rest)
 
-    def _descend(self, level: int, chosen: list[Domain]) -> Placement:
+    def _descend(self, level: int, chosen: list[Domain]) -> PlacedDomains:
         request = self.request
         shares = self._trim(chosen, request.count, self.units[level], leader=request.leader)
         for below in range(level + 1, len(self.units)):
@@ -136,14 +136,14 @@ class _Search:
                 )
             ]
         workers: list[tuple[DomainValues, int]] = sorted((share.domain.values, share.pods) for share in shares)
-        return Placement(
+        return PlacedDomains(
             tuple(worker for worker in workers if worker[1]),
             next((share.domain.values for share in shares if share.leader), None),
         )
 
-    def _trim(self, domains: list[Domain], pods: int, unit: LevelUnit, *, leader: bool) -> list[Share]:
+    def _trim(self, domains: list[Domain], pods: int, unit: LevelUnit, *, leader: bool) -> list[DomainShare]:
         """Shares of the first domains, in their order, that hold exactly the pods and the leader."""
-        shares: list[Share] = []
+        shares: list[DomainShare] = []
         rest = pods // unit.size
         if leader:
             domains = _leader_first(domains, rest)
@@ -152,10 +152,10 @@ class _Search:
             if fits >= rest and (domain.leader or not leader):
                 if not self.least_free:
                     domain = _best_fit(domains[index:], rest, leader=leader)
-                shares.append(Share(domain, rest * unit.size, leader))
+                shares.append(DomainShare(domain, rest * unit.size, leader))
                 break
             fits = min(fits, rest)
-            shares.append(Share(domain, fits * unit.size, leader and domain.leader))
+            shares.append(DomainShare(domain, fits * unit.size, leader and domain.leader))
             leader = leader and not domain.leader
             rest -= fits
         return shares

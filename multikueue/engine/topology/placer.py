@@ -18,7 +18,13 @@ from multikueue.engine.resources import Requests
 from multikueue.engine.topology.capacity import Leaf, LeafKey, Place, Places, TopologyCapacity, leaf_key
 from multikueue.engine.topology.placement import place
 from multikueue.engine.topology.requests import PlacedTogether, placed_together, placement_request, single_pod
-from multikueue.engine.topology.values import DomainValues, LeafCapacity, Placement, PlacementFailure, PlacementRequest
+from multikueue.engine.topology.values import (
+    DomainValues,
+    LeafCapacity,
+    PlacedDomains,
+    PlacementFailure,
+    PlacementRequest,
+)
 from multikueue.engine.values import Flavor
 from multikueue.engine.workloads import PodSet, PodShape
 
@@ -256,7 +262,7 @@ def _exclusion(leaf: Leaf, shape: PodShape, flavor: Flavor, levels: tuple[str, .
 
 
 def _by_pod_set(
-    together: PlacedTogether, found: Placement
+    together: PlacedTogether, found: PlacedDomains
 ) -> Iterator[tuple[PodSet, tuple[tuple[DomainValues, int], ...]]]:
     yield together.workers, found.workers
     if together.leader is not None and found.leader is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import replace
 
+from multikueue.engine.resources import PODS, Requests
 from multikueue.engine.topology.capacity import Place, Places, leaf_key
 from multikueue.engine.topology.requests import single_pod
 from multikueue.engine.values import Flavor
@@ -13,15 +14,18 @@ from multikueue.engine.workloads import PodSetAdmission, Workload
 
 
 def reserved_places(workload: Workload, flavors: Mapping[str, Flavor]) -> Places:
-    """What each pod set takes of the leaves that it was given; nothing without a topology."""
+    """What each pod set takes of the leaves that it was given; nothing without a topology.
+
+    Of a workload whose pod sets could not be read that is what quota is held for, pod by pod.
+    """
     if workload.admission is None or all(each.topology is None for each in workload.admission.pod_sets):
         return ()
     shapes = {pod_set.name: pod_set.shape for pod_set in workload.pod_sets}
     return tuple(
         Place(leaf_key(_flavor(assigned, flavors), assigned.topology.levels, values), count, single)
         for assigned in workload.admission.pod_sets
-        if assigned.topology is not None and assigned.name in shapes
-        for single in (single_pod(shapes[assigned.name]),)
+        if assigned.topology is not None and (assigned.name in shapes or not shapes)
+        for single in (single_pod(shapes[assigned.name]) if assigned.name in shapes else _by_quota(assigned),)
         for values, count in assigned.topology.domains
     )
 
@@ -34,6 +38,12 @@ def without_topologies(workload: Workload, names: Container[str]) -> Workload:
         replace(each, topology=None) if each.name in names else each for each in workload.admission.pod_sets
     )
     return replace(workload, admission=replace(workload.admission, pod_sets=pod_sets))
+
+
+def _by_quota(assigned: PodSetAdmission) -> Requests:
+    placed = () if assigned.topology is None else assigned.topology.domains
+    pods = max(1, assigned.count or sum(count for _, count in placed))
+    return {**{name: -(-amount // pods) for name, amount in assigned.usage.items() if amount > 0}, PODS: 1}
 
 
 def _flavor(assigned: PodSetAdmission, flavors: Mapping[str, Flavor]) -> str:

@@ -52,7 +52,7 @@ class LeafCapacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PlacedDomains:
     """The leaves of the pods with their counts, by level values, and that of the leader."""
 
     workers: tuple[tuple[DomainValues, int], ...]

@@ -14,7 +14,11 @@ from devcluster.cluster import Cluster
 from devcluster.providers.binaries.provider import BinariesProvider
 from devcluster.providers.embedded.provider import EmbeddedProvider
 from devcluster.providers.provider import ClusterSpec
-from multikueue.api.constants import POD_SET_REQUIRED_TOPOLOGY_ANNOTATION, TOPOLOGY_SCHEDULING_GATE
+from multikueue.api.constants import (
+    POD_SET_REQUIRED_TOPOLOGY_ANNOTATION,
+    RESOURCE_IN_USE_FINALIZER,
+    TOPOLOGY_SCHEDULING_GATE,
+)
 from multikueue.api.crds import manifests
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS, NODES, PODS, RESOURCE_FLAVORS, SERVICE_ACCOUNTS, TOPOLOGIES
 from multikueue.api.topologyslices import expand
@@ -86,8 +90,34 @@ async def test_a_queue_is_active_once_the_topology_of_its_flavor_exists() -> Non
             await rack_node(client, "n", rack="r1", pool="racked")
             await client.create(JOBS, job_manifest("j", namespace=TEAM, queue=TEAM, suspend=True), namespace=TEAM)
             await wait_condition(client, "j", "Admitted", namespace=TEAM)
+
+
+async def test_a_topology_stays_until_no_flavor_names_it() -> None:
+    async with running_hub() as hub, hub.client() as client:
+        await client.create(RESOURCE_FLAVORS, FLAVOR)
+        await client.create(TOPOLOGIES, TOPOLOGY)
+        await make_queue(client, TEAM, namespace=TEAM, flavor="racked")
+        async with running_manager(hub.as_cluster, webhooks=False):
+            await active_reason(client, "Ready")
+            await eventually(
+                lambda: get(client, TOPOLOGIES, "racks"),
+                what="the Topology has its finalizer",
+                until=lambda seen: (
+                    seen is not None and seen["metadata"].get("finalizers") == [RESOURCE_IN_USE_FINALIZER]
+                ),
+            )
             await client.delete(TOPOLOGIES, "racks")
-            await active_reason(client, "TopologyNotFound")
+            await client.delete(CLUSTER_QUEUES, TEAM)
+            await eventually(
+                lambda: get(client, CLUSTER_QUEUES, TEAM), what="the queue is gone", until=lambda seen: not seen
+            )
+            waits = await get(client, TOPOLOGIES, "racks")
+            assert waits is not None
+            assert "deletionTimestamp" in waits["metadata"]
+            await client.delete(RESOURCE_FLAVORS, "racked")
+            await eventually(
+                lambda: get(client, TOPOLOGIES, "racks"), what="the Topology is gone", until=lambda seen: not seen
+            )
 
 
 async def test_a_topology_that_was_there_before_the_manager_counts() -> None:

@@ -18,6 +18,7 @@ from multikueue.engine.decode.configuration import seconds
 from multikueue.engine.resources import UNLIMITED
 from multikueue.engine.settings import FairStrategy, QuotaCheck, RequeueTimestamp
 from multikueue.engine.values import CheckRule, PreemptionRules, PriorityClass, Quota
+from multikueue.engine.workloads import NodeUpdate
 from tests.support.engine_builders import at
 
 QUEUE = {
@@ -200,7 +201,18 @@ WORKLOAD = {
                 {"name": "ps", "count": 2, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "4", "memory": "1Ki"}}
             ],
         },
-        "admissionChecks": [{"name": "c", "state": "Retry", "message": "m", "retryCount": 2}],
+        "admissionChecks": [
+            {
+                "name": "c",
+                "state": "Retry",
+                "message": "m",
+                "retryCount": 2,
+                "podSetUpdates": [
+                    {"name": "ps", "nodeSelector": {"pool": "a"}, "tolerations": [{"key": "t"}]},
+                    {"name": "labelled", "labels": {"a": "b"}},
+                ],
+            }
+        ],
         "reclaimablePods": [{"name": "ps", "count": 1}],
         "requeueState": {"count": 2, "requeueAt": "2026-01-01T00:01:00Z"},
     },
@@ -225,6 +237,8 @@ def test_a_workload() -> None:
     assert value.evicted
     assert [c.message for c in value.conditions] == ["", "why"]
     assert value.checks[0].state is CheckState.RETRY
+    update = NodeUpdate(name="ps", node_selector={"pool": "a"}, tolerations=(Toleration(key="t"),))
+    assert value.checks[0].updates == (update,), "labels decide about no node"
     assert (value.requeue_at, value.requeue_count, value.reclaimable) == (at(60), 2, {"ps": 1})
 
 

@@ -12,7 +12,7 @@ from multikueue.api.constants import CheckState, StopPolicy
 from multikueue.core.conditions import Condition
 from multikueue.core.keys import Key
 from multikueue.engine import Gates, Outcome, RequeueReason, Settings
-from multikueue.engine.queue.pending import Pending, Place, backoff_expired, is_queueable, queue_timestamp
+from multikueue.engine.queue.pending import Pending, PendingPlace, backoff_expired, is_queueable, queue_timestamp
 from multikueue.engine.queue.queue import Queue
 from multikueue.engine.settings import PodsReady, RequeueTimestamp
 from multikueue.engine.values import LocalQueue
@@ -191,7 +191,7 @@ def test_where_a_head_is_requeued(reason: RequeueReason, strict: bool, best_effo
         head = made.pop()
         assert head is not None
         assert made.requeue(head, reason, backoff_expired=True) is want
-        assert head.place is (Place.HEAP if want else Place.INADMISSIBLE)
+        assert head.place is (PendingPlace.HEAP if want else PendingPlace.INADMISSIBLE)
 
 
 def test_a_head_in_back_off_is_inadmissible_for_any_reason() -> None:
@@ -255,7 +255,7 @@ def test_a_pending_workload_is_in_one_place_after_any_steps() -> None:
         assert head is one
         assert made.inflight is one
         made.requeue(one, reason, backoff_expired=True)
-        places = [one in made.inadmissible.values(), made.inflight is one, one.place is Place.HEAP]
+        places = [one in made.inadmissible.values(), made.inflight is one, one.place is PendingPlace.HEAP]
         assert sum(places) == 1
         made.flush(lambda _: True, lambda _: True)
     made.remove(one)

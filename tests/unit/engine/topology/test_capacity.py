@@ -9,6 +9,8 @@ import pytest
 
 from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.core.keys import Key
+from multikueue.engine.devices.claims import CLASS_RESOURCES
+from multikueue.engine.resources import MAX_INT64
 from multikueue.engine.topology.capacity import Leaf, LeafKey, Node, Place, TopologyCapacity, leaf_key
 from multikueue.engine.values import Flavor
 from tests.support.topology_builders import RACK, TAS, amounts, node
@@ -185,3 +187,16 @@ def test_only_what_matters_to_placement_is_a_change() -> None:
     assert not capacity.set_node("a", node("r1/a"))
     assert not capacity.set_node("b", None)
     assert capacity.set_node("a", node("r1/a", usable=False))
+
+
+def test_a_resource_that_devices_serve_is_limited_only_on_nodes_that_report_it() -> None:
+    capacity = capacity_of(node("r1/plain", cpu="4"), node("r1/plugin", cpu="4", devices="1"))
+    of_class = f"{CLASS_RESOURCES}gpu.example.com"
+
+    def free(leaf: str) -> dict[str, int]:
+        return capacity.remaining(leaves(capacity)[leaf], ["devices", of_class])
+
+    assert free("r1/plain") == {"devices": 0, of_class: MAX_INT64}
+    capacity.device_resources = {"devices"}
+    assert free("r1/plain") == {"devices": MAX_INT64, of_class: MAX_INT64}
+    assert free("r1/plugin")["devices"] == 1

@@ -15,7 +15,7 @@ from multikueue.engine.topology.placement import place
 from multikueue.engine.topology.values import (
     DomainValues,
     LeafCapacity,
-    Placement,
+    PlacedDomains,
     PlacementFailure,
     PlacementMode,
     PlacementRequest,
@@ -50,13 +50,13 @@ def request(
     )
 
 
-def workers(result: Placement | PlacementFailure) -> dict[str, int]:
-    assert isinstance(result, Placement), result
+def workers(result: PlacedDomains | PlacementFailure) -> dict[str, int]:
+    assert isinstance(result, PlacedDomains), result
     return {"_".join(values): pods for values, pods in result.workers}
 
 
-def leader(result: Placement | PlacementFailure) -> str | None:
-    assert isinstance(result, Placement), result
+def leader(result: PlacedDomains | PlacementFailure) -> str | None:
+    assert isinstance(result, PlacedDomains), result
     return None if result.leader is None else "_".join(result.leader)
 
 
@@ -66,7 +66,7 @@ def test_no_leaves_hold_nothing() -> None:
 
 def test_a_single_leaf_holds_what_fits() -> None:
     only = [leaf("a", 3)]
-    assert place(1, only, request(3, slice_level=0)) == Placement(((("a",), 3),))
+    assert place(1, only, request(3, slice_level=0)) == PlacedDomains(((("a",), 3),))
     assert place(1, only, request(4, slice_level=0)) == PlacementFailure(3, 4)
 
 
@@ -266,11 +266,11 @@ def cases(draw: st.DrawFn, *, leaders: bool = True) -> Case:
     return Case(levels, offered, asked, draw(st.booleans()))
 
 
-def placed(case: Case) -> Placement | PlacementFailure:
+def placed(case: Case) -> PlacedDomains | PlacementFailure:
     return place(case.levels, case.leaves, case.request, mixed_profile=case.mixed_profile)
 
 
-def by_domain(result: Placement, level: int) -> Counter[DomainValues]:
+def by_domain(result: PlacedDomains, level: int) -> Counter[DomainValues]:
     pods: Counter[DomainValues] = Counter()
     for values, count in result.workers:
         pods[values[: level + 1]] += count
@@ -319,7 +319,7 @@ def test_all_pods_are_placed_where_they_fit(case: Case) -> None:
 @given(cases())
 def test_slices_of_each_size_are_whole_within_domains(case: Case) -> None:
     result = placed(case)
-    if isinstance(result, Placement):
+    if isinstance(result, PlacedDomains):
         for level, size in ((case.request.slice_level, case.request.slice_size), *case.request.inner):
             assert all(pods % size == 0 for pods in by_domain(result, level).values())
 
@@ -328,7 +328,7 @@ def test_slices_of_each_size_are_whole_within_domains(case: Case) -> None:
 @given(cases())
 def test_required_pods_and_their_leader_are_in_one_domain(case: Case) -> None:
     result = placed(case)
-    if isinstance(result, Placement) and case.request.mode is REQUIRED:
+    if isinstance(result, PlacedDomains) and case.request.mode is REQUIRED:
         domains = set(by_domain(result, case.request.level))
         if result.leader is not None:
             domains.add(result.leader[: case.request.level + 1])
@@ -343,7 +343,7 @@ def test_pods_are_refused_only_where_no_domain_holds_them(case: Case) -> None:
     held = slices_within(case.leaves, case.request, case.levels)
     most, total = max(held.values()), sum(held.values())
     fits = most if case.request.mode is REQUIRED else total
-    assert isinstance(result, Placement) == (fits >= wanted)
+    assert isinstance(result, PlacedDomains) == (fits >= wanted)
     if isinstance(result, PlacementFailure):
         assert (result.fits, result.wanted) == (fits, wanted)
 

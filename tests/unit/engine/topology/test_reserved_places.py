@@ -66,3 +66,9 @@ def test_only_pod_sets_with_a_topology_have_places() -> None:
 
 def test_a_pod_set_that_the_workload_does_not_have_takes_nothing() -> None:
     assert reserved_places(admitted(PAIR, on_racks({"cpu": "tas"}, name="other")), FLAVORS) == ()
+
+
+def test_pods_of_a_pod_set_that_could_not_be_read_take_what_their_quota_is() -> None:
+    read = placed(workload("w", "q", pods(2, cpu="1500m")), "q", a=1, b=1)
+    unread = replace(read, pod_sets=())
+    assert reserved_places(unread, FLAVORS) == reserved_places(read, FLAVORS)

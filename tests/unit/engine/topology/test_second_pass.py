@@ -9,9 +9,10 @@ import pytest
 
 from multikueue.api.constants import HOSTNAME_LABEL, CheckState, DelayedTopology
 from multikueue.api.reasons import WorkloadCondition
+from multikueue.core.taints import Taint, Toleration
 from multikueue.engine.decisions import TopologyDecision
 from multikueue.engine.topology.capacity import Node
-from multikueue.engine.workloads import AssignedDomains, CheckStatus, Workload
+from multikueue.engine.workloads import AssignedDomains, CheckStatus, NodeUpdate, Workload
 from tests.support.engine_builders import Bench, holding, key, pods, workload
 from tests.support.topology_builders import RACK, A, B, asking, bench, cpus, left, node, placed, running
 
@@ -128,6 +129,22 @@ def test_places_that_were_left_to_later_are_found_once_the_checks_are_ready(stat
     table = bench(A, B).add(delayed(state))
     decided = passes(table)
     assert [hosts(each) for each in decided] == ([{"a": 2}] if state is CheckState.READY else [])
+
+
+def test_places_are_on_nodes_that_the_updates_of_its_checks_allow() -> None:
+    taint = Taint(key="provisioned", value="yes", effect="NoSchedule")
+    provisioned = node("r1/new", cpu="4", labels={"request": "w"}, taints=(taint,))
+    update = NodeUpdate(
+        name="main",
+        node_selector={"request": "w"},
+        tolerations=(Toleration(key="provisioned", operator="Exists"),),
+    )
+    others = NodeUpdate(name="other", node_selector={"request": "another"})
+    waiting = delayed(CheckState.READY)
+    (check,) = waiting.checks
+    table = bench(A, B, provisioned).add(replace(waiting, checks=(replace(check, updates=(others, update)),)))
+    (decision,) = passes(table)
+    assert hosts(decision) == {"new": 2}
 
 
 def test_without_places_it_keeps_its_quota_and_is_tried_again_after_longer_and_longer() -> None:
