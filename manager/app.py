@@ -20,6 +20,7 @@ import anyio
 from aiohttp import web
 
 from manager.cache.caches import Caches
+from manager.cache.configured_kinds import configured_kinds
 from manager.cache.followed_kind import FollowedKind
 from manager.cache.indexes import followed
 from manager.cache.quarantine_events import QuarantineEvents
@@ -31,7 +32,7 @@ from manager.controllers.queue_hints import LabelledPods, QueueHints
 from manager.controllers.queues import QueueReconcilers
 from manager.controllers.workload_removal import RemovedKindReconciler
 from manager.controllers.workloads import WorkloadReconciler
-from manager.dispatch.transport.cluster_profiles import PROFILE_GATE
+from manager.custom_labels import CustomLabels
 from manager.measured_queues import MeasuredQueues
 from manager.metrics import FOLLOWER, LEADER, STANDALONE, ManagerMetrics
 from manager.metrics_serving import METRICS_SERVICE, PATH, MetricsServing, certificate_of
@@ -58,7 +59,6 @@ from multikueue.api.configuration import Configuration
 from multikueue.api.reasons import ORDINARY_STEPS, FrameworkEvent
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
-    CLUSTER_PROFILES,
     LOCAL_QUEUES,
     NAMESPACES,
     PODS,
@@ -140,8 +140,8 @@ class Manager:
         self._registry = JobRegistry.configured(configuration) if options.job_integrations else JobRegistry(())
         self._settings = _engine_settings(configuration)
         self.metrics = ManagerMetrics(role=FOLLOWER if self._elects else STANDALONE)
-        profiles = (CLUSTER_PROFILES,) if configuration.gate(PROFILE_GATE) else ()
-        kinds = followed(namespace=self._namespace, jobs=self._registry.followed, cluster_profiles=profiles)
+        configured = configured_kinds(configuration, namespace=self._namespace)
+        kinds = followed(namespace=self._namespace, jobs=self._registry.followed, configured=configured)
         quarantine = Quarantine(clock=clock, random=random, metrics=QuarantineMetrics(self.metrics.registry))
         self.caches = Caches(client, kinds, clock=clock, random=random, quarantine=quarantine)
         self._supervisor = Supervisor(clock=clock, random=random, registry=self.metrics.registry)
@@ -401,7 +401,7 @@ class Manager:
             return
         app = web.Application()
         access = PageAccess(self._client, PATH, clock=self._clock) if chosen.authorized else None
-        add_metrics(app, self.metrics.registry, access=access)
+        add_metrics(app, CustomLabels(self.metrics.registry, self._configuration, self.caches.view), access=access)
         self.metrics_port = await servers.enter_async_context(serving(app, chosen.address, certificate=certificate))
 
     def _not_ready(self) -> str | None:

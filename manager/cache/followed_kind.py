@@ -20,13 +20,14 @@ from multikueue.api.meta import JsonObject
 from multikueue.api.resource import Resource
 from multikueue.kube.cache.informer import Informer
 from multikueue.kube.cache.store import Indexer
-from multikueue.kube.errors import KubeError, NotFound
+from multikueue.kube.errors import Forbidden, KubeError, NotFound
 from multikueue.kube.rest.client import KubeClient
 
 _log = logging.getLogger(__name__)
 
 _MISSING_SECONDS: Final = 10.0
 _REMOVED_SECONDS: Final = 10.0
+_FORBIDDEN_SECONDS: Final = 0.2  # how soon a refused list of an optional kind is noticed
 
 Shrink: TypeAlias = Callable[[JsonObject], bytes]
 """The bytes of an object with the fields that are kept in memory; it may change the object."""
@@ -45,6 +46,8 @@ class FollowedKind:
     on_demand: bool = False
     """Followed once `Caches.demand` asks for it: a kind of another project, which many clusters do not have."""
     label_selector: str | None = None
+    optional: str = ""
+    """What does not work without it: a kind that older API servers lack, or that may be forbidden; it is empty then."""
     framework: str = ""
     """The framework that serves a job kind, which waits for its CRD; empty for kinds that the manager needs."""
 
@@ -116,7 +119,17 @@ class KindFollowing:
                 self._waiting(self._kind, False)
 
     async def _settle(self) -> None:
-        await self.informer.synced.wait()
+        while not self.informer.synced.is_set():
+            if self._kind.optional and isinstance(self.informer.last_error, Forbidden):
+                _log.warning(
+                    "%s: may not be listed kind=%s cluster=%s",
+                    self._kind.optional,
+                    self._kind.resource.qualified,
+                    self._client.config.name,
+                )
+                break
+            with anyio.move_on_after(_FORBIDDEN_SECONDS if self._kind.optional else None):
+                await self.informer.synced.wait()
         self.settled.set()
 
     async def _wait_until_removed(self) -> None:
@@ -143,6 +156,9 @@ class KindFollowing:
     def _report_missing(self) -> None:
         kind, cluster = self._kind, self._client.config.name
         crd = kind.resource.qualified
+        if kind.optional:
+            _log.error("%s: the API server does not serve it kind=%s cluster=%s", kind.optional, crd, cluster)
+            return
         if not kind.framework:
             where = "the one of its project" if kind.on_demand else "crds/"
             _log.error("CustomResourceDefinition not installed, apply %s crd=%s cluster=%s", where, crd, cluster)

@@ -236,12 +236,12 @@ def _points_to(obj: JsonObject) -> Iterable[str]:
 
 
 def followed(
-    *, namespace: str, jobs: Iterable[JobIntegration], cluster_profiles: Sequence[Resource] = ()
+    *,
+    namespace: str,
+    jobs: Iterable[JobIntegration],
+    configured: Iterable[FollowedKind] = (),
 ) -> tuple[FollowedKind, ...]:
-    """What a manager follows; `jobs` are the enabled integrations.
-
-    `cluster_profiles` is empty while no worker can be named by a ClusterProfile: their CRD is seldom installed.
-    """
+    """What a manager follows; `jobs` are the enabled integrations, `configured` what its Configuration adds."""
     jobs = tuple(jobs)
     plain = (
         CLUSTER_QUEUES,
@@ -288,7 +288,7 @@ def followed(
         ),
         FollowedKind(resource=POD_TEMPLATES, shrink=metadata_only, on_demand=True),
         FollowedKind(resource=SECRETS, namespace=namespace),
-        *(FollowedKind(resource=resource, namespace=namespace) for resource in cluster_profiles),
+        *configured,
         FollowedKind(resource=LEASES, field_selector=f"metadata.name={MAILBOX_OBJECT_NAME}"),
         *(
             FollowedKind(

@@ -26,6 +26,7 @@ from multikueue.jobs.framework.capabilities import HeldPod, PodHoldingKind, Repl
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.templated_queue import named_by
 from multikueue.jobs.kinds import pod_group
+from multikueue.jobs.kinds.oversized_pods import with_claims
 
 _ZERO: Final = Quantity.parse("0")
 
@@ -96,7 +97,8 @@ class HeldPods:
     def _requests(
         self, spec: JsonObject, ranges: tuple[LimitRange, ...], classes: Mapping[str, RuntimeClass]
     ) -> Mapping[str, Quantity]:
-        return pod_request(adjust(self._shapes.of(spec), classes, ranges))
+        shape = self._shapes.of(spec)
+        return with_claims(pod_request(adjust(shape, classes, ranges)), shape)
 
     def _problem(
         self,

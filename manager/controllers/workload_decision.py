@@ -40,7 +40,7 @@ _QUEUE_REASONS: Final = frozenset(
     {QuotaReservedReason.MISCONFIGURED, QuotaReservedReason.SUSPENDED, QuotaReservedReason.ADMISSION_GATED}
 )
 _DEACTIVATED_BY_KUEUE: Final = frozenset(map(deactivated_due_to, DeactivationCause))
-_OWN_PREFIXES: Final = ("LocalQueue ", "ClusterQueue ", conditions.GATED_PREFIX)
+_OWN_PREFIXES: Final = ("LocalQueue ", "ClusterQueue ", "podSet ", conditions.GATED_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +217,10 @@ def _reserved(facts: WorkloadFacts, status: Status, *, now: datetime, random: Ra
             message=f"Evicted due to AdmissionCheck in Retry state: {retried}",
             now=now,
         )
+        return WorkloadDecision(status=status)
+    # Ours: whoever may write claim templates could have more devices than quota is held for (§2.3).
+    if facts.claims_beyond:
+        status = changes.evict(status, reason=EvictedReason.DEVICE_CLAIMS_CHANGED, message=facts.claims_beyond, now=now)
         return WorkloadDecision(status=status)
     # 9b. Stop policies and queues that are gone (§7.6).
     if not admitted:
@@ -413,6 +417,8 @@ def _problem(facts: WorkloadFacts) -> tuple[QuotaReservedReason, str] | None:
         return conditions.queue_missing("ClusterQueue", facts.cluster_queue_name)
     if not cluster.active or not _runs(cluster) or cluster.terminating:
         return conditions.queue_inactive("ClusterQueue", facts.cluster_queue_name)
+    if facts.claims_problem:
+        return QuotaReservedReason.MISCONFIGURED, facts.claims_problem
     if facts.gated_by:
         return conditions.gated(facts.gated_by)
     return None

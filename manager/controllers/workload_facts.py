@@ -76,6 +76,10 @@ class WorkloadFacts:
     deactivated_retention_seconds: float | None = None
     """How long its job is kept after Kueue has deactivated it; None: for ever."""
     bypassed: Bypassed | None = None
+    claims_problem: str = ""
+    """Why the devices that it claims cannot be counted, so that it is in no queue."""
+    claims_beyond: str = ""
+    """Why its next pods would claim more devices than it was admitted with."""
 
 
 def gates_of(workload: JsonObject) -> tuple[str, ...]:

@@ -44,7 +44,14 @@ from multikueue.api.featuregates import ELASTIC_JOBS
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of
 from multikueue.api.reasons import ACTIVE_CONDITION, FinishedReason, WorkloadCondition
-from multikueue.api.resource import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, WORKLOADS, Resource
+from multikueue.api.resource import (
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    RESOURCE_CLAIM_TEMPLATES,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+    Resource,
+)
 from multikueue.core import conditions
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import parse_time
@@ -103,6 +110,7 @@ class WorkloadReconciler:
         caches.subscribe(WORKLOADS, self._workload_changed)
         caches.subscribe(LOCAL_QUEUES, self._local_queue_changed)
         caches.subscribe(CLUSTER_QUEUES, self._cluster_queue_changed)
+        caches.subscribe(RESOURCE_CLAIM_TEMPLATES, self._claim_template_changed)
         caches.subscribe(WORKLOAD_PRIORITY_CLASSES, lambda change: self._enqueue(PRIORITY_CLASS_INDEX, change.key.name))
         for integration in self._registry.followed:
             caches.subscribe(integration.resource, partial(self._job_gone, integration.resource))
@@ -122,6 +130,12 @@ class WorkloadReconciler:
         self._enqueue_unfinished(CLUSTER_QUEUE_INDEX, change.key.name)
         for queue in self._local_queues.indexed(CLUSTER_QUEUE_INDEX, change.key.name):
             self._enqueue_unfinished(QUEUE_INDEX, str(queue))
+
+    def _claim_template_changed(self, change: Change) -> None:
+        """What waits for the template may be counted now, and what holds quota by a former one may claim more."""
+        if change.old is None or change.new is None or change.old.uid != change.new.uid:
+            for key in self._engine().claimants.of(change.key):
+                self.controller.enqueue(key)
 
     def _job_gone(self, kind: Resource, change: Change) -> None:
         if change.new is None:
@@ -254,6 +268,8 @@ class WorkloadReconciler:
             retention_seconds=self._retention,
             deactivated_retention_seconds=self._deactivated_retention,
             bypassed=self._engine().bypassed(key),
+            claims_problem=self._engine().claims_problem(key),
+            claims_beyond=self._engine().claims_beyond(key),
         )
 
     def _facts_of(self, view: View, key: Key) -> AdmissionQueueFacts | None:

@@ -29,9 +29,11 @@ from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     COHORTS,
+    DEVICE_CLASSES,
     LIMIT_RANGES,
     LOCAL_QUEUES,
     NAMESPACES,
+    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_FLAVORS,
     RUNTIME_CLASSES,
     TOPOLOGIES,
@@ -181,8 +183,8 @@ class EngineFeed:
         if pod is None or not node or self._has_place(pod):
             if self.engine.pod_unbound(change.key, now):
                 self._wake()
-        else:
-            self.engine.pod_bound(change.key, node, decode.pod_requests(pod, self._shapes), now)
+        elif self.engine.pod_bound(change.key, node, decode.pod_requests(pod, self._shapes), now):
+            self._wake()
 
     def _has_place(self, pod: JsonObject) -> bool:
         """Whether its Workload has been given places, and the host of the pod among them."""
@@ -303,6 +305,18 @@ class EngineFeed:
                 decode.runtime_class,
                 lambda value, now: self.engine.upsert_runtime_class(value, now),
                 lambda key, now: self.engine.delete_runtime_class(key.name, now),
+            ),
+            _Kind(
+                DEVICE_CLASSES,
+                decode.device_class,
+                lambda value, now: self.engine.upsert_device_class(value, now),
+                lambda key, now: self.engine.delete_device_class(key.name, now),
+            ),
+            _Kind(
+                RESOURCE_CLAIM_TEMPLATES,
+                decode.claim_template,
+                lambda value, now: self.engine.upsert_claim_template(value, now),
+                lambda key, now: self.engine.delete_claim_template(key, now),
             ),
             _Kind(
                 TOPOLOGIES,

@@ -17,7 +17,7 @@ from multikueue.core.conditions import FALSE, Condition, find
 from multikueue.engine import messages
 
 _OF_QUEUES: Final = frozenset({QuotaReservedReason.MISCONFIGURED, QuotaReservedReason.SUSPENDED})
-_QUEUES: Final = ("LocalQueue ", "ClusterQueue ")
+_INADMISSIBLE: Final = ("LocalQueue ", "ClusterQueue ", "podSet ")
 _SUSPENDED: Final = (" is stopped", " is inactive")
 _PENDING: Final = frozenset({*_OF_QUEUES, QuotaReservedReason.PENDING_EVALUATION, QuotaReservedReason.DEACTIVATED})
 _NEITHER: Final = "The workload has no reservation and not all checks ready"
@@ -59,8 +59,9 @@ def _former(condition: Condition, status: Status) -> Condition:
     if condition.status != FALSE:
         return condition
     if condition.type == WorkloadCondition.QUOTA_RESERVED and condition.reason in _PENDING:
-        of_queue = condition.reason in _OF_QUEUES and condition.message.startswith(_QUEUES)
-        return replace(condition, reason=QuotaReservedReason.INADMISSIBLE if of_queue else QuotaReservedReason.PENDING)
+        inadmissible = condition.reason in _OF_QUEUES and condition.message.startswith(_INADMISSIBLE)
+        reason = QuotaReservedReason.INADMISSIBLE if inadmissible else QuotaReservedReason.PENDING
+        return replace(condition, reason=reason)
     if condition.type != WorkloadCondition.ADMITTED:
         return condition
     if condition.reason == AdmittedReason.UNSATISFIED_ADMISSION_CHECKS:

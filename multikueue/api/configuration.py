@@ -393,3 +393,8 @@ class Configuration(WireModel):
     def gate(self, name: str) -> bool:
         """Whether a feature gate is on. Raises `KeyError` where there is no such gate."""
         return featuregates.enabled(self.feature_gates, name)
+
+    @property
+    def counts_devices(self) -> bool:
+        """Whether devices that pods claim count as resources of the quota."""
+        return self.gate(featuregates.DEVICES) and bool(self.resources.device_class_mappings)

@@ -144,7 +144,11 @@ def without_effect(configuration: Configuration) -> Iterator[str]:
     for path, given in (
         ("pprofBindAddress", configuration.pprof_bind_address),
         ("tls.curvePreferences", tls is not None and tls.curve_preferences),
-        ("metrics.customLabels", metrics.custom_labels),
+        ("metrics.customLabels", metrics.custom_labels and not configuration.gate(featuregates.CUSTOM_LABELS)),
+        (
+            "metrics.customLabels[sourceKind=Workload]",
+            any(each.source_kind == "Workload" for each in metrics.custom_labels),
+        ),
         ("controller.cacheSyncTimeout", "cache_sync_timeout" in configuration.controller.model_fields_set),
     ):
         if given:

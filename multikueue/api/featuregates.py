@@ -37,6 +37,8 @@ RejectUpdatesToCQWithInvalidOnFlavors SchedulerLibraryIntegration ShortWorkloadN
 TASBalancedPlacement TASRespectNodeAffinityPreferred WorkloadRequestUseMergePatch
 """
 LOCKED_ON: Final = frozenset({"ManagedJobsNamespaceSelectorAlwaysRespected", "TLSOptions"})
+CUSTOM_LABELS: Final = "CustomMetricLabels"
+DEVICES: Final = "KueueDRAIntegration"
 ELASTIC_JOBS: Final = "ElasticJobsViaWorkloadSlices"
 DEFAULTS: Final[Mapping[str, bool]] = {
     **dict.fromkeys(_ON.split(), True),
@@ -50,7 +52,7 @@ WorkloadResourceRequestsSummary SanitizePodSets MultiKueueBatchJobWithManagedBy 
 MultiKueueRedoAdmissionOnEvictionInWorker PropagateBatchJobLabelsToWorkload
 SkipFinalizersForPodsSuspendedByParent
 """
-
+_RENAMED: Final = {"DynamicResourceAllocation": DEVICES, "DRAExtendedResources": f"{DEVICES}ExtendedResource"}
 
 Gate: TypeAlias = Callable[[str], bool]
 """Whether a gate is on; `Configuration.gate` is one, `default` another."""
@@ -71,6 +73,8 @@ def problems(gates: Mapping[str, bool]) -> Iterator[tuple[str, str]]:
     for name, value in gates.items():
         if name in _GRADUATED.split():
             yield name, "this gate has graduated: the feature is always on; remove the line"
+        elif name in _RENAMED:
+            yield name, f"this gate is now {_RENAMED[name]}, and on by default; remove or rename it"
         elif name not in DEFAULTS:
             yield name, "there is no such feature gate"
         elif name in LOCKED_ON and not value:
@@ -89,5 +93,5 @@ def _parents(name: str) -> Iterator[str]:
         yield "TopologyAwareScheduling"
     if name.startswith("MultiKueue") and name != "MultiKueue":
         yield "MultiKueue"
-    if name.startswith("KueueDRAIntegration") and name != "KueueDRAIntegration":
-        yield "KueueDRAIntegration"
+    if name.startswith(DEVICES) and name != DEVICES:
+        yield DEVICES

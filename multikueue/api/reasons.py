@@ -99,6 +99,7 @@ class EvictedReason(StrEnum):
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
     NODE_FAILURES = "NodeFailures"
     FLAVOR_MIGRATION = "FlavorMigration"
+    DEVICE_CLAIMS_CHANGED = "DeviceClaimsChanged"  # ours
     DEACTIVATED = "Deactivated"
     QUOTA_RESERVED = "QuotaReserved"  # of Evicted=False, on the next reservation
 

@@ -200,6 +200,7 @@ class Engine(Cache):
         if record is None or not record.assumed:
             return
         self.reservations.remove(self.cluster_queues[record.node.name], record)
+        self.claimants.release(key)
         if self.usage_order is not None:
             self.usage_order.remove_penalty(record.local_queue, key)
         self._restore_replaced(record, now)
@@ -318,6 +319,15 @@ class Engine(Cache):
         if why is None:
             return None
         return verdicts.bypassed(pending, self.waiting.cluster_queue_of(pending), why, self.settings)
+
+    def claims_problem(self, key: Key) -> str:
+        """Why the devices that a workload claims cannot be counted, so that it is not queued; empty if they can."""
+        workload = self.workloads.get(key)
+        return "" if workload is None else self.counter.claims_problem(workload)
+
+    def claims_beyond(self, key: Key) -> str:
+        """Why new pods of a workload would claim more devices than it was admitted with; empty if not (§2.3)."""
+        return self.claimants.grown(key) if self.counter.counts_claims else ""
 
     def explain(self, key: Key, now: datetime) -> Explanation:
         """Explain a workload's state by evaluating it as a cycle would. Changes nothing."""
@@ -443,6 +453,7 @@ class Engine(Cache):
         if replaced is not None:
             quota.remove_all(nomination.amounts)
             self.reservations.remove(cluster_queue, replaced)
+            self.claimants.release(replaced.workload.key)
             self.replacements[replaced.workload.key] = workload.key
             quota.add_all((cluster_queue.node.cell(key), amount) for key, amount in usage.items())
         delayed = any(pod_set.delayed for pod_set in nomination.assignment.pod_sets)
@@ -450,6 +461,7 @@ class Engine(Cache):
         self.waiting.withdraw(workload.key)
         places = nomination.places
         self.reservations.assume(cluster_queue, workload, usage, places, now=now, admitted=admitted)
+        self.claimants.admit(workload.key)
         if self.usage_order is not None and cluster_queue.queue.usage_of is not None:
             total: dict[str, int] = {}
             for counted in pending.requests:

@@ -172,7 +172,7 @@ def not_queued(cache: Cache, key: Key) -> tuple[QuotaReservedReason, str]:
         return conditions.queue_missing("ClusterQueue", local_queue.cluster_queue)
     if not cache.active.get(cluster_queue.name, False):
         return conditions.queue_inactive("ClusterQueue", cluster_queue.name)
-    problem = cache.counter.problem(workload)
+    problem = cache.counter.claims_problem(workload) or cache.counter.problem(workload)
     if problem:
         return QuotaReservedReason.MISCONFIGURED, problem
     if workload.gated_by:

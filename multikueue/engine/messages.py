@@ -25,7 +25,8 @@ DEFERRED: Final = (
     "Workload has overlapping preemption targets with another workload, but will fit after these preemptions complete"
 )
 NO_LONGER_FITS: Final = "Workload no longer fits after processing another workload"
-_CLAIMS_SHOWN: Final = 3
+CLAIM_OF_NOTHING: Final = "it names neither a template nor a claim"
+CLAIM_OF_CONTAINER_ONLY: Final = "a container names it, and the pod has no claim of that name"
 _RESET: Final = "Reset to Pending after eviction. Previously: "
 SLICES_OFF: Final = (
     f"annotation {WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION}: elastic jobs are not supported while the feature gate"
@@ -164,14 +165,61 @@ def state_before_reset(message: str) -> CheckState | None:
     return CheckState(state) if state != message and state in set(CheckState) else None
 
 
-def claims_unsupported(pod_set: str, claims: Sequence[str]) -> str:
-    """The message for a pod set with resource claims."""
-    shown = ", ".join(excerpt(claim) for claim in claims[:_CLAIMS_SHOWN])
-    more = f" and {len(claims) - _CLAIMS_SHOWN} more" if len(claims) > _CLAIMS_SHOWN else ""
+def devices_off(pod_set: str) -> str:
+    """The message for a pod set that claims devices while nothing counts them."""
     return (
-        f"podSet {pod_set}: resourceClaims are not supported ({shown}{more}): device classes are not mapped to"
-        " resources that a ClusterQueue has quota of"
+        f"podSet {pod_set}: it claims devices, which would not count in the quota: the feature gate"
+        " KueueDRAIntegration is off"
     )
+
+
+def devices_unmapped(pod_set: str) -> str:
+    """The message for a pod set that claims devices where no class of devices has a resource."""
+    return (
+        f"podSet {pod_set}: it claims devices, which would not count in the quota:"
+        " resources.deviceClassMappings of the manager's Configuration is empty"
+    )
+
+
+def claim_problem(pod_set: str, claim: str, problem: str) -> str:
+    """The message for a claim of a pod set whose devices cannot be counted."""
+    return f"podSet {pod_set}: resourceClaim {excerpt(claim)}: {problem}"
+
+
+def claim_shared(claim: str) -> str:
+    """Why a claim that exists is not counted."""
+    return f"ResourceClaim {excerpt(claim)} is named directly; only claims that are made from templates are counted"
+
+
+def claim_template_missing(template: str) -> str:
+    """Why a claim is not counted whose template does not exist, or cannot be read."""
+    return f"ResourceClaimTemplate {excerpt(template)} not found"
+
+
+def device_request_problem(template: str, request: str, problem: str) -> str:
+    """Why a request of a claim template is not counted."""
+    return f"ResourceClaimTemplate {excerpt(template)}: request {excerpt(request)}: {problem}"
+
+
+def devices_grown(device_class: str, *, count: int, before: int, known: bool) -> str:
+    """How a template that was replaced differs from the one that was counted; one that is not known had nothing."""
+    was = f"{before} before" if known else "its contents at the admission are not known"
+    return f"it claims {count} of DeviceClass {excerpt(device_class)}, {was}"
+
+
+def claims_grown(template: str, problem: str) -> str:
+    """The message of an eviction for a claim template that was made anew since the admission."""
+    return f"ResourceClaimTemplate {excerpt(template)} was replaced since the workload was admitted: {problem}"
+
+
+def device_class_unmapped(name: str) -> str:
+    """Why devices of a class are not counted."""
+    return f"DeviceClass {excerpt(name)} is not in resources.deviceClassMappings of the manager's Configuration"
+
+
+def device_sources_unsupported(resource: str) -> str:
+    """Why devices are not counted whose amount comes from counters or capacities."""
+    return f"the mapping of resource {excerpt(resource)} has sources, which are not supported"
 
 
 def effective_priorities(preemptor: tuple[int, int], preemptee: tuple[int, int]) -> str:

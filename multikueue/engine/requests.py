@@ -2,18 +2,20 @@
 """The requests of a workload (`docs/spec/engine.md §2.2` and §2.4).
 
 Owns the way from pod templates to counted amounts: adjustment by runtime class and limit ranges, the pod's request,
-exclusions, transformations, counting, and what a reservation uses. Equal pod sets share one result. Device classes are
-not mapped to resources (§2.3), so resource claims are not supported.
+exclusions, transformations, devices (§2.3), counting, and what a reservation uses. Equal pod sets share one result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from multikueue.core.keys import Key
 from multikueue.core.quantity import Quantity
 from multikueue.engine import messages
+from multikueue.engine.devices.claim_counter import ClaimCounter
+from multikueue.engine.devices.claims import ClaimTemplate, DeviceClass
 from multikueue.engine.pod_requests import Adjusted, adjust, out_of_range, over_limits, pod_request
 from multikueue.engine.resources import FlavorResource, Requests, amount, clamp
 from multikueue.engine.settings import Settings
@@ -34,12 +36,13 @@ class PodSetRequests:
 
 
 class RequestCounter:
-    """Counts requests with one set of settings, runtime classes and limit ranges."""
+    """Counts requests with one set of settings, runtime classes, limit ranges, device classes and claim templates."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._runtime_classes: dict[str, RuntimeClass] = {}
         self._limit_ranges: dict[str, dict[str, LimitRange]] = {}
+        self._devices = ClaimCounter(settings)
         self._shapes: dict[tuple[str, str], tuple[PodShape, Requests]] = {}
         self._counted: dict[tuple[str, str, str, int], PodSetRequests] = {}
 
@@ -62,6 +65,27 @@ class RequestCounter:
             del self._limit_ranges[namespace]
         self._forget()
 
+    def set_device_class(self, name: str, value: DeviceClass | None) -> bool:
+        """Store a device class; None removes it. Returns whether requests may be others now."""
+        changed = self._devices.set_class(name, value)
+        if changed:
+            self._forget()
+        return changed
+
+    @property
+    def device_resources(self) -> Collection[str]:
+        """The resources that classes of devices serve, as pods request them."""
+        return self._devices.resources
+
+    @property
+    def claim_templates(self) -> Mapping[Key, ClaimTemplate]:
+        """The templates of device claims that there are."""
+        return self._devices.templates
+
+    def set_claim_template(self, key: Key, value: ClaimTemplate | None) -> bool:
+        """Store a claim template; None removes it. Returns whether it differs from the one before."""
+        return self._devices.set_template(key, value)
+
     def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...]:
         """The limit ranges of a namespace, by name."""
         ranges = self._limit_ranges.get(namespace, {})
@@ -76,13 +100,7 @@ class RequestCounter:
         return tuple(self._pod_set(workload, pod_set) for pod_set in workload.pod_sets)
 
     def problem(self, workload: Workload) -> str:
-        """Why a workload's requests are invalid, as shown to users; empty if they are valid.
-
-        Devices of resource claims are not part of the quota, so that a workload with claims would bypass it.
-        """
-        for pod_set in workload.pod_sets:
-            if pod_set.shape.claims:
-                return messages.claims_unsupported(pod_set.name, pod_set.shape.claims)
+        """Why a workload's requests are invalid, as shown to users; empty if they are valid."""
         ranges = self.limit_ranges(workload.key.namespace)
         problems: list[str] = []
         outside: list[str] = []
@@ -98,11 +116,39 @@ class RequestCounter:
             return messages.resources_invalid(problems)
         return messages.out_of_range(outside) if outside else ""
 
+    def claims_problem(self, workload: Workload) -> str:
+        """Why the devices that a workload claims cannot be counted, as shown to users; empty if they can."""
+        for pod_set in workload.pod_sets:
+            if pod_set.shape.claims:
+                found = self._devices.problem(pod_set.name, pod_set.shape.claims, namespace=workload.key.namespace)
+                if found:
+                    return found
+        return ""
+
+    @property
+    def counts_claims(self) -> bool:
+        """Whether claims of devices count at all."""
+        return self._devices.counts
+
+    def holds_claims(self, workload: Workload) -> bool:
+        """Whether the quota of an admission is enough for the devices that its pods claim now (§2.3)."""
+        if self.claims_problem(workload):
+            return False
+        specs = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+        for assigned in workload.admission.pod_sets if workload.admission is not None else ():
+            spec = specs.get(assigned.name)
+            if spec is not None and spec.shape.claims:
+                pods = spec.count if assigned.count is None else assigned.count
+                total = _times(self._single(workload, spec), pods)
+                if any(total.get(name, 0) > assigned.usage.get(name, 0) for name in self._devices.mapped):
+                    return False
+        return True
+
     def _pod_set(self, workload: Workload, pod_set: PodSet) -> PodSetRequests:
         count = effective_count(workload, pod_set, enabled=self._settings.gates.reclaimable_pods)
         namespace = workload.key.namespace if workload.key.namespace in self._limit_ranges else ""
         fingerprint = pod_set.shape.fingerprint
-        if not fingerprint:
+        if not fingerprint or pod_set.shape.claims:  # the templates of a namespace may change at any time
             return PodSetRequests(pod_set.name, count, _times(self._single(workload, pod_set), count))
         key = (namespace, fingerprint, pod_set.name, count)
         counted = self._counted.get(key)
@@ -117,12 +163,14 @@ class RequestCounter:
         return counted
 
     def _single(self, workload: Workload, pod_set: PodSet) -> Requests:
-        requests = pod_request(self.adjusted(workload, pod_set))
+        requests: Mapping[str, Quantity] = pod_request(self.adjusted(workload, pod_set))
         prefixes = self._settings.exclude_resource_prefixes
         if prefixes:
             requests = {name: value for name, value in requests.items() if not name.startswith(prefixes)}
         if self._settings.transformations:
             requests = self._transformed(requests)
+        claims = pod_set.shape.claims
+        requests = self._devices.with_devices(requests, claims, namespace=workload.key.namespace)
         return {name: max(0, amount(name, value)) for name, value in requests.items()}
 
     def _transformed(self, requests: Mapping[str, Quantity]) -> dict[str, Quantity]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from multikueue.core.quantity import Quantity
+from multikueue.engine.devices.claims import DeviceMapping
 
 
 class FairStrategy(StrEnum):
@@ -57,6 +58,10 @@ class Gates:
     observability: bool = True
     prioritize_preemptors: bool = False
     priority_boost: bool = False
+    devices: bool = True
+    extended_devices: bool = True
+    rejects_devices: bool = True
+    """Whether workloads that claim devices are not admitted while `devices` is off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +110,7 @@ class Settings:
     quota_check: QuotaCheck = QuotaCheck.BLOCK_UNDECLARED
     exclude_resource_prefixes: tuple[str, ...] = ()
     transformations: tuple[Transformation, ...] = ()
+    device_mappings: tuple[DeviceMapping, ...] = ()
     flush_window_seconds: float = 1.0
     flush_gather_seconds: float = 0.02
     flush_early_seconds: float = 0.1

@@ -34,7 +34,9 @@ _ENDED_BY_RESERVATION: Final = (
     WorkloadCondition.PREEMPTED,
     WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES,
 )
-_REQUEUED_AT_ONCE: Final = frozenset({EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES})
+_REQUEUED_AT_ONCE: Final = frozenset(
+    {EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES, EvictedReason.DEVICE_CLAIMS_CHANGED}
+)
 
 
 def changed(

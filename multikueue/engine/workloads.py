@@ -19,6 +19,7 @@ from multikueue.core.keys import Key
 from multikueue.core.quantity import Quantity
 from multikueue.core.selectors import NodeSelectorTerm
 from multikueue.core.taints import Toleration
+from multikueue.engine.devices.claims import PodClaim
 
 Quantities = Mapping[str, Quantity]
 
@@ -38,9 +39,8 @@ class ContainerRequests:
 class PodShape:
     """The parts of a pod template that admission uses.
 
-    `affinity` holds the terms of the required node affinity, or None without one. `claims` are the names of the
-    resource claims of the pod and its containers. `fingerprint` is equal for equal shapes and represents the shape in
-    the equivalence hash.
+    `affinity` holds the terms of the required node affinity, or None without one. `fingerprint` is equal for equal
+    shapes and represents the shape in the equivalence hash.
     """
 
     containers: tuple[ContainerRequests, ...] = ()
@@ -49,7 +49,7 @@ class PodShape:
     pod_requests: Quantities | None = None
     pod_limits: Quantities | None = None
     runtime_class: str = ""
-    claims: tuple[str, ...] = ()
+    claims: tuple[PodClaim, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: tuple[NodeSelectorTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
@@ -118,8 +118,17 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUpdate:
+    """What a check adds to the pods of a pod set that decides which nodes they may run on."""
+
+    name: str
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckStatus:
-    """The state of one admission check of a workload."""
+    """The state of one admission check of a workload; `updates` are those that concern nodes."""
 
     name: str
     state: CheckState
@@ -127,6 +136,7 @@ class CheckStatus:
     last_transition_time: datetime | None = None
     requeue_after_seconds: int | None = None
     retry_count: int | None = None
+    updates: tuple[NodeUpdate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,11 +22,13 @@ from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     COHORTS,
+    DEVICE_CLASSES,
     KUEUE_GROUP,
     LIMIT_RANGES,
     LOCAL_QUEUES,
     NAMESPACES,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_FLAVORS,
     RUNTIME_CLASSES,
     TOPOLOGIES,
@@ -44,7 +46,7 @@ from multikueue.simulation.job_kinds import SimulatedKinds
 from multikueue.simulation.jobs import Classes, Refusal, SimulatedJobs, members_by_group, owners
 from multikueue.simulation.manifests import WRONG_SHAPE, Manifest, Unusable, wrong_shape
 
-_NAMESPACED: Final = frozenset({"LocalQueue", "Workload", "LimitRange"})
+_NAMESPACED: Final = frozenset({"LocalQueue", "Workload", "LimitRange", "ResourceClaimTemplate"})
 _DEFAULT_NAMESPACE: Final = "default"
 Kind = tuple[str, str]
 
@@ -283,6 +285,12 @@ _ADDERS: Final[Mapping[Kind, Callable[[SimulatedCluster, JsonObject, datetime], 
     ("", LIMIT_RANGES.kind): lambda cluster, obj, now: cluster.engine.upsert_limit_range(decode.limit_range(obj), now),
     (RUNTIME_CLASSES.group, RUNTIME_CLASSES.kind): lambda cluster, obj, now: cluster.engine.upsert_runtime_class(
         decode.runtime_class(obj), now
+    ),
+    (DEVICE_CLASSES.group, DEVICE_CLASSES.kind): lambda cluster, obj, now: cluster.engine.upsert_device_class(
+        decode.device_class(obj), now
+    ),
+    (RESOURCE_CLAIM_TEMPLATES.group, RESOURCE_CLAIM_TEMPLATES.kind): lambda cluster, obj, now: (
+        cluster.engine.upsert_claim_template(decode.claim_template(obj), now)
     ),
     (KUEUE_GROUP, RESOURCE_FLAVORS.kind): lambda cluster, obj, now: cluster.engine.upsert_flavor(
         decode.flavor(obj), now

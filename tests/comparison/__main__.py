@@ -80,6 +80,8 @@ async def play(name: str, *, kueue: Path, on_hub: bool) -> list[tuple[str, list[
     given = MEASURED if name == _METRICS else course.configuration if course is not None else {}
     configuration: dict[str, Any] = {**_FRAMEWORKS, **given}
     gates: dict[str, Any] = {}
+    if on_hub and course is not None and course.kueue_gates:
+        gates = {"featureGates": course.kueue_gates}
     if not on_hub:
         # Kueue 0.17.0 does not wait for pods by default, and has the reasons from before this gate.
         off = {} if "waitForPodsReady" in configuration else {"DisableWaitForPodsReady": True}

@@ -96,7 +96,7 @@ async def test_a_job_that_claims_devices_waits_with_the_reason(hub: Cluster, cli
             client, "claims", "QuotaReserved", namespace="team-claims", status="False", reason="Misconfigured"
         )
         assert condition(waiting, "QuotaReserved")["message"].startswith(
-            'podSet main: resourceClaims are not supported ("gpu"): device classes are not mapped'
+            "podSet main: it claims devices, which would not count in the quota: resources.deviceClassMappings"
         )
 
 

@@ -295,41 +295,62 @@ def test_a_closed_preemption_gate_is_heeded_with_its_feature_only(gates: dict[st
 # 5. Resource claims.
 
 
-CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+CLAIM = {"name": "gpu", "resourceClaimTemplateName": "t"}
+OF_CONTAINER = {"containers": [{"name": "c", "resources": {"claims": [{"name": "hidden"}]}}]}
+MAPPED = {"resources": {"deviceClassMappings": [{"name": "gpus", "deviceClassNames": ["gpu.example.com"]}]}}
+UNMAPPED = (
+    "it claims devices, which would not count in the quota: resources.deviceClassMappings of the manager's"
+    " Configuration is empty"
+)
 
 
 @pytest.mark.parametrize(
-    ("spec", "shown"),
+    ("configuration", "spec", "shown"),
     [
-        pytest.param({"resourceClaims": CLAIMS}, '"gpu"', id="of a pod"),
+        pytest.param({}, {"resourceClaims": [CLAIM]}, UNMAPPED, id="of a pod without mappings"),
+        pytest.param({}, OF_CONTAINER, UNMAPPED, id="of a container alone without mappings"),
         pytest.param(
-            {"containers": [{"name": "c", "resources": {"claims": [{"name": "hidden"}]}}]},
-            '"hidden"',
+            {"featureGates": {"KueueDRAIntegration": False}} | MAPPED,
+            {"resourceClaims": [CLAIM]},
+            "it claims devices, which would not count in the quota: the feature gate KueueDRAIntegration is off",
+            id="of a pod with the feature off",
+        ),
+        pytest.param(
+            MAPPED,
+            {"resourceClaims": [CLAIM]},
+            'resourceClaim "gpu": ResourceClaimTemplate "t" not found',
+            id="of a template that is missing",
+        ),
+        pytest.param(
+            MAPPED,
+            OF_CONTAINER,
+            'resourceClaim "hidden": a container names it, and the pod has no claim of that name',
             id="of a container alone",
         ),
         pytest.param(
-            {"resourceClaims": [{"name": f"g{index}"} for index in range(5)]}, '"g0", "g1", "g2" and 2 more', id="many"
+            MAPPED,
+            {"resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}]},
+            'resourceClaim "gpu": ResourceClaim "shared" is named directly; only claims that are made from templates'
+            " are counted",
+            id="that exists",
         ),
     ],
 )
-def test_a_workload_with_resource_claims_is_not_admitted(spec: dict[str, Any], shown: str) -> None:
+def test_a_workload_with_claims_that_are_not_counted_is_not_admitted(
+    configuration: dict[str, Any], spec: dict[str, Any], shown: str
+) -> None:
     pod = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]} | spec
     body = {
         "metadata": {"name": "w", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"queueName": "q", "podSets": [{"name": "main", "count": 1, "template": {"spec": pod}}]},
     }
-    bench = Bench(queue("q", group(default="9"))).add(decode.workload(body, decode.Shapes()))
-    decision = bench.decide("w")
-    assert (decision.outcome, decision.reason) == (Outcome.INADMISSIBLE, "Misconfigured")
-    assert decision.message == (
-        f"podSet main: resourceClaims are not supported ({shown}): device classes are not mapped to resources that a"
-        " ClusterQueue has quota of"
-    )
-    assert bench.engine.explain(key("w"), bench.now).message == decision.message
-    written = admission_writes.pend(status(), decision, now=NOW)
-    condition = written.condition(WorkloadCondition.QUOTA_RESERVED)
-    assert condition is not None
-    assert (condition.status, condition.reason) == ("False", "Misconfigured")
+    settings = replace(decode.settings(configuration), pods_ready=None)
+    bench = Bench(queue("q", group(default="9")), settings=settings).add(decode.workload(body, decode.Shapes()))
+    bench.settle()
+    assert bench.waits("q") == []
+    found = bench.engine.explain(key("w"), bench.now)
+    assert (found.state, found.reason, found.message) == ("NotQueued", "Misconfigured", f"podSet main: {shown}")
+    assert bench.engine.claims_problem(key("w")) == found.message, "which the reconciler of Workloads writes"
 
 
 # 6. What a Workload takes over from its Job.

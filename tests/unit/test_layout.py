@@ -27,6 +27,7 @@ THROUGH_OTHERS = {
     "devcluster/apiserver/registry/test_lists.py",
     "engine/cycle/test_fair_sharing.py",
     "simulation/test_classes_and_states.py",
+    "simulation/test_devices.py",
     "simulation/test_simulate.py",
 }
 """These run their subject through the engine, `mkctl simulate` or a whole API server."""

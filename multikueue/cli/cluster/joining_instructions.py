@@ -112,6 +112,11 @@ def _rights() -> tuple[JsonObject, ...]:
                     "resources": ["configmaps", "serviceaccounts", "persistentvolumeclaims"],
                     "verbs": ["get"],
                 },
+                {
+                    "apiGroups": ["resource.k8s.io"],
+                    "resources": ["resourceclaims", "resourceclaimtemplates"],
+                    "verbs": ["get"],
+                },
                 # The last lines of a failed Job.
                 {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
                 {

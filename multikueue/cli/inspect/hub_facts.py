@@ -40,6 +40,7 @@ from multikueue.api.resource import (
     CLUSTER_REGISTRATIONS,
     CLUSTER_REPORTS,
     COHORTS,
+    DEVICE_CLASSES,
     LEASES,
     LIMIT_RANGES,
     LOCAL_QUEUES,
@@ -49,6 +50,7 @@ from multikueue.api.resource import (
     PRIORITY_CLASSES,
     PROVISIONING_REQUEST_CONFIGS,
     REMOTE_ASSIGNMENTS,
+    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_FLAVORS,
     RUNTIME_CLASSES,
     TOPOLOGIES,
@@ -71,7 +73,7 @@ from multikueue.kube.cache.store import read_row
 from multikueue.kube.errors import Forbidden, KubeError, NotFound
 from multikueue.kube.rest.client import KubeClient
 
-ENGINE_KINDS: Final = (
+_ENGINE_KINDS: Final = (
     NAMESPACES,
     LIMIT_RANGES,
     RUNTIME_CLASSES,
@@ -85,6 +87,7 @@ ENGINE_KINDS: Final = (
     LOCAL_QUEUES,
     WORKLOADS,
 )
+_DEVICE_KINDS: Final = (DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES)
 DISPATCH_KINDS: Final = (
     MULTIKUEUE_CONFIGS,
     MULTIKUEUE_CLUSTERS,
@@ -125,6 +128,11 @@ class HubObjects:
         return list(self.caches.view(resource).objects())
 
 
+def engine_kinds(configuration: Configuration) -> tuple[Resource, ...]:
+    """What admission depends on; classes of devices and claim templates only where devices count."""
+    return (*_ENGINE_KINDS, *(_DEVICE_KINDS if configuration.counts_devices else ()))
+
+
 async def listed(hub: KubeClient, configuration: Configuration, *, namespace: str = "") -> HubObjects:
     """List all kinds; a kind that is not installed has no objects. Raises `KubeError`.
 
@@ -158,7 +166,7 @@ async def listed(hub: KubeClient, configuration: Configuration, *, namespace: st
 
     async with anyio.create_task_group() as tasks:
         # Not one of DISPATCH_KINDS: who may not list it is shown the clusters all the same.
-        for resource in (*ENGINE_KINDS, *DISPATCH_KINDS, PROVISIONING_REQUEST_CONFIGS):
+        for resource in (*engine_kinds(configuration), *DISPATCH_KINDS, PROVISIONING_REQUEST_CONFIGS):
             tasks.start_soon(list_all, found.caches.view(resource))
         tasks.start_soon(list_all, found.caches.view(LEASES), f"metadata.name={MAILBOX_OBJECT_NAME}")
     if failures:

@@ -32,10 +32,10 @@ from multikueue.cli.hub_options import WORKLOAD, HubOptions, WorkloadRef
 from multikueue.cli.inspect.headline import CheckLine, HeadlineFacts, headline
 from multikueue.cli.inspect.hub_facts import (
     DISPATCH_KINDS,
-    ENGINE_KINDS,
     HubFacts,
     HubObjects,
     add_job,
+    engine_kinds,
     listed,
 )
 from multikueue.cli.inspect.left_out import LeftOutPart, left_out_parts
@@ -57,10 +57,8 @@ from multikueue.kube.rest.client import KubeClient
 from multikueue.simulation import simulated_cluster
 from multikueue.simulation.manifests import Manifest
 
-_PARTS: Final = (
-    ("position in the queue, quota and borrowing", ENGINE_KINDS),
-    ("the clusters with their reasons", DISPATCH_KINDS),
-)
+_QUEUE_PART: Final = "position in the queue, quota and borrowing"
+_CLUSTERS_PART: Final = "the clusters with their reasons"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +143,8 @@ def explain_workload(objects: HubObjects, workload: JsonObject, *, now: datetime
     key = Key(workload["metadata"]["namespace"], workload["metadata"]["name"])
     queue_name = Key(key.namespace, str((workload.get("spec") or {}).get("queueName") or ""))
     local_queue = objects.caches.view(LOCAL_QUEUES).object(queue_name)
-    whole = not objects.forbidden.intersection(ENGINE_KINDS)
+    parts = ((_QUEUE_PART, engine_kinds(objects.configuration)), (_CLUSTERS_PART, DISPATCH_KINDS))
+    whole = not objects.forbidden.intersection(engine_kinds(objects.configuration))
     hub = HubFacts(objects, now) if whole and not objects.forbidden.intersection(DISPATCH_KINDS) else None
     facts = None if hub is None else hub.of(workload)
     dispatch = None if facts is None or hub is None else _dispatch_explanation(facts, hub, now)
@@ -182,7 +181,7 @@ def explain_workload(objects: HubObjects, workload: JsonObject, *, now: datetime
         checks=checks,
         dispatch=dispatch,
         flavors={} if facts is None or facts.workload is None else facts.workload.flavors,
-        left_out=(*left_out_parts(_PARTS, objects.forbidden), *_left_out_objects(objects, key.namespace)),
+        left_out=(*left_out_parts(parts, objects.forbidden), *_left_out_objects(objects, key.namespace)),
     )
 
 
@@ -216,7 +215,8 @@ def _dispatch_explanation(facts: DispatchFacts, hub: HubFacts, now: datetime) ->
 
 
 def _queue(objects: HubObjects, configuration: Configuration, key: Key, now: datetime) -> Explanation:
-    manifests = [Manifest(obj, "the hub") for resource in ENGINE_KINDS for obj in objects.all(resource)]
+    kinds = engine_kinds(configuration)
+    manifests = [Manifest(obj, "the hub") for resource in kinds for obj in objects.all(resource)]
     built = simulated_cluster.build(manifests, settings=decode.settings(configuration), now=now, of_hub=True)
     explanation = built.explain(key, now)
     if explanation.state == "Unknown":

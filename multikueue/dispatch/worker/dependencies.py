@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects that the pods of a job name: Secrets, ConfigMaps, ServiceAccounts and PersistentVolumeClaims.
+"""The objects that the pods of a job name: Secrets, ConfigMaps, ServiceAccounts, and claims of volumes and devices.
 
-The kubelet does not start a pod while one of them is missing, unless the reference is optional. Manifests come from
-tenants, so nothing is expected of their form: what is no reference is left out. Objects that Kubernetes makes in each
-namespace are left out too, and so are claims of generic ephemeral volumes, which are made with the pod, and pull
+Pods are not scheduled, or not started, while one of them is missing, unless the reference is optional. Manifests come
+from tenants, so nothing is expected of their form: what is no reference is left out. Objects that Kubernetes makes in
+each namespace are left out too, and so are claims of generic ephemeral volumes, which are made with the pod, and pull
 secrets: a pod starts without them if its image can be pulled without them.
 """
 
@@ -17,14 +17,30 @@ from typing import Any, Final
 
 from multikueue.api.meta import JsonObject
 from multikueue.api.names import MAX_SUBDOMAIN, dns_subdomain
-from multikueue.api.resource import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS, SERVICE_ACCOUNTS, Resource
+from multikueue.api.resource import (
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
 from multikueue.core.printable import excerpt
 from multikueue.dispatch.policy.pod_specs import PodSpecAt, items
 
 MAX_DEPENDENCIES: Final = 100
 """How many objects of one job are looked for; the kubelets check the others."""
 DEPENDENCY_KINDS: Final[Mapping[str, Resource]] = {
-    resource.kind: resource for resource in (SECRETS, CONFIG_MAPS, SERVICE_ACCOUNTS, PERSISTENT_VOLUME_CLAIMS)
+    resource.kind: resource
+    for resource in (
+        SECRETS,
+        CONFIG_MAPS,
+        SERVICE_ACCOUNTS,
+        PERSISTENT_VOLUME_CLAIMS,
+        RESOURCE_CLAIMS,
+        RESOURCE_CLAIM_TEMPLATES,
+    )
 }
 SENDABLE_KINDS: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in (CONFIG_MAPS, SECRETS)}
 """The kinds of objects that can be sent with a job."""
@@ -137,6 +153,9 @@ def _references(pod: PodSpecAt) -> Iterator[tuple[str, object, bool]]:
     yield SERVICE_ACCOUNTS.kind, spec.get("serviceAccountName") or spec.get("serviceAccount"), False
     for _, volume in items(spec.get("volumes"), ""):
         yield from _of_volume(volume)
+    for _, claim in items(spec.get("resourceClaims"), ""):
+        yield RESOURCE_CLAIM_TEMPLATES.kind, claim.get("resourceClaimTemplateName"), False
+        yield RESOURCE_CLAIMS.kind, claim.get("resourceClaimName"), False
     for _, container in pod.containers():
         for _, source in items(container.get("envFrom"), ""):
             yield _reference(SECRETS, source.get("secretRef"))

@@ -15,12 +15,14 @@ from multikueue.api.constants import AdmissionMode
 from multikueue.core.keys import Key
 from multikueue.engine import states
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
+from multikueue.engine.cache.counted_objects import CountedObjects
 from multikueue.engine.cache.offered import OfferedQuota
 from multikueue.engine.cache.referenced_objects import ReferencedObjects
 from multikueue.engine.cache.reservations import Reservations
 from multikueue.engine.cache.reserved_workloads import Reserved
 from multikueue.engine.cache.tree import Forest, QuotaNode
 from multikueue.engine.cache.withheld import WithheldQuota
+from multikueue.engine.devices.claims import DeviceClass
 from multikueue.engine.queue.flushes import FlushRequests
 from multikueue.engine.queue.second_pass import SecondPassQueue
 from multikueue.engine.queue.usage_order import UsageOrder
@@ -34,16 +36,14 @@ from multikueue.engine.values import (
     ClusterQueue,
     Cohort,
     Flavor,
-    LimitRange,
     LocalQueue,
     Namespace,
-    RuntimeClass,
     TopologyLevels,
 )
 from multikueue.engine.workloads import Workload
 
 
-class Cache:
+class Cache(CountedObjects):
     """All state that cycles read."""
 
     def __init__(self, settings: Settings) -> None:
@@ -51,12 +51,13 @@ class Cache:
         self.forest = Forest()
         self.cluster_queues: dict[str, CachedClusterQueue] = {}
         self.referenced = ReferencedObjects()
-        self.counter = RequestCounter(settings)
+        counter = RequestCounter(settings)
         self.capacity = TopologyCapacity()
         self.reservations = Reservations(settings, self.capacity, self.referenced.flavors)
-        self.waiting = WaitingWorkloads(
-            settings=settings, referenced=self.referenced, counter=self.counter, cluster_queue=self.cluster_queue
+        waiting = WaitingWorkloads(
+            settings=settings, referenced=self.referenced, counter=counter, cluster_queue=self.cluster_queue
         )
+        super().__init__(counter, waiting)
         self.flushes = FlushRequests(
             window_seconds=settings.flush_window_seconds,
             gather_seconds=settings.flush_gather_seconds,
@@ -74,8 +75,6 @@ class Cache:
         self.cohorts: dict[str, Cohort] = {}
         self.withheld = WithheldQuota()
         self.offered = OfferedQuota()
-        self.configured = 0
-        """How often something changed that decisions in any tree may depend on."""
         self._exemptions: list[tuple[datetime, Key]] = []
         sharing = settings.admission_fair_sharing
         enabled = sharing is not None and settings.gates.admission_fair_sharing
@@ -219,16 +218,13 @@ class Cache:
             self._topologies_changed(now)
         return changed
 
-    def pod_bound(self, pod: Key, node: str, requests: Requests, now: datetime) -> None:
-        """A pod that no topology has placed uses a node."""
-        self.capacity.set_pod(pod, node, requests)
+    def pod_bound(self, pod: Key, node: str, requests: Requests, now: datetime) -> bool:
+        """A pod that no topology has placed uses a node; whether that frees a place, since it was larger before."""
+        return self._set_pod(pod, node, requests, now)
 
     def pod_unbound(self, pod: Key, now: datetime) -> bool:
         """It has ended, or was deleted; whether that frees a place."""
-        freed = self.capacity.set_pod(pod, "", None)
-        if freed:
-            self._topologies_changed(now)
-        return freed
+        return self._set_pod(pod, "", None, now)
 
     def upsert_admission_check(self, value: AdmissionCheck, now: datetime) -> None:
         """An AdmissionCheck was created or changed."""
@@ -243,6 +239,14 @@ class Cache:
         self.configured += 1
         self.referenced.checks.pop(name, None)
         self._review(self._users_of_check(name), now)
+
+    def upsert_device_class(self, value: DeviceClass, now: datetime) -> None:
+        """A DeviceClass was created or changed."""
+        self._device_class(value.name, value, now)
+
+    def delete_device_class(self, name: str, now: datetime) -> None:
+        """A DeviceClass was deleted."""
+        self._device_class(name, None, now)
 
     def upsert_namespace(self, value: Namespace, now: datetime) -> None:
         """A Namespace was created or its labels changed."""
@@ -273,22 +277,6 @@ class Cache:
         self.configured += 1
         self.referenced.set_namespace(name, None)
 
-    def upsert_limit_range(self, value: LimitRange, now: datetime) -> None:
-        """A LimitRange was created or changed."""
-        self._limit(value.key, value, now)
-
-    def delete_limit_range(self, key: Key, now: datetime) -> None:
-        """A LimitRange was deleted."""
-        self._limit(key, None, now)
-
-    def upsert_runtime_class(self, value: RuntimeClass, now: datetime) -> None:
-        """A RuntimeClass was created or changed."""
-        self._runtime_class(value.name, value, now)
-
-    def delete_runtime_class(self, name: str, now: datetime) -> None:
-        """A RuntimeClass was deleted."""
-        self._runtime_class(name, None, now)
-
     # Workloads.
 
     def upsert_workload(self, value: Workload, now: datetime) -> None:
@@ -302,6 +290,7 @@ class Cache:
             self.finish_workload(value.key, now)
             return
         self.workloads[value.key] = value
+        self.claimants.set(value)
         self.finished.discard(value.key)
         self.second_pass.offer(value, now)
         if value.reserved and value.admission is not None:
@@ -331,6 +320,7 @@ class Cache:
     def delete_workload(self, key: Key, now: datetime) -> None:
         """A Workload was deleted."""
         self.workloads.pop(key, None)
+        self.claimants.remove(key)
         self.finished.discard(key)
         self.second_pass.forget(key)
         self.replacements.pop(key, None)
@@ -380,6 +370,8 @@ class Cache:
             self._release(record, now)
             record = None
         was_admitted = record is not None and record.admitted
+        if not self.claimants.is_known(value.key):
+            self.claimants.found_admitted(value, holds=self.counter.holds_claims(value))
         if record is None:
             self.reservations.observe(cluster_queue, value, now=now)
         elif self.reservations.update(cluster_queue, record, value, now=now):
@@ -394,6 +386,7 @@ class Cache:
         """Free the quota of a reservation."""
         cluster_queue = self.cluster_queues[record.node.name]
         self.reservations.remove(cluster_queue, record)
+        self.claimants.release(record.workload.key)
         if self.usage_order is not None:
             self.usage_order.remove_penalty(record.local_queue, record.workload.key)
         self._restore_replaced(record, now)
@@ -468,6 +461,20 @@ class Cache:
         flavors = {flavor.name for flavor in self.referenced.flavors.values() if flavor.topology}
         self._request(self._users_of(flavors), now)
 
+    def _set_pod(self, pod: Key, node: str, requests: Requests | None, now: datetime) -> bool:
+        freed = self.capacity.set_pod(pod, node, requests)
+        if freed:
+            self._topologies_changed(now)
+        return freed
+
+    def _device_class(self, name: str, value: DeviceClass | None, now: datetime) -> None:
+        """Only the resource that a class serves decides anything, and any workload may request that."""
+        if self.counter.set_device_class(name, value):
+            self.configured += 1
+            self.capacity.device_resources = frozenset(self.counter.device_resources)
+            self.waiting.recount(lambda _: True, now)
+            self._topologies_changed(now)
+
     def _users_of_topology(self, name: str) -> list[CachedClusterQueue]:
         return self._users_of({flavor.name for flavor in self.referenced.flavors.values() if flavor.topology == name})
 
@@ -477,18 +484,6 @@ class Cache:
     def _users_of_check(self, name: str) -> list[CachedClusterQueue]:
         queues = self.cluster_queues.values()
         return [each for each in queues if each.value and any(rule.name == name for rule in each.value.checks)]
-
-    def _limit(self, key: Key, value: LimitRange | None, now: datetime) -> None:
-        self.configured += 1
-        self.counter.set_limit_range(key.namespace, key.name, value)
-        self.waiting.recount(lambda workload: workload.key.namespace == key.namespace, now)
-
-    def _runtime_class(self, name: str, value: RuntimeClass | None, now: datetime) -> None:
-        self.configured += 1
-        self.counter.set_runtime_class(name, value)
-        self.waiting.recount(
-            lambda workload: any(pod_set.shape.runtime_class == name for pod_set in workload.pod_sets), now
-        )
 
     def _forget_unused(self, cluster_queue: CachedClusterQueue) -> None:
         if not cluster_queue.in_use:

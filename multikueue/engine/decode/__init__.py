@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from multikueue.engine.decode.configuration import settings
+from multikueue.engine.decode.devices import claim_template, device_class
 from multikueue.engine.decode.nodes import node, pod_requests
 from multikueue.engine.decode.objects import (
     admission_check,
@@ -23,8 +24,10 @@ from multikueue.engine.decode.workload import held_quota, workload
 __all__ = [
     "Shapes",
     "admission_check",
+    "claim_template",
     "cluster_queue",
     "cohort",
+    "device_class",
     "flavor",
     "held_quota",
     "limit_range",

@@ -12,6 +12,7 @@ from typing import Final
 from multikueue.core.duration import parse_unsigned_duration
 from multikueue.engine.decode import fields
 from multikueue.engine.decode.fields import Json, Source
+from multikueue.engine.devices.claims import DeviceMapping
 from multikueue.engine.settings import (
     AdmissionFairSharing,
     FairStrategy,
@@ -42,6 +43,9 @@ _GATES: Final = {
     "UnadmittedWorkloadsObservability": "observability",
     "PrioritizePreemptorWorkloads": "prioritize_preemptors",
     "PriorityBoost": "priority_boost",
+    "KueueDRAIntegration": "devices",
+    "KueueDRAIntegrationExtendedResource": "extended_devices",
+    "KueueDRARejectWorkloadsWhenDRADisabled": "rejects_devices",
 }
 _USERS_OF_PREEMPTION_GATES: Final = ("ConcurrentAdmission", "MultiKueueOrchestratedPreemption")
 _SAMPLING_SECONDS: Final = 300.0
@@ -63,6 +67,7 @@ def settings(source: Source) -> Settings:
         quota_check=QuotaCheck(fields.text(wanted, "quotaCheckStrategy") or QuotaCheck.BLOCK_UNDECLARED),
         exclude_resource_prefixes=fields.strings(wanted, "excludeResourcePrefixes"),
         transformations=tuple(_transformation(item) for item in fields.items(wanted, "transformations")),
+        device_mappings=tuple(_device_mapping(item) for item in fields.items(wanted, "deviceClassMappings")),
         gates=Gates(
             **{_GATES[name]: value is True for name, value in switches.items() if name in _GATES},
             preemption_gates=any(switches.get(name) is True for name in _USERS_OF_PREEMPTION_GATES),
@@ -116,4 +121,12 @@ def _transformation(source: Json) -> Transformation:
         outputs=fields.quantities(source, "outputs"),
         retain=fields.text(source, "strategy") != "Replace",
         multiply_by=fields.text(source, "multiplyBy"),
+    )
+
+
+def _device_mapping(source: Json) -> DeviceMapping:
+    return DeviceMapping(
+        resource=fields.text(source, "name"),
+        classes=fields.strings(source, "deviceClassNames"),
+        sources=bool(fields.items(source, "sources")),
     )

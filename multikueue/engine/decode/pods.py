@@ -16,6 +16,7 @@ from multikueue.core.errors import BadInput
 from multikueue.core.selectors import NodeSelectorTerm
 from multikueue.engine.decode import fields
 from multikueue.engine.decode.fields import Json
+from multikueue.engine.devices.claims import PodClaim
 from multikueue.engine.workloads import ContainerRequests, PodShape, TopologyRequest
 
 _CONTAINER_FIELDS: Final = ("name", "resources", "ports", "restartPolicy")
@@ -104,14 +105,24 @@ def _shape(spec: Json, fingerprint: str) -> PodShape:
     )
 
 
-def _claims(spec: Json) -> tuple[str, ...]:
-    """The pod's device claims; includes claims that containers name without the pod having them."""
-    found = [fields.text(claim, "name") for claim in fields.items(spec, "resourceClaims")]
+def _claims(spec: Json) -> tuple[PodClaim, ...]:
+    """The pod's device claims, each once; includes claims that containers name without the pod having them."""
+    found = [
+        PodClaim(
+            fields.text(claim, "name"),
+            template=fields.text(claim, "resourceClaimTemplateName"),
+            claim=fields.text(claim, "resourceClaimName"),
+        )
+        for claim in fields.items(spec, "resourceClaims")
+    ]
+    names = {claim.name for claim in found}
     for kind in ("initContainers", "containers"):
         for container in fields.items(spec, kind):
-            claims = fields.items(fields.mapping(container, "resources"), "claims")
-            found += [fields.text(claim, "name") for claim in claims]
-    return tuple(dict.fromkeys(found))
+            for claim in fields.items(fields.mapping(container, "resources"), "claims"):
+                if (name := fields.text(claim, "name")) not in names:
+                    names.add(name)
+                    found.append(PodClaim(name, of_pod=False))
+    return tuple(found)
 
 
 def _container(source: Json, *, init: bool) -> ContainerRequests:

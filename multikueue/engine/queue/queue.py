@@ -3,7 +3,7 @@
 
 Owns heap order, inadmissible workloads and hashes, the inflight workload, and the sticky preemptor. Workloads of one
 local queue that are equal to the engine share a `Lane`, so that making all equals inadmissible, or admissible again, is
-one step regardless of their number. A pending workload is in exactly one `Place`.
+one step regardless of their number. A pending workload is in exactly one `PendingPlace`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from multikueue.api.constants import QueueingStrategy
 from multikueue.api.reasons import QuotaReservedReason
 from multikueue.core.keys import Key
 from multikueue.engine.decisions import RequeueReason
-from multikueue.engine.queue.pending import Lane, LaneKey, Order, Pending, Place
+from multikueue.engine.queue.pending import Lane, LaneKey, Order, Pending, PendingPlace
 
 _IMMEDIATE: Final = frozenset(
     {
@@ -105,16 +105,16 @@ class Queue:
 
     def is_inadmissible(self, pending: Pending) -> bool:
         """Whether a workload waits for a flush."""
-        if pending.place is Place.INADMISSIBLE:
+        if pending.place is PendingPlace.INADMISSIBLE:
             return True
-        if pending.place is not Place.HEAP:
+        if pending.place is not PendingPlace.HEAP:
             return False
         return pending.lane is not None and pending.lane.inadmissible
 
     def inadmissible_with_equals(self, pending: Pending) -> QuotaReservedReason | None:
         """The reason of the equal workload that made this one inadmissible; None if it was evaluated."""
         lane = pending.lane
-        if pending.place is not Place.HEAP or lane is None or not lane.inadmissible:
+        if pending.place is not PendingPlace.HEAP or lane is None or not lane.inadmissible:
             return None
         return self.inadmissible_hashes.get(pending.hash)
 
@@ -131,7 +131,7 @@ class Queue:
         if pending is None:
             return None
         self._take_out(pending)
-        pending.place = Place.INFLIGHT
+        pending.place = PendingPlace.INFLIGHT
         pending.evaluated_generation = pending.workload.generation
         self.inflight = pending
         return pending
@@ -144,7 +144,7 @@ class Queue:
         if self.inflight is pending:
             self.inflight = None
         self._admit(pending)
-        pending.place = Place.GONE
+        pending.place = PendingPlace.GONE
         immediate = reason in _IMMEDIATE or (
             self.strategy == QueueingStrategy.STRICT_FIFO and reason is not RequeueReason.NAMESPACE_MISMATCH
         )
@@ -163,7 +163,7 @@ class Queue:
             not reason.lacks_quota
             or self.strategy != QueueingStrategy.BEST_EFFORT_FIFO
             or not pending.hash
-            or pending.place is not Place.INADMISSIBLE
+            or pending.place is not PendingPlace.INADMISSIBLE
         ):
             return []
         self.inadmissible_hashes[pending.hash] = why
@@ -254,7 +254,7 @@ class Queue:
         if record is None or not record.sticky:
             return None
         pending = self.entries.get(record.key)
-        if pending is None or pending.place is not Place.HEAP or self.is_inadmissible(pending):
+        if pending is None or pending.place is not PendingPlace.HEAP or self.is_inadmissible(pending):
             return None
         return pending
 
@@ -328,26 +328,26 @@ class Queue:
         self._number += 1
         lane.push(pending, self._number)
         pending.lane = lane
-        pending.place = Place.HEAP
+        pending.place = PendingPlace.HEAP
         self._raise(lane)
         return lane
 
     def _set_inadmissible(self, pending: Pending) -> None:
         self.inadmissible[pending.workload.key] = pending
-        pending.place = Place.INADMISSIBLE
+        pending.place = PendingPlace.INADMISSIBLE
 
     def _take_out(self, pending: Pending) -> None:
         lane = pending.lane
-        if pending.place is Place.HEAP and lane is not None:
+        if pending.place is PendingPlace.HEAP and lane is not None:
             lane.drop(pending)
             pending.lane = None
             if not lane.size:
                 self._close(lane)
-        elif pending.place is Place.INADMISSIBLE:
+        elif pending.place is PendingPlace.INADMISSIBLE:
             self.inadmissible.pop(pending.workload.key, None)
         elif self.inflight is pending:
             self.inflight = None
-        pending.place = Place.GONE
+        pending.place = PendingPlace.GONE
 
     def _close(self, lane: Lane) -> None:
         del self._lanes[lane.key]

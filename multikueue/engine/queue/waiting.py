@@ -19,7 +19,7 @@ from multikueue.engine.cache.referenced_objects import ReferencedObjects
 from multikueue.engine.decisions import RequeueReason
 from multikueue.engine.queue.pending import (
     Pending,
-    Place,
+    PendingPlace,
     backoff_expired,
     effective_priority,
     equivalence_hash,
@@ -64,7 +64,7 @@ class WaitingWorkloads:
         local_queue = self._assign(workload)
         known = self.pending.get(workload.key)
         queue = self.local_queues.get(local_queue)
-        if queue is None or not _is_open(queue) or not is_queueable(workload, self._settings):
+        if queue is None or not self._may_wait(queue, workload):
             self._leave(workload.key)
             return
         cluster_queue = self._cluster_queue(queue.cluster_queue)
@@ -91,7 +91,7 @@ class WaitingWorkloads:
         """Requeue a workload whose reservation failed."""
         local_queue = self._assign(workload)
         queue = self.local_queues.get(local_queue)
-        if queue is None or not _is_open(queue) or not is_queueable(workload, self._settings):
+        if queue is None or not self._may_wait(queue, workload):
             return
         cluster_queue = self._cluster_queue(queue.cluster_queue)
         pending = self._make(workload, local_queue)
@@ -157,7 +157,11 @@ class WaitingWorkloads:
         while self._wakes and self._wakes[0][0] <= now:
             _, key = heappop(self._wakes)
             pending = self.pending.get(key)
-            if pending is None or pending.place is not Place.INADMISSIBLE or not backoff_expired(pending.workload, now):
+            if (
+                pending is None
+                or pending.place is not PendingPlace.INADMISSIBLE
+                or not backoff_expired(pending.workload, now)
+            ):
                 continue
             cluster_queue = self.cluster_queue_of(pending)
             if cluster_queue.queue.refile(pending, backoff_expired=True):
@@ -167,11 +171,34 @@ class WaitingWorkloads:
         """When the next back-off is over."""
         return self._wakes[0][0] if self._wakes else None
 
-    def recount(self, concerns: Callable[[Workload], bool], now: datetime) -> None:
-        """Limit ranges or runtime classes changed: recompute the requests of affected workloads."""
-        for pending in list(self.pending.values()):
+    def recount(self, concerns: Callable[[Workload], bool], now: datetime, *, namespace: str = "") -> None:
+        """What decides requests has changed: recompute those of affected workloads.
+
+        With a namespace, whose tenants may change that as often as they like, only those of its local queues.
+        """
+        found = list(self.pending.values())
+        if namespace:
+            queues = [key for key in self._by_local_queue if key.namespace == namespace]
+            keys = [key for queue in queues for key in self._by_local_queue[queue]]
+            found = [self.pending[key] for key in keys if key in self.pending]
+        for pending in found:
             if concerns(pending.workload):
                 self._change(self.cluster_queue_of(pending), pending, pending.workload, now)
+
+    def offer_again(self, workloads: Iterable[Key], now: datetime) -> None:
+        """Templates that these claim devices by have changed: whether they may wait, and their requests."""
+        for key in workloads:
+            members = self._by_local_queue.get(self._local_queue_of.get(key, key), {})
+            workload, known = members.get(key), self.pending.get(key)
+            if workload is None:
+                continue
+            if known is not None and not self._counter.claims_problem(workload):
+                self._change(self.cluster_queue_of(known), known, workload, now)
+            else:
+                self.offer(workload, now)
+
+    def _may_wait(self, queue: LocalQueue, workload: Workload) -> bool:
+        return _is_open(queue) and is_queueable(workload, self._settings) and not self._counter.claims_problem(workload)
 
     def _review(self, local_queue: Key, now: datetime) -> None:
         for workload in list(self.members(local_queue)):
@@ -220,7 +247,7 @@ class WaitingWorkloads:
         fresh.evaluated_generation = known.evaluated_generation
         if fresh.hash == known.hash and self._settings.gates.preserve_scan_progress:
             fresh.progress = known.progress
-        if known.place is Place.HEAP and not cluster_queue.queue.is_inadmissible(known):
+        if known.place is PendingPlace.HEAP and not cluster_queue.queue.is_inadmissible(known):
             # A workload in the heap stays there, even if equals are inadmissible (§1.5 points 3 and 4).
             cluster_queue.queue.replace(known, fresh)
             self.pending[workload.key] = fresh

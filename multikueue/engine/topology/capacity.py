@@ -8,14 +8,15 @@ count, on any other only those of its own flavor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.core.keys import Key
 from multikueue.core.taints import Taint
-from multikueue.engine.resources import Requests
+from multikueue.engine.devices.claims import CLASS_RESOURCES
+from multikueue.engine.resources import MAX_INT64, Requests
 from multikueue.engine.topology.values import DomainValues
 from multikueue.engine.values import Flavor
 
@@ -76,6 +77,8 @@ class TopologyCapacity:
         self._placed: dict[LeafKey, dict[str, int]] = {}
         self._leaves: dict[tuple[str, tuple[str, ...]], tuple[Leaf, ...]] = {}
         self._by_key: dict[LeafKey, Leaf] = {}
+        self.device_resources: Collection[str] = ()
+        """Resources that classes of devices serve: of these a node has what it reports, and else any amount."""
 
     def set_node(self, name: str, node: Node | None) -> bool:
         """Store a node; None removes it. Whether that changes anything."""
@@ -101,7 +104,9 @@ class TopologyCapacity:
         if requests is not None:
             self._pods[pod] = (node, requests)
             _shift(self._bound, node, requests, 1)
-        return known is not None and requests is None
+        if known is None or requests is None:
+            return known is not None
+        return known[0] != node or any(requests.get(name, 0) < amount for name, amount in known[1].items())
 
     def add(self, places: Places) -> None:
         """Use these places."""
@@ -136,8 +141,13 @@ class TopologyCapacity:
             amount = -placed.get(resource, 0)
             for node in leaf.nodes:
                 amount += node.allocatable.get(resource, 0) - self._bound.get(node.name, {}).get(resource, 0)
-            left[resource] = amount
+            left[resource] = MAX_INT64 if amount <= 0 and self._devices_serve(resource, leaf) else amount
         return left
+
+    def _devices_serve(self, resource: str, leaf: Leaf) -> bool:
+        if resource not in self.device_resources and not resource.startswith(CLASS_RESOURCES):
+            return False
+        return not any(resource in node.allocatable for node in leaf.nodes)
 
     def _has(self, key: LeafKey, amounts: Requests) -> bool:
         leaf = self._by_key.get(key)

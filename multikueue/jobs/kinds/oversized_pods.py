@@ -17,7 +17,10 @@ from multikueue.core.parsing import count_of
 from multikueue.core.quantity import Quantity
 from multikueue.engine.decode.pods import Shapes
 from multikueue.engine.pod_requests import adjust, pod_request
+from multikueue.engine.workloads import PodShape
 
+_CLAIMS: Final = "ResourceClaim"
+"""What the amounts of claims are named by; a resource of such a name would stand for claims, and is left out."""
 _ZERO: Final = Quantity.parse("0")
 
 
@@ -33,7 +36,7 @@ def surplus(pod: JsonObject, pod_set: JsonObject, status: JsonObject) -> str:
     above = [
         name
         for name in sorted(found)
-        if found[name] > wanted.get(name, _ZERO) and found[name] * count > counted.get(name, _ZERO)
+        if found[name] > wanted.get(name, _ZERO) and found[name] * max(count, 1) > counted.get(name, _ZERO)
     ]
     return ", ".join(f"{name} {found[name]} instead of {wanted.get(name, _ZERO)}" for name in above)
 
@@ -50,8 +53,19 @@ def growth(pod: JsonObject, old: JsonObject) -> str:
 
 
 def requests_of(pod: JsonObject, shapes: Shapes) -> Mapping[str, Quantity]:
-    """What a pod, or a pod template, requests. Raises `BadInput`."""
-    return pod_request(adjust(shapes.of(pod.get("spec") or {}), {}, ()))
+    """What a pod, or a pod template, requests, with its claims of devices. Raises `BadInput`."""
+    shape = shapes.of(pod.get("spec") or {})
+    return with_claims(pod_request(adjust(shape, {}, ())), shape)
+
+
+def with_claims(requests: Mapping[str, Quantity], shape: PodShape) -> Mapping[str, Quantity]:
+    """These requests, and how many claims the pod has of each template, or of each name: so they compare alike."""
+    found = {name: amount for name, amount in requests.items() if not name.startswith(_CLAIMS)}
+    for claim in shape.claims:
+        if claim.template or claim.claim:
+            name = f"{_CLAIMS}Template {claim.template}" if claim.template else f"{_CLAIMS} {claim.claim}"
+            found[name] = found.get(name, _ZERO) + Quantity.of(1)
+    return found
 
 
 def _counted(name: str, status: JsonObject) -> tuple[int, Mapping[str, Quantity]]:

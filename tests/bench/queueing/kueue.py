@@ -92,6 +92,7 @@ async def running_kueue(
                 "integrations": {"frameworks": []},
                 **({"visibilityServer": {"bindAddress": LOOPBACK, "bindPort": shows}} if visibility else {}),
                 **{key: value for key, value in given.items() if key != "metrics"},
+                "featureGates": {"VisibilityOnDemand": visibility, **(given.get("featureGates") or {})},
             }
         )
     )
@@ -110,7 +111,6 @@ async def running_kueue(
                 arguments=[
                     str(binary),
                     f"--config={file}",
-                    f"--feature-gates=VisibilityOnDemand={visibility}",
                 ],
                 folder=folder,
                 log=folder / "kueue.log",

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from devcluster.provisioner.definition import definition
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, POD_TEMPLATES, PROVISIONING_REQUESTS
-from tests.comparison.courses import administration, jobs, kinds, pods, provisioning, quota, topology
+from tests.comparison.courses import administration, devices, jobs, kinds, pods, provisioning, quota, topology
 from tests.comparison.courses.course import Course
 
 
@@ -50,6 +50,7 @@ COURSES: Final[Mapping[str, Course]] = {
     "unmanaged": Course(administration.unmanaged, administration.UNMANAGED),
     "kinds": Course(kinds.kinds, every_kind=True),
     "serving": Course(kinds.serving, every_kind=True),
+    "devices": Course(devices.devices, devices.CONFIGURATION, devices.KUEUE_GATES),
     "topology": Course(topology.topology, every_kind=True, nodes=topology.HOSTS),
     "provisioning": Course(
         provisioning.provisioned, definitions=(definition(),), shown=(JOBS, PROVISIONING_REQUESTS, POD_TEMPLATES)

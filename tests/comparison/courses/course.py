@@ -23,6 +23,8 @@ class Course:
 
     steps: Callable[[ComparedHub], AsyncIterator[Look]]
     configuration: Mapping[str, Any] = field(default_factory=dict)
+    kueue_gates: Mapping[str, bool] = field(default_factory=dict)
+    """What Kueue 0.17.0 has behind feature gates that are on by default in later versions, and named otherwise."""
     every_kind: bool = False
     """Jobs of every kind run on the hub, which has controllers, nodes and operators."""
     nodes: Sequence[NodeSpec] = ()

@@ -8,12 +8,28 @@ from collections.abc import Callable
 import pytest
 
 from devcluster.resources import VOLUME_CLAIMS
-from multikueue.api.resource import CONFIG_MAPS, JOBS, SECRETS, SERVICE_ACCOUNTS, Resource
+from multikueue.api.resource import (
+    CONFIG_MAPS,
+    JOBS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
 from tests.support.both_providers import push_apart
-from tests.support.limited_workers import ALL, KUEUES_RULES, LimitedScene, Pair, hub_managed, limited_scene, rules_of
+from tests.support.limited_workers import (
+    ALL,
+    KUEUES_RULES,
+    LimitedScene,
+    Pair,
+    hub_managed,
+    limited_scene,
+    rules_of,
+)
 from tests.support.managers import Object, eventually, job_manifest
 from tests.support.sites import Transport
-from tests.support.workers import check_of
+from tests.support.workers import PATIENT, check_of
 
 pytestmark = pytest.mark.anyio
 
@@ -25,9 +41,13 @@ CLAIM = {
 }
 
 
+DEVICES = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
+UNCOUNTED = "featureGates: {KueueDRAIntegration: false, KueueDRARejectWorkloadsWhenDRADisabled: false}"
+
+
 def named(resource: Resource, name: str, **fields: object) -> Object:
-    """An object of a kind of the core group."""
-    return {"apiVersion": "v1", "kind": resource.kind, "metadata": {"name": name}, **fields}
+    """An object of a kind."""
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, **fields}
 
 
 async def submit(scene: LimitedScene, change: Callable[[Object], None]) -> None:
@@ -53,6 +73,14 @@ def needs_everything(spec: Object) -> None:
 def needs_a_secret(spec: Object) -> None:
     """A pod with one Secret."""
     spec["volumes"] = [{"name": "a", "secret": {"secretName": "license"}}]
+
+
+def claims_devices(spec: Object) -> None:
+    """A pod with a claim from a template, and with one that exists."""
+    spec["resourceClaims"] = [
+        {"name": "a", "resourceClaimTemplateName": "one-gpu"},
+        {"name": "b", "resourceClaimName": "shared-gpu"},
+    ]
 
 
 async def waits(scene: LimitedScene, *parts: str) -> str:
@@ -102,6 +130,29 @@ async def test_a_job_waits_for_each_object_that_is_missing_and_starts_when_they_
         workload = await scene.workload()
         assert workload is not None
         assert not (workload["status"].get("schedulingStats") or {}).get("evictions"), "it only waited"
+
+
+@push_apart
+async def test_a_job_waits_for_the_claims_of_devices_of_its_pods(pair: Pair, transport: Transport) -> None:
+    async with (
+        limited_scene(pair, "claims", rules=rules_of(ALL), transport=transport, queues=False) as scene,
+        hub_managed(pair, settings=f"{PATIENT}\n{UNCOUNTED}\n"),
+    ):
+        await scene.says("True", "Active", without="missing rights")
+        await submit(scene, claims_devices)
+        await waits(
+            scene,
+            f'{scene.name}: not found in namespace "{scene.namespace}": ',
+            'ResourceClaimTemplate "one-gpu"',
+            'ResourceClaim "shared-gpu"',
+        )
+        assert await scene.copy() is None
+        template = named(RESOURCE_CLAIM_TEMPLATES, "one-gpu", spec={"spec": DEVICES})
+        await scene.worker.create(RESOURCE_CLAIM_TEMPLATES, template, namespace=scene.namespace)
+        await waits(scene, f'"{scene.namespace}": ResourceClaim "shared-gpu"')
+        claim = named(RESOURCE_CLAIMS, "shared-gpu", spec=DEVICES)
+        await scene.worker.create(RESOURCE_CLAIMS, claim, namespace=scene.namespace)
+        await scene.created()
 
 
 @push_apart

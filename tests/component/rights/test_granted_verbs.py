@@ -84,7 +84,14 @@ RARE: Final[dict[str, dict[Verb, str]]] = {
         },
         **{
             ("get", resource): "tests/component/rights/test_dependencies.py"
-            for resource in ("configmaps", "persistentvolumeclaims", "secrets", "serviceaccounts")
+            for resource in (
+                "configmaps",
+                "persistentvolumeclaims",
+                "resourceclaims.resource.k8s.io",
+                "resourceclaimtemplates.resource.k8s.io",
+                "secrets",
+                "serviceaccounts",
+            )
         },
         ("list", "events.events.k8s.io"): "tests/component/rights/test_pod_starts.py",
         ("get", "pods/log"): "tests/component/scenarios/test_failed_jobs.py",

@@ -31,6 +31,8 @@ MISSING = (
     "get secrets",
     "get serviceaccounts",
     "get persistentvolumeclaims",
+    "get resourceclaims.resource.k8s.io",
+    "get resourceclaimtemplates.resource.k8s.io",
     "patch jobs.batch",
 )
 PREEMPT_LOWER = {"withinClusterQueue": "LowerPriority"}

@@ -27,10 +27,8 @@ FOLDERS: Final = (
 _ID: Final = re.compile(r"(?<![\w.#-])([A-Z]\d{1,2})\b")
 _TEST: Final = re.compile(r"^ *(?:async )?def test_((?:[a-z]\d{1,2}_)+)", re.MULTILINE)
 
-_DRA: Final = "dynamic resource allocation is not there yet"
 WAITING: Final = {
     "M1": "it is about state shared by managers in one Go process; here a manager is a process or holds its own state",
-    **dict.fromkeys(("A1", "A2", "Y1", "Y2", "Y3", "Y4"), _DRA),
 }
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     CLUSTER_REPORTS,
+    DEVICE_CLASSES,
     LEASES,
     LOCAL_QUEUES,
     MULTIKUEUE_CLUSTERS,
     MULTIKUEUE_CONFIGS,
     REMOTE_ASSIGNMENTS,
+    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_FLAVORS,
     WORKLOADS,
     Resource,
@@ -312,3 +315,35 @@ def test_a_hub_that_does_not_answer_is_one_line_and_exit_code_2(
 def test_cycles_are_of_manifests_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert explain_command(["workload", "ns/wl", "--cycles", "1"]) == 2
     assert "--cycles needs manifests" in capsys.readouterr().err
+
+
+MAPPINGS = "resources: {deviceClassMappings: [{name: gpus, deviceClassNames: [gpu.example.com]}]}"
+
+
+def claiming(*, more: dict[Resource, list[Object]] | None = None, mappings: str = MAPPINGS) -> HubObjects:
+    """A hub with a pending Workload whose pods claim devices of the template `t`."""
+    waiting = workload(reserved=False)
+    pod = waiting["spec"]["podSets"][0]["template"]["spec"]
+    pod["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    return replace(hub(waiting, more=more), configuration=configuration_file.load(mappings))
+
+
+def test_devices_are_counted_with_the_templates_and_classes_of_the_hub() -> None:
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "count": 3}}
+    template = obj("t", namespace="ns", spec={"spec": {"devices": {"requests": [request]}}})
+    more = {RESOURCE_CLAIM_TEMPLATES: [template], DEVICE_CLASSES: [obj("gpu.example.com")]}
+    assert "resource gpus unavailable in ClusterQueue" in explain(claiming(more=more)).queue.message
+
+
+def test_a_claim_that_cannot_be_counted_is_explained() -> None:
+    assert 'ResourceClaimTemplate "t" not found' in explain(claiming()).queue.message
+
+
+def test_a_user_who_may_not_list_claim_templates_is_shown_no_queue_but_what_is_missing() -> None:
+    objects = claiming()
+    objects.forbidden.add(RESOURCE_CLAIM_TEMPLATES)
+    found = explain(objects)
+    assert any("resourceclaimtemplates" in right for part in found.left_out for right in part.rights)
+    unmapped = claiming(mappings="")
+    unmapped.forbidden.add(RESOURCE_CLAIM_TEMPLATES)
+    assert not [part for part in explain(unmapped).left_out if "resourceclaimtemplates" in str(part)]

@@ -41,6 +41,24 @@ def of_volume(**source: Any) -> list[str]:
             ["Secret/a", "ConfigMap/b"],
             id="the sources of a projected volume",
         ),
+        pytest.param(
+            of_pod(
+                resourceClaims=[
+                    {"name": "a", "resourceClaimTemplateName": "t"},
+                    {"name": "b", "resourceClaimName": "c"},
+                    {"name": "d", "resourceClaimTemplateName": "t"},
+                ]
+            ),
+            ["ResourceClaimTemplate/t", "ResourceClaim/c"],
+            id="claims of devices, each once",
+        ),
+        pytest.param(
+            of_pod(resourceClaims=[{"name": "a"}, {"name": "b", "resourceClaimName": 3}, "c", None]),
+            [],
+            id="claims that name nothing",
+        ),
+        pytest.param(of_pod(resourceClaims={"name": "a", "resourceClaimName": "c"}), [], id="claims that are no list"),
+        pytest.param(of_container(resources={"claims": [{"name": "a"}]}), [], id="a claim that only a container names"),
         pytest.param(of_volume(azureFile={"secretName": "a", "shareName": "s"}), ["Secret/a"], id="a file share"),
         pytest.param(of_volume(csi={"nodePublishSecretRef": {"name": "a"}}), ["Secret/a"], id="a volume of a driver"),
         pytest.param(of_volume(rbd={"secretRef": {"name": "a"}}), ["Secret/a"], id="a block device"),

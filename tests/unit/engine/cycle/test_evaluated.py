@@ -11,7 +11,9 @@ import pytest
 from multikueue.core.keys import Key
 from multikueue.engine import Settings
 from multikueue.engine.cache.cache import Cache
+from multikueue.engine.cache.counted_objects import CountedObjects
 from multikueue.engine.decisions import Cycle
+from multikueue.engine.devices.claims import ClaimTemplate, DeviceClass, DeviceRequest
 from multikueue.engine.engine import Engine
 from multikueue.engine.topology.capacity import Node
 from multikueue.engine.values import (
@@ -128,6 +130,8 @@ def test_a_strict_head_that_has_tried_all_flavors_is_not_tried_again() -> None:
     assert decided(bench) == ["w"]
 
 
+CLASS = DeviceClass("known", None, "x/known")
+TEMPLATE = ClaimTemplate(key("known"), (DeviceRequest(name="r", device_class="known"),))
 EVENTS: dict[str, Event] = {
     "upsert_cluster_queue": lambda engine, now: engine.upsert_cluster_queue(queue("new", group(default="1")), now),
     "delete_cluster_queue": lambda engine, now: engine.delete_cluster_queue("a", now),
@@ -152,13 +156,35 @@ EVENTS: dict[str, Event] = {
     "delete_limit_range": lambda engine, now: engine.delete_limit_range(key("limits"), now),
     "upsert_runtime_class": lambda engine, now: engine.upsert_runtime_class(RuntimeClass(name="r", overhead={}), now),
     "delete_runtime_class": lambda engine, now: engine.delete_runtime_class("r", now),
+    "upsert_device_class": lambda engine, now: engine.upsert_device_class(DeviceClass("new", None, "x/gpu"), now),
+    "delete_device_class": lambda engine, now: engine.delete_device_class(CLASS.name, now),
+    "upsert_claim_template": lambda engine, now: engine.upsert_claim_template(ClaimTemplate(key("new"), ()), now),
+    "delete_claim_template": lambda engine, now: engine.delete_claim_template(TEMPLATE.key, now),
+}
+UNCHANGED: dict[str, Event] = {
+    "a class of devices that backs no resource": lambda engine, now: engine.upsert_device_class(
+        DeviceClass("plain"), now
+    ),
+    "its end": lambda engine, now: engine.delete_device_class("plain", now),
+    "a class of which only the time is another": lambda engine, now: engine.upsert_device_class(
+        DeviceClass("known", START, "x/known"), now
+    ),
+    "a class that is unknown": lambda engine, now: engine.delete_device_class("unknown", now),
+    "a claim template as it was": lambda engine, now: engine.upsert_claim_template(TEMPLATE, now),
+    "a claim template that is unknown": lambda engine, now: engine.delete_claim_template(key("unknown"), now),
 }
 
 
-@pytest.mark.parametrize("event", EVENTS)
+OF_TENANTS = ("upsert_claim_template", "delete_claim_template")
+"""What every tenant may write: only what names it is decided again."""
+
+
+@pytest.mark.parametrize("event", [event for event in EVENTS if event not in OF_TENANTS])
 def test_every_change_of_configuration_has_all_heads_decided_again(event: str) -> None:
     bench = preempting()
     bench.engine.upsert_cohort(Cohort(name="known"), bench.now)
+    bench.engine.upsert_device_class(CLASS, bench.now)
+    bench.engine.upsert_claim_template(TEMPLATE, bench.now)
     while cycle(bench).decisions:
         pass
     EVENTS[event](bench.engine, bench.now)
@@ -176,8 +202,34 @@ def test_an_object_whose_status_alone_has_changed_has_nothing_decided_again(even
     assert not bench.engine.has_heads(bench.now, repeat=False)
 
 
+@pytest.mark.parametrize("event", UNCHANGED)
+def test_devices_of_which_nothing_counts_otherwise_have_nothing_decided_again(event: str) -> None:
+    bench = preempting()
+    bench.engine.upsert_device_class(CLASS, bench.now)
+    bench.engine.upsert_claim_template(TEMPLATE, bench.now)
+    while cycle(bench).decisions:
+        pass
+    UNCHANGED[event](bench.engine, bench.now)
+    assert not bench.engine.has_heads(bench.now, repeat=False)
+
+
+@pytest.mark.parametrize("event", OF_TENANTS)
+def test_a_template_that_no_workload_names_has_nothing_decided_again(event: str) -> None:
+    bench = preempting()
+    bench.engine.upsert_claim_template(TEMPLATE, bench.now)
+    while cycle(bench).decisions:
+        pass
+    EVENTS[event](bench.engine, bench.now)
+    assert not bench.engine.has_heads(bench.now, repeat=False)
+
+
 def test_every_event_of_the_cache_is_tried_here() -> None:
-    events = {name for name in vars(Cache) if name.startswith(("upsert_", "delete_", "set_"))}
+    events = {
+        name
+        for each in (Cache, CountedObjects)
+        for name in vars(each)
+        if name.startswith(("upsert_", "delete_", "set_"))
+    }
     assert events - {"upsert_workload", "delete_workload"} == EVENTS.keys()
 
 

@@ -10,6 +10,7 @@ import pytest
 from multikueue.api.constants import HOSTNAME_LABEL, MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER, FungibilityPolicy
 from multikueue.api.reasons import QuotaReservedReason
 from multikueue.engine import Gates, Outcome, RequeueReason, Settings, lifecycle
+from multikueue.engine.devices.claims import DeviceClass
 from multikueue.engine.values import AdmissionCheck, CheckRule, Flavor
 from multikueue.engine.workloads import AssignedDomains, PodSet, Workload
 from tests.support.engine_builders import (
@@ -273,6 +274,26 @@ def test_pods_of_others_take_capacity_and_give_it_back() -> None:
     table.add(cpus("w", "3")).settle()
     assert table.waits("q") == ["[w]"]
     table.engine.pod_unbound(pod_key("p"), table.now)
+    table.settle_after(2)
+    assert table.has_quota("w")
+
+
+def test_a_pod_that_becomes_smaller_gives_capacity_back_and_one_that_grows_does_not() -> None:
+    table = bench(A)
+    assert not table.engine.pod_bound(pod_key("p"), "a", amounts(cpu="2", pods="1"), table.now)
+    table.add(cpus("w", "3")).settle()
+    assert not table.engine.pod_bound(pod_key("p"), "a", amounts(cpu="3", pods="1"), table.now)
+    assert not table.engine.has_heads(table.now, repeat=False)
+    assert table.engine.pod_bound(pod_key("p"), "a", amounts(cpu="1", pods="1"), table.now)
+    table.settle_after(2)
+    assert table.has_quota("w")
+
+
+def test_a_resource_of_a_device_class_needs_no_node_that_reports_it() -> None:
+    table = bench(A, groups=group(tas={"cpu": "100", "devices": "9"}))
+    table.add(workload("w", "q", spread(cpu="1", devices="1"))).settle()
+    assert table.waits("q") == ["[w]"]
+    table.engine.upsert_device_class(DeviceClass("class", extended_resource="devices"), table.now)
     table.settle_after(2)
     assert table.has_quota("w")
 

@@ -263,3 +263,63 @@ async def test_a_kind_on_demand_is_not_known_while_the_server_fails() -> None:
 async def test_a_kind_that_is_not_followed_holds_up_nothing() -> None:
     async with following(Server(), ON_DEMAND) as found:
         assert found.caches.is_known(CLUSTER_QUEUES)
+
+
+OPTIONAL: Final = FollowedKind(resource=PIPELINES, optional="pipelines are not counted")
+
+
+async def test_an_optional_kind_that_may_not_be_listed_holds_up_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with following(Server(forbids=True), OPTIONAL) as found:
+        assert found.changes == []
+        assert found.caches.waiting_for == ()
+    (line,) = [each.getMessage() for each in caplog.records if "pipelines are not counted" in each.getMessage()]
+    assert line.startswith("pipelines are not counted: may not be listed kind=pipelines.ci.example.com cluster=")
+
+
+async def test_an_optional_kind_that_is_not_served_holds_up_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with following(Server(served=False, defined=False), OPTIONAL) as found:
+        assert found.changes == []
+        found.server.change(served=True, defined=True)
+        await found.seen("ADDED a")
+    lines = [each.getMessage() for each in caplog.records if "pipelines are not counted" in each.getMessage()]
+    assert len(lines) == 1
+    assert "the API server does not serve it" in lines[0]
+
+
+async def test_an_optional_kind_that_is_allowed_later_is_followed() -> None:
+    async with following(Server(forbids=True), OPTIONAL) as found:
+        found.server.change(forbids=False)
+        await found.seen("ADDED a")
+
+
+async def test_an_optional_kind_is_waited_for_while_the_server_fails() -> None:
+    server = Server(fails=True)
+    async with stub_api(server) as api, api.client() as client, anyio.create_task_group() as tasks:
+        caches = Caches(client, [OPTIONAL], clock=SystemClock())
+        tasks.start_soon(caches.run)
+        with anyio.fail_after(30):
+            while server.failures < 3:
+                await anyio.sleep(0.01)
+        assert caches.waiting_for == (PIPELINES.qualified,)
+        server.change(fails=False)
+        with anyio.fail_after(30):
+            await caches.synced()
+        assert caches.view(PIPELINES).get(KEY) is not None
+        tasks.cancel_scope.cancel()
+
+
+async def test_objects_of_an_optional_kind_are_there_once_it_has_settled() -> None:
+    async with following(Server(), OPTIONAL) as found:
+        assert found.changes == ["ADDED a"]
+
+
+async def test_a_kind_that_the_manager_needs_is_waited_for_while_it_is_forbidden() -> None:
+    server = Server(forbids=True)
+    async with stub_api(server) as api, api.client() as client, anyio.create_task_group() as tasks:
+        caches = Caches(client, [FollowedKind(resource=CLUSTER_QUEUES)], clock=SystemClock())
+        tasks.start_soon(caches.run)
+        with anyio.fail_after(30):
+            while server.failures < 3:
+                await anyio.sleep(0.01)
+        assert caches.waiting_for == (CLUSTER_QUEUES.qualified,)
+        tasks.cancel_scope.cancel()

@@ -47,7 +47,9 @@ async def written(answer: web.Response) -> tuple[list[Status], list[str]]:
     """The statuses that a reconcile of `DELETED` writes if a list of its job has this answer, and the requests."""
     views: dict[Resource, View] = {}
     statuses: list[Status] = []
-    engine: Any = SimpleNamespace(bypassed=lambda key: None)
+    engine: Any = SimpleNamespace(
+        bypassed=lambda key: None, claims_problem=lambda key: "", claims_beyond=lambda key: ""
+    )
     pending_writes: Any = SimpleNamespace()
 
     async def server(request: web.Request) -> web.StreamResponse:

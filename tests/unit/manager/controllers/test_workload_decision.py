@@ -164,6 +164,30 @@ def test_quota_reserved(known: WorkloadFacts, old: Status, want: tuple[str, str,
             id="a check in Retry evicts",
         ),
         pytest.param(
+            facts(claims_beyond="6 gpus are claimed"),
+            admitted(),
+            ("True", "DeviceClaimsChanged", "6 gpus are claimed"),
+            id="more devices than quota is held for evict",
+        ),
+        pytest.param(
+            facts(claims_beyond="6 gpus are claimed"),
+            reserved(),
+            ("True", "DeviceClaimsChanged", "6 gpus are claimed"),
+            id="also before the checks are ready",
+        ),
+        pytest.param(
+            facts(claims_beyond="6 gpus are claimed", cluster_queue=cluster_queue(DRAIN)),
+            admitted(),
+            ("True", "DeviceClaimsChanged", "6 gpus are claimed"),
+            id="also of a drained queue",
+        ),
+        pytest.param(
+            facts(claims_beyond="6 gpus are claimed"),
+            evicted(admitted(), "Preempted"),
+            ("True", "Preempted", "go"),
+            id="but not twice",
+        ),
+        pytest.param(
             facts(active=False), admitted(), ("True", "Deactivated", "The workload is deactivated"), id="inactive"
         ),
         pytest.param(
@@ -178,6 +202,21 @@ def test_evictions(known: WorkloadFacts, old: Status, want: tuple[str, str, str]
     decision = decided(known, old)
     assert shown(decision.status, WorkloadCondition.EVICTED) == want
     assert decision.status.is_true(WorkloadCondition.QUOTA_RESERVED), "quota is held until the job has stopped"
+
+
+def test_a_workload_without_quota_is_not_evicted_for_what_it_claims() -> None:
+    old = pending()
+    assert decided(facts(claims_beyond="6 gpus are claimed"), old).status is old
+
+
+def test_a_workload_that_claims_more_devices_waits_again_at_once() -> None:
+    known = facts(claims_beyond="6 gpus are claimed")
+    gone = facts(runs_on_workers_only=True, may_run_elsewhere=False)
+    released = decided(gone, decided(known, admitted()).status).status
+    assert not released.is_true(WorkloadCondition.QUOTA_RESERVED)
+    assert shown(released, WorkloadCondition.REQUEUED) == ("True", "DeviceClaimsChanged", "6 gpus are claimed")
+    assert released.requeue_at is None
+    assert [(each.reason, each.count) for each in released.evictions] == [("DeviceClaimsChanged", 1)]
 
 
 @pytest.mark.parametrize(
