@@ -18,7 +18,7 @@ from multikueue.engine.devices.claim_counter import ClaimCounter
 from multikueue.engine.devices.claims import ClaimTemplate, DeviceClass
 from multikueue.engine.pod_requests import Adjusted, adjust, out_of_range, over_limits, pod_request
 from multikueue.engine.resources import FlavorResource, Requests, amount, clamp
-from multikueue.engine.settings import Settings
+from multikueue.engine.settings import QuotaCheck, Settings
 from multikueue.engine.values import LimitRange, RuntimeClass
 from multikueue.engine.workloads import PodSet, PodShape, Workload
 
@@ -131,18 +131,29 @@ class RequestCounter:
         return self._devices.counts
 
     def holds_claims(self, workload: Workload) -> bool:
-        """Whether the quota of an admission is enough for the devices that its pods claim now (§2.3)."""
-        if self.claims_problem(workload):
-            return False
+        """Whether what an admission holds is enough for the devices that its pods claim now (§2.3).
+
+        Templates that are missing claim nothing. Resources that its queue has no quota of are not held where they are
+        ignored.
+        """
         specs = {pod_set.name: pod_set for pod_set in workload.pod_sets}
         for assigned in workload.admission.pod_sets if workload.admission is not None else ():
             spec = specs.get(assigned.name)
-            if spec is not None and spec.shape.claims:
-                pods = spec.count if assigned.count is None else assigned.count
-                total = _times(self._single(workload, spec), pods)
-                if any(total.get(name, 0) > assigned.usage.get(name, 0) for name in self._devices.mapped):
+            if spec is None or not spec.shape.claims:
+                continue
+            if self._devices.has_uncounted(spec.shape.claims, namespace=workload.key.namespace):
+                return False
+            pods = spec.count if assigned.count is None else assigned.count
+            total = _times(self._single(workload, spec), pods)
+            for name in self._devices.mapped:
+                ignored = self._ignores_undeclared and name not in assigned.flavors
+                if not ignored and total.get(name, 0) > assigned.usage.get(name, 0):
                     return False
         return True
+
+    @property
+    def _ignores_undeclared(self) -> bool:
+        return self._settings.quota_check is QuotaCheck.IGNORE_UNDECLARED
 
     def _pod_set(self, workload: Workload, pod_set: PodSet) -> PodSetRequests:
         count = effective_count(workload, pod_set, enabled=self._settings.gates.reclaimable_pods)

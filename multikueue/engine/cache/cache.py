@@ -22,7 +22,6 @@ from multikueue.engine.cache.reservations import Reservations
 from multikueue.engine.cache.reserved_workloads import Reserved
 from multikueue.engine.cache.tree import Forest, QuotaNode
 from multikueue.engine.cache.withheld import WithheldQuota
-from multikueue.engine.devices.claims import DeviceClass
 from multikueue.engine.queue.flushes import FlushRequests
 from multikueue.engine.queue.second_pass import SecondPassQueue
 from multikueue.engine.queue.usage_order import UsageOrder
@@ -51,18 +50,20 @@ class Cache(CountedObjects):
         self.forest = Forest()
         self.cluster_queues: dict[str, CachedClusterQueue] = {}
         self.referenced = ReferencedObjects()
-        counter = RequestCounter(settings)
-        self.capacity = TopologyCapacity()
-        self.reservations = Reservations(settings, self.capacity, self.referenced.flavors)
-        waiting = WaitingWorkloads(
-            settings=settings, referenced=self.referenced, counter=counter, cluster_queue=self.cluster_queue
-        )
-        super().__init__(counter, waiting)
-        self.flushes = FlushRequests(
-            window_seconds=settings.flush_window_seconds,
-            gather_seconds=settings.flush_gather_seconds,
-            early_seconds=settings.flush_early_seconds,
-            heads_of=self._heads_after_flush,
+        counter, capacity = RequestCounter(settings), TopologyCapacity()
+        super().__init__(
+            counter,
+            capacity=capacity,
+            reservations=Reservations(settings, capacity, self.referenced.flavors),
+            waiting=WaitingWorkloads(
+                settings=settings, referenced=self.referenced, counter=counter, cluster_queue=self.cluster_queue
+            ),
+            flushes=FlushRequests(
+                window_seconds=settings.flush_window_seconds,
+                gather_seconds=settings.flush_gather_seconds,
+                early_seconds=settings.flush_early_seconds,
+                heads_of=self._heads_after_flush,
+            ),
         )
         self.second_pass = SecondPassQueue()
         self.active: dict[str, bool] = {}
@@ -240,14 +241,6 @@ class Cache(CountedObjects):
         self.referenced.checks.pop(name, None)
         self._review(self._users_of_check(name), now)
 
-    def upsert_device_class(self, value: DeviceClass, now: datetime) -> None:
-        """A DeviceClass was created or changed."""
-        self._device_class(value.name, value, now)
-
-    def delete_device_class(self, name: str, now: datetime) -> None:
-        """A DeviceClass was deleted."""
-        self._device_class(name, None, now)
-
     def upsert_namespace(self, value: Namespace, now: datetime) -> None:
         """A Namespace was created or its labels changed."""
         if self.referenced.namespaces.get(value.name) == value:
@@ -370,8 +363,7 @@ class Cache(CountedObjects):
             self._release(record, now)
             record = None
         was_admitted = record is not None and record.admitted
-        if not self.claimants.is_known(value.key):
-            self.claimants.found_admitted(value, holds=self.counter.holds_claims(value))
+        self.claimants.find_admitted(value, self.counter.holds_claims)
         if record is None:
             self.reservations.observe(cluster_queue, value, now=now)
         elif self.reservations.update(cluster_queue, record, value, now=now):
@@ -451,10 +443,6 @@ class Cache(CountedObjects):
                 self.waiting.ready.add(cluster_queue.name)
             self.active[cluster_queue.name] = active
 
-    def _request(self, concerned: Iterable[CachedClusterQueue], now: datetime) -> None:
-        for cluster_queue in concerned:
-            self.flushes.request(cluster_queue.node, now)
-
     def _topologies_changed(self, now: datetime) -> None:
         """Places may be free that queues of any tree wait for."""
         self.configured += 1
@@ -466,14 +454,6 @@ class Cache(CountedObjects):
         if freed:
             self._topologies_changed(now)
         return freed
-
-    def _device_class(self, name: str, value: DeviceClass | None, now: datetime) -> None:
-        """Only the resource that a class serves decides anything, and any workload may request that."""
-        if self.counter.set_device_class(name, value):
-            self.configured += 1
-            self.capacity.device_resources = frozenset(self.counter.device_resources)
-            self.waiting.recount(lambda _: True, now)
-            self._topologies_changed(now)
 
     def _users_of_topology(self, name: str) -> list[CachedClusterQueue]:
         return self._users_of({flavor.name for flavor in self.referenced.flavors.values() if flavor.topology == name})

@@ -108,6 +108,13 @@ class ClaimCounter:
                 return messages.claim_problem(pod_set, claim.name, found)
         return ""
 
+    def has_uncounted(self, claims: Iterable[PodClaim], *, namespace: str) -> bool:
+        """Whether templates of these claims that exist request what cannot be counted."""
+        templates = (self.templates.get(Key(namespace, claim.template)) for claim in claims if claim.template)
+        return any(
+            self._problem_of(request) for template in templates if template is not None for request in template.requests
+        )
+
     def _problem_of_claim(self, claim: PodClaim, namespace: str) -> str:
         if not claim.of_pod:
             return messages.CLAIM_OF_CONTAINER_ONLY

@@ -7,7 +7,7 @@ claim what the new one says, so both are compared, class by class.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 
 from multikueue.api.reasons import WorkloadCondition
@@ -25,6 +25,9 @@ class Claimants:
         self._named: dict[Key, tuple[Key, ...]] = {}
         self._of: dict[Key, set[Key]] = {}
         self._admitted: dict[Key, dict[Key, ClaimTemplate | None]] = {}
+        """With which templates each was admitted; None for one that was replaced before it was seen."""
+        self._found: dict[Key, datetime | None] = {}
+        """When those were admitted that another manager has admitted."""
 
     def set(self, workload: Workload) -> None:
         """A workload was created or changed."""
@@ -38,7 +41,7 @@ class Claimants:
     def remove(self, workload: Key) -> None:
         """It has finished, or was deleted."""
         self._forget_names(workload)
-        self._admitted.pop(workload, None)
+        self.release(workload)
 
     def of(self, template: Key) -> Collection[Key]:
         """The workloads that name a template."""
@@ -46,34 +49,36 @@ class Claimants:
 
     def admit(self, workload: Key) -> None:
         """It is admitted with the templates as they are now."""
-        self._admitted[workload] = {name: self._templates.get(name) for name in self._named.get(workload, ())}
+        found = {name: self._templates.get(name) for name in self._named.get(workload, ())}
+        self._admitted[workload] = {name: template for name, template in found.items() if template is not None}
 
-    def is_known(self, workload: Key) -> bool:
-        """Whether it is known with which templates it was admitted, or it names none."""
-        return workload in self._admitted or workload not in self._named
+    def find_admitted(self, workload: Workload, holds: Callable[[Workload], bool]) -> None:
+        """It holds quota; templates that are seen for the first time are taken as those that it was admitted with.
 
-    def found_admitted(self, workload: Workload, *, holds: bool) -> None:
-        """It was admitted by another manager; `holds` is whether that is enough for the templates as they are now.
-
-        Else those that are younger than the reservation were replaced, and what they were is unknown.
+        If another manager has admitted it, those that are younger than the reservation were replaced since: they are
+        taken if `holds`, what it holds being enough for them, and else what they were is unknown.
         """
-        reserved = workload.condition(WorkloadCondition.QUOTA_RESERVED)
-        since = None if reserved is None else reserved.last_transition_time
-        found = {name: self._templates.get(name) for name in self._named.get(workload.key, ())}
-        self._admitted[workload.key] = {
-            name: None if each is not None and not holds and _is_younger(each, since) else each
-            for name, each in found.items()
-        }
+        key = workload.key
+        if key not in self._named:
+            return
+        if key not in self._admitted:
+            reserved = workload.condition(WorkloadCondition.QUOTA_RESERVED)
+            self._found[key] = None if reserved is None else reserved.last_transition_time
+        known, since = self._admitted.setdefault(key, {}), self._found.get(key)
+        for name in self._named[key]:
+            template = self._templates.get(name)
+            if template is not None and name not in known:
+                known[name] = None if _is_younger(template, since) and not holds(workload) else template
 
     def release(self, workload: Key) -> None:
         """It holds no quota any more."""
         self._admitted.pop(workload, None)
+        self._found.pop(workload, None)
 
     def grown(self, workload: Key) -> str:
         """Why its next pods would claim more devices than it was admitted with; empty if not.
 
-        A template that is gone lets no pod be created. One that was replaced while no manager ran is unknown, and is
-        more than nothing.
+        A template that is gone lets no pod be created. What is unknown is less than anything.
         """
         for name, before in self._admitted.get(workload, {}).items():
             now = self._templates.get(name)
@@ -93,8 +98,7 @@ class Claimants:
 
 
 def _is_younger(template: ClaimTemplate, since: datetime | None) -> bool:
-    """Or as young: times are whole seconds."""
-    return since is not None and template.created is not None and template.created >= since
+    return since is not None and template.created is not None and template.created > since
 
 
 def _templates_of(workload: Workload) -> tuple[Key, ...]:

@@ -103,6 +103,11 @@ class Queue:
         self._admit(new)
         self._lane_push(new, apart=True)
 
+    def add_inadmissible(self, pending: Pending) -> None:
+        """Add a workload that is evaluated after the next flush."""
+        self._admit(pending)
+        self._set_inadmissible(pending)
+
     def is_inadmissible(self, pending: Pending) -> bool:
         """Whether a workload waits for a flush."""
         if pending.place is PendingPlace.INADMISSIBLE:

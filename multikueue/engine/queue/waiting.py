@@ -52,6 +52,8 @@ class WaitingWorkloads:
         self._by_local_queue: dict[Key, dict[Key, Workload]] = {}
         self._local_queue_of: dict[Key, Key] = {}
         self._wakes: list[tuple[datetime, Key]] = []
+        self._waking: dict[Key, datetime] = {}
+        """The last moment in the heap for each workload, so that it is there once."""
         self.local_queues: dict[Key, LocalQueue] = {}
         self.pending: dict[Key, Pending] = {}
         self.counts: dict[Key, int] = {}
@@ -155,7 +157,9 @@ class WaitingWorkloads:
     def wake(self, now: datetime) -> None:
         """Move workloads whose back-off is over to the heap."""
         while self._wakes and self._wakes[0][0] <= now:
-            _, key = heappop(self._wakes)
+            moment, key = heappop(self._wakes)
+            if self._waking.get(key) == moment:
+                del self._waking[key]
             pending = self.pending.get(key)
             if (
                 pending is None
@@ -185,17 +189,33 @@ class WaitingWorkloads:
             if concerns(pending.workload):
                 self._change(self.cluster_queue_of(pending), pending, pending.workload, now)
 
-    def offer_again(self, workloads: Iterable[Key], now: datetime) -> None:
-        """Templates that these claim devices by have changed: whether they may wait, and their requests."""
+    def offer_again(self, workloads: Iterable[Key], now: datetime) -> list[CachedClusterQueue]:
+        """Templates that these claim devices by have changed: whether they may wait, and their requests.
+
+        What was not in the heap waits for the next flush, which the queues need that are returned: else whoever makes
+        templates anew all the time would have his workloads evaluated before all others.
+        """
+        flushed: dict[str, CachedClusterQueue] = {}
         for key in workloads:
-            members = self._by_local_queue.get(self._local_queue_of.get(key, key), {})
-            workload, known = members.get(key), self.pending.get(key)
-            if workload is None:
+            local_queue = self._local_queue_of.get(key, key)
+            workload, known = self._by_local_queue.get(local_queue, {}).get(key), self.pending.get(key)
+            queue = self.local_queues.get(local_queue)
+            if workload is None or queue is None:
                 continue
-            if known is not None and not self._counter.claims_problem(workload):
+            if not self._may_wait(queue, workload):
+                self._leave(key)
+            elif known is not None and not self.cluster_queue_of(known).queue.is_inadmissible(known):
                 self._change(self.cluster_queue_of(known), known, workload, now)
             else:
-                self.offer(workload, now)
+                self._leave(key)
+                cluster_queue = self._cluster_queue(queue.cluster_queue)
+                pending = self._make(workload, local_queue)
+                self._count(pending)
+                cluster_queue.queue.add_inadmissible(pending)
+                if not backoff_expired(workload, now):
+                    self._wake(workload)
+                flushed[cluster_queue.name] = cluster_queue
+        return list(flushed.values())
 
     def _may_wait(self, queue: LocalQueue, workload: Workload) -> bool:
         return _is_open(queue) and is_queueable(workload, self._settings) and not self._counter.claims_problem(workload)
@@ -279,7 +299,8 @@ class WaitingWorkloads:
         self.pending[pending.workload.key] = pending
 
     def _wake(self, workload: Workload) -> None:
-        if workload.requeue_at is not None:
+        if workload.requeue_at is not None and self._waking.get(workload.key) != workload.requeue_at:
+            self._waking[workload.key] = workload.requeue_at
             heappush(self._wakes, (workload.requeue_at, workload.key))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+import anyio
 import pytest
 
 from devcluster.cluster import Cluster
@@ -255,10 +256,32 @@ async def test_a_template_that_was_replaced_while_no_manager_ran_evicts_too(hub:
     async with running_manager(hub, settings=SETTINGS, user=MANAGER):
         await submit(admin, "j", "t", team="unseen")
         await admitted(admin, "j", team="unseen")
+    await anyio.sleep(1.1)  # times are whole seconds
     await replace_template(admin, "t", team="unseen", count=9)
     async with running_manager(hub, settings=SETTINGS, user=MANAGER):
         await wait_condition(admin, "j", "Evicted", namespace="unseen", reason="DeviceClaimsChanged")
         await waits(admin, "j", "gpus", team="unseen")
+
+
+async def test_a_manager_that_starts_without_its_role_evicts_nothing_when_it_gets_it(
+    hub: Cluster, admin: KubeClient
+) -> None:
+    await grant_roles(admin, ROLE)
+    await devices_queue(admin, "late")
+    await template(admin, "t", team="late", count=2)
+    async with running_manager(hub, settings=SETTINGS, user=MANAGER):
+        await submit(admin, "j", "t", team="late")
+        await admitted(admin, "j", team="late")
+    await admin.delete(CLUSTER_ROLE_BINDINGS, "kueue-manager-devices-rolebinding")
+    async with running_manager(hub, settings=SETTINGS, user=MANAGER):
+        await submit(admin, "next", "t", team="late")
+        await waits(admin, "next", 'ResourceClaimTemplate "t" not found', team="late")
+        await grant_roles(admin, ROLE)
+        await admitted(admin, "next", team="late")
+        found = await workload_of(admin, "j", namespace="late")
+        assert not condition(found, "Evicted")
+        await replace_template(admin, "t", team="late", count=3)
+        await wait_condition(admin, "j", "Evicted", namespace="late", reason="DeviceClaimsChanged")
 
 
 async def test_a_manager_that_may_not_read_devices_leads_and_counts_them_once_it_may(

@@ -66,6 +66,7 @@ RARE: Final[dict[str, dict[Verb, str]]] = {
         ("delete", "joblogrequests.multikueue.io"): _RELAYED_LOGS,
         ("patch", "joblogrequests.multikueue.io/status"): _RELAYED_LOGS,
         ("patch", "remoteassignments.multikueue.io"): "tests/component/dispatch/test_dispatch.py",
+        ("patch", "topologies.kueue.x-k8s.io"): "tests/component/manager/test_topologies.py",
         ("update", "secrets"): "tests/component/manager/test_certificate_rotation.py",
         **{
             (verb, resource): _PROVISIONING

@@ -157,7 +157,7 @@ def test_a_template_that_appears_has_what_waits_for_it_evaluated_again(
     bench.settle()
     assert bench.waits("q") == []
     bench.engine.upsert_claim_template(template("t", *requests), bench.now)
-    bench.settle()
+    bench.settle_after(2)
     assert bench.has_quota("w")
 
 
@@ -183,7 +183,7 @@ def test_a_template_that_is_made_anew_with_fewer_devices_lets_a_workload_in() ->
     bench.settle()
     assert not bench.has_quota("w")
     replaced(bench, "t", request(8))
-    bench.settle()
+    bench.settle_after(2)
     assert bench.has_quota("w")
 
 
@@ -298,6 +298,7 @@ def test_a_slice_that_replaces_another_takes_the_devices_of_both_templates_from_
     bench.add(claiming("new", pod_set("t", count=3), created=5, replaces=str(key("old"))))
     assert bench.decide("new").outcome is Outcome.PENDING, "nine of eight devices"
     replaced(bench, "t", request(2))
+    bench.pass_time(2)
     (given,) = bench.decide("new").pod_sets
     assert (given.count, given.resource_usage["gpus"]) == (3, 6)
 
@@ -380,7 +381,8 @@ def test_a_tenant_who_makes_a_template_anew_again_and_again_keeps_no_other_waiti
     ("requests", "created", "evicts"),
     [
         pytest.param((request(1),), 5, False, id="as it was"),
-        pytest.param((request(3),), 5, False, id="as old as the admission, and more by the mappings of today"),
+        pytest.param((request(3),), 5, False, id="older than the admission, and more by the mappings of today"),
+        pytest.param((request(3),), 10, False, id="as old as the admission, and more by the mappings of today"),
         pytest.param((request(1),), 30, False, id="made anew with the same"),
         pytest.param((request(3),), 30, True, id="made anew with more"),
         pytest.param((request(1), request(1, "free-of-quota")), 30, True, id="made anew with an unmapped class"),
@@ -409,3 +411,64 @@ def test_a_workload_that_was_evicted_is_admitted_with_what_it_claims_now() -> No
     (given,) = reserve(bench).pod_sets
     assert given.resource_usage["gpus"] == 2
     assert beyond(bench) == ""
+
+
+@pytest.mark.parametrize(("created", "evicts"), [(0, False), (30, True)], ids=["older", "younger"])
+def test_a_template_that_appears_later_than_its_workload_is_judged_by_its_age_too(created: int, evicts: bool) -> None:
+    """A manager may be forbidden to read templates for a while."""
+    before = devices_bench(template("t", request(1))).add(claiming("w", pod_set("t", "gone")))
+    before.engine.upsert_claim_template(template("gone", request(1)), before.now)
+    before.pass_time(10)
+    reserve(before)
+    held = before.engine.workload(key("w"))
+    assert held is not None
+    after = devices_bench().add(held)
+    assert beyond(after) == ""
+    found = template("t", request(1 + 8 * evicts))
+    found = replace(found, created=before.now + timedelta(seconds=created - 10))
+    after.engine.upsert_claim_template(found, after.now)
+    assert bool(beyond(after)) is evicts
+    replaced(after, "t", request(20))
+    assert beyond(after)
+
+
+def test_another_manager_heeds_that_undeclared_devices_are_ignored() -> None:
+    settings = replace(SETTINGS, quota_check=QuotaCheck.IGNORE_UNDECLARED)
+    found = template("t", request(2))
+    before = devices_bench(found, settings=settings, cpu="9").add(claiming("w", pod_set("t")))
+    reserve(before)
+    held = before.engine.workload(key("w"))
+    assert held is not None
+    younger = replace(found, created=before.now + timedelta(seconds=5))
+    after = devices_bench(younger, settings=settings, cpu="9").add(held)
+    assert beyond(after) == ""
+
+
+# Templates that are made anew all the time.
+
+
+@pytest.mark.parametrize("strategy", [STRICT, BEST_EFFORT])
+def test_a_template_that_claims_another_number_all_the_time_keeps_no_other_waiting(
+    strategy: QueueingStrategy,
+) -> None:
+    bench = devices_bench(template("t", request(9)), strategy=strategy)
+    shapes = [pod_set("t", requests={"cpu": f"{number + 1}m"}) for number in range(10)]
+    bench.add(*(claiming(f"w{number}", shape) for number, shape in enumerate(shapes)))
+    bench.settle()
+    bench.add(workload("later", "q", pods(cpu="1"), created=5))
+    for number in range(10):
+        replaced(bench, "t", request(9 + number))
+        bench.cycle()
+    assert bench.has_quota("later")
+
+
+def test_a_template_that_is_made_anew_leaves_nothing_behind_for_what_is_in_back_off() -> None:
+    bench = devices_bench(template("t", request(1)))
+    bench.add(claiming("w", pod_set("t"), requeue_at=bench.now + timedelta(hours=1)))
+    for number in range(100):
+        replaced(bench, "t", request(1 + number % 2))
+    assert len(bench.engine.waiting._wakes) == 1
+    bench.settle_after(2)
+    assert not bench.has_quota("w") or bench.waits("q") == []
+    bench.settle_after(3601)
+    assert bench.has_quota("w")
