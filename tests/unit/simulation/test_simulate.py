@@ -76,6 +76,11 @@ def outcomes(result: dict[str, Any]) -> list[tuple[str, str]]:
             ],
             id="flavors are taken in order",
         ),
+        pytest.param(
+            "devices",
+            [("red/job-train-e5b0e", "Reserved"), ("red/job-late-0f6f2", "Pending")],
+            id="devices of all pods count, and a job without a template is in no queue",
+        ),
         pytest.param("stop-policy-hold", [], id="a held queue decides nothing"),
     ],
 )
