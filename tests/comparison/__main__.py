@@ -23,8 +23,10 @@ from multikueue.api.resource import SERVICE_ACCOUNTS
 from multikueue.kube.rest.client import KubeClient
 from tests.bench.queueing.hubs import running_bench_hub
 from tests.comparison.answers import answers, compared
+from tests.comparison.courses import devices
 from tests.comparison.courses.catalog import COURSES, MEASURED
 from tests.comparison.courses.course import Course
+from tests.comparison.courses.devices import dispatched_devices
 from tests.comparison.courses.jobs import dispatched, measured_course
 from tests.comparison.courses.kinds import dispatched_kinds, dispatched_serving
 from tests.comparison.federation import running_federation
@@ -45,10 +47,12 @@ _DISPATCHED: Final = {
     "worker": dispatched,
     "multikueue-kinds": dispatched_kinds,
     "worker-kinds": dispatched_kinds,
+    "multikueue-devices": dispatched_devices,
+    "worker-devices": dispatched_devices,
     "multikueue-serving": dispatched_serving,
     "worker-serving": dispatched_serving,
 }
-_ON_WORKER: Final = ("worker", "worker-kinds", "worker-serving")
+_ON_WORKER: Final = ("worker", "worker-devices", "worker-kinds", "worker-serving")
 """In these both managers of the hub are Kueue's, and those of the worker are compared."""
 _TAKEOVERS: Final = {
     "takeover": taken_over,
@@ -77,17 +81,20 @@ _OLD_REASONS: Final = {"UnadmittedWorkloadsObservability": False}
 async def play(name: str, *, kueue: Path, on_hub: bool) -> list[tuple[str, list[str]]]:
     """What is shown after each step of the course, on a hub with Kueue's manager or with this project's."""
     course = COURSES.get(name)
-    given = MEASURED if name == _METRICS else course.configuration if course is not None else {}
+    given: Mapping[str, Any] = MEASURED if name == _METRICS else course.configuration if course is not None else {}
+    of_kueue: Mapping[str, bool] = {} if course is None else course.kueue_gates
+    if _DISPATCHED.get(name) is dispatched_devices:
+        given, of_kueue = devices.CONFIGURATION, devices.KUEUE_GATES
     configuration: dict[str, Any] = {**_FRAMEWORKS, **given}
     gates: dict[str, Any] = {}
-    if on_hub and course is not None and course.kueue_gates:
-        gates = {"featureGates": course.kueue_gates}
     if not on_hub:
         # Kueue 0.17.0 does not wait for pods by default, and has the reasons from before this gate.
         off = {} if "waitForPodsReady" in configuration else {"DisableWaitForPodsReady": True}
         gates = {"featureGates": _OLD_REASONS | off}
-    if name not in _ON_WORKER:
-        configuration |= gates
+    theirs: dict[str, Any] = {"featureGates": of_kueue} if of_kueue else {}
+    hub_is_kueue, worker_is_kueue = on_hub or name in _ON_WORKER, on_hub or name not in _ON_WORKER
+    on_worker = {**given, **(theirs if worker_is_kueue else gates)}
+    configuration |= theirs if hub_is_kueue else gates
     hub_kueue = kueue if on_hub else None
     with tempfile.TemporaryDirectory(prefix="mk-comparison-") as text:
         folder = Path(text)
@@ -104,8 +111,8 @@ async def play(name: str, *, kueue: Path, on_hub: bool) -> list[tuple[str, list[
             hub_kueue=kueue if name in _ON_WORKER else hub_kueue,
             worker_kueue=hub_kueue if name in _ON_WORKER else kueue,
             configuration=configuration,
-            on_worker=gates if name in _ON_WORKER else {},
-            every_kind=_DISPATCHED[name] is not dispatched,
+            on_worker=on_worker,
+            every_kind=_DISPATCHED[name] in (dispatched_kinds, dispatched_serving),
         )
         async with made as both:
             looks = Looks(both.lines, partial(events, both.hub.client, NAMESPACE))

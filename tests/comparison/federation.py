@@ -61,10 +61,11 @@ class ComparedFederation:
         self.take_over = take_over
         self._jobs = jobs
 
-    async def submit(self, name: str, *, cpu: str = "1") -> None:
-        """A Job that is dispatched."""
+    async def submit(self, name: str, *, cpu: str = "1", template: Object | None = None) -> None:
+        """A Job that is dispatched; `template` has more fields of its pods."""
         body = job_manifest(name, namespace=NAMESPACE, queue="q", cpu=cpu, suspend=True)
         body["spec"] |= {"managedBy": MULTIKUEUE_MANAGED_BY, "backoffLimit": 0}
+        body["spec"]["template"]["spec"] |= template or {}
         await self.hub.client.create(JOBS, body, namespace=NAMESPACE)
 
     async def pods(self, job: str, phase: str) -> None:

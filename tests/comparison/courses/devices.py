@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from multikueue.api.resource import CLUSTER_QUEUES, DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES
+from tests.comparison.federation import ComparedFederation
 from tests.comparison.hub import NAMESPACE, ComparedHub, Object
 from tests.comparison.looks import Look
 
@@ -77,6 +78,27 @@ async def devices(hub: ComparedHub) -> AsyncIterator[Look]:
     yield Look("the template of o requests nothing")
     await _submit(hub, "p", "one", "all")
     yield Look("one of the claims of p cannot be counted")
+
+
+async def dispatched_devices(both: ComparedFederation) -> AsyncIterator[Look]:
+    """Jobs that claim devices are sent to a worker cluster, which has their template later, and no more devices."""
+    for each in (both.hub, both.worker):
+        await _class(each, "gpu.example.com")
+        await each.change(CLUSTER_QUEUES, "q", {"spec": {"resourceGroups": _quota(cpu="40", gpus="8", nics="3")}})
+    await _template(both.hub, "two", _exactly("gpu.example.com", count=2))
+    yield Look("the cluster is connected", 3)
+    await both.submit("a", template=_claims("two"))
+    yield Look("a is created, and its template is not on the worker", 3)
+    await _template(both.worker, "two", _exactly("gpu.example.com", count=2))
+    await both.pods("a", "Running")
+    yield Look("it is there now, and a runs")
+    await both.worker.change(CLUSTER_QUEUES, "q", {"spec": {"resourceGroups": _quota(cpu="40", gpus="3", nics="3")}})
+    await both.submit("b", template=_claims("two"))
+    yield Look("there are no devices for b there", 3)
+    await both.pods("a", "Succeeded")
+    yield Look("a has succeeded there", 3)
+    await both.pods("b", "Running")
+    yield Look("b runs there", 2)
 
 
 async def _class(hub: ComparedHub, name: str) -> None:
