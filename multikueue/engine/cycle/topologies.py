@@ -19,6 +19,7 @@ from multikueue.engine.preemption.problem import PreemptionTarget, add_record, r
 from multikueue.engine.settings import Settings
 from multikueue.engine.topology.capacity import TopologyCapacity
 from multikueue.engine.topology.placer import Asked, Placed, TopologyPlacer
+from multikueue.engine.topology.requests import with_check_updates
 from multikueue.engine.topology.reserved_places import reserved_places, without_topologies
 from multikueue.engine.topology.second_pass import SecondPass
 from multikueue.engine.workloads import AssignedDomains, PodSet, Workload
@@ -153,7 +154,11 @@ class TopologyAssigner:
             return []
         results = {result.name: result for result in assignment.pod_sets}
         return [
-            Asked(spec, results[spec.name].count, _flavors(spec, workload.pod_sets, results))
+            Asked(
+                with_check_updates(spec, workload.checks),
+                results[spec.name].count,
+                _flavors(spec, workload.pod_sets, results),
+            )
             for spec in workload.pod_sets
             if spec.name in results and (results[spec.name].count or even_none) and (implied or _asks(spec))
         ]

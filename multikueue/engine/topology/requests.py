@@ -6,14 +6,15 @@ Owns which pod sets are placed together, the level and the slices of each reques
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from multikueue.api.constants import CheckState
 from multikueue.engine.pod_requests import adjust, pod_request
 from multikueue.engine.resources import PODS, Requests, amount
 from multikueue.engine.topology.values import PlacementMode, PlacementRequest
-from multikueue.engine.workloads import PodSet, PodShape, TopologyRequest
+from multikueue.engine.workloads import CheckStatus, PodSet, PodShape, TopologyRequest
 
 _UNCONSTRAINED = TopologyRequest(unconstrained=True)
 
@@ -45,6 +46,22 @@ def placed_together(pod_sets: Sequence[PodSet]) -> Iterator[PlacedTogether]:
         elif pod_set is groups[group][0]:
             first, second = groups[group]
             yield PlacedTogether(second, first) if first.count < second.count else PlacedTogether(first, second)
+
+
+def with_check_updates(spec: PodSet, checks: Iterable[CheckStatus]) -> PodSet:
+    """The pod set with what its checks that are ready have added (§6.4): nodes are provisioned with a label, say."""
+    ready = (check for check in checks if check.state is CheckState.READY)
+    updates = [update for check in ready for update in check.updates if update.name == spec.name]
+    if not updates:
+        return spec
+    added = {key: value for update in updates for key, value in update.node_selector.items()}
+    tolerations = (toleration for update in updates for toleration in update.tolerations)
+    shape = replace(
+        spec.shape,
+        node_selector={**spec.shape.node_selector, **added},
+        tolerations=(*spec.shape.tolerations, *tolerations),
+    )
+    return replace(spec, shape=shape)
 
 
 def single_pod(shape: PodShape) -> Requests:

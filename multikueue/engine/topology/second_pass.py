@@ -8,12 +8,12 @@ then the other pods keep theirs, and those of the node move, within the domain t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from multikueue.api.constants import HOSTNAME_LABEL, DelayedTopology
 from multikueue.engine.topology.capacity import Place
 from multikueue.engine.topology.placer import Asked, Placed, PodSetPlacement, TopologyPlacer
-from multikueue.engine.workloads import AssignedDomains, CheckStatus, PodSet, PodSetAdmission, Workload
+from multikueue.engine.topology.requests import with_check_updates
+from multikueue.engine.workloads import AssignedDomains, PodSet, PodSetAdmission, Workload
 
 
 class SecondPass:
@@ -27,7 +27,7 @@ class SecondPass:
         admission = workload.admission
         if admission is None:
             return Placed()
-        specs = {spec.name: _as_started(spec, workload.checks) for spec in workload.pod_sets}
+        specs = {spec.name: with_check_updates(spec, workload.checks) for spec in workload.pod_sets}
         known = [(assigned, specs[assigned.name]) for assigned in admission.pod_sets if assigned.name in specs]
         if not workload.unhealthy_nodes:
             return self._placer.place(
@@ -82,20 +82,6 @@ def _merged(kept: tuple[tuple[tuple[str, ...], int], ...], moved: PodSetPlacemen
     domains, one = merged_domains(kept, moved.domains), moved.places[0]
     places = tuple(Place(one.leaf._replace(values=values), count, one.single) for values, count in domains)
     return PodSetPlacement(levels=moved.levels, domains=domains, places=places)
-
-
-def _as_started(spec: PodSet, checks: Iterable[CheckStatus]) -> PodSet:
-    """The pod set with what its checks have added: provisioned nodes, for example, are told apart by a label."""
-    updates = [update for check in checks for update in check.updates if update.name == spec.name]
-    if not updates:
-        return spec
-    shape = spec.shape
-    added = {key: value for update in updates for key, value in update.node_selector.items()}
-    tolerations = (toleration for update in updates for toleration in update.tolerations)
-    shape = replace(
-        shape, node_selector={**shape.node_selector, **added}, tolerations=(*shape.tolerations, *tolerations)
-    )
-    return replace(spec, shape=shape)
 
 
 def _asked(assigned: PodSetAdmission, spec: PodSet) -> Asked:

@@ -14,7 +14,7 @@ from multikueue.engine.decisions import TopologyDecision
 from multikueue.engine.topology.capacity import Node
 from multikueue.engine.workloads import AssignedDomains, CheckStatus, NodeUpdate, Workload
 from tests.support.engine_builders import Bench, holding, key, pods, workload
-from tests.support.topology_builders import RACK, A, B, asking, bench, cpus, left, node, placed, running
+from tests.support.topology_builders import RACK, A, B, asking, bench, cpus, domains, left, node, placed, running
 
 SMALL = node("r1/b", cpu="2")
 C, FAR = node("r1/c", cpu="4"), node("r2/far", cpu="4")
@@ -145,6 +145,15 @@ def test_places_are_on_nodes_that_the_updates_of_its_checks_allow() -> None:
     table = bench(A, B, provisioned).add(replace(waiting, checks=(replace(check, updates=(others, update)),)))
     (decision,) = passes(table)
     assert hosts(decision) == {"new": 2}
+
+
+@pytest.mark.parametrize(("state", "want"), [(CheckState.READY, {"new": 1}), (CheckState.PENDING, {"a": 1})])
+def test_updates_of_checks_that_are_ready_count_in_a_cycle_too(state: CheckState, want: dict[str, int]) -> None:
+    provisioned = node("r1/new", cpu="4", labels={"request": "w"})
+    update = NodeUpdate(name="main", node_selector={"request": "w"})
+    check = CheckStatus(name="c", state=state, updates=(update,))
+    table = bench(A, provisioned).add(workload("w", "q", asking(pods(cpu="4"), required=RACK), checks=(check,)))
+    assert domains(table.decide("w")) == want
 
 
 def test_without_places_it_keeps_its_quota_and_is_tried_again_after_longer_and_longer() -> None:
