@@ -40,7 +40,7 @@ _QUEUE_REASONS: Final = frozenset(
     {QuotaReservedReason.MISCONFIGURED, QuotaReservedReason.SUSPENDED, QuotaReservedReason.ADMISSION_GATED}
 )
 _DEACTIVATED_BY_KUEUE: Final = frozenset(map(deactivated_due_to, DeactivationCause))
-_OWN_PREFIXES: Final = ("LocalQueue ", "ClusterQueue ", "podSet ", conditions.GATED_PREFIX)
+_OWN_PREFIXES: Final = ("LocalQueue ", "ClusterQueue ", conditions.GATED_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,8 +374,7 @@ def _waiting(facts: WorkloadFacts, status: Status, now: datetime) -> Status:
         reason, message = problem
         return _set_reason(status, reason=reason, message=message, now=now)
     stale = hold is not None and (
-        hold.reason == QuotaReservedReason.DEACTIVATED
-        or (hold.reason in _QUEUE_REASONS and hold.message.startswith(_OWN_PREFIXES))
+        hold.reason == QuotaReservedReason.DEACTIVATED or (hold.reason in _QUEUE_REASONS and _is_own(hold.message))
     )
     if facts.bypassed is not None and (hold is None or stale or hold.reason == QuotaReservedReason.PENDING_EVALUATION):
         return _set_reason(status, reason=facts.bypassed.reason, message=facts.bypassed.message, now=now)
@@ -384,6 +383,10 @@ def _waiting(facts: WorkloadFacts, status: Status, now: datetime) -> Status:
             status, reason=QuotaReservedReason.PENDING_EVALUATION, message=messages.PENDING_EVALUATION, now=now
         )
     return status
+
+
+def _is_own(message: str) -> bool:
+    return message.startswith(_OWN_PREFIXES) or messages.says_claims_problem(message)
 
 
 def _reports_suspended(status: Status) -> bool:

@@ -17,7 +17,7 @@ from multikueue.core.conditions import FALSE, Condition, find
 from multikueue.engine import messages
 
 _OF_QUEUES: Final = frozenset({QuotaReservedReason.MISCONFIGURED, QuotaReservedReason.SUSPENDED})
-_INADMISSIBLE: Final = ("LocalQueue ", "ClusterQueue ", "podSet ")
+_QUEUES: Final = ("LocalQueue ", "ClusterQueue ")
 _SUSPENDED: Final = (" is stopped", " is inactive")
 _PENDING: Final = frozenset({*_OF_QUEUES, QuotaReservedReason.PENDING_EVALUATION, QuotaReservedReason.DEACTIVATED})
 _NEITHER: Final = "The workload has no reservation and not all checks ready"
@@ -59,9 +59,11 @@ def _former(condition: Condition, status: Status) -> Condition:
     if condition.status != FALSE:
         return condition
     if condition.type == WorkloadCondition.QUOTA_RESERVED and condition.reason in _PENDING:
-        inadmissible = condition.reason in _OF_QUEUES and condition.message.startswith(_INADMISSIBLE)
-        reason = QuotaReservedReason.INADMISSIBLE if inadmissible else QuotaReservedReason.PENDING
-        return replace(condition, reason=reason)
+        of_queue = condition.reason in _OF_QUEUES and condition.message.startswith(_QUEUES)
+        inadmissible = of_queue or messages.says_claims_problem(condition.message)
+        return replace(
+            condition, reason=QuotaReservedReason.INADMISSIBLE if inadmissible else QuotaReservedReason.PENDING
+        )
     if condition.type != WorkloadCondition.ADMITTED:
         return condition
     if condition.reason == AdmittedReason.UNSATISFIED_ADMISSION_CHECKS:

@@ -6,6 +6,7 @@ Owns the texts of conditions and events; whoever writes them limits their length
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -25,6 +26,7 @@ DEFERRED: Final = (
     "Workload has overlapping preemption targets with another workload, but will fit after these preemptions complete"
 )
 NO_LONGER_FITS: Final = "Workload no longer fits after processing another workload"
+_CLAIMS_PROBLEM: Final = re.compile(r"podSet\s[^:]*:\s(it\sclaims\sdevices,|resourceClaim)\s")
 CLAIM_OF_NOTHING: Final = "it names neither a template nor a claim"
 CLAIM_OF_CONTAINER_ONLY: Final = "a container names it, and the pod has no claim of that name"
 _RESET: Final = "Reset to Pending after eviction. Previously: "
@@ -179,6 +181,11 @@ def devices_unmapped(pod_set: str) -> str:
         f"podSet {pod_set}: it claims devices, which would not count in the quota:"
         " resources.deviceClassMappings of the manager's Configuration is empty"
     )
+
+
+def says_claims_problem(message: str) -> bool:
+    """Whether a message is one of the three of claims that cannot be counted; others begin with a pod set, too."""
+    return _CLAIMS_PROBLEM.match(message) is not None
 
 
 def claim_problem(pod_set: str, claim: str, problem: str) -> str:

@@ -36,6 +36,8 @@ from tests.unit.manager.builders import (
 HOLD, DRAIN = StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN
 READY_SETTINGS = PodsReady(timeout_seconds=100, recovery_timeout_seconds=50, backoff_limit=2)
 
+CLAIM = 'podSet main: resourceClaim "x": ResourceClaimTemplate "t" not found'
+
 
 def decided(known: WorkloadFacts, old: Status, *, seconds: float = 10) -> WorkloadDecision:
     return decide(known, old, now=at(seconds), random=Random(0))
@@ -105,6 +107,24 @@ def shown(value: Status, kind: WorkloadCondition) -> tuple[str, str, str] | None
             pending("Misconfigured", "workload namespace doesn't match ClusterQueue selector"),
             ("False", "Misconfigured", "workload namespace doesn't match ClusterQueue selector"),
             id="the scheduler's message is kept",
+        ),
+        pytest.param(
+            facts(),
+            pending("Misconfigured", "podSet main: container c: resources.cpu: invalid quantity"),
+            ("False", "Misconfigured", "podSet main: container c: resources.cpu: invalid quantity"),
+            id="why it cannot be read is kept, which begins with a pod set too",
+        ),
+        pytest.param(
+            facts(claims_problem=CLAIM),
+            status(),
+            ("False", "Misconfigured", CLAIM),
+            id="devices that cannot be counted are shown at once",
+        ),
+        pytest.param(
+            facts(),
+            pending("Misconfigured", CLAIM),
+            ("False", "PendingEvaluation", "Workload is pending evaluation in the scheduling queue"),
+            id="and taken back when they can be counted",
         ),
         pytest.param(
             facts(local_queue=None, cluster_queue=None),

@@ -11,6 +11,7 @@ from manager.workload.former_reasons import current, former
 from manager.workload.status import Check, Status
 from multikueue.api.constants import CheckState
 from multikueue.core.conditions import Condition
+from multikueue.engine import messages
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 HELD = "ClusterQueue q is stopped"
@@ -41,6 +42,8 @@ def shown(of: Status) -> list[tuple[str, str]]:
         ("Suspended", "LocalQueue lq is inactive", "Inadmissible"),
         ("Misconfigured", "LocalQueue lq doesn't exist", "Inadmissible"),
         ("Misconfigured", "ClusterQueue q is terminating or missing", "Inadmissible"),
+        ("Misconfigured", 'podSet main: resourceClaim "x": ResourceClaimTemplate "t" not found', "Inadmissible"),
+        ("Misconfigured", messages.devices_unmapped("main"), "Inadmissible"),
         ("PendingEvaluation", "Workload is pending evaluation in the scheduling queue", "Pending"),
         ("Deactivated", "The workload is deactivated", "Pending"),
         ("AdmissionGated", "gated", "AdmissionGated"),
@@ -60,8 +63,9 @@ def test_why_there_is_no_reservation_is_written_as_before_and_read_as_today(
 
 
 def test_what_nothing_of_a_queue_prevents_is_pending() -> None:
-    today = status("QuotaReserved", "Misconfigured", "the Workload cannot be read")
-    assert shown(former(today, before=Status())) == [("Pending", "the Workload cannot be read")]
+    for message in ("the Workload cannot be read", "podSet main: container c: resources.cpu: invalid quantity"):
+        today = status("QuotaReserved", "Misconfigured", message)
+        assert shown(former(today, before=Status())) == [("Pending", message)]
 
 
 def test_the_message_of_an_eviction_is_known_by_that_of_its_condition() -> None:
