@@ -15,6 +15,7 @@ FOLDERS: Final = ("multikueue", "manager", "worker_agent", "deploy", "hack", "cr
 OWN: Final = "multikueue/jobs/"
 """The integration of the kind, and the registry that lists it."""
 REASONS: Final = {
+    "deploy/examples/devices/jobs.yaml": "an example is of some kind",
     "deploy/examples/provisioning/20-job.yaml": "an example is of some kind",
     "deploy/examples/two-teams-job.yaml": "an example is of some kind",
     "deploy/examples/provisioning/across-clusters/20-job.yaml": "an example is of some kind",
