@@ -34,7 +34,8 @@ class Claimants:
         named = _templates_of(workload)
         if named != self._named.get(workload.key, ()):
             self._forget_names(workload.key)
-            self._named[workload.key] = named
+            if named:
+                self._named[workload.key] = named
             for template in named:
                 self._of.setdefault(template, set()).add(workload.key)
 
@@ -49,8 +50,9 @@ class Claimants:
 
     def admit(self, workload: Key) -> None:
         """It is admitted with the templates as they are now."""
-        found = {name: self._templates.get(name) for name in self._named.get(workload, ())}
-        self._admitted[workload] = {name: template for name, template in found.items() if template is not None}
+        if names := self._named.get(workload):
+            found = {name: self._templates.get(name) for name in names}
+            self._admitted[workload] = {name: template for name, template in found.items() if template is not None}
 
     def find_admitted(self, workload: Workload, holds: Callable[[Workload], bool]) -> None:
         """It holds quota; templates that are seen for the first time are taken as those that it was admitted with.

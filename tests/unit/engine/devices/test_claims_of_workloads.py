@@ -472,3 +472,15 @@ def test_a_template_that_is_made_anew_leaves_nothing_behind_for_what_is_in_back_
     assert not bench.has_quota("w") or bench.waits("q") == []
     bench.settle_after(3601)
     assert bench.has_quota("w")
+
+
+def test_nothing_is_remembered_of_workloads_that_claim_nothing_or_are_gone() -> None:
+    bench = devices_bench(template("t", request(1)))
+    bench.add(claiming("w", pod_set("t")), workload("plain", "q", pods(cpu="1"), created=1))
+    reserve(bench)
+    bench.settle()
+    claimants = bench.engine.claimants
+    assert claimants.of(key("t")) == (key("w"),)
+    assert claimants._admitted.keys() == {key("w")}
+    bench.engine.finish_workload(key("w"), bench.now)
+    assert not any((claimants._admitted, claimants._named, claimants._of, claimants._found))
