@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
+from manager.controllers.workload_decision import WorkloadDecision, decide
 from manager.controllers.workload_facts import AdmissionQueueFacts, WorkloadFacts
 from manager.workload.status import Check, Status
 from multikueue.api.constants import CheckState, StopPolicy
@@ -137,3 +139,14 @@ def wire(value: Status, *, name: str = "w", namespace: str = "team", version: st
         "spec": {"queueName": "lq", "active": True, "podSets": [{"name": "main", "count": 1, "template": {}}]},
         "status": value.wire(),
     }
+
+
+def decided(known: WorkloadFacts, old: Status, *, seconds: float = 10) -> WorkloadDecision:
+    """What its reconciler decides, so long after the moment."""
+    return decide(known, old, now=at(seconds), random=Random(0))
+
+
+def shown(value: Status, kind: WorkloadCondition) -> tuple[str, str, str] | None:
+    """Status, reason and message of a condition; None without it."""
+    found = value.condition(kind)
+    return None if found is None else (found.status, found.reason, found.message)
