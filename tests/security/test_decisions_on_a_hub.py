@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 
 from devcluster.cluster import Cluster
-from devcluster.providers.binaries.provider import BinariesProvider
-from devcluster.providers.embedded.provider import EmbeddedProvider
-from devcluster.providers.provider import ClusterSpec
-from multikueue.api.crds import manifests
 from multikueue.api.resource import CLUSTER_QUEUES, COHORTS, JOBS, WORKLOADS
 from multikueue.engine.cache.tree import MAX_LEVELS
 from multikueue.kube.errors import ApiError
 from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import kube_binaries
+from tests.support.both_providers import running_cluster
 from tests.support.managers import (
     Object,
     condition,
@@ -48,15 +45,8 @@ async def hub(
     anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:
     """An API server with our kinds."""
-    folder = tmp_path_factory.mktemp(f"decisions-{request.param}")
-    if request.param == "embedded":
-        provider: Any = EmbeddedProvider(folder=folder)
-    else:
-        provider = BinariesProvider(folder=folder, binaries=request.getfixturevalue("kube_binaries"))
-    async with provider:
-        spec = ClusterSpec(controllers=False, scheduler=False, manifests=manifests())
-        async with await provider.create("hub", folder=folder / "hub", spec=spec) as cluster:
-            yield cluster
+    async with running_cluster(request, tmp_path_factory, "decisions", controllers=False) as cluster:
+        yield cluster
 
 
 @pytest.fixture

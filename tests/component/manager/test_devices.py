@@ -10,10 +10,6 @@ import anyio
 import pytest
 
 from devcluster.cluster import Cluster
-from devcluster.providers.binaries.provider import BinariesProvider
-from devcluster.providers.embedded.provider import EmbeddedProvider
-from devcluster.providers.provider import ClusterSpec
-from multikueue.api.crds import manifests
 from multikueue.api.resource import (
     CLUSTER_QUEUES,
     CLUSTER_ROLE_BINDINGS,
@@ -24,6 +20,7 @@ from multikueue.api.resource import (
 from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import kube_binaries
 from tests.support.app_sets import MANAGER, grant_roles
+from tests.support.both_providers import running_cluster
 from tests.support.managers import (
     Object,
     condition,
@@ -59,15 +56,8 @@ async def hub(
     anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:
     """An API server with our kinds and its controllers; pods are not scheduled."""
-    folder = tmp_path_factory.mktemp(f"devices-{request.param}")
-    if request.param == "embedded":
-        provider: Any = EmbeddedProvider(folder=folder)
-    else:
-        provider = BinariesProvider(folder=folder, binaries=request.getfixturevalue("kube_binaries"))
-    async with provider:
-        spec = ClusterSpec(controllers=True, scheduler=False, manifests=manifests())
-        async with await provider.create("hub", folder=folder / "hub", spec=spec) as cluster:
-            yield cluster
+    async with running_cluster(request, tmp_path_factory, "devices", controllers=True) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -94,10 +84,9 @@ def of_devices(kind: str, name: str, spec: Object) -> Object:
 
 async def template(client: KubeClient, name: str, *, team: str, count: int = 1, **exactly: Any) -> None:
     """A claim of that many devices."""
-    request = {"name": "r", "exactly": {"deviceClassName": GPU, "allocationMode": "ExactCount", "count": count}}
-    request["exactly"] |= exactly  # type: ignore[operator]
-    if exactly.get("allocationMode") == "All":
-        del request["exactly"]["count"]  # type: ignore[attr-defined]
+    number = {} if exactly.get("allocationMode") == "All" else {"count": count}
+    wanted = {"deviceClassName": GPU, "allocationMode": "ExactCount", **number, **exactly}
+    request = {"name": "r", "exactly": wanted}
     body = of_devices("ResourceClaimTemplate", name, {"spec": {"devices": {"requests": [request]}}})
     await client.create(RESOURCE_CLAIM_TEMPLATES, body, namespace=team)
 

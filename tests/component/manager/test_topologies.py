@@ -5,27 +5,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Any
 
 import orjson
 import pytest
 
 from devcluster.cluster import Cluster
-from devcluster.providers.binaries.provider import BinariesProvider
-from devcluster.providers.embedded.provider import EmbeddedProvider
-from devcluster.providers.provider import ClusterSpec
 from multikueue.api.constants import (
     POD_SET_REQUIRED_TOPOLOGY_ANNOTATION,
     RESOURCE_IN_USE_FINALIZER,
     TOPOLOGY_SCHEDULING_GATE,
 )
-from multikueue.api.crds import manifests
 from multikueue.api.resource import CLUSTER_QUEUES, JOBS, NODES, PODS, RESOURCE_FLAVORS, SERVICE_ACCOUNTS, TOPOLOGIES
 from multikueue.api.topologyslices import expand
 from multikueue.kube.rest.client import KubeClient
 from multikueue.testing.plugin import kube_binaries
 from tests.support.agents import make_node
 from tests.support.app_sets import MANAGER, grant_roles
+from tests.support.both_providers import running_cluster
 from tests.support.hubs import running_hub
 from tests.support.managers import (
     Object,
@@ -64,6 +60,13 @@ SERVERS = [
 ]
 
 
+async def racked_queue(client: KubeClient) -> None:
+    """A queue whose flavor has a topology that is there."""
+    await client.create(RESOURCE_FLAVORS, FLAVOR)
+    await client.create(TOPOLOGIES, TOPOLOGY)
+    await make_queue(client, TEAM, namespace=TEAM, flavor="racked")
+
+
 async def active_reason(client: KubeClient, reason: str) -> None:
     await eventually(
         lambda: get(client, CLUSTER_QUEUES, TEAM),
@@ -94,9 +97,7 @@ async def test_a_queue_is_active_once_the_topology_of_its_flavor_exists() -> Non
 
 async def test_a_topology_stays_until_no_flavor_names_it() -> None:
     async with running_hub() as hub, hub.client() as client:
-        await client.create(RESOURCE_FLAVORS, FLAVOR)
-        await client.create(TOPOLOGIES, TOPOLOGY)
-        await make_queue(client, TEAM, namespace=TEAM, flavor="racked")
+        await racked_queue(client)
         async with running_manager(hub.as_cluster, webhooks=False):
             await active_reason(client, "Ready")
             await eventually(
@@ -122,9 +123,7 @@ async def test_a_topology_stays_until_no_flavor_names_it() -> None:
 
 async def test_a_topology_that_was_there_before_the_manager_counts() -> None:
     async with running_hub() as hub, hub.client() as client:
-        await client.create(RESOURCE_FLAVORS, FLAVOR)
-        await client.create(TOPOLOGIES, TOPOLOGY)
-        await make_queue(client, TEAM, namespace=TEAM, flavor="racked")
+        await racked_queue(client)
         async with running_manager(hub.as_cluster, webhooks=False):
             await active_reason(client, "Ready")
 
@@ -134,15 +133,8 @@ async def hub(
     anyio_backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:
     """An API server with our kinds and its controllers; pods are not scheduled."""
-    folder = tmp_path_factory.mktemp(f"topologies-{request.param}")
-    if request.param == "embedded":
-        provider: Any = EmbeddedProvider(folder=folder)
-    else:
-        provider = BinariesProvider(folder=folder, binaries=request.getfixturevalue("kube_binaries"))
-    async with provider:
-        spec = ClusterSpec(controllers=True, scheduler=False, manifests=manifests())
-        async with await provider.create("hub", folder=folder / "hub", spec=spec) as cluster:
-            yield cluster
+    async with running_cluster(request, tmp_path_factory, "topologies", controllers=True) as cluster:
+        yield cluster
 
 
 @pytest.fixture
