@@ -202,24 +202,16 @@ def test_an_object_whose_status_alone_has_changed_has_nothing_decided_again(even
     assert not bench.engine.has_heads(bench.now, repeat=False)
 
 
-@pytest.mark.parametrize("event", UNCHANGED)
-def test_devices_of_which_nothing_counts_otherwise_have_nothing_decided_again(event: str) -> None:
+@pytest.mark.parametrize("event", [*UNCHANGED, *OF_TENANTS])
+def test_what_changes_no_request_of_a_workload_has_nothing_decided_again(
+    event: str,
+) -> None:
     bench = preempting()
     bench.engine.upsert_device_class(CLASS, bench.now)
     bench.engine.upsert_claim_template(TEMPLATE, bench.now)
     while cycle(bench).decisions:
         pass
-    UNCHANGED[event](bench.engine, bench.now)
-    assert not bench.engine.has_heads(bench.now, repeat=False)
-
-
-@pytest.mark.parametrize("event", OF_TENANTS)
-def test_a_template_that_no_workload_names_has_nothing_decided_again(event: str) -> None:
-    bench = preempting()
-    bench.engine.upsert_claim_template(TEMPLATE, bench.now)
-    while cycle(bench).decisions:
-        pass
-    EVENTS[event](bench.engine, bench.now)
+    (EVENTS | UNCHANGED)[event](bench.engine, bench.now)
     assert not bench.engine.has_heads(bench.now, repeat=False)
 
 
