@@ -71,6 +71,8 @@ def _about(family: str, labels: Mapping[str, str]) -> tuple[Resource, Key] | Non
 
 def _value(label: CustomLabel, obj: JsonObject | None) -> str:
     metadata: JsonObject = {} if obj is None else obj["metadata"]
-    kind, key = ("labels", label.source_label_key) if label.source_label_key else ("annotations", "")
-    found = str((metadata.get(kind) or {}).get(key or label.source_annotation_key) or "")
+    if label.source_label_key:
+        found = str((metadata.get("labels") or {}).get(label.source_label_key) or "")
+    else:
+        found = str((metadata.get("annotations") or {}).get(label.source_annotation_key) or "")
     return UNTRACKED_VALUE if found and label.tracked_values and found not in label.tracked_values else found

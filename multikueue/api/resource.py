@@ -152,7 +152,6 @@ RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "RuntimeClass", "runtimec
 DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", False)
 RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
 RESOURCE_CLAIM_TEMPLATES: Final = Resource("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
-RESOURCE_SLICES: Final = Resource("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", False)
 CERTIFICATE_SIGNING_REQUESTS: Final = Resource(
     "certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", False, ("csr",)
 )

@@ -143,8 +143,9 @@ def explain_workload(objects: HubObjects, workload: JsonObject, *, now: datetime
     key = Key(workload["metadata"]["namespace"], workload["metadata"]["name"])
     queue_name = Key(key.namespace, str((workload.get("spec") or {}).get("queueName") or ""))
     local_queue = objects.caches.view(LOCAL_QUEUES).object(queue_name)
-    parts = ((_QUEUE_PART, engine_kinds(objects.configuration)), (_CLUSTERS_PART, DISPATCH_KINDS))
-    whole = not objects.forbidden.intersection(engine_kinds(objects.configuration))
+    kinds = engine_kinds(objects.configuration)
+    parts = ((_QUEUE_PART, kinds), (_CLUSTERS_PART, DISPATCH_KINDS))
+    whole = not objects.forbidden.intersection(kinds)
     hub = HubFacts(objects, now) if whole and not objects.forbidden.intersection(DISPATCH_KINDS) else None
     facts = None if hub is None else hub.of(workload)
     dispatch = None if facts is None or hub is None else _dispatch_explanation(facts, hub, now)
