@@ -22,7 +22,8 @@ from devcluster.provisioner.definition import definition
 from multikueue.api.constants import ASSIGNMENT_ANNOTATION, DISPATCHER_CAPACITY, EPOCH_ANNOTATION, ORIGIN_LABEL
 from multikueue.api.remoteassignment import assignment_name
 from multikueue.core.conditions import is_true_in
-from multikueue.core.keys import Key
+from multikueue.dispatch.protocol.epochs import epoch_of
+from multikueue.jobs.framework.slices import assigned_as
 from tests.simulation.world.federation import GROUP, SPARE, call, create, kueue
 from tests.simulation.world.network import Server
 from tests.simulation.world.pods import JOBS
@@ -158,9 +159,12 @@ class AskedClusters:
         workload = event.value()
         status: Object = workload.get("status") or {}
         metadata = workload["metadata"]
-        epoch = 1 + sum(each["count"] for each in (status.get("schedulingStats") or {}).get("evictions") or ())
+        evictions = (status.get("schedulingStats") or {}).get("evictions") or ()
+        epoch = epoch_of((each["count"] for each in evictions), metadata.get("annotations") or {})
         nominated = status.get("nominatedClusterNames") or []
-        name = assignment_name(Key(metadata["namespace"], metadata["name"]))
+        # The slices of an elastic job have one assignment.
+        assigned, _ = assigned_as(workload)
+        name = assignment_name(assigned)
         self._nominated.setdefault((name, epoch), set()).update(nominated)
         checks = {each["name"]: each["state"] for each in status.get("admissionChecks") or ()}
         if self._most is not None and checks.get(CHECK) == "Pending" and len(nominated) > self._most:

@@ -26,6 +26,7 @@ Object = dict[str, Any]
 
 _WORKLOADS: Final = "workloads.kueue.x-k8s.io"
 _ASSIGNMENTS: Final = "remoteassignments.multikueue.io"
+_IN_FLIGHT_SECONDS: Final = 0.1
 _STEPS: Final = ("QuotaReserved", "Admitted", "Evicted", "Finished")
 
 
@@ -61,8 +62,8 @@ class Watcher:
     """From when on nothing takes long any more."""
     one_starts: bool = False
     """Whether no Workload gets quota before the pods of all that hold some are ready."""
-    unready: set[str] = field(default_factory=set)
-    """The uids of the Workloads that hold quota and are not shown as ready."""
+    unready: dict[str, float] = field(default_factory=dict)
+    """The uids of the Workloads that hold quota and are not shown as ready, and since when if they were."""
     anew: set[str] = field(default_factory=set)
     """The jobs that their users have deleted and made anew: two of a name are two."""
     records: dict[str, Record] = field(default_factory=dict)
@@ -184,7 +185,7 @@ class Watcher:
 
     def _workload(self, event: StoredChange) -> None:
         if event.entry is None:
-            self.unready.discard((event.old_value() or {})["metadata"]["uid"])
+            self.unready.pop((event.old_value() or {})["metadata"]["uid"], None)
             return
         workload = event.value()
         owners = workload["metadata"].get("ownerReferences") or ()
@@ -242,10 +243,15 @@ class Watcher:
         uid: str = workload["metadata"]["uid"]
         status: Object = workload.get("status") or {}
         reserved, ready, evicted = (_true(status, kind) for kind in ("QuotaReserved", "PodsReady", "Evicted"))
-        if reserved and not _true(before, "QuotaReserved") and self.one_starts and self.unready - {uid}:
+        # A write of quota may be on its way when the pods of another one stop being ready.
+        others = [at for other, at in self.unready.items() if other != uid and self.now() - at > _IN_FLIGHT_SECONDS]
+        if reserved and not _true(before, "QuotaReserved") and self.one_starts and others:
             self.violated(f"{name} gets quota while the pods of another one are not ready")
         waits = reserved and not ready and not _true(status, "Finished") and workload["spec"].get("active", True)
-        (self.unready.add if waits else self.unready.discard)(uid)
+        if waits:
+            self.unready.setdefault(uid, self.now() if _true(before, "PodsReady") else 0.0)
+        else:
+            self.unready.pop(uid, None)
         late = evicted and not _true(before, "Evicted") and _reason(status, "Evicted") == "PodsReadyTimeout"
         if late and self.now() > self.calm_after:
             self.violated(f"{name} is evicted since its pods are not ready, and none takes long any more")

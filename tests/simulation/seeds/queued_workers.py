@@ -322,7 +322,8 @@ class QueuedWorkers:
         play = self._play
         self._starts[copy.uid] += 1
         name = copy.key.rpartition("/")[2]
-        if self._starts[copy.uid] > _MOST_STARTS:
+        # Where pods take long to be ready, a Kueue evicts a Job again and again until they are.
+        if self._starts[copy.uid] > _MOST_STARTS and not play.work.is_slow:
             play.watcher.violated(f"{cluster}: the pods of {name} are stopped and started again and again")
         running = [play.watcher.pods[cluster], *([self._local[cluster]] if cluster in self._local else [])]
         names, cpu = [], 0
@@ -331,7 +332,7 @@ class QueuedWorkers:
                 if each.live and self._counts(cluster, each):
                     names.append(each.key.rpartition("/")[2])
                     # Each pod of a group has one.
-                    cpu += self._cpu.get(names[-1], 1) * each.left // each.count
+                    cpu += self._cpu.get(names[-1], 1) * each.counted // each.count
         if cpu > _CPU:
             found = ", ".join(sorted(names))
             play.watcher.violated(f"{cluster}: {found} run with {cpu} cpu, and the queue there has {_CPU}")

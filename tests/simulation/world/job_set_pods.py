@@ -47,6 +47,7 @@ class JobSetPods(Pods):
 
     def _complete(self, copy: Copy) -> None:
         if copy.restarts < _MOST_RESTARTS and self._random.random() < _RESTARTED:
+            copy.released = max(copy.released, copy.succeeded)
             copy.restarts, copy.succeeded = copy.restarts + 1, 0
             self._move(copy, State.STARTING, self._random.uniform(0.05, START_SECONDS), self._start)
             self._tell("restarts", copy)

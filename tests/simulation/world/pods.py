@@ -58,6 +58,8 @@ class Copy:
     succeeded: int = 0
     restarts: int = 0
     """How often all of them were started anew since one had failed."""
+    released: int = 0
+    """How many had ended before that: others may have their quota, and a restart does not get it back."""
     wanted: bool = False
     timer: asyncio.TimerHandle | None = None
     status: Object = field(default_factory=dict)
@@ -71,6 +73,11 @@ class Copy:
     def left(self) -> int:
         """How many of its pods have not ended."""
         return self.count - self.succeeded
+
+    @property
+    def counted(self) -> int:
+        """How many of them run on quota of their own."""
+        return min(self.left, self.count - self.released)
 
     @property
     def live(self) -> bool:
