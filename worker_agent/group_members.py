@@ -34,8 +34,10 @@ class GroupMembers:
         self._creation = creation
         self._clones = clones
 
-    def find(self, desired: AssignmentSpec, reported: ReportedStatus) -> tuple[RemoteGroup | None, JsonObject | None]:
-        """The job of the assignment on this cluster; of a group also its members."""
+    def find(
+        self, desired: AssignmentSpec, reported: ReportedStatus, *, halted: bool = False
+    ) -> tuple[RemoteGroup | None, JsonObject | None]:
+        """The job of the assignment on this cluster; of a group also its members. `halted`: it is stopped here."""
         if desired.jobs is None or not desired.members:
             return None, None if desired.jobs is None else desired.jobs.get(desired.job)
         wanted = desired.facts
@@ -47,7 +49,7 @@ class GroupMembers:
             epoch=wanted.epoch,
             manager_uid=desired.manager_uid,
             reported=reported,
-            stopping=wanted.intent is not Intent.RUN or not wanted.may_run,
+            stopping=halted or wanted.intent is not Intent.RUN or not wanted.may_run,
             marked=partial(self._creation.manifest, desired),
             refusal=self._obstacles.refusal(desired.named),
         )

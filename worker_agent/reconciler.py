@@ -25,6 +25,7 @@ from multikueue.dispatch.worker.assignment_state import (
     NO_CAPACITY,
     AssignmentStep,
     JobAction,
+    Obstacle,
     RemoteJobFacts,
     ReportedStatus,
     may_start,
@@ -206,6 +207,9 @@ class Reconciler:
             await self._obstacles.look_for_dependencies(desired)
         admission = None if self._keeps_admission(desired, job) else await self._admission(desired, reported, job)
         provisioned = await self._provision(desired, job)
+        if job is not None and group is not None and _halt(admission, provisioned) is not None:
+            # Pods that the hub has no longer are stopped with the others, and no pod is made in their place.
+            group, job = self._members.find(desired, reported, halted=True)
         taken = self._step(desired, job, reported, admission, provisioned)
         if taken.action is JobAction.CREATE and desired.jobs is not None:
             missing = () if group is None else group.missing
@@ -349,10 +353,10 @@ class Reconciler:
         if job is not None:
             facts = self._facts(desired, job)
         obstacle = self._obstacles.of(desired, has_job=job is not None)
-        shortage, assignment = "", desired.facts
+        shortage = ""
         blocked_since = None if admission is None else admission.blocked_since
         if admission is not None:
-            shortage, assignment = admission.shortage, replace(desired.facts, halt=admission.halt)
+            shortage = admission.shortage
             if facts is not None:
                 # A job that waits for the worker's engine is suspended, and was not stopped.
                 wanted = wants_capacity(desired.facts, reported)
@@ -364,10 +368,8 @@ class Reconciler:
         elif obstacle is None and wants_capacity(desired.facts, reported) and _is_here(provisioned):
             shortage = self._capacity.shortage(str(desired.named), desired.demands)
         progress = None if provisioned is None else provisioned.progress
-        if facts is not None and progress is not None and progress.failure is not None:
-            assignment = replace(assignment, halt=assignment.halt or progress.failure)
         return step(
-            assignment,
+            replace(desired.facts, halt=_halt(admission, provisioned)),
             facts,
             reported=reported,
             shortage=shortage,
@@ -483,6 +485,12 @@ def _may_run_unseen(desired: AssignmentSpec, reported: ReportedStatus) -> bool:
 
 def _has_run(reported: ReportedStatus) -> bool:
     return bool(reported.job_uid) or reported.phase is AssignmentPhase.RUNNING
+
+
+def _halt(admission: CloneAdmission | None, provisioned: ProvisionedWork | None) -> Obstacle | None:
+    """Why the job is to be stopped: by the queues of this cluster, or since its capacity is gone."""
+    stopped = None if admission is None else admission.halt
+    return stopped or (None if provisioned is None else provisioned.progress.failure)
 
 
 def _is_here(provisioned: ProvisionedWork | None) -> bool:

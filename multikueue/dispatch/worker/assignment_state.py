@@ -50,7 +50,7 @@ class JobAction(StrEnum):
 class AssignmentFacts:
     """The desired assignment. `may_run` is false if it is fenced and the lease has expired.
 
-    `halt` is why the cluster's own queueing engine stopped it, if it did.
+    `halt` is why it is to be stopped: the cluster's own queueing engine did, or its capacity is gone.
     """
 
     name: str
@@ -189,6 +189,8 @@ def step(
             return _stop(job, reported, reason=JOB_SUSPENDED, message="the job was suspended on the worker cluster")
         return AssignmentStep(_about(job, reported, PhaseEvent.JOB_RUNS if job.end is None else PhaseEvent.JOB_ENDED))
     if reported.job_uid or reported.phase is AssignmentPhase.RUNNING:
+        if assignment.halt is not None:
+            return _stop(None, reported, reason=assignment.halt.reason, message=assignment.halt.message)
         return _vanished(reported)
     granted = assignment.intent is Intent.RUN
     if (granted or assignment.intent is Intent.PROVISION) and reported.phase is AssignmentPhase.REFUSED:

@@ -391,6 +391,7 @@ def test_a_running_job_whose_capacity_was_revoked_is_stopped_and_then_evicted() 
     assert reported(stopping) == (AssignmentPhase.RUNNING, "", JobAction.SUSPEND)
     stopped = step(halted, job(suspended=True, active=False), reported=stopping.status)
     assert reported(stopped) == (AssignmentPhase.EVICTED, CAPACITY_REVOKED, None)
+    assert reported(step(halted, None, reported=stopping.status)) == (AssignmentPhase.EVICTED, JOB_GONE, None)
 
 
 @pytest.mark.parametrize(
