@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from manager.cache.indexes import prebuilt_name
 from manager.cache.queue_targets import Views
 from multikueue.api.meta import JsonObject
 from multikueue.api.resource import PODS, Resource
@@ -18,6 +17,7 @@ from multikueue.core.keys import Key
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.jobs.framework.templated_queue import named_by
+from multikueue.jobs.framework.workloads import prebuilt_name
 
 MAX_DEPTH: Final = 10
 """How many owners are followed, as Kueue does."""
@@ -75,7 +75,7 @@ def ancestry(
         parent = views.view(integration.resource).object(key)
         if parent is None or parent["metadata"].get("uid") != owner.get("uid"):
             return found if found.integration is not None else Ancestry(missing=key, holder=holder)
-        if manage_unqueued or integration.queue_name(parent) or prebuilt_name(parent):
+        if manage_unqueued or integration.queue_name(parent) or prebuilt_name(parent, integration):
             found = Ancestry(integration=integration, key=key, holder=holder)
         current, current_kind = parent, integration.resource
     return replace(found, too_deep=controller_of(current) is not None)

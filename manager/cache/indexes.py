@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import orjson
@@ -16,7 +16,6 @@ from multikueue.api.constants import (
     MAILBOX_OBJECT_NAME,
     MANAGED_LABEL,
     MANAGED_LABEL_VALUE,
-    PREBUILT_WORKLOAD_LABEL,
 )
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of
@@ -49,11 +48,13 @@ from multikueue.api.resource import (
     Resource,
 )
 from multikueue.core.conditions import is_true_in
+from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, RuntimeKind
+from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, ReplicatedKind, RuntimeKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.slices import assigned_as, is_elastic
 from multikueue.jobs.framework.templated_queue import named_by
+from multikueue.jobs.framework.workloads import origin_uid, prebuilt_name
 from multikueue.kube.cache.packing import packed
 from multikueue.kube.cache.store import Indexer
 
@@ -161,18 +162,23 @@ def _logged_job(request: JsonObject) -> Iterable[str]:
     return [owner_term(api_version=job["apiVersion"], kind=job["kind"], namespace=namespace, name=job["name"])]
 
 
-def prebuilt_name(job: JsonObject) -> str:
-    """The prebuilt Workload that a job names; empty without one."""
-    metadata = job["metadata"]
-    for texts in (metadata.get("labels"), metadata.get("annotations")):
-        if texts and texts.get(PREBUILT_WORKLOAD_LABEL):
-            return str(texts[PREBUILT_WORKLOAD_LABEL])
-    return ""
+def _prebuilt(integration: JobIntegration) -> Callable[[JsonObject], Iterable[str]]:
+    def names(job: JsonObject) -> Iterable[str]:
+        namespace: str = job["metadata"]["namespace"]
+        found = (prebuilt_name(each, integration) for each in _replicas(job, integration))
+        return [str(Key(namespace, name)) for name in found if name]
+
+    return names
 
 
-def _prebuilt(job: JsonObject) -> Iterable[str]:
-    name = prebuilt_name(job)
-    return [str(Key(job["metadata"]["namespace"], name))] if name else ()
+def _replicas(job: JsonObject, integration: JobIntegration) -> Iterable[JsonObject]:
+    """The job as each of its replicas, of a kind that has a Workload for each of them; else itself."""
+    if not isinstance(integration, ReplicatedKind) or not origin_uid(job):
+        return (job,)
+    try:
+        return [integration.replica(job, index) for index in range(integration.replicas(job))]
+    except BadInput:  # it is reported when the first one is reconciled
+        return ()
 
 
 def runtime_term(resource: Resource, key: Key) -> str:
@@ -294,7 +300,7 @@ def followed(
             FollowedKind(
                 resource=integration.resource,
                 indexers={
-                    PREBUILT_INDEX: _prebuilt,
+                    PREBUILT_INDEX: _prebuilt(integration),
                     **_groups(integration),
                     **_controllers(integration, jobs),
                     **_runtimes(integration),

@@ -19,9 +19,9 @@ from multikueue.jobs.framework.workloads import Priority
 class ManagedJobFacts:
     """A job that is ours to manage, and the Workloads that may belong to it.
 
-    `workloads` are those it owns, oldest first, or the prebuilt one it names, when that exists. `infos` computes what
-    the admission of a Workload adds to the job. `tracks_pods` is on with waitForPodsReady. `priority` is what the job
-    requests now; None when that is unknown.
+    `workloads` are those it owns, oldest first, and before them the prebuilt one that it has, if that exists. `infos`
+    computes what the admission of a Workload adds to the job. `tracks_pods` is on with waitForPodsReady. `priority` is
+    what the job requests now; None when that is unknown.
     """
 
     job: JsonObject

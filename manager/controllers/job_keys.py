@@ -13,7 +13,6 @@ from typing import Final
 from manager.cache.caches import Caches
 from manager.cache.indexes import GROUP_INDEX, OWNER_INDEX, owner_term
 from manager.controllers.held_pods import HeldPods, owner_key
-from multikueue.api.constants import IS_GROUP_WORKLOAD_ANNOTATION
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of
 from multikueue.api.resource import WORKLOADS, Resource
@@ -21,7 +20,7 @@ from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.jobs.framework.capabilities import GroupedKind, HeldPod, PodHoldingKind, ReplicatedKind
 from multikueue.jobs.framework.protocol import JobIntegration
-from multikueue.jobs.framework.workloads import replica_of_workload
+from multikueue.jobs.framework.workloads import is_of_group, replica_of_workload
 from multikueue.jobs.kinds import pod_group
 from multikueue.kube.cache.store import Row
 
@@ -64,8 +63,8 @@ class JobKeys:
                 continue
             key = Key(metadata["namespace"], owner["name"])
             if self._is_replicated:
-                yield _of_replica(key, replica_of_workload(workload, resource))
-            elif isinstance(self._integration, GroupedKind) and is_of_group(metadata):
+                yield _of_replica(key, replica_of_workload(workload, resource, self._jobs.object(key)))
+            elif isinstance(self._integration, GroupedKind) and is_of_group(workload):
                 yield Key(metadata["namespace"], _GROUP_PREFIX + metadata["name"])
             else:
                 yield key
@@ -96,14 +95,15 @@ class JobKeys:
         resource = self._integration.resource
         if _is_group(key):
             found = self._workloads.object(self.of_job(key))
-            return [found] if found is not None and is_of_group(found["metadata"]) else []
+            return [found] if found is not None and is_of_group(found) else []
         own, index = _split(key)
         owned = self._owned(own)
         if self._is_replicated:
-            named = (each for each in owned if replica_of_workload(each, resource) == index)
+            job = self._jobs.object(own)
+            named = (each for each in owned if replica_of_workload(each, resource, job) == index)
             return [each for each in named if not _is_of_another(each, resource, own)]
         grouped = isinstance(self._integration, GroupedKind)
-        return [each for each in owned if not grouped or not is_of_group(each["metadata"])]
+        return [each for each in owned if not grouped or not is_of_group(each)]
 
     def running_pods(self, key: Key, owners: Iterable[str]) -> list[JsonObject]:
         """The pods of a job with one of these uids, which may be gone, that use the quota of its Workload."""
@@ -133,13 +133,8 @@ class JobKeys:
         except BadInput:  # it is reported when the first one is reconciled
             count = 0
         indices = {0, *range(count)}
-        indices.update(replica_of_workload(each, self._integration.resource) for each in self._owned(key))
+        indices.update(replica_of_workload(each, self._integration.resource, job) for each in self._owned(key))
         return [_of_replica(key, index) for index in sorted(indices)]
-
-
-def is_of_group(metadata: JsonObject) -> bool:
-    """Whether a Workload is of a group of objects."""
-    return (metadata.get("annotations") or {}).get(IS_GROUP_WORKLOAD_ANNOTATION) == "true"
 
 
 def _is_of_another(workload: JsonObject, resource: Resource, key: Key) -> bool:

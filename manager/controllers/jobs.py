@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from manager.cache.ancestors import MAX_DEPTH, Ancestry, ancestry
-from manager.cache.indexes import PREBUILT_INDEX, prebuilt_name
+from manager.cache.indexes import PREBUILT_INDEX
 from manager.cache.queue_targets import QueueTargetWarnings
 from manager.context import ManagerContext
 from manager.controllers import job_decision
@@ -68,7 +68,13 @@ from multikueue.jobs.framework.protocol import JobIntegration, JobWrite, PodSetI
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.jobs.framework.slices import gated, is_elastic, oldest_first
 from multikueue.jobs.framework.traits import Hold
-from multikueue.jobs.framework.workloads import UnknownPriorityClass, UnknownWorkloadPriorityClass, name_for, slice_name
+from multikueue.jobs.framework.workloads import (
+    UnknownPriorityClass,
+    UnknownWorkloadPriorityClass,
+    name_for,
+    prebuilt_name,
+    slice_name,
+)
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.cache.store import Row
 from multikueue.kube.errors import NotFound
@@ -195,8 +201,7 @@ class JobReconciler:
         for workload in owned:
             owners = _owner_uids(workload)  # none of a group's Workload that its user has just created
             if owners and uids.isdisjoint(owners) and not self._keys.running_pods(key, owners):
-                gone, kind = self._keys.of_job(key), self._integration.resource
-                await remove_orphan(self._context, workload, job=gone, resource=kind)
+                await remove_orphan(self._context, workload, self._integration.resource)
         if job is None or not self._is_ours(job):
             self._refusals.pop(key, None)
         if job is None:
@@ -222,13 +227,14 @@ class JobReconciler:
             self._targets.check(
                 job, queue=self._integration.queue_name(job), managed_by=self._integration.managed_by(job)
             )
-        prebuilt = prebuilt_name(job)
+        prebuilt = prebuilt_name(job, self._integration)
         elastic = not prebuilt and self._is_elastic(job)
+        workloads = [workload for workload in owned if not uids.isdisjoint(_owner_uids(workload))]
         if prebuilt:
             found = self._context.statuses.current(Key(key.namespace, prebuilt))
-            workloads = [] if found is None else [found]
+            others = [workload for workload in workloads if workload["metadata"]["name"] != prebuilt]
+            workloads = others if found is None else [found, *others]
         else:
-            workloads = [workload for workload in owned if not uids.isdisjoint(_owner_uids(workload))]
             name = (slice_name if elastic else name_for)(job, self._integration)
             made = self._context.statuses.current(Key(key.namespace, name))
             if made is not None and all(made["metadata"]["uid"] != other["metadata"]["uid"] for other in workloads):
@@ -386,7 +392,7 @@ class JobReconciler:
             return False
         return bool(
             self._integration.queue_name(job)
-            or prebuilt_name(job)
+            or prebuilt_name(job, self._integration)
             or self._context.configuration.manage_jobs_without_queue_name
         )
 

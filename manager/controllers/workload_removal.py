@@ -47,7 +47,7 @@ async def release_workload(context: ManagerContext, workload: JsonObject) -> Jso
     return released
 
 
-async def remove_orphan(context: ManagerContext, workload: JsonObject, *, job: Key, resource: Resource) -> None:
+async def remove_orphan(context: ManagerContext, workload: JsonObject, resource: Resource) -> None:
     """Remove the Workload of a job or a group that is gone. Raises `Conflict`, and `NotFound` if that is not certain.
 
     Of a group the server is asked for one pod after the other until one exists. Others of their names may have come
@@ -58,10 +58,11 @@ async def remove_orphan(context: ManagerContext, workload: JsonObject, *, job: K
     """
     metadata = workload["metadata"]
     owners: list[JsonObject] = metadata.get("ownerReferences") or []
-    members = [each for each in owners if (each["apiVersion"], each["kind"]) == (resource.api_version, resource.kind)]
+    # An owner may be named with an earlier version of its API.
+    members = [each for each in owners if _is_of(each, resource)]
     jobs = [(Key(metadata["namespace"], each["name"]), each["uid"]) for each in members]
-    if len(owners) == 1:
-        jobs = [(job, owners[0]["uid"])]
+    if not jobs:
+        return
     try:
         for owner, uid in jobs:
             if not await _is_gone(context, owner, resource, uid=uid):
@@ -86,6 +87,11 @@ async def remove_orphan(context: ManagerContext, workload: JsonObject, *, job: K
         )
     except NotFound:
         return
+
+
+def _is_of(owner: JsonObject, resource: Resource) -> bool:
+    group, _, _ = str(owner["apiVersion"]).rpartition("/")
+    return (group, owner["kind"]) == (resource.group, resource.kind)
 
 
 async def _is_gone(context: ManagerContext, job: Key, resource: Resource, *, uid: str) -> bool:
@@ -142,5 +148,5 @@ class RemovedKindReconciler:
         if kind is None or not self._context.caches.is_removed(kind.resource):
             return None
         _log.info("removing Workload, its job is gone with its kind key=%s crd=%s", key, kind.resource.qualified)
-        await remove_orphan(self._context, workload, job=Key(key.namespace, owner["name"]), resource=kind.resource)
+        await remove_orphan(self._context, workload, kind.resource)
         return None

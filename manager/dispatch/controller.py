@@ -433,7 +433,8 @@ class DispatchController:
         for key in self._job_watchers.get((integration.resource, job), ()):
             if isinstance(integration, ReplicatedKind):
                 workload, index = workloads.object(key), integration.replica_of_pod(pod, owner=job.name)
-                if workload is not None and replica_of_workload(workload, integration.resource) != index:
+                owner = self._context.caches.view(integration.resource).object(job)
+                if workload is not None and replica_of_workload(workload, integration.resource, owner) != index:
                     continue
             self._workloads.enqueue(key)
 

@@ -19,7 +19,7 @@ import anyio
 from manager.cache.views import View
 from manager.context import ManagerContext
 from manager.dispatch.assignments import Dispatch, as_sent, assignment, limited_to_slice
-from manager.dispatch.gather import Gathered, adoption_for, is_group_workload, load_job, owners_of
+from manager.dispatch.gather import Gathered, adoption_for, load_job, owners_of
 from manager.dispatch.reported.failure_records import FailureRecords
 from manager.dispatch.transport.mailbox_transport import Transport
 from manager.dispatch.transport.object_sending import ObjectSending
@@ -53,6 +53,7 @@ from multikueue.dispatch.protocol.annotations import avoided_text, gate_opening_
 from multikueue.dispatch.protocol.phases import ENDED
 from multikueue.jobs.framework.capabilities import SentGroups
 from multikueue.jobs.framework.protocol import InjectionConflict, JobWrite
+from multikueue.jobs.framework.workloads import is_of_group
 from multikueue.kube.errors import Invalid, NotFound
 from multikueue.kube.rest.client import PatchKind
 from multikueue.kube.runtime.events import WARNING, Reference
@@ -141,7 +142,7 @@ class Executor:
         if workload is None or kind is None:
             return False
         ends = plan.finish is not None
-        if not ends and (is_group_workload(workload) or not any(isinstance(each, _ABOUT_JOB) for each in plan.actions)):
+        if not ends and (is_of_group(workload) or not any(isinstance(each, _ABOUT_JOB) for each in plan.actions)):
             return False  # the members that are missing may have been deleted long ago: they are looked for once
         view, found = self._context.caches.view(kind.resource), False
         for reference in owners_of(workload):

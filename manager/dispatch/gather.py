@@ -32,7 +32,6 @@ from manager.provisioning.checks import DelegatedChecks
 from manager.workload.status import Check, Status
 from multikueue.api.configuration import Configuration
 from multikueue.api.constants import (
-    IS_GROUP_WORKLOAD_ANNOTATION,
     MULTIKUEUE_MANAGED_BY,
     PARTITION_POLICY_ANNOTATION,
     CheckState,
@@ -62,7 +61,7 @@ from multikueue.jobs.framework.capabilities import GroupedKind, PodHoldingKind, 
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.jobs.framework.slices import is_elastic, waits_for_checks
-from multikueue.jobs.framework.workloads import replica_of_workload
+from multikueue.jobs.framework.workloads import is_of_group, replica_of_workload
 
 ORCHESTRATED_PREEMPTION: Final = "MultiKueueOrchestratedPreemption"
 """The feature gate."""
@@ -128,7 +127,7 @@ def load_job(context: Hub, gathered: Gathered) -> JsonObject | None:
     """The user's job, if it exists and is not a new one of the same name."""
     if gathered.integration is None or gathered.job is None:
         return None
-    if gathered.workload is not None and is_group_workload(gathered.workload):
+    if gathered.workload is not None and is_of_group(gathered.workload):
         return _group(context, gathered.integration, gathered.job, gathered.workload)
     owner = None if gathered.workload is None else _controller(gathered.workload)
     job: JsonObject | None = context.caches.view(gathered.integration.resource).object(gathered.job)
@@ -136,7 +135,7 @@ def load_job(context: Hub, gathered: Gathered) -> JsonObject | None:
         return None
     kind = gathered.integration
     if isinstance(kind, ReplicatedKind) and gathered.workload is not None:
-        job = kind.replica(job, replica_of_workload(gathered.workload, kind.resource))
+        job = kind.replica(job, replica_of_workload(gathered.workload, kind.resource, job))
     if isinstance(kind, PodSetsKind) and gathered.workload is not None:
         job = kind.with_pod_sets(job, gathered.workload["spec"].get("podSets") or ())
     return HeldPods(context.caches).added_to(job, kind) if isinstance(kind, PodHoldingKind) else job
@@ -145,7 +144,7 @@ def load_job(context: Hub, gathered: Gathered) -> JsonObject | None:
 def owner_of(workload: JsonObject) -> JsonObject | None:
     """The owner reference of its job; of a group one of its members', with the name of the group."""
     owners: list[JsonObject] = workload["metadata"].get("ownerReferences") or []
-    if is_group_workload(workload) and owners:
+    if is_of_group(workload) and owners:
         return {**owners[0], "name": workload["metadata"]["name"]}
     return _controller(workload)
 
@@ -153,7 +152,7 @@ def owner_of(workload: JsonObject) -> JsonObject | None:
 def owners_of(workload: JsonObject) -> list[JsonObject]:
     """The owner references of its job, or of the members of its group."""
     owners: list[JsonObject] = workload["metadata"].get("ownerReferences") or []
-    return owners if is_group_workload(workload) else [owner for owner in owners if owner.get("controller")][:1]
+    return owners if is_of_group(workload) else [owner for owner in owners if owner.get("controller")][:1]
 
 
 def sent_kind(owner: JsonObject, integration: JobIntegration | None) -> tuple[str, str]:
@@ -162,11 +161,6 @@ def sent_kind(owner: JsonObject, integration: JobIntegration | None) -> tuple[st
     if sent is None:
         return str(owner.get("apiVersion", "")), str(owner.get("kind", ""))
     return sent.api_version, sent.kind
-
-
-def is_group_workload(workload: JsonObject) -> bool:
-    """Whether its job is a group of objects."""
-    return (workload["metadata"].get("annotations") or {}).get(IS_GROUP_WORKLOAD_ANNOTATION) == "true"
 
 
 def _group(context: Hub, integration: JobIntegration, key: Key, workload: JsonObject) -> JsonObject | None:

@@ -124,8 +124,8 @@ class ReplicaWorkloads:
         return self._index_of(workload, owner, kind) if isinstance(kind, ReplicatedKind) else None
 
     def _index_of(self, workload: JsonObject, owner: JsonObject, kind: ReplicatedKind) -> int | None:
-        index = stated_replica(workload, kind.resource)
         job = self._caches.view(kind.resource).object(Key(workload["metadata"]["namespace"], owner["name"]))
+        index = stated_replica(workload, kind.resource, job)
         if index is None or job is None or job["metadata"]["uid"] != owner["uid"]:
             return index
         try:

@@ -18,7 +18,7 @@ from manager.context import ManagerContext
 from manager.topology.objects import TopologyObjects, host_of, workload_of
 from manager.workload import changes
 from manager.workload.status import Status
-from multikueue.api.constants import HOSTNAME_LABEL, IS_GROUP_WORKLOAD_ANNOTATION
+from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of
 from multikueue.api.resource import NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
@@ -28,6 +28,7 @@ from multikueue.core.taints import Toleration, tolerates
 from multikueue.engine import decode
 from multikueue.engine.topology.capacity import Node
 from multikueue.engine.workloads import PodSetAdmission, Workload
+from multikueue.jobs.framework.workloads import is_of_group
 from multikueue.kube.cache.informer import Change
 from multikueue.kube.errors import KubeError, NotFound
 from multikueue.kube.runtime.controller import Controller, Result
@@ -192,7 +193,5 @@ def _assigned_to(workload: Workload, host: str) -> Iterator[PodSetAdmission]:
 
 def _is_single_pod(workload: JsonObject) -> bool:
     """A pod that is not in a group cannot run elsewhere."""
-    metadata = workload["metadata"]
-    owners = metadata.get("ownerReferences") or ()
-    in_group = (metadata.get("annotations") or {}).get(IS_GROUP_WORKLOAD_ANNOTATION) == "true"
-    return not in_group and any(owner.get("kind") == _POD for owner in owners)
+    owners = workload["metadata"].get("ownerReferences") or ()
+    return not is_of_group(workload) and any(owner.get("kind") == _POD for owner in owners)

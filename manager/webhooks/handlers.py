@@ -15,7 +15,7 @@ from typing import Final
 
 from manager.cache.ancestors import Ancestry, ancestry, may_be_left
 from manager.cache.caches import Caches
-from manager.cache.indexes import NAMESPACE_INDEX, prebuilt_name
+from manager.cache.indexes import NAMESPACE_INDEX
 from manager.cache.queue_targets import QueueTarget, checks_of, cluster_queue_of, misplaced, queue_target
 from manager.namespaces import ManagedNamespaces
 from manager.seals import Seals
@@ -69,6 +69,7 @@ from multikueue.jobs.framework.capabilities import UpdatedKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.jobs.framework.traits import Hold
+from multikueue.jobs.framework.workloads import prebuilt_name
 
 Handler = Callable[[AdmissionRequest], ReviewAnswer | Awaitable[ReviewAnswer]]
 _KUEUE_KINDS: Final = frozenset(hook.resource for hook in KUEUE_HOOKS)
@@ -343,7 +344,7 @@ class Handlers:
                 gate=self._configuration.gate,
             )
         )
-        taken = self._taken_workload(request)
+        taken = self._taken_workload(integration, request)
         warning = "" if answer.refusals else self._misplaced(integration, request)
         if warning:
             answer = replace(answer, warnings=(*answer.warnings, warning))
@@ -354,7 +355,7 @@ class Handlers:
         job = self._caches.view(integration.resource).object(Key(request.namespace, request.name))
         return job is not None and bool(integration.queue_name(job))
 
-    def _taken_workload(self, request: AdmissionRequest) -> str:
+    def _taken_workload(self, integration: JobIntegration, request: AdmissionRequest) -> str:
         """Why a new job cannot have the Workload that it names; empty when it can, or when that is not known yet.
 
         A job of the same name may have been deleted and created again; the job reconciler distinguishes them by uid.
@@ -362,7 +363,7 @@ class Handlers:
         job = request.object
         if job is None or not request.creates:
             return ""
-        name = prebuilt_name(job)
+        name = prebuilt_name(job, integration)
         workload = self._caches.view(WORKLOADS).object(Key(request.namespace, name)) if name else None
         for owner in ((workload or {}).get("metadata") or {}).get("ownerReferences") or ():
             named = job.get("apiVersion"), job.get("kind"), (job.get("metadata") or {}).get("name")

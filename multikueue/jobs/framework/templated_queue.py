@@ -27,8 +27,8 @@ _GROUP_ANNOTATIONS: Final = (
     *_GROUP_LABELS,
     constants.POD_GROUP_TOTAL_COUNT_ANNOTATION,
     constants.POD_GROUP_FAST_ADMISSION_ANNOTATION,
-    constants.POD_GROUP_SERVING_ANNOTATION,
 )
+"""Without these `pod-group-serving` has no effect; Kueue's webhook adds it to the templates of LeaderWorkerSets."""
 
 
 def labels_of(obj: JsonObject) -> dict[str, str]:
@@ -84,25 +84,35 @@ def is_left(new: JsonObject, old: JsonObject) -> bool:
 
 
 def template_refusals(
-    job: JsonObject, integration: JobIntegration, *, why: str, paths: Sequence[TemplatePath] = (TEMPLATE,)
+    new: JsonObject,
+    old: JsonObject | None,
+    integration: JobIntegration,
+    *,
+    why: str,
+    paths: Sequence[TemplatePath] = (TEMPLATE,),
 ) -> Iterator[str]:
-    """What a queued job must not have in its labels and its pod templates; `why` is the reason for groups."""
+    """What the pod templates of a queued job must not have, unless they have it already; `why` is that of groups."""
     kind = integration.resource.kind
+    for path in paths:
+        template, before = (template_of(each or {}, path) for each in (new, old))
+        at = f"{'.'.join(path)}.metadata"
+        for field, keys in (("labels", _GROUP_LABELS), ("annotations", _GROUP_ANNOTATIONS)):
+            values, former = ((each.get("metadata") or {}).get(field) or {} for each in (template, before))
+            for key in keys:
+                if key in values and (key, values[key]) not in former.items():
+                    yield f"{at}.{field}[{key}]: Forbidden: {why}"
+        queue, wanted = (labels_of(each).get(constants.QUEUE_NAME_LABEL) for each in (template, new))
+        if wanted and queue != wanted:
+            label = f"{at}.labels[{constants.QUEUE_NAME_LABEL}]"
+            yield f"{label}: Invalid value: {excerpt(queue or '')}: must be {excerpt(wanted)}, the queue of the {kind}"
+
+
+def prebuilt_refusals(job: JsonObject, kind: str) -> Iterator[str]:
+    """That a job names a Workload, of a kind that cannot have one of its user."""
     prebuilt = constants.PREBUILT_WORKLOAD_LABEL
     for field in ("labels", "annotations"):
         if prebuilt in ((job.get("metadata") or {}).get(field) or {}):
             yield f"metadata.{field}[{prebuilt}]: Forbidden: a {kind} cannot use a Workload that its user made"
-    for path in paths:
-        template, at = template_of(job, path), f"{'.'.join(path)}.metadata"
-        metadata = template.get("metadata") or {}
-        for field, keys in (("labels", _GROUP_LABELS), ("annotations", _GROUP_ANNOTATIONS)):
-            for key in keys:
-                if key in (metadata.get(field) or {}):
-                    yield f"{at}.{field}[{key}]: Forbidden: {why}"
-        queue, wanted = (labels_of(each).get(constants.QUEUE_NAME_LABEL) for each in (template, job))
-        if wanted and queue != wanted:
-            label = f"{at}.labels[{constants.QUEUE_NAME_LABEL}]"
-            yield f"{label}: Invalid value: {excerpt(queue or '')}: must be {excerpt(wanted)}, the queue of the {kind}"
 
 
 def named_by(pod: JsonObject, kind: JobIntegration | PodHoldingKind) -> str:

@@ -20,15 +20,17 @@ from multikueue.api.constants import (
     JOB_UID_LABEL,
     MAX_EXEC_TIME_LABEL,
     ORIGIN_LABEL,
+    ORIGIN_UID_ANNOTATION,
     PARTITION_POLICY_ANNOTATION,
     POD_PRIORITY_CLASS_GROUP,
     POD_PRIORITY_CLASS_KIND,
+    PREBUILT_WORKLOAD_LABEL,
     PROVISIONING_PARAMETER_PREFIX,
     RESOURCE_IN_USE_FINALIZER,
     WORKLOAD_PRIORITY_CLASS_GROUP,
     WORKLOAD_PRIORITY_CLASS_KIND,
 )
-from multikueue.api.objects import JsonObject
+from multikueue.api.objects import JsonObject, controller_of
 from multikueue.api.resource import WORKLOADS, Resource
 from multikueue.core.errors import BadInput
 from multikueue.core.parsing import MAX_INT32, parse_unsigned
@@ -64,8 +66,43 @@ def name_for(job: JsonObject, integration: JobIntegration, *, limit: int = _MAX_
     group = integration.group_of(job) if isinstance(integration, GroupedKind) else ""
     if group:
         return group
-    index = integration.replica_of(job) if isinstance(integration, ReplicatedKind) else None
-    return _name_of(integration.resource, name=metadata["name"], uid=metadata.get("uid", ""), index=index, limit=limit)
+    index, uid = None, str(metadata.get("uid", ""))
+    if isinstance(integration, ReplicatedKind):
+        index, uid = integration.replica_of(job), origin_uid(job) or uid
+    return _name_of(integration.resource, name=metadata["name"], uid=uid, index=index, limit=limit)
+
+
+def prebuilt_name(job: JsonObject, integration: JobIntegration) -> str:
+    """The Workload that a job has instead of one that is made for it; empty without one.
+
+    It is named by label or annotation. A hub that sends an object with several Workloads to a worker makes these first,
+    under the names that they have on the hub (`docs/spec/kueue-api.md §4.1`).
+    """
+    if isinstance(integration, ReplicatedKind):
+        return name_for(job, integration) if origin_uid(job) else ""
+    metadata = job["metadata"]
+    for texts in (metadata.get("labels"), metadata.get("annotations")):
+        if texts and texts.get(PREBUILT_WORKLOAD_LABEL):
+            return str(texts[PREBUILT_WORKLOAD_LABEL])
+    return ""
+
+
+def origin_uid(job: JsonObject) -> str:
+    """The uid on the hub of an object that one has sent whole to this cluster; empty for any other object."""
+    metadata = job["metadata"]
+    if not (metadata.get("labels") or {}).get(ORIGIN_LABEL):
+        return ""
+    return str((metadata.get("annotations") or {}).get(ORIGIN_UID_ANNOTATION) or "")
+
+
+def is_of_group(workload: JsonObject) -> bool:
+    """Whether a Workload is of a group of objects: all of them own it, and none controls it.
+
+    Kueue marks those of StatefulSets too, which control theirs on a worker that it has sent them to.
+    """
+    metadata = workload["metadata"]
+    marked = (metadata.get("annotations") or {}).get(IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+    return marked and controller_of(workload) is None
 
 
 def slice_name(job: JsonObject, integration: JobIntegration, *, limit: int = _MAX_NAME) -> str:
@@ -81,15 +118,16 @@ def slice_name(job: JsonObject, integration: JobIntegration, *, limit: int = _MA
     )
 
 
-def replica_of_workload(workload: JsonObject, resource: Resource) -> int:
+def replica_of_workload(workload: JsonObject, resource: Resource, job: JsonObject | None) -> int:
     """The replica of its job of that kind that a Workload is for; 0 unless it has the name of the one that it names."""
-    return stated_replica(workload, resource) or 0
+    return stated_replica(workload, resource, job) or 0
 
 
-def stated_replica(workload: JsonObject, resource: Resource) -> int | None:
+def stated_replica(workload: JsonObject, resource: Resource, job: JsonObject | None) -> int | None:
     """As `replica_of_workload`; None if the Workload does not have the name of the Workload of that replica.
 
-    The name depends on the uid of the job, so that an annotation alone makes no Workload one of a job.
+    The name depends on the uid of the job, so that an annotation alone makes no Workload one of a job. `job` is the one
+    that is there under the name of the owner; if a hub has sent it, the name depends on its uid there.
     """
     metadata: JsonObject = workload["metadata"]
     text = str((metadata.get("annotations") or {}).get(COMPONENT_WORKLOAD_INDEX_ANNOTATION) or "0")
@@ -98,7 +136,11 @@ def stated_replica(workload: JsonObject, resource: Resource) -> int | None:
     except BadInput:
         return None
     owners = (each for each in metadata.get("ownerReferences") or () if each.get("kind") == resource.kind)
-    names = (_name_of(resource, name=str(each["name"]), uid=str(each["uid"]), index=index) for each in owners)
+    named = {str(each["uid"]): str(each["name"]) for each in owners}
+    origin = "" if job is None else origin_uid(job)
+    if job is not None and origin and job["metadata"]["uid"] in named:
+        named[origin] = named.pop(job["metadata"]["uid"])
+    names = (_name_of(resource, name=name, uid=uid, index=index) for uid, name in named.items())
     return index if metadata["name"] in names else None
 
 

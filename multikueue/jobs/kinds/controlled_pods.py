@@ -47,6 +47,8 @@ class ControlledPods(JobIntegration, ABC):
     """Why its pods are in no pod group of their user."""
     not_remote: ClassVar[str]
     """Why the object itself is not on a worker."""
+    takes_prebuilt: ClassVar[bool] = False
+    """Whether it may name the Workload that it is to have."""
 
     def template_paths(self, job: JsonObject) -> Sequence[TemplatePath]:
         """Where its pod templates are."""
@@ -81,7 +83,8 @@ class ControlledPods(JobIntegration, ABC):
         seen = new if old is None else {**new, "status": old.get("status") or {}}
         found = [
             *common_refusals(seen, old, self, has_default_queue=has_default_queue, gate=gate),
-            *templated_queue.template_refusals(new, self, why=self.not_grouped, paths=self.template_paths(new)),
+            *(() if self.takes_prebuilt else templated_queue.prebuilt_refusals(new, self.resource.kind)),
+            *templated_queue.template_refusals(new, old, self, why=self.not_grouped, paths=self.template_paths(new)),
             *self._unreadable(new),
             *topology_refusals(self._annotated(new), self._annotated(old or {})),
             *(() if old is None else self.update_refusals(new, old)),

@@ -10,7 +10,13 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from multikueue.api.constants import DEFAULT_POD_SET, POD_FRAMEWORK, QUEUE_NAME_LABEL, STATEFUL_SET_FRAMEWORK
+from multikueue.api.constants import (
+    DEFAULT_POD_SET,
+    POD_FRAMEWORK,
+    PREBUILT_WORKLOAD_LABEL,
+    QUEUE_NAME_LABEL,
+    STATEFUL_SET_FRAMEWORK,
+)
 from multikueue.api.featuregates import Gate
 from multikueue.api.objects import JsonObject
 from multikueue.api.resource import PODS, STATEFUL_SETS, Resource
@@ -19,6 +25,7 @@ from multikueue.jobs.framework import templated_queue
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.templated_queue import template_of
 from multikueue.jobs.framework.traits import Hold, JobTraits
+from multikueue.jobs.framework.workloads import prebuilt_name
 from multikueue.jobs.kinds.held_group import HeldGroup, demands, pod_set_of
 
 _ORDINAL: Final = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -39,6 +46,7 @@ class StatefulSetIntegration(HeldGroup):
     )
     not_grouped = "the pods of a StatefulSet have the Workload of the StatefulSet"
     not_remote = "the remote job of a StatefulSet is a pod group"
+    takes_prebuilt = True
 
     def size(self, job: JsonObject) -> int:
         """`spec.replicas`. Raises `BadInput`."""
@@ -76,13 +84,16 @@ class StatefulSetIntegration(HeldGroup):
         return super().refusals(new, old, has_default_queue=has_default_queue, gate=gate)
 
     def update_refusals(self, new: JsonObject, old: JsonObject) -> Sequence[str]:
-        """That its size and the demands of its pods change, and its queue is left, at zero replicas only."""
+        """That its size, Workload and the demands of its pods change, and its queue is left, at zero replicas only."""
         found = list(_size_refusals(new, old))
         if not old["spec"].get("replicas", 1) or "deletionTimestamp" in old["metadata"]:
             return found
         if templated_queue.is_left(new, old):
             path = f"metadata.labels[{QUEUE_NAME_LABEL}]"
             found.append(f"{path}: Required value: can be removed only while spec.replicas is 0")
+        if prebuilt_name(new, self) != prebuilt_name(old, self):
+            path = f"metadata.labels[{PREBUILT_WORKLOAD_LABEL}]"
+            found.append(f"{path}: Forbidden: can be changed only while spec.replicas is 0")
         if self.queue_name(old) and demands(template_of(new)) != demands(template_of(old)):
             found.append(
                 "spec.template.spec: Invalid value: what its pods request and where they may run can be changed only"

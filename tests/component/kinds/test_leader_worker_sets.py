@@ -18,6 +18,7 @@ from multikueue.api.resource import (
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
 )
+from multikueue.jobs.kinds.leader_worker_set import LeaderWorkerSetIntegration
 from multikueue.kube.errors import Forbidden
 from multikueue.kube.rest.client import KubeClient
 from tests.support.app_sets import QUEUE, Apps, K, Object, is_gated, runs
@@ -30,11 +31,13 @@ from tests.support.leader_worker_sets import (
     pod_template,
 )
 from tests.support.managers import condition, ensure, eventually, is_true, make_queue
+from tests.support.sent_by_kueue import sent, workloads_of
 
 pytestmark = pytest.mark.anyio
 
 FRAMEWORK = "leaderworkerset.x-k8s.io/leaderworkerset"
 INDEX = K + "component-workload-index"
+INTEGRATION = LeaderWorkerSetIntegration()
 
 
 @pytest.fixture(scope="module")
@@ -411,3 +414,21 @@ async def test_a_workload_that_a_tenant_gives_to_another_replica_is_made_again(c
         lambda found: len(found) == 2 and all(is_true(each, "Admitted") for each in found), what="both are admitted"
     )
     await apps.running(4)
+
+
+async def test_one_that_kueue_sends_from_a_hub_runs_by_the_workloads_made_for_it(
+    client: KubeClient,
+) -> None:
+    apps = await place(client, "sent", cpu="400m")
+    body = leader_worker_set("llm", "sent", replicas=2)
+    first, second = workloads_of(body, INTEGRATION)
+    await client.create(WORKLOADS, first, namespace="sent")
+    await apps.create(sent(body, INTEGRATION))
+    await running(apps, "llm-0", "llm-0-1", gated=("llm-1", "llm-1-1"))
+    await client.create(WORKLOADS, second, namespace="sent")
+    await running(apps, "llm-0", "llm-0-1", "llm-1", "llm-1-1")
+    found = await replicas(apps, 0, 1)
+    assert [each["metadata"]["name"] for each in found] == [each["metadata"]["name"] for each in (first, second)]
+    await client.delete(LEADER_WORKER_SETS, "llm", namespace="sent", propagation="Background")
+    await apps.running(0)
+    await apps.workloads(lambda seen: not seen, what="its quota is free")

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from multikueue.api.resource import CLUSTER_QUEUES, NAMESPACES, PODS, RESOURCE_FLAVORS, STATEFUL_SETS, WORKLOADS
+from multikueue.jobs.kinds.stateful_set import StatefulSetIntegration
 from multikueue.kube.errors import Forbidden
 from multikueue.kube.rest.client import KubeClient
 from tests.support.app_sets import QUEUE, Apps, K, Object, app, is_gated, runs
@@ -19,8 +20,11 @@ from tests.support.managers import (
     is_true,
     make_queue,
 )
+from tests.support.sent_by_kueue import sent, workloads_of
 
 pytestmark = pytest.mark.anyio
+
+INTEGRATION = StatefulSetIntegration()
 
 
 async def place(client: KubeClient, name: str, *, cpu: str = "1", flavor: str = "default") -> Apps:
@@ -214,3 +218,47 @@ async def test_a_pod_that_is_deleted_by_hand_is_made_again_and_started(client: K
         ),
         what="both run",
     )
+
+
+async def admitted(apps: Apps) -> None:
+    """Wait until its Workload is."""
+    await apps.workloads(lambda found: all(is_true(each, "Admitted") for each in found), what="it is admitted")
+
+
+async def test_one_that_kueue_sends_from_a_hub_runs_by_the_workload_that_it_has_made_for_it(client: KubeClient) -> None:
+    apps = await place(client, "sent", cpu="200m")
+    body = stateful("web", "sent", replicas=2)
+    (made,) = workloads_of(body, INTEGRATION)
+    await client.create(WORKLOADS, made, namespace="sent")
+    await admitted(apps)
+    stored = await apps.create(sent(body, INTEGRATION))
+    await apps.running(2)
+    (workload,) = await apps.listed(WORKLOADS)
+    assert workload["metadata"]["name"] == made["metadata"]["name"]
+    assert [each["uid"] for each in workload["metadata"]["ownerReferences"]] == [stored["metadata"]["uid"]]
+    # The hub takes both back, the object first.
+    await client.delete(STATEFUL_SETS, "web", namespace="sent", propagation="Background")
+    await apps.running(0)
+    await apps.workloads(lambda found: not found, what="its quota is free")
+
+
+async def test_one_that_names_a_workload_waits_for_it_and_has_no_other(client: KubeClient) -> None:
+    apps = await place(client, "early", cpu="200m")
+    body = stateful("web", "early", replicas=2)
+    await apps.create(sent(body, INTEGRATION))
+    await apps.running(0, gated=2)
+    assert await apps.listed(WORKLOADS) == []
+    (made,) = workloads_of(body, INTEGRATION)
+    await client.create(WORKLOADS, made, namespace="early")
+    await apps.running(2)
+
+
+async def test_one_is_not_started_by_a_workload_for_other_pods(client: KubeClient) -> None:
+    apps = await place(client, "larger", cpu="200m")
+    (made,) = workloads_of(stateful("web", "larger", cpu="1m"), INTEGRATION)
+    await client.create(WORKLOADS, made, namespace="larger")
+    await admitted(apps)
+    await apps.create(sent(stateful("web", "larger"), INTEGRATION))
+    why = await apps.noted("WorkloadRefused", about="StatefulSet")
+    assert "requests[cpu]: Job has 100m, Workload has 1m" in why
+    await apps.running(0, gated=1)

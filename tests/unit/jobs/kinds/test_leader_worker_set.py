@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -18,7 +18,14 @@ from multikueue.jobs.framework.capabilities import HeldPod
 from multikueue.jobs.framework.protocol import PodSetInfo, RemoteIdentity
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.jobs.framework.templated_queue import named_by
-from multikueue.jobs.framework.workloads import Priority, name_for, replica_of_workload, workload_for, workload_name
+from multikueue.jobs.framework.workloads import (
+    Priority,
+    name_for,
+    prebuilt_name,
+    replica_of_workload,
+    workload_for,
+    workload_name,
+)
 from multikueue.jobs.kinds.leader_worker_set import LeaderWorkerSetIntegration
 from multikueue.jobs.kinds.pod_group import PodGroup
 from multikueue.jobs.kinds.stateful_set import STATEFUL_SET
@@ -126,10 +133,51 @@ def test_the_replica_of_a_workload_is_known_by_annotation_and_name_together() ->
         "kueue.x-k8s.io/job-owner-gvk": "leaderworkerset.x-k8s.io/v1, Kind=LeaderWorkerSet",
         "kueue.x-k8s.io/job-owner-name": workload["metadata"]["ownerReferences"][0]["name"],
     }
-    assert replica_of_workload(workload, LEADER_WORKER_SETS) == 1
+    assert replica_of_workload(workload, LEADER_WORKER_SETS, a_set()) == 1
+    assert replica_of_workload(workload, LEADER_WORKER_SETS, None) == 1, "its owner is gone"
     for forged in ("0", "7", "-1", "many", "9" * 40):
         workload["metadata"]["annotations"]["kueue.x-k8s.io/component-workload-index"] = forged
-        assert replica_of_workload(workload, LEADER_WORKER_SETS) == 0
+        assert replica_of_workload(workload, LEADER_WORKER_SETS, a_set()) == 0
+
+
+class TestSentByAHub:
+    """A LeaderWorkerSet that a Kueue on a hub has sent whole, after Workloads with the names that they have there."""
+
+    LABEL: Final = {"kueue.x-k8s.io/multikueue-origin": "hub"}
+    UID: Final = {"kueue.x-k8s.io/multikueue-origin-uid": "uid-on-hub"}
+
+    def sent(self, **metadata: dict[str, str]) -> dict[str, Any]:
+        made = a_set()
+        given = metadata or {"labels": self.LABEL, "annotations": self.UID}
+        made["metadata"] |= {"labels": made["metadata"]["labels"] | given.get("labels", {})}
+        made["metadata"]["annotations"] = given.get("annotations", {})
+        return made
+
+    def test_each_replica_has_the_workload_of_its_name_on_the_hub(self) -> None:
+        on_hub = a_set()
+        on_hub["metadata"]["uid"] = "uid-on-hub"
+        names = [name_for(SETS.replica(on_hub, index), SETS) for index in (0, 1)]
+        assert [prebuilt_name(SETS.replica(self.sent(), index), SETS) for index in (0, 1)] == names
+
+    def test_one_with_the_label_or_the_annotation_alone_gets_workloads_of_its_own(self) -> None:
+        """A manifest that was exported from a worker has one of them at most."""
+        for metadata in ({"labels": self.LABEL}, {"annotations": self.UID}):
+            assert prebuilt_name(self.sent(**metadata), SETS) == ""
+        own = [name_for(SETS.replica(a_set(), 1), SETS)]
+        assert [name_for(SETS.replica(self.sent(annotations=self.UID), 1), SETS)] == own
+
+    def test_a_workload_is_of_the_replica_that_it_is_named_for(self) -> None:
+        workload = workload_for(SETS.replica(self.sent(), 1), SETS, priority=Priority())
+        assert replica_of_workload(workload, LEADER_WORKER_SETS, self.sent()) == 1
+        assert replica_of_workload(workload, LEADER_WORKER_SETS, a_set()) == 0, "that one was not sent"
+        other = self.sent(labels=self.LABEL, annotations={"kueue.x-k8s.io/multikueue-origin-uid": "another"})
+        assert replica_of_workload(workload, LEADER_WORKER_SETS, other) == 0
+
+    def test_the_mark_that_kueue_gives_its_pods_is_taken(self) -> None:
+        made = self.sent()
+        template = made["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+        template["metadata"].setdefault("annotations", {})["kueue.x-k8s.io/pod-group-serving"] = "true"
+        assert SETS.refusals(made, None, has_default_queue=False, gate=featuregates.default) == ()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from multikueue.core.errors import BadInput
 from multikueue.jobs.framework.capabilities import HeldPod
 from multikueue.jobs.framework.protocol import PodSetInfo, RemoteIdentity
 from multikueue.jobs.framework.registry import JobRegistry
+from multikueue.jobs.framework.workloads import prebuilt_name
 from multikueue.jobs.kinds.pod import BARE_POD
 from multikueue.jobs.kinds.pod_group import PodGroup, group_of
 from multikueue.jobs.kinds.stateful_set import StatefulSetIntegration
@@ -36,6 +37,33 @@ def stateful(*, replicas: int = 2, cpu: str = "1", left: int = 0, queue: str = "
         },
         "status": {"replicas": left},
     }
+
+
+def named(workload: str, *, replicas: int = 2) -> dict[str, Any]:
+    """One that brings its Workload along, as a hub of Kueue's sends it to a worker."""
+    made = stateful(replicas=replicas)
+    made["metadata"]["labels"] = made["metadata"]["labels"] | {"kueue.x-k8s.io/prebuilt-workload-name": workload}
+    return made
+
+
+def grouped(*, replicas: int = 2) -> dict[str, Any]:
+    """One whose template makes its pods a group, as earlier versions of Kueue left it."""
+    made = stateful(replicas=replicas)
+    metadata = made["spec"]["template"]["metadata"]
+    metadata["labels"] = metadata["labels"] | {"kueue.x-k8s.io/pod-group-name": "g"}
+    return made
+
+
+def test_it_may_bring_its_workload_along() -> None:
+    assert SETS.refusals(named("w"), None, has_default_queue=False, gate=featuregates.default) == ()
+    assert prebuilt_name(named("w"), SETS) == "w"
+
+
+def test_what_its_template_has_already_does_not_keep_it_from_being_changed() -> None:
+    gate = featuregates.default
+    assert SETS.refusals(grouped(replicas=0), grouped(), has_default_queue=False, gate=gate) == ()
+    (found,) = SETS.refusals(grouped(replicas=0), stateful(), has_default_queue=False, gate=gate)
+    assert found.startswith("spec.template.metadata.labels[kueue.x-k8s.io/pod-group-name]: Forbidden: ")
 
 
 def pod(name: str, *, problem: str = "", gated: bool = True) -> HeldPod:
@@ -84,6 +112,8 @@ def test_a_pod_is_started_in_a_place_of_the_set(held: HeldPod, started: list[str
         pytest.param(stateful(replicas=0), stateful(replicas=0, cpu="2"), "", id="with larger pods at zero"),
         pytest.param(stateful(), stateful(queue=""), "can be removed only while", id="out of its queue"),
         pytest.param(stateful(replicas=0), stateful(replicas=0, queue=""), "", id="out of its queue at zero"),
+        pytest.param(stateful(), named("w"), "can be changed only while", id="to a Workload that it names"),
+        pytest.param(stateful(replicas=0), named("w", replicas=0), "", id="to a Workload that it names at zero"),
     ],
 )
 def test_an_update_is_refused(before: dict[str, Any], after: dict[str, Any], refusal: str) -> None:

@@ -10,7 +10,9 @@ import pytest
 from manager.controllers import job_decision
 from manager.controllers.job_facts import ManagedJobFacts
 from manager.controllers.job_steps import (
+    DeleteWorkload,
     OwnWorkload,
+    ReleaseWorkload,
     Step,
     WarnOwner,
     WriteJob,
@@ -64,7 +66,7 @@ def containers_of(of: Object) -> list[Object]:
 def prebuilt_of(kind: JobIntegration, value: Status) -> Object:
     """A Workload that its user made for such a job."""
     made = workload_for(source_of(kind), kind, priority=Priority())
-    made["metadata"] |= {"uid": "uid-w", "resourceVersion": "1"}
+    made["metadata"] |= {"name": "w", "uid": "uid-w", "resourceVersion": "1"}
     return made | {"status": value.wire()}
 
 
@@ -94,16 +96,23 @@ class TestPrebuilt:
         assert decide(job(), prebuilt="w") == ()
 
     def test_it_becomes_the_owner_of_one_without_an_owner(self) -> None:
-        found = workload(job(), status(), ownerReferences=[])
+        found = workload(job(), status(), name="w", ownerReferences=[])
         assert decide(job(), found, prebuilt="w") == (OwnWorkload(found),)
+
+    def test_what_it_had_before_it_was_given_one_is_deleted(self) -> None:
+        own, found = workload(job(), pending()), workload(job(), pending(), name="w")
+        assert decide(job(), found, own, prebuilt="w") == (DeleteWorkload(own),)
+        assert decide(job(), own, prebuilt="w") == (DeleteWorkload(own),), "the other one is still to come"
+        releases = own | {"metadata": own["metadata"] | {"deletionTimestamp": "2026-01-01T12:00:00Z"}}
+        assert decide(job(), found, releases, prebuilt="w") == (ReleaseWorkload(releases),)
 
     def test_one_that_belongs_to_another_job_is_refused(self) -> None:
         owner = {"kind": "Job", "name": "other", "uid": "other", "controller": True}
-        found = workload(job(), status(), ownerReferences=[owner])
+        found = workload(job(), status(), name="w", ownerReferences=[owner])
         assert kinds(decide(job(), found, prebuilt="w")) == ["WarnOwner"]
 
     def test_one_that_does_not_match_is_finished_as_out_of_sync(self) -> None:
-        found = workload(job(parallelism=2), pending())
+        found = workload(job(parallelism=2), pending(), name="w")
         warning, step = decide(job(), found, prebuilt="w")
         message = "The prebuilt workload is out of sync with its user job: podSets[0].count: Job has 1, Workload has 2"
         assert warning == WarnOwner("OutOfSync", message)
@@ -114,19 +123,19 @@ class TestPrebuilt:
 
     def test_one_that_names_nothing_but_its_containers_is_taken(self) -> None:
         of = job()
-        found = workload(of, status(), ownerReferences=[])
+        found = workload(of, status(), name="w", ownerReferences=[])
         of["spec"]["template"]["spec"] |= {"dnsPolicy": "ClusterFirst", "restartPolicy": "Never"}
         of["spec"]["template"]["spec"]["containers"][0] |= {"imagePullPolicy": "Always"}
         assert decide(of, found, prebuilt="w") == (OwnWorkload(found),)
 
     def test_a_refusal_names_the_field_that_is_otherwise(self) -> None:
-        found = workload(job(parallelism=2), status(), ownerReferences=[])
+        found = workload(job(parallelism=2), status(), name="w", ownerReferences=[])
         (warning,) = decide(job(), found, prebuilt="w")
         assert isinstance(warning, WarnOwner)
         assert "podSets[0].count: Job has 1, Workload has 2" in warning.message
 
     def test_a_refusal_names_the_queues(self) -> None:
-        found = workload(job(), status(), ownerReferences=[])
+        found = workload(job(), status(), name="w", ownerReferences=[])
         found["spec"]["queueName"] = "other"
         (warning,) = decide(job(), found, prebuilt="w")
         assert isinstance(warning, WarnOwner)
@@ -193,7 +202,7 @@ class TestPrebuilt:
 
     def test_an_evicted_workload_of_another_client_is_not_taken_by_a_job_that_differs(self) -> None:
         known = changes.evict(with_update(admitted()), reason="Preempted", message="go", now=NOW)
-        found = workload(job(), known, ownerReferences=[])
+        found = workload(job(), known, name="w", ownerReferences=[])
         thief = job(suspend=False)
         containers_of(thief)[0]["resources"]["requests"]["cpu"] = "64"
         warning, stop = decide(thief, found, prebuilt="w")

@@ -14,12 +14,10 @@ from manager.context import ManagerContext
 from manager.controllers.workload_removal import remove_orphan
 from multikueue.api.constants import RESOURCE_IN_USE_FINALIZER
 from multikueue.api.resource import JOBS, PODS, Resource
-from multikueue.core.keys import Key
 from multikueue.kube.errors import ApiError, NotFound
 from tests.support.stub_api import json_answer, status_answer, stub_api
 
 PIPELINES: Final = Resource("ci.example.com", "v1", "Pipeline", "pipelines")
-JOB: Final = Key("team", "nightly")
 OWNER: Final = {"apiVersion": "ci.example.com/v1", "kind": "Pipeline", "name": "nightly", "uid": "u"}
 WORKLOAD: Final[dict[str, Any]] = {
     "metadata": {"name": "w", "namespace": "team", "uid": "w-u", "resourceVersion": "1", "ownerReferences": [OWNER]}
@@ -42,7 +40,7 @@ async def writes(
         written = SimpleNamespace(on_write=lambda raw: None)
         caches = SimpleNamespace(is_removed=lambda _: removed, view=lambda _: written)
         context = cast(ManagerContext, SimpleNamespace(client=client, caches=caches))
-        await remove_orphan(context, workload, job=JOB, resource=resource)
+        await remove_orphan(context, workload, resource)
         return [seen for seen in api.seen if not seen.startswith("GET")]
 
 
@@ -77,7 +75,20 @@ async def test_its_finalizer_is_removed_only_if_the_job_is_gone_whatever_the_cac
 
 async def test_it_is_removed_if_the_job_went_with_its_kind() -> None:
     assert await writes(not_served, removed=True) != []
-    assert await writes(not_served, resource=JOBS) != []
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "nightly", "uid": "u"}
+    of_job = {"metadata": WORKLOAD["metadata"] | {"ownerReferences": [owner]}}
+    assert await writes(not_served, resource=JOBS, workload=of_job) != []
+
+
+async def test_that_of_a_job_of_another_kind_is_left_with_its_finalizer() -> None:
+    held = {"metadata": {**WORKLOAD["metadata"], "finalizers": [RESOURCE_IN_USE_FINALIZER]}}
+    assert await writes(named, resource=PODS, workload=held) == []
+
+
+async def test_it_is_removed_with_a_job_that_it_names_by_an_earlier_version_of_its_api() -> None:
+    owner = OWNER | {"apiVersion": "ci.example.com/v1alpha1"}
+    former = {"metadata": {**WORKLOAD["metadata"], "ownerReferences": [owner]}}
+    assert await writes(named, workload=former) != []
 
 
 @pytest.mark.parametrize(
@@ -102,6 +113,13 @@ def of_pods(*others: dict[str, Any]) -> dict[str, Any]:
     pods = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"} for name in ("a", "b")]
     metadata = {**WORKLOAD["metadata"], "finalizers": [RESOURCE_IN_USE_FINALIZER], "ownerReferences": [*pods, *others]}
     return {"metadata": metadata}
+
+
+async def test_that_of_a_group_of_one_pod_is_kept_while_the_pod_exists() -> None:
+    """The group has another name than the pod, and no object has that name."""
+    one = of_pods()
+    del one["metadata"]["ownerReferences"][1:]
+    assert await writes(lambda: json_answer({"metadata": {"uid": "uid-a"}}), resource=PODS, workload=one) == []
 
 
 async def test_that_of_a_group_is_removed_if_none_of_its_pods_exists() -> None:
