@@ -223,11 +223,12 @@ def _resync(facts: ManagedJobFacts, workload: JsonObject, status: Status) -> tup
     if evicted is not None and evicted.status == TRUE and status.is_true(WorkloadCondition.QUOTA_RESERVED):
         why = evicted.message  # the eviction has cleared the updates of checks that the job was started with
     stops = _stop(facts, workload, why)
-    if stops or facts.integration.is_active(facts.job):
+    if stops:
         return stops
-    if status.is_true(WorkloadCondition.QUOTA_RESERVED):
-        return (DeleteWorkload(workload),)
-    return (UpdateWorkload(workload),)
+    reserved = status.is_true(WorkloadCondition.QUOTA_RESERVED)
+    if facts.integration.is_active(facts.job) and not (reserved and facts.shows_remote_jobs(workload)):
+        return ()  # what runs on a worker is stopped by the deletion, and holds its quota until it has stopped
+    return (DeleteWorkload(workload),) if reserved else (UpdateWorkload(workload),)
 
 
 def _resize(facts: ManagedJobFacts, slices: SlicePlan, workload: JsonObject) -> tuple[Step, ...]:

@@ -115,9 +115,19 @@ class Scene:
         """Where its jobs are."""
         return f"ns-{self.name}"
 
-    async def submit(self, job: str = "j", *, cpu: str = "1", labels: dict[str, str] | None = None) -> str:
+    async def submit(
+        self, job: str = "j", *, cpu: str = "1", parallelism: int = 1, labels: dict[str, str] | None = None
+    ) -> str:
         """A Job; gives the name of its Workload once it holds quota."""
-        await make_job(self.client, job, namespace=self.namespace, queue=self.name, cpu=cpu, labels=labels)
+        await make_job(
+            self.client,
+            job,
+            namespace=self.namespace,
+            queue=self.name,
+            cpu=cpu,
+            parallelism=parallelism,
+            labels=labels,
+        )
         workload = await wait_condition(self.client, job, "QuotaReserved", namespace=self.namespace)
         return str(workload["metadata"]["name"])
 
@@ -180,9 +190,9 @@ class Scene:
 
         await self.say(passed, job=job)
 
-    async def running(self, winner: Site, *, job: str = "j", epoch: int = 1) -> str:
+    async def running(self, winner: Site, *, job: str = "j", epoch: int = 1, parallelism: int = 1) -> str:
         """A Job that runs on `winner`, whose status the hub has seen; the name of its Workload."""
-        workload = await self.submit(job)
+        workload = await self.submit(job, parallelism=parallelism)
         await winner.admits(workload, epoch=epoch)
         await winner.starts(job, epoch=epoch)
         await self.job_says("ready", 1, job=job)

@@ -223,7 +223,9 @@ class BatchJob:
             return None
         spec = _spec(job)
         restored = {**spec, **({"template": _restored(spec, pod_sets[0])} if pod_sets else {})}
-        count = count_of(pod_sets[0], "count", at="podSets[0]", default=1) if pod_sets else 0
+        # Only admission in part lowers it; a size that a user has given the job stays.
+        partial = bool(pod_sets) and pod_sets[0].get("minCount") is not None
+        count = count_of(pod_sets[0], "count", at="podSets[0]", default=1) if partial else 0
         if _count(restored) < count:
             restored["parallelism"] = count
         patch = merge_patch(spec, restored)

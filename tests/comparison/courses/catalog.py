@@ -32,6 +32,7 @@ COURSES: Final[Mapping[str, Course]] = {
     "deactivated": Course(jobs.deactivated, _ready("5m")),
     "too-long": Course(jobs.too_long),
     "preempted": Course(jobs.preempted, _ready("5m")),
+    "smaller": Course(jobs.smaller),
     "changed": Course(jobs.changed),
     "deleted": Course(jobs.deleted),
     "pods": Course(pods.single, pods.PODS_TOO),

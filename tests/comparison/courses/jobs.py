@@ -193,6 +193,20 @@ async def changed(hub: ComparedHub) -> AsyncIterator[Look]:
     yield Look("a user suspends a")
 
 
+async def smaller(hub: ComparedHub) -> AsyncIterator[Look]:
+    """A user gives a Job that runs fewer pods."""
+    await hub.queue(cpu="9")
+    await hub.submit("a", parallelism=2)
+    await anyio.sleep(RESERVED_SECONDS)
+    await hub.run("a", pods=2)
+    await hub.change(JOBS, "a", {"spec": {"parallelism": 1}})
+    yield Look("a has 1")
+    job = await hub.client.get_object(JOBS, "a", namespace=NAMESPACE)
+    if job["spec"]["suspend"]:
+        await hub.stop("a")
+    yield Look("its pods have stopped")
+
+
 async def deleted(hub: ComparedHub) -> AsyncIterator[Look]:
     """A user deletes the Workload of a Job that runs."""
     await hub.queue(cpu="1")

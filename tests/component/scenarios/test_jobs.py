@@ -80,6 +80,24 @@ async def test_a_workload_that_is_deleted_stops_before_its_job_is_sent_again(sta
         await made.finished()
 
 
+async def test_a_job_that_gets_another_size_stops_where_it_runs_before_it_is_queued_again(stage: Stage) -> None:
+    async with scene(stage, "another size") as made:
+        workload = await made.running(made.w1, parallelism=2)
+        before = await made.workload()
+        assert before is not None
+        await made.client.patch(JOBS, "j", {"spec": {"parallelism": 1}}, namespace=made.namespace)
+        await made.w1.told_to_evict(workload)
+        assert await made.workload(), "it holds its quota until the pods are gone"
+        await made.w1.evicts(workload, "j", reason="Deactivated", message="deactivated")
+        again = await eventually(
+            made.workload,
+            what="the job has a Workload of its new size",
+            until=lambda seen: seen is not None and seen["metadata"]["uid"] != before["metadata"]["uid"],
+        )
+        assert again is not None
+        assert again["spec"]["podSets"][0]["count"] == 1
+
+
 async def test_a_job_that_runs_continues_when_its_queue_loses_the_check(stage: Stage) -> None:
     async with scene(stage, "lost check") as made:
         workload = await made.running(made.w1)

@@ -200,7 +200,7 @@ class TestStartAndStop:
         assert BATCH_JOB.start(equal, [info(count=2)]).body["spec"]["completions"] == 2
 
     def test_stopping_takes_its_steps_and_ends_with_the_original(self) -> None:
-        original = job()
+        original = job(annotations={"kueue.x-k8s.io/job-min-parallelism": "1"})
         current = merged(original, BATCH_JOB.start(original, [info(count=2, node_selector={"a": "b"})]).body)
         current["status"] = {"active": 2, "startTime": "t"}
         pod_sets = wl(original)["spec"]["podSets"]
@@ -220,6 +220,18 @@ class TestStartAndStop:
         assert current["spec"] == original["spec"]
         assert current["metadata"] == original["metadata"]
         assert BATCH_JOB.stop(current, pod_sets) is None
+
+    def test_a_size_that_a_user_has_given_it_meanwhile_stays(self) -> None:
+        original = job()
+        pod_sets = wl(original)["spec"]["podSets"]
+        current = merged(original, BATCH_JOB.start(original, [info(count=3)]).body)
+        current["spec"]["parallelism"] = 1
+        for _ in range(2):
+            step = BATCH_JOB.stop(current, pod_sets)
+            assert step is not None
+            current = merged(current, step.body)
+        assert current["spec"]["suspend"]
+        assert current["spec"]["parallelism"] == 1
 
     @pytest.mark.parametrize(
         ("written", "want"),
