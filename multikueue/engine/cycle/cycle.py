@@ -61,6 +61,7 @@ class _CycleVictims:
 
     def __init__(self) -> None:
         self.keys: set[Key] = set()
+        """Who they are, and the slices that others have replaced: none of them can be evicted any more."""
         self.places: list[Place] = []
         """What they free of topologies, which all trees share."""
         self._usage: dict[QuotaNode, dict[Cell, int]] = {}
@@ -169,6 +170,9 @@ class CycleRunner:
                 verdict = _waiting(nomination)
             if verdict.outcome is Outcome.RESERVED:
                 usage.add(nomination.amounts, nomination.places, lasting=True)
+                if nomination.replaced is not None:
+                    # Only its name: the new slice has its quota from now on, and nothing is freed.
+                    gone.keys.add(nomination.replaced.workload.key)
                 waits_for_pods = waits_for_pods or self._blocks_admission
             if deferred is not None:
                 _note(verdict, deferred)
