@@ -362,7 +362,6 @@ class Cache(CountedObjects):
         if record is not None and record.node is not cluster_queue.node:
             self._release(record, now)
             record = None
-        was_admitted = record is not None and record.admitted
         self.claimants.find_admitted(value, self.counter.holds_claims)
         if record is None:
             self.reservations.observe(cluster_queue, value, now=now)
@@ -370,9 +369,11 @@ class Cache(CountedObjects):
             self.flushes.request(cluster_queue.node, now)
             if self.reservations.records[value.key].places != record.places:
                 self._topologies_changed(now)
-        if self.usage_order is not None and value.admitted and not was_admitted:
-            self.usage_order.settle_penalty(Key(value.key.namespace, value.queue_name), value.key)
-            self.reservations.changed.add(cluster_queue.node)
+        # Whether it counted as admitted before says nothing: without checks it does from the cycle on.
+        if self.usage_order is not None and value.admitted:
+            local_queue = Key(value.key.namespace, value.queue_name)
+            if self.usage_order.settle_penalty(local_queue, value.key):
+                self.reservations.changed.add(cluster_queue.node)
 
     def _release(self, record: Reserved, now: datetime) -> None:
         """Free the quota of a reservation."""

@@ -79,11 +79,13 @@ class UsageOrder:
         """Remove a charge."""
         self.of(local_queue).penalties.pop(workload, None)
 
-    def settle_penalty(self, local_queue: Key, workload: Key) -> None:
-        """Turn a charge into consumption: the workload was admitted."""
+    def settle_penalty(self, local_queue: Key, workload: Key) -> bool:
+        """Turn a charge into consumption: the workload was admitted; whether there was one."""
         record = self.of(local_queue)
-        for name, value in record.penalties.pop(workload, {}).items():
+        penalty = record.penalties.pop(workload, None)
+        for name, value in penalty.items() if penalty is not None else ():
             record.consumed[name] = record.consumed.get(name, 0.0) + value
+        return penalty is not None
 
     def sample(self, local_queue: Key, admitted: Mapping[str, int], now: datetime) -> None:
         """Decay past consumption and add current usage."""

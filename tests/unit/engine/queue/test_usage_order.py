@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from multikueue.api.constants import AdmissionMode
-from multikueue.engine import Settings
+from multikueue.api.constants import AdmissionMode, CheckState
+from multikueue.engine import Cycle, Settings, lifecycle
 from multikueue.engine.queue.usage_order import UsageOrder
 from multikueue.engine.settings import AdmissionFairSharing
-from multikueue.engine.values import LocalQueue
-from tests.support.engine_builders import Bench, at, group, holding, key, pods, preemption, queue, workload
+from multikueue.engine.values import AdmissionCheck, LocalQueue
+from multikueue.engine.workloads import CheckStatus
+from tests.support.engine_builders import Bench, at, checks, group, holding, key, pods, preemption, queue, workload
 
 HALF_HOUR = AdmissionFairSharing(half_life_seconds=1800, sampling_seconds=300)
 LQ = key("lq")
@@ -60,7 +61,8 @@ def test_a_penalty_counts_once_and_becomes_consumption_or_goes() -> None:
     for _ in range(2):
         order.add_penalty(LQ, key("w"), {"cpu": 4000})
     assert order.usage(LQ) == pytest.approx(want)
-    order.settle_penalty(LQ, key("w"))
+    assert order.settle_penalty(LQ, key("w"))
+    assert not order.settle_penalty(LQ, key("w"))
     assert order.of(LQ).consumed == {"cpu": pytest.approx(want)}
     order.add_penalty(LQ, key("x"), {"cpu": 4000})
     order.remove_penalty(LQ, key("x"))
@@ -109,6 +111,51 @@ def test_a_failed_admission_takes_its_penalty_back() -> None:
     assert state.weighted_share > 0
     bench.engine.admission_failed(key("a"), bench.now)
     assert bench.engine.local_queue_state(key("q")).weighted_share == 0
+
+
+def written(bench: Bench, name: str, cycle: Cycle) -> None:
+    """The API has what a cycle decided about a workload, and shows it."""
+    (decision,) = (each for each in cycle.decisions if each.workload == key(name))
+    value = bench.engine.workload(key(name))
+    assert value is not None
+    bench.engine.admission_written(key(name), bench.now)
+    bench.add(lifecycle.reserved(value, decision, bench.now))
+
+
+def charges(bench: Bench, local_queue: str) -> tuple[dict[str, float], list[str]]:
+    """What a local queue has consumed, and the workloads that it is still charged for."""
+    order = bench.engine.usage_order
+    assert order is not None
+    record = order.of(key(local_queue))
+    return dict(record.consumed), [each.name for each in record.penalties]
+
+
+def test_a_charge_becomes_consumption_once_the_workload_is_seen_admitted_with_no_checks_to_wait_for() -> None:
+    bench = shared()
+    bench.add(workload("a", "q", pods(cpu="4")))
+    cycle = bench.cycle()
+    assert charges(bench, "q") == ({}, ["a"])
+    written(bench, "a", cycle)
+    settled = charges(bench, "q")
+    assert settled == ({"cpu": 4.0 * UsageOrder(HALF_HOUR).alpha(300)}, [])
+    held = bench.engine.workload(key("a"))
+    assert held is not None
+    bench.add(replace(held, generation=2))
+    bench.finish("a")
+    assert charges(bench, "q") == settled, "once, and its end does not take it back"
+
+
+def test_a_charge_stays_while_admission_checks_are_pending() -> None:
+    bench = shared(checks=checks("c"))
+    bench.engine.upsert_admission_check(AdmissionCheck(name="c", controller="x", active=True), bench.now)
+    bench.add(workload("a", "q", pods(cpu="4")))
+    written(bench, "a", bench.cycle())
+    assert charges(bench, "q") == ({}, ["a"])
+    held = bench.engine.workload(key("a"))
+    assert held is not None
+    ready = replace(held, checks=(CheckStatus(name="c", state=CheckState.READY),))
+    bench.add(lifecycle.with_admission(ready, ("c",), bench.now))
+    assert charges(bench, "q")[1] == []
 
 
 def test_sampling_returns_when_to_sample_next() -> None:
