@@ -199,13 +199,7 @@ class Engine(Cache):
         record = self.reservations.records.get(key)
         if record is None or not record.assumed:
             return
-        self.reservations.remove(self.cluster_queues[record.node.name], record)
-        self.claimants.release(key)
-        if self.usage_order is not None:
-            self.usage_order.remove_penalty(record.local_queue, key)
-        self._restore_replaced(record, now)
-        if record.places:
-            self._topologies_changed(now)
+        self._release(record, now)
         self.waiting.readmit(record.workload, now, RequeueReason.FAILED_AFTER_NOMINATION)
 
     def sample_usage(self, now: datetime) -> tuple[datetime | None, tuple[Key, ...]]:
@@ -456,6 +450,8 @@ class Engine(Cache):
             self.claimants.release(replaced.workload.key)
             self.replacements[replaced.workload.key] = workload.key
             quota.add_all((cluster_queue.node.cell(key), amount) for key, amount in usage.items())
+            # It has ended: the new slice may use less of something, and may be the victim that it was.
+            self.flushes.request(cluster_queue.node, now)
         delayed = any(pod_set.delayed for pod_set in nomination.assignment.pod_sets)
         admitted = not delayed and lifecycle.checks_ready(workload, required_checks(nomination))
         self.waiting.withdraw(workload.key)

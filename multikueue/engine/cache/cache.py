@@ -334,7 +334,10 @@ class Cache(CountedObjects):
             return
         cluster_queue = self.cluster_queues[record.node.name]
         self.reservations.mark_evicted(cluster_queue, record, evicted=False)
-        if exempt_until is not None:
+        if exempt_until is None:
+            # Others were decided about without it: it may be their victim, and its new slice may take its quota over.
+            self.flushes.request(cluster_queue.node, now)
+        else:
             self.reservations.exempt(cluster_queue, record, exempt=True)
             heappush(self._exemptions, (exempt_until, key))
 

@@ -81,3 +81,47 @@ def test_a_preemptor_that_comes_first_keeps_a_slice_from_being_replaced() -> Non
     assert [victim.workload.name for victim in decisions["preemptor"].victims] == ["old"]
     assert decisions["new"].outcome is Outcome.PENDING
     assert decisions["new"].replaced_slice is None
+
+
+def test_the_preemptor_of_a_slice_that_was_replaced_may_preempt_the_new_one_after_the_flush() -> None:
+    bench = lending(BY_TIME)
+    bench.add(
+        slice_of("j", "new", 5, after="old", at_queue="loose"),
+        workload("preemptor", "strict", pods(3, cpu="1"), priority=5, created=5),
+    )
+    bench.settle()
+    assert bench.waits("strict") == ["[preemptor]"]
+    bench.pass_time(1)
+    assert [victim.workload.name for victim in bench.decide("preemptor").victims] == ["new"]
+
+
+def test_what_a_new_slice_uses_less_is_offered_to_others() -> None:
+    bench = Bench(queue("q", group(default="6")), settings=ELASTIC)
+    workers = pods(2, "workers", cpu="1"), pods(1, "others", cpu="1")
+    old = workload("old", "q", pods(1, "workers", cpu="1"), pods(4, "others", cpu="1"), job_uid="j")
+    bench.add(holding(old, "q"), workload("waiting", "q", pods(3, cpu="1"), created=1))
+    bench.settle()
+    assert bench.waits("q") == ["[waiting]"]
+    bench.add(workload("new", "q", *workers, job_uid="j", replaces="default/old", created=2))
+    bench.settle()
+    assert bench.has_quota("new")
+    bench.settle_after(1)
+    assert bench.has_quota("waiting")
+
+
+def test_a_slice_takes_over_what_is_not_evicted_after_all() -> None:
+    bench = Bench(
+        queue("loose", group(default="0"), cohort="c"),
+        queue("strict", group(default="4"), cohort="c", preemption=preemption(reclaim="Any")),
+        settings=ELASTIC,
+    )
+    bench.add(holding(slice_of("j", "old", 2, at_queue="loose"), "loose"))
+    bench.add(workload("preemptor", "strict", pods(3, cpu="1")))
+    assert bench.decide("preemptor").outcome is Outcome.PREEMPTING
+    bench.add(slice_of("j", "new", 3, after="old", at_queue="loose"))
+    bench.settle()
+    assert bench.waits("loose") == ["[new]"]
+    bench.engine.delete_workload(key("preemptor"), bench.now)
+    bench.engine.eviction_failed(key("old"), bench.now)
+    bench.settle_after(1)
+    assert bench.has_quota("new")

@@ -9,7 +9,7 @@ from itertools import pairwise
 from multikueue.engine.cache.tree import Forest, QuotaNode
 from multikueue.engine.queue.flushes import FlushRequests
 from multikueue.engine.values import ClusterQueue
-from tests.support.engine_builders import Bench, group, pods, queue, workload
+from tests.support.engine_builders import Bench, group, holding, key, pods, preemption, queue, workload
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _QUEUE = QuotaNode("q", is_cohort=False)
@@ -161,3 +161,35 @@ def test_with_it_all_is_replaced_a_tenth_of_a_second_later() -> None:
 def test_many_shapes_in_a_queue_are_as_many_heads_and_use_the_allowance_up() -> None:
     assert after_all_end(full(allowance=2, shapes=6), seconds=2)[:11] == [3] * 10 + [FULL]
     assert after_all_end(full(allowance=6, shapes=6), seconds=1)[:2] == [3, FULL]
+
+
+def test_what_a_withdrawn_reservation_frees_is_offered() -> None:
+    bench = Bench(queue("q", group(default="4"), preemption=preemption("LowerPriority")))
+    bench.add(workload("large", "q", pods(cpu="4")))
+    bench.cycle()
+    bench.add(workload("small", "q", pods(cpu="1"), created=1))
+    bench.settle()
+    assert bench.waits("q") == ["[small]"]
+    bench.add(workload("preemptor", "q", pods(cpu="3"), priority=5, created=2))
+    assert [victim.workload.name for victim in bench.decide("preemptor").victims] == ["large"]
+    bench.engine.admission_failed(key("large"), bench.now)
+    bench.settle_after(1)
+    assert bench.has_quota("preemptor")
+    assert bench.has_quota("small")
+
+
+def test_a_victim_that_is_not_evicted_after_all_may_be_that_of_another() -> None:
+    policy = preemption(reclaim="LowerPriority", borrow="LowerPriority")
+    bench = Bench(
+        *(queue(name, group(default="0"), cohort="c", preemption=policy) for name in ("a", "b")),
+        queue("loose", group(default="0"), cohort="c"),
+        queue("idle", group(default="3"), cohort="c"),
+    )
+    bench.add(holding(workload("victim", "loose", pods(cpu="3")), "loose"))
+    bench.add(workload("first", "a", pods(cpu="3"), priority=5), workload("second", "b", pods(cpu="3"), priority=4))
+    assert [victim.workload.name for victim in bench.decide("first").victims] == ["victim"]
+    assert bench.waits("b") == ["[second]"]
+    bench.engine.delete_workload(key("first"), bench.now)
+    bench.engine.eviction_failed(key("victim"), bench.now)
+    bench.pass_time(1)
+    assert [victim.workload.name for victim in bench.decide("second").victims] == ["victim"]
