@@ -177,6 +177,7 @@ def makes_admissible(old: Workload, new: Workload, evaluated_generation: int | N
         or old.priority_boost != new.priority_boost
         or old.active != new.active
         or old.queue_name != new.queue_name
+        or old.replaces != new.replaces
         or (evaluated_generation is not None and new.generation not in (evaluated_generation, old.generation))
         or old.maximum_execution_seconds != new.maximum_execution_seconds
         or old.reclaimable != new.reclaimable
@@ -189,6 +190,8 @@ def makes_admissible(old: Workload, new: Workload, evaluated_generation: int | N
 def equivalence_hash(workload: Workload, requests: tuple[PodSetRequests, ...], *, priority: int) -> str:
     """Sixteen hex digits, equal for equivalent workloads; empty if a shape cannot be compared."""
     parts = [str(priority)]
+    if workload.replaces:
+        parts.append(workload.replaces)  # it needs only what it uses more, in the flavors of that slice
     for pod_set, counted in zip(workload.pod_sets, requests, strict=True):
         if not pod_set.shape.fingerprint:
             return ""

@@ -229,6 +229,7 @@ def test_fewer_pods_are_divided_before_they_are_multiplied() -> None:
         pytest.param({"pod_sets": (pods(1, "other", cpu="1"),)}, False, id="and the name of the pod set"),
         pytest.param({"pod_sets": (pods(1, "main", 1, cpu="1"),)}, False, id="and the least count"),
         pytest.param({"reclaimable": {"main": 1}}, False, id="and pods that ended"),
+        pytest.param({"replaces": "default/old"}, False, id="and the slice that it replaces"),
     ],
 )
 def test_which_workloads_are_the_same(changes: dict[str, object], same: bool) -> None:

@@ -125,3 +125,28 @@ def test_a_slice_takes_over_what_is_not_evicted_after_all() -> None:
     bench.engine.eviction_failed(key("old"), bench.now)
     bench.settle_after(1)
     assert bench.has_quota("new")
+
+
+def test_a_slice_is_evaluated_though_a_job_of_its_size_found_no_quota() -> None:
+    bench = Bench(queue("q", group(default="4")), settings=ELASTIC)
+    bench.add(holding(slice_of("j", "old", 2), "q"), holding(workload("x", "q", pods(1, cpu="1")), "q"))
+    bench.add(slice_of("other", "fresh", 3, created=1))
+    bench.settle()
+    assert bench.waits("q") == ["[fresh]"]
+    bench.add(slice_of("j", "new", 3, after="old", created=2))
+    assert bench.waits("q") == ["[fresh]", "new"]
+    bench.settle()
+    assert bench.has_quota("new"), "it needs one more"
+
+
+def test_a_job_is_evaluated_though_a_slice_of_its_size_found_no_quota() -> None:
+    bench = Bench(queue("q", group(a="2", b="4")), settings=ELASTIC)
+    bench.add(holding(slice_of("j", "old", 2), "q", flavor="a"))
+    bench.add(slice_of("j", "new", 3, after="old", created=2))
+    bench.settle()
+    bench.add(slice_of("other", "fresh", 3, created=3))
+    bench.settle()
+    assert bench.has_quota("fresh"), "it may have another flavor"
+    assert bench.waits("q") == ["[new]"]
+    bench.add(slice_of("j", "new", 3, created=2))
+    assert bench.waits("q") == ["new"], "it is evaluated anew once it replaces none"
