@@ -375,7 +375,8 @@ class Engine(Cache):
         changed.clear()
         for name in list(ready):
             cluster_queue = self.cluster_queues.get(name)
-            if cluster_queue is None:
+            if cluster_queue is None or not self.active.get(name, False):
+                # Its head is not evaluated: its tree never would be as it was. It is ready again once it is active.
                 ready.discard(name)
                 continue
             root, head = cluster_queue.node.root(), cluster_queue.queue.head()

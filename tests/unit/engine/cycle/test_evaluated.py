@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -28,6 +29,7 @@ from multikueue.engine.values import (
 )
 from multikueue.engine.workloads import Workload
 from tests.support.engine_builders import (
+    HOLD,
     NAMESPACE,
     START,
     STRICT,
@@ -128,6 +130,20 @@ def test_a_strict_head_that_has_tried_all_flavors_is_not_tried_again() -> None:
         pytest.fail("the head is tried again and again")
     bench.finish("b")
     assert decided(bench) == ["w"]
+
+
+def test_what_waits_in_a_held_queue_does_not_have_its_tree_decided_again_and_again() -> None:
+    resumed = queue("b", group(default="2"), cohort="c")
+    bench = Bench(queue("a", group(default="2"), cohort="c", strategy=STRICT), resumed)
+    bench.add(held("x", "a", "3"), workload("head", "a", TWO))
+    bench.engine.upsert_cluster_queue(replace(resumed, stop_policy=HOLD), bench.now)
+    bench.add(workload("waits", "b", pods(cpu="1")))
+    assert decided(bench) == ["head"]
+    assert not bench.engine.has_heads(bench.now, repeat=False)
+    bench.add(workload("waits too", "b", pods(cpu="1"), priority=1))
+    assert not bench.engine.has_heads(bench.now, repeat=False)
+    bench.engine.upsert_cluster_queue(resumed, bench.now)
+    assert decided(bench) == ["waits too", "head"], "its head is evaluated once it is not held any more"
 
 
 CLASS = DeviceClass("known", None, "x/known")
