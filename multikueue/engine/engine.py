@@ -449,7 +449,7 @@ class Engine(Cache):
             quota.remove_all(nomination.amounts)
             self.reservations.remove(cluster_queue, replaced)
             self.claimants.release(replaced.workload.key)
-            self.replacements[replaced.workload.key] = workload.key
+            self.replaced_slices.add(replaced.workload.key, workload.key)
             quota.add_all((cluster_queue.node.cell(key), amount) for key, amount in usage.items())
             # It has ended: the new slice may use less of something, and may be the victim that it was.
             self.flushes.request(cluster_queue.node, now)

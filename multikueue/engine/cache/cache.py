@@ -18,6 +18,7 @@ from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cache.counted_objects import CountedObjects
 from multikueue.engine.cache.offered import OfferedQuota
 from multikueue.engine.cache.referenced_objects import ReferencedObjects
+from multikueue.engine.cache.replaced_slices import ReplacedSlices
 from multikueue.engine.cache.reservations import Reservations
 from multikueue.engine.cache.reserved_workloads import Reserved
 from multikueue.engine.cache.tree import Forest, QuotaNode
@@ -71,8 +72,7 @@ class Cache(CountedObjects):
         """Those that have not finished."""
         self.finished: set[Key] = set()
         """Most of a large hub: only that they are there is kept."""
-        self.replacements: dict[Key, Key] = {}
-        """Slices whose quota a newer slice has taken over, until the API shows them finished; old to new."""
+        self.replaced_slices = ReplacedSlices(self.reservations.records, self.workloads)
         self.cohorts: dict[str, Cohort] = {}
         self.withheld = WithheldQuota()
         self.offered = OfferedQuota()
@@ -288,15 +288,14 @@ class Cache(CountedObjects):
         self.second_pass.offer(value, now)
         if value.reserved and value.admission is not None:
             self.waiting.withdraw(value.key)
-            if self._is_replaced(value):
-                return
             if value.replaces and self.settings.gates.elastic_jobs:
                 self._take_over(value, now)
-            self._hold(self.cluster_queue(value.admission.cluster_queue), record, value, now)
+            if not self.replaced_slices.has(value):
+                self._hold(self.cluster_queue(value.admission.cluster_queue), record, value, now)
             return
-        self.replacements.pop(value.key, None)
         if record is not None:
             self._release(record, now)
+        self.replaced_slices.end(value.key)
         if not value.active:
             self.waiting.withdraw(value.key)
         else:
@@ -316,11 +315,11 @@ class Cache(CountedObjects):
         self.claimants.remove(key)
         self.finished.discard(key)
         self.second_pass.forget(key)
-        self.replacements.pop(key, None)
         record = self.reservations.records.get(key)
         if record is not None:
             self._release(record, now)
             self._withhold(record)
+        self.replaced_slices.end(key)
         self.waiting.withdraw(key)
 
     def eviction_failed(self, key: Key, now: datetime, *, exempt_until: datetime | None = None) -> None:
@@ -363,7 +362,7 @@ class Cache(CountedObjects):
 
     def _hold(self, cluster_queue: CachedClusterQueue, record: Reserved | None, value: Workload, now: datetime) -> None:
         if record is not None and record.node is not cluster_queue.node:
-            self._release(record, now)
+            self._free(record, now)
             record = None
         self.claimants.find_admitted(value, self.counter.holds_claims)
         if record is None:
@@ -379,13 +378,20 @@ class Cache(CountedObjects):
                 self.reservations.changed.add(cluster_queue.node)
 
     def _release(self, record: Reserved, now: datetime) -> None:
-        """Free the quota of a reservation."""
+        """Free the quota of a reservation; the slice that it replaced holds its own again if the API still says so."""
+        self._free(record, now)
+        for key in self.replaced_slices.restored_by(record.workload.key):
+            older = self.workloads.get(key) if key not in self.reservations.records else None
+            if older is not None and older.reserved and older.admission is not None:
+                self._hold(self.cluster_queue(older.admission.cluster_queue), None, older, now)
+
+    def _free(self, record: Reserved, now: datetime) -> None:
+        """Free the quota of a reservation that ends, or that another takes the place of."""
         cluster_queue = self.cluster_queues[record.node.name]
         self.reservations.remove(cluster_queue, record)
         self.claimants.release(record.workload.key)
         if self.usage_order is not None:
             self.usage_order.remove_penalty(record.local_queue, record.workload.key)
-        self._restore_replaced(record, now)
         self.flushes.request(cluster_queue.node, now)
         if record.places:
             self._topologies_changed(now)
@@ -411,28 +417,15 @@ class Cache(CountedObjects):
         self.withheld.clear()
         self.offered.clear()
 
-    def _is_replaced(self, value: Workload) -> bool:
-        """Whether a newer slice of the same job holds this workload's quota."""
-        newer = self.replacements.get(value.key)
-        record = self.reservations.records.get(newer) if newer is not None else None
-        return record is not None and record.workload.job_uid == value.job_uid
-
     def _take_over(self, value: Workload, now: datetime) -> None:
         """The API shows the reservation of a slice: the slice that it replaces holds no quota from now on."""
-        self.replacements[value.replaced_key] = value.key
-        record = self.reservations.records.get(value.replaced_key)
-        if record is not None and record.workload.job_uid == value.job_uid:
-            self._release(record, now)
-
-    def _restore_replaced(self, record: Reserved, now: datetime) -> None:
-        """A slice lost its quota: the slice that it replaced holds its own again if the API still says so."""
-        key = record.workload.replaced_key if record.workload.replaces else None
-        if key is None or self.replacements.get(key) != record.workload.key:
+        key = value.replaced_key
+        if key == value.key or key in self.finished:
             return
-        del self.replacements[key]
-        older = self.workloads.get(key)
-        if older is not None and older.reserved and older.admission is not None:
-            self._hold(self.cluster_queue(older.admission.cluster_queue), None, older, now)
+        self.replaced_slices.add(key, value.key)
+        record = self.reservations.records.get(key)
+        if record is not None and record.workload.job_uid == value.job_uid:
+            self._free(record, now)
 
     # Effects.
 

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise, permutations
 
 import pytest
 
-from multikueue.engine import Gates, Outcome, Settings
-from multikueue.engine.workloads import Workload
+from multikueue.engine import Gates, Outcome, Settings, lifecycle
+from multikueue.engine.workloads import Admission, Workload
 from tests.support.engine_builders import Bench, group, holding, key, pods, preemption, queue, workload
 
 ELASTIC = Settings(pods_ready=None, gates=Gates(elastic_jobs=True))
@@ -150,3 +151,89 @@ def test_a_job_is_evaluated_though_a_slice_of_its_size_found_no_quota() -> None:
     assert bench.waits("q") == ["[new]"]
     bench.add(slice_of("j", "new", 3, created=2))
     assert bench.waits("q") == ["new"], "it is evaluated anew once it replaces none"
+
+
+def chain() -> dict[str, Workload]:
+    """Four slices of a job that the API shows with a reservation, since the former three are not finished yet."""
+    names = ["", *"abcd"]
+    return {
+        name: holding(slice_of("j", name, count, after=after), "q")
+        for count, (after, name) in enumerate(pairwise(names), 1)
+    }
+
+
+def counted(bench: Bench) -> list[str]:
+    return sorted(key.name for key in bench.engine.reservations.records)
+
+
+@pytest.mark.parametrize("order", ["".join(order) for order in permutations("abcd")])
+def test_only_the_newest_slice_counts_whatever_the_order_in_which_they_are_seen(order: str) -> None:
+    bench = Bench(queue("q", group(default="10")), settings=ELASTIC)
+    slices = chain()
+    bench.add(*(slices[name] for name in order))
+    assert counted(bench) == ["d"]
+    bench.add(*(replace(slices[name], generation=2) for name in order))
+    assert counted(bench) == ["d"]
+    assert list(bench.engine.cluster_queue_state("q").reservation.values()) == [4000]
+
+
+@pytest.mark.parametrize("order", ["".join(order) for order in permutations("abcd")])
+def test_former_slices_finish_in_any_order_and_count_for_nothing(order: str) -> None:
+    bench = Bench(queue("q", group(default="10")), settings=ELASTIC)
+    slices = chain()
+    bench.add(*slices.values())
+    left = dict(slices)
+    for name in order.replace("d", ""):
+        bench.add(lifecycle.replaced(left.pop(name), slices["d"], bench.now))
+        bench.add(*(replace(value, generation=3) for value in left.values()))
+        assert counted(bench) == ["d"], f"{name} is finished"
+    bench.finish("d")
+    assert counted(bench) == []
+
+
+def test_a_slice_counts_again_when_the_one_that_replaced_it_loses_its_quota() -> None:
+    bench = Bench(queue("q", group(default="10")), settings=ELASTIC)
+    slices = chain()
+    bench.add(*slices.values())
+    bench.engine.delete_workload(key("d"), bench.now)
+    assert counted(bench) == ["c"]
+    bench.add(lifecycle.released(lifecycle.evicted(slices["c"], "Preempted", "", bench.now), bench.now))
+    assert counted(bench) == ["b"]
+
+
+def test_a_slice_of_another_job_replaces_nothing_and_brings_nothing_back() -> None:
+    bench = Bench(queue("q", group(default="10")), settings=ELASTIC)
+    bench.add(holding(slice_of("j", "a", 1), "q"), holding(slice_of("other", "b", 2, after="a"), "q"))
+    assert counted(bench) == ["a", "b"]
+    bench.engine.delete_workload(key("b"), bench.now)
+    assert list(bench.engine.cluster_queue_state("q").reservation.values()) == [1000]
+
+
+def test_a_slice_that_names_itself_counts_once() -> None:
+    bench = Bench(queue("q", group(default="10")), settings=ELASTIC)
+    for generation in (1, 2):
+        bench.add(replace(holding(slice_of("j", "a", 1, after="a"), "q"), generation=generation))
+        assert counted(bench) == ["a"]
+    bench.finish("a")
+    assert counted(bench) == []
+
+
+def test_slices_that_name_each_other_count_one_at_a_time() -> None:
+    bench = Bench(queue("q", group(default="10")), settings=ELASTIC)
+    a, b = (holding(slice_of("j", name, 1, after=after), "q") for name, after in ("ab", "ba"))
+    for value in (a, b, a, b):
+        bench.add(value)
+        assert counted(bench) == [value.key.name]
+
+
+def test_a_slice_that_is_seen_in_another_queue_does_not_bring_the_former_back() -> None:
+    bench = Bench(queue("q", group(default="10")), queue("r", group(default="10")), settings=ELASTIC)
+    slices = chain()
+    bench.add(slices["a"], slices["b"])
+    bench.add(replace(slices["b"], admission=replace(reserved_in(slices["b"]), cluster_queue="r")))
+    assert counted(bench) == ["b"]
+
+
+def reserved_in(value: Workload) -> Admission:
+    assert value.admission is not None
+    return value.admission
