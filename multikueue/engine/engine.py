@@ -447,12 +447,10 @@ class Engine(Cache):
         replaced = nomination.replaced
         if replaced is not None:
             quota.remove_all(nomination.amounts)
-            self.reservations.remove(cluster_queue, replaced)
-            self.claimants.release(replaced.workload.key)
+            # It has ended: the new slice may use less of something, and may be the victim that it was.
+            self._free(replaced, now)
             self.replaced_slices.add(replaced.workload.key, workload.key)
             quota.add_all((cluster_queue.node.cell(key), amount) for key, amount in usage.items())
-            # It has ended: the new slice may use less of something, and may be the victim that it was.
-            self.flushes.request(cluster_queue.node, now)
         delayed = any(pod_set.delayed for pod_set in nomination.assignment.pod_sets)
         admitted = not delayed and lifecycle.checks_ready(workload, required_checks(nomination))
         self.waiting.withdraw(workload.key)

@@ -8,9 +8,12 @@ from itertools import pairwise, permutations
 
 import pytest
 
+from multikueue.api.constants import AdmissionMode
 from multikueue.engine import Gates, Outcome, Settings, lifecycle
+from multikueue.engine.settings import AdmissionFairSharing
+from multikueue.engine.values import AdmissionCheck
 from multikueue.engine.workloads import Admission, Workload
-from tests.support.engine_builders import Bench, group, holding, key, pods, preemption, queue, workload
+from tests.support.engine_builders import Bench, checks, group, holding, key, pods, preemption, queue, workload
 
 ELASTIC = Settings(pods_ready=None, gates=Gates(elastic_jobs=True))
 BY_TIME = replace(ELASTIC, gates=Gates(elastic_jobs=True, priority_sorting_within_cohort=False))
@@ -237,3 +240,20 @@ def test_a_slice_that_is_seen_in_another_queue_does_not_bring_the_former_back() 
 def reserved_in(value: Workload) -> Admission:
     assert value.admission is not None
     return value.admission
+
+
+def test_a_slice_that_is_replaced_before_it_is_admitted_is_charged_to_its_local_queue_no_more() -> None:
+    sharing = AdmissionFairSharing(half_life_seconds=300, sampling_seconds=300)
+    bench = Bench(
+        queue("q", group(default="6"), admission_mode=AdmissionMode.USAGE_BASED, checks=checks("c")),
+        settings=replace(ELASTIC, admission_fair_sharing=sharing),
+    )
+    bench.engine.upsert_admission_check(AdmissionCheck(name="c", controller="x", active=True), bench.now)
+    order = bench.engine.usage_order
+    assert order is not None
+    bench.add(slice_of("j", "old", 2))
+    bench.settle()
+    assert list(order.of(key("q")).penalties) == [key("old")]
+    bench.add(slice_of("j", "new", 3, after="old", created=1))
+    bench.settle()
+    assert list(order.of(key("q")).penalties) == [key("new")]
