@@ -480,10 +480,10 @@ class Engine(Cache):
         return False
 
     def _progress(self, nomination: NominatedHead) -> ScanProgress:
-        last = nomination.pending.progress
-        return ScanProgress(
+        return ScanProgress.after(
+            nomination.pending.progress,
             nomination.assignment.tried(),
-            nomination.cluster_queue.node.generation,
-            self._number,
-            last.began if last is not None and last.unfinished else self._number,
+            generation=nomination.cluster_queue.node.generation,
+            cycle=self._number,
+            flush=nomination.cluster_queue.queue.last_flush,
         )

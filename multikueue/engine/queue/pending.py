@@ -23,6 +23,7 @@ from multikueue.engine.settings import RequeueTimestamp, Settings
 from multikueue.engine.workloads import Workload
 
 _AFTER_RECLAIM: Final = timedelta(milliseconds=1)
+_MOST_CYCLES: Final = 64  # of a scan: a workload can be made whose pod sets meet again after thousands
 
 
 class PendingPlace(Enum):
@@ -34,20 +35,42 @@ class PendingPlace(Enum):
     GONE = auto()
 
 
+Tried = tuple[Mapping[str, int], ...]
+"""The last flavor tried, by pod set and resource; -1 if it was the last one."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScanProgress:
     """Where and when the scan of flavors stopped (`docs/spec/engine.md §3.6`)."""
 
-    tried: tuple[Mapping[str, int], ...]
+    tried: Tried
     generation: int
     cycle: int
     began: int
     """The cycle that tried the first flavor."""
+    flush: int
+    """The last flush of the queue."""
+    before: tuple[Tried, ...] = ()
+    """Where the same scan stopped in former cycles, from the last one before that flush."""
 
     @property
     def unfinished(self) -> bool:
         """Whether some flavor was not tried."""
         return any(index != -1 for pod_set in self.tried for index in pod_set.values())
+
+    @classmethod
+    def after(cls, last: ScanProgress | None, tried: Tried, *, generation: int, cycle: int, flush: int) -> ScanProgress:
+        """The progress after a cycle that continued the scan of `last`, if that was unfinished.
+
+        Pod sets, and resource groups, come to the end of their flavors in different cycles, and each begins again while
+        another continues. Where the scan stops as in a cycle since the last flush, it has tried all that it would try,
+        and ends.
+        """
+        if last is None or not last.unfinished:
+            return cls(tried, generation, cycle, cycle, flush)
+        before = (*(last.before if last.flush == flush else ()), last.tried)
+        ended = tried in before or len(before) >= _MOST_CYCLES
+        return cls(() if ended else tried, generation, cycle, last.began, flush, before)
 
 
 class HoldingQueue(Protocol):

@@ -48,6 +48,7 @@ class ReferenceEngine(Nomination, Preemption):
         self.sticky: dict[str, Key] = {}
         self.flushes: dict[Node, datetime] = {}
         self.flushed: dict[Node, datetime] = {}
+        self.times_flushed: dict[str, int] = {}
         self.counter = RequestCounter(settings)
         self.number = 0
         self.reservations = 0
@@ -265,6 +266,7 @@ class ReferenceEngine(Nomination, Preemption):
             return
         for _, name in tree.below(root):
             self.hashes[name] = {}
+            self.times_flushed[name] = self.times_flushed.get(name, 0) + 1
             for item in self.waiting(name):
                 if self._namespace_matches(name, item) and backoff_expired(item.value, now):
                     item.inadmissible = item.backing_off = False
@@ -445,9 +447,14 @@ class ReferenceEngine(Nomination, Preemption):
                 Outcome.PREEMPTING, QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS, message, found.targets
             )
             requeue = "preempting"
+        times = self.times_flushed.get(queue, 0)
+        item.before = item.before if item.unfinished and item.flushed == times else ()
+        item.before += (item.tried,) if item.unfinished else ()
+        item.flushed = times
         item.tried = ()
         if requeue in ("nofit", "nocandidates", "skip"):
-            item.tried = tuple({n: c["tried"] for n, c in p["choices"].items()} for p in found.pod_sets)
+            tried = tuple({n: c["tried"] for n, c in p["choices"].items()} for p in found.pod_sets)
+            item.tried = () if tried in item.before or len(item.before) >= 64 else tried
             item.tried_generation = self.generation.get(queue, 0)
             item.tried_cycle = self.number
         after.append(lambda: self._requeue(result, item, requeue, now))
@@ -478,9 +485,8 @@ class ReferenceEngine(Nomination, Preemption):
             if not strict:
                 self.sticky[queue] = item.value.key
         immediate = why in ("skip", "preempting") or (strict and why != "mismatch")
-        unfinished = any(index != -1 for p in item.tried for index in p.values())
         item.backing_off = not backoff_expired(item.value, now)
-        item.inadmissible = item.backing_off or not (immediate or unfinished)
+        item.inadmissible = item.backing_off or not (immediate or item.unfinished)
         if item.inadmissible and why in ("nofit", "nocandidates") and not strict:
             mine = self.hash(item)
             self.hashes.setdefault(queue, {})[mine] = verdict.reason

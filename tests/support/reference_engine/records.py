@@ -47,7 +47,16 @@ class Item:
     tried: tuple[dict[str, int], ...] = ()
     tried_generation: int = 0
     tried_cycle: int = 0
+    before: tuple[tuple[dict[str, int], ...], ...] = ()
+    """Where the same scan stopped in former cycles, from the last one before the last flush."""
+    flushed: int = 0
+    """How many flushes there had been then."""
     evaluated: int | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether some flavor was not tried."""
+        return any(index != -1 for pod_set in self.tried for index in pod_set.values())
 
     @property
     def reservation(self) -> Held:
