@@ -20,7 +20,7 @@ from multikueue.engine.settings import Settings
 from multikueue.engine.topology.capacity import TopologyCapacity
 from multikueue.engine.topology.placer import Asked, Placed, TopologyPlacer
 from multikueue.engine.topology.requests import with_check_updates
-from multikueue.engine.topology.reserved_places import reserved_places, without_topologies
+from multikueue.engine.topology.reserved_places import reserved_places, without_hosts, without_topologies
 from multikueue.engine.topology.second_pass import SecondPass
 from multikueue.engine.workloads import AssignedDomains, PodSet, Workload
 
@@ -114,7 +114,8 @@ class TopologyAssigner:
         """Places for a workload that holds quota; what it gets counts from now on (§1.12)."""
         workload = record.workload
         self._capacity.remove(record.places)
-        found = self._second_pass.place(workload)
+        staying = reserved_places(without_hosts(workload, workload.unhealthy_nodes), self._referenced.flavors)
+        found = self._second_pass.place(workload, staying=staying)
         if found.complete and found.placements:
             kept = reserved_places(without_topologies(workload, found.placements), self._referenced.flavors)
             record.places_before = reserved_places(workload, self._referenced.flavors)

@@ -64,19 +64,21 @@ class Placed:
         return not self.failures and not self.errors
 
 
-class _Taken:
-    """What earlier pod sets of the same workload take."""
+class Taken:
+    """What other pod sets of the same workload take."""
 
     def __init__(self) -> None:
         self._used: dict[LeafKey, Counter[str]] = {}
 
     def add(self, places: Places) -> None:
+        """Take these places."""
         for each in places:
             used = self._used.setdefault(each.leaf, Counter())
             for name, amount in each.single.items():
                 used[name] += amount * each.pods
 
     def of(self, key: LeafKey) -> Mapping[str, int]:
+        """What is taken of a leaf."""
         return self._used.get(key, {})
 
 
@@ -96,9 +98,20 @@ class TopologyPlacer:
         self._topologies = topologies
         self._mixed_profile = mixed_profile
 
-    def place(self, asked: Sequence[Asked], *, empty: bool = False, without: Collection[str] = ()) -> Placed:
-        """Places for all of these pod sets; with `empty` as if no workload had any, and none on hosts in `without`."""
-        result, taken = Placed(), _Taken()
+    def place(
+        self,
+        asked: Sequence[Asked],
+        *,
+        empty: bool = False,
+        without: Collection[str] = (),
+        taken: Taken | None = None,
+    ) -> Placed:
+        """Places for all of these pod sets; with `empty` as if no workload had any, and none on hosts in `without`.
+
+        They are added to `taken`.
+        """
+        result = Placed()
+        taken = Taken() if taken is None else taken
         by_flavor: dict[str, list[Asked]] = {}
         for each in asked:
             flavor = self._flavor_of(each)
@@ -117,12 +130,14 @@ class TopologyPlacer:
         asked: Asked,
         count: int,
         *,
-        beside: Sequence[tuple[DomainValues, int]],
+        beside: DomainValues,
         without: Collection[str],
+        taken: Taken,
     ) -> Placed:
-        """Places for so many further pods of a pod set whose other pods are on these hosts; none on hosts in `without`.
+        """Places for so many more pods of a pod set of which one is on the host `beside`; none on hosts in `without`.
 
-        They are in the domain that is required of all, if one is; else there, if that is preferred, or anywhere.
+        They are in the domain that is required of all, if one is; else there, if that is preferred, or anywhere. They
+        are added to `taken`, which has those of its other pods.
         """
         result, flavor = Placed(), self._flavor_of(asked)
         if isinstance(flavor, str):
@@ -131,10 +146,7 @@ class TopologyPlacer:
         levels = self._topologies.levels(flavor.topology) or ()
         request = asked.pod_set.topology
         key = "" if request is None else request.required or request.preferred
-        taken = _Taken()
-        single = single_pod(asked.pod_set.shape)
-        taken.add(tuple(Place(leaf_key(flavor.name, levels, values), pods, single) for values, pods in beside))
-        inside = self._domain_of(beside[0][0], flavor, levels, key)
+        inside = self._domain_of(beside, flavor, levels, key)
         choices = [inside] if request is not None and request.required else [inside, ()]
         anywhere = PodSet(name=asked.pod_set.name, count=count, shape=asked.pod_set.shape)
         for within in dict.fromkeys(choices):
@@ -175,7 +187,7 @@ class TopologyPlacer:
         counts: Mapping[str, int],
         flavor: Flavor,
         result: Placed,
-        taken: _Taken,
+        taken: Taken,
         *,
         empty: bool = False,
         without: Collection[str] = (),
@@ -213,7 +225,7 @@ class TopologyPlacer:
         leaves: Iterable[Leaf],
         flavor: Flavor,
         levels: tuple[str, ...],
-        taken: _Taken,
+        taken: Taken,
         excluded: Counter[str],
         *,
         empty: bool,

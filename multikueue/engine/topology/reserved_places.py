@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 
+from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.engine.resources import PODS, Requests
 from multikueue.engine.topology.capacity import Place, Places, leaf_key
 from multikueue.engine.topology.requests import single_pod
 from multikueue.engine.values import Flavor
-from multikueue.engine.workloads import PodSetAdmission, Workload
+from multikueue.engine.workloads import AssignedDomains, PodSetAdmission, Workload
 
 
 def reserved_places(workload: Workload, flavors: Mapping[str, Flavor]) -> Places:
@@ -38,6 +39,21 @@ def without_topologies(workload: Workload, names: Container[str]) -> Workload:
         replace(each, topology=None) if each.name in names else each for each in workload.admission.pod_sets
     )
     return replace(workload, admission=replace(workload.admission, pod_sets=pod_sets))
+
+
+def without_hosts(workload: Workload, hosts: Collection[str]) -> Workload:
+    """The workload without the pods on these hosts."""
+    if workload.admission is None or not hosts:
+        return workload
+    pod_sets = tuple(replace(each, topology=_without(each.topology, hosts)) for each in workload.admission.pod_sets)
+    return replace(workload, admission=replace(workload.admission, pod_sets=pod_sets))
+
+
+def _without(topology: AssignedDomains | None, hosts: Collection[str]) -> AssignedDomains | None:
+    if topology is None or topology.levels[-1:] != (HOSTNAME_LABEL,):
+        return topology
+    kept = tuple((values, count) for values, count in topology.domains if values[-1] not in hosts)
+    return AssignedDomains(topology.levels, kept)
 
 
 def _by_quota(assigned: PodSetAdmission) -> Requests:

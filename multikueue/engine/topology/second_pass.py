@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from multikueue.api.constants import HOSTNAME_LABEL, DelayedTopology
-from multikueue.engine.topology.capacity import Place
-from multikueue.engine.topology.placer import Asked, Placed, PodSetPlacement, TopologyPlacer
+from multikueue.engine.topology.capacity import Place, Places
+from multikueue.engine.topology.placer import Asked, Placed, PodSetPlacement, Taken, TopologyPlacer
 from multikueue.engine.topology.requests import with_check_updates
 from multikueue.engine.workloads import AssignedDomains, PodSet, PodSetAdmission, Workload
 
@@ -22,11 +22,13 @@ class SecondPass:
     def __init__(self, placer: TopologyPlacer) -> None:
         self._placer = placer
 
-    def place(self, workload: Workload) -> Placed:
-        """Places for the pod sets that have none yet, or that have lost some."""
+    def place(self, workload: Workload, *, staying: Places = ()) -> Placed:
+        """Places for the pod sets that have none yet, or that have lost some, beside the pods that stay."""
         admission = workload.admission
         if admission is None:
             return Placed()
+        taken = Taken()
+        taken.add(staying)
         specs = {spec.name: with_check_updates(spec, workload.checks) for spec in workload.pod_sets}
         known = [(assigned, specs[assigned.name]) for assigned in admission.pod_sets if assigned.name in specs]
         if not workload.unhealthy_nodes:
@@ -35,12 +37,13 @@ class SecondPass:
                     _asked(assigned, spec)
                     for assigned, spec in known
                     if assigned.delayed_topology == DelayedTopology.PENDING and assigned.topology is None
-                ]
+                ],
+                taken=taken,
             )
         found = Placed()
         for assigned, spec in known:
             if assigned.topology is not None and assigned.topology.levels[-1:] == (HOSTNAME_LABEL,):
-                self._replace(assigned, spec, assigned.topology, workload.unhealthy_nodes, found)
+                self._replace(assigned, spec, assigned.topology, workload.unhealthy_nodes, found, taken)
         return found
 
     def _replace(
@@ -50,6 +53,7 @@ class SecondPass:
         topology: AssignedDomains,
         failed: tuple[str, ...],
         found: Placed,
+        taken: Taken,
     ) -> None:
         kept = tuple((values, count) for values, count in topology.domains if values[-1] not in failed)
         lost = sum(count for values, count in topology.domains if values[-1] in failed)
@@ -58,9 +62,9 @@ class SecondPass:
         asked = _asked(assigned, spec)
         if not kept:
             # Nothing of it runs elsewhere, so that it is placed as at first.
-            moved = self._placer.place([asked], without=failed)
+            moved = self._placer.place([asked], without=failed, taken=taken)
         else:
-            moved = self._placer.place_more(asked, lost, beside=kept, without=failed)
+            moved = self._placer.place_more(asked, lost, beside=kept[0][0], without=failed, taken=taken)
         found.failures.update(moved.failures)
         found.errors.update(moved.errors)
         if spec.name in moved.placements:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.engine.topology.capacity import LeafKey, Place
-from multikueue.engine.topology.reserved_places import reserved_places
+from multikueue.engine.topology.reserved_places import reserved_places, without_hosts
 from multikueue.engine.values import Flavor
 from multikueue.engine.workloads import Admission, AssignedDomains, PodSetAdmission, Workload
 from tests.support.engine_builders import holding, pods, workload
@@ -72,3 +72,12 @@ def test_pods_of_a_pod_set_that_could_not_be_read_take_what_their_quota_is() -> 
     read = placed(workload("w", "q", pods(2, cpu="1500m")), "q", a=1, b=1)
     unread = replace(read, pod_sets=())
     assert reserved_places(unread, FLAVORS) == reserved_places(read, FLAVORS)
+
+
+def test_pods_on_hosts_that_are_left_out_take_nothing() -> None:
+    (place,) = reserved_places(without_hosts(placed(PAIR, "q", a=1, b=1), ("a",)), FLAVORS)
+    assert (place.leaf, place.pods) == (LeafKey("", ("b",)), 1)
+    racks = admitted(PAIR, on_racks({"cpu": "tas"}))
+    assert without_hosts(racks, ("r1",)) == racks, "the leaves of these are no hosts"
+    assert without_hosts(PAIR, ("a",)) == PAIR
+    assert without_hosts(holding(PAIR, "q"), ("a",)) == holding(PAIR, "q")

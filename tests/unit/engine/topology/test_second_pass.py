@@ -14,7 +14,20 @@ from multikueue.engine.decisions import TopologyDecision
 from multikueue.engine.topology.capacity import Node
 from multikueue.engine.workloads import AssignedDomains, CheckStatus, NodeUpdate, Workload
 from tests.support.engine_builders import Bench, holding, key, pods, workload
-from tests.support.topology_builders import RACK, A, B, asking, bench, cpus, domains, left, node, placed, running
+from tests.support.topology_builders import (
+    RACK,
+    A,
+    B,
+    asking,
+    bench,
+    cpus,
+    domains,
+    left,
+    node,
+    placed,
+    running,
+    spread,
+)
 
 SMALL = node("r1/b", cpu="2")
 C, FAR = node("r1/c", cpu="4"), node("r2/far", cpu="4")
@@ -111,6 +124,56 @@ def test_nothing_is_decided_about_a_workload_that_is(gone: str) -> None:
     assert left(table) == {"b": 4000, "c": 4000}
 
 
+def two_pod_sets(at: dict[str, str]) -> Workload:
+    """Pods of two cpu, each a pod set of its own, named in `at` with its host; `a` has failed."""
+    asked = workload("w", "q", *(spread(name=name, cpu="2") for name in at))
+    held = placed(asked, "q")
+    assert held.admission is not None
+    pod_sets = tuple(
+        replace(each, topology=AssignedDomains((HOSTNAME_LABEL,), (((at[each.name],), 1),)))
+        for each in held.admission.pod_sets
+    )
+    return replace(held, admission=replace(held.admission, pod_sets=pod_sets), unhealthy_nodes=("a",))
+
+
+def test_pods_that_move_leave_their_places_to_those_of_other_pod_sets_that_stay() -> None:
+    table = bench(A, SMALL)
+    table.engine.set_node("a", None, table.now)
+    table.add(two_pod_sets({"moves": "a", "stays": "b"}))
+    (decision,) = passes(table)
+    assert (decision.topologies, bool(decision.evict)) == ((), True), "two cpu are free on no host"
+    assert left(table) == {"b": 0}
+    table.engine.set_node("c", C, table.now)
+    (decision,) = passes(table, 2)
+    assert hosts(decision) == {"c": 1}
+    assert left(table) == {"b": 0, "c": 2000}
+
+
+def test_pods_of_two_pod_sets_that_move_do_not_get_the_same_place() -> None:
+    table = bench(A, SMALL)
+    table.engine.set_node("a", None, table.now)
+    table.add(two_pod_sets({"one": "a", "other": "a"}))
+    (decision,) = passes(table)
+    assert (decision.topologies, bool(decision.evict)) == ((), True), "one of them would fit"
+    table.engine.set_node("c", node("r1/c", cpu="2"), table.now)
+    (decision,) = passes(table, 2)
+    assert sorted(values[-1] for _, found in decision.topologies for values, _ in found.domains) == ["b", "c"]
+    assert left(table) == {"b": 0, "c": 0}
+
+
+def test_pods_beside_those_of_their_own_pod_set_and_of_another() -> None:
+    table = failed(node("r1/b", cpu="6"), C)
+    asked = workload("w", "q", asking(pods(2, cpu="2"), required=RACK), spread(2, name="stays", cpu="2"))
+    held = placed(asked, "q", a=1, b=1)
+    assert held.admission is not None
+    moves, stays = held.admission.pod_sets
+    stays = replace(stays, topology=AssignedDomains((HOSTNAME_LABEL,), ((("b",), 2),)))
+    table.add(replace(held, admission=replace(held.admission, pod_sets=(moves, stays)), unhealthy_nodes=("a",)))
+    (decision,) = passes(table)
+    assert hosts(decision) == {"b": 1, "c": 1}
+    assert left(table) == {"b": 0, "c": 2000}
+
+
 def delayed(state: CheckState) -> Workload:
     """One that holds quota, and whose places are found once its check is ready."""
     held = holding(workload("w", "q", asking(pods(2, cpu="2"), required=RACK)), "q", flavor="tas")
@@ -122,6 +185,20 @@ def delayed(state: CheckState) -> Workload:
         checks=(CheckStatus(name="c", state=state),),
         conditions=tuple(each for each in held.conditions if each.type != WorkloadCondition.ADMITTED),
     )
+
+
+def test_places_that_were_left_to_later_are_beside_those_that_the_workload_has() -> None:
+    waiting = delayed(CheckState.READY)
+    assert waiting.admission is not None
+    (later,) = waiting.admission.pod_sets
+    has = replace(later, name="has", delayed_topology=None, topology=AssignedDomains((HOSTNAME_LABEL,), ((("a",), 2),)))
+    value = replace(
+        waiting,
+        pod_sets=(*waiting.pod_sets, replace(waiting.pod_sets[0], name="has")),
+        admission=replace(waiting.admission, pod_sets=(later, has)),
+    )
+    (decision,) = passes(bench(A, node("r2/b", cpu="9")).add(value))
+    assert hosts(decision) == {"b": 2}
 
 
 @pytest.mark.parametrize("state", CheckState)
