@@ -65,12 +65,14 @@ class ReferencedObjects:
         known = self.topologies.get(topology)
         return None if known is None else known.levels
 
+    def has_topology(self, flavor: str) -> bool:
+        """Whether pods of the flavor are placed by a topology."""
+        value = self.flavors.get(flavor)
+        return value is not None and bool(value.topology)
+
     def all_topology(self, cluster_queue: CachedClusterQueue) -> bool:
         """Whether all flavors of a queue have a topology; False without flavors (§12 row 4)."""
-        flavors = self.flavors
-        return bool(cluster_queue.flavors) and all(
-            name in flavors and flavors[name].topology for name in cluster_queue.flavors
-        )
+        return bool(cluster_queue.flavors) and all(self.has_topology(name) for name in cluster_queue.flavors)
 
     def flavor_mismatch(
         self, cluster_queue: CachedClusterQueue, flavor: str, pod_set: PodSet, covered: frozenset[str]

@@ -73,7 +73,7 @@ class NominatedHead:
         usage: dict[FlavorResource, int] = {}
         for pod_set in self.assignment.pod_sets:
             for name, choice in pod_set.choices.items():
-                usage[choice.cell.key] = clamp(usage.get(choice.cell.key, 0) + pod_set.requests[name])
+                usage[choice.cell.key] = clamp(usage.get(choice.cell.key, 0) + pod_set.requests.get(name, 0))
         return usage
 
 

@@ -6,7 +6,7 @@ Owns which pod sets are placed, when that is left to later, and what an assignme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from multikueue.api.constants import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
 from multikueue.engine import messages
@@ -14,7 +14,7 @@ from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cache.referenced_objects import ReferencedObjects
 from multikueue.engine.cache.reserved_workloads import Reserved
 from multikueue.engine.decisions import TopologyDecision
-from multikueue.engine.flavorassigner.assignment import Assignment, AssignmentMode, PodSetResult, Severity
+from multikueue.engine.flavorassigner.assignment import Assignment, AssignmentMode, Severity
 from multikueue.engine.preemption.problem import PreemptionTarget, add_record, remove_record
 from multikueue.engine.settings import Settings
 from multikueue.engine.topology.capacity import TopologyCapacity
@@ -158,7 +158,7 @@ class TopologyAssigner:
             Asked(
                 with_check_updates(spec, workload.checks),
                 results[spec.name].count,
-                _flavors(spec, workload.pod_sets, results),
+                frozenset(choice.flavor for choice in results[spec.name].choices.values()),
             )
             for spec in workload.pod_sets
             if spec.name in results and (results[spec.name].count or even_none) and (implied or _asks(spec))
@@ -179,12 +179,3 @@ class TopologyAssigner:
 
 def _asks(spec: PodSet) -> bool:
     return spec.topology is not None and spec.topology.explicit
-
-
-def _flavors(spec: PodSet, specs: Sequence[PodSet], results: Mapping[str, PodSetResult]) -> frozenset[str]:
-    """The flavors of a pod set; one that requests nothing has those of its group (§3.3)."""
-    group = spec.topology.group if spec.topology is not None else ""
-    members = [spec.name]
-    if group and not results[spec.name].choices:
-        members = [each.name for each in specs if each.topology is not None and each.topology.group == group]
-    return frozenset(choice.flavor for name in members if name in results for choice in results[name].choices.values())

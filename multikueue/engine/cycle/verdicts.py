@@ -65,7 +65,7 @@ def _pod_sets(nomination: NominatedHead, *, reserved: bool) -> tuple[PodSetFlavo
             name=pod_set.name,
             count=pod_set.count,
             flavors={name: choice.flavor for name, choice in pod_set.choices.items()},
-            resource_usage={name: pod_set.requests[name] for name in pod_set.choices},
+            resource_usage={name: pod_set.requests[name] for name in pod_set.choices if name in pod_set.requests},
             topology=_domains(pod_set.placement) if reserved else None,
             delayed_topology=reserved and pod_set.delayed,
         )

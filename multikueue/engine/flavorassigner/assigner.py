@@ -51,6 +51,9 @@ class FlavorLookup(Protocol):
     ) -> str:
         """Why the pods cannot run on the flavor; empty if they can."""
 
+    def has_topology(self, flavor: str) -> bool:
+        """Whether pods of the flavor are placed by a topology."""
+
 
 class FlavorAssigner:
     """Assigns flavors to one workload of one queue."""
@@ -135,6 +138,9 @@ class FlavorAssigner:
                 reasons.extend(reason for attempt in group_attempts for reason in attempt.reasons)
         for position, requests, wanted in zip(members, counted, totals, strict=True):
             choices = {} if failed else {name: choice for name, choice in chosen.items() if name in wanted}
+            if not choices and len(members) > 1 and not failed and self._settings.gates.topology:
+                # It uses no quota, and its pods are placed with those of the others.
+                choices = {name: choice for name, choice in chosen.items() if self._cache.has_topology(choice.flavor)}
             assignment.pod_sets.append(
                 PodSetResult(
                     name=self._pod_sets[position].name,
@@ -147,7 +153,7 @@ class FlavorAssigner:
                 )
             )
             for name, choice in choices.items():
-                assignment.usage[choice.cell] = assignment.usage.get(choice.cell, 0) + wanted[name]
+                assignment.usage[choice.cell] = assignment.usage.get(choice.cell, 0) + wanted.get(name, 0)
         if failed:
             return False
         assignment.level = max([assignment.level, *(choice.level for choice in chosen.values())])

@@ -12,7 +12,7 @@ from multikueue.api.reasons import QuotaReservedReason
 from multikueue.engine import Gates, Outcome, RequeueReason, Settings, lifecycle
 from multikueue.engine.devices.claims import DeviceClass
 from multikueue.engine.values import AdmissionCheck, CheckRule, Flavor
-from multikueue.engine.workloads import AssignedDomains, PodSet, Workload
+from multikueue.engine.workloads import AssignedDomains, Workload
 from tests.support.engine_builders import (
     Bench,
     checks,
@@ -94,30 +94,6 @@ def test_each_pod_set_has_its_own_domains() -> None:
 def test_pod_sets_without_pods_are_not_placed() -> None:
     decision = bench(A).add(workload("w", "q", spread(1, "x", cpu="1"), spread(0, "y", cpu="1"))).decide("w")
     assert (domains(decision, "x"), domains(decision, "y")) == ({"a": 1}, {})
-
-
-def grouped(count: int, name: str, **requests: str) -> PodSet:
-    return asking(pods(count, name, None, **requests), group="g", required=RACK)
-
-
-def test_a_leader_is_placed_with_its_workers() -> None:
-    decision = bench(A, B).add(workload("w", "q", grouped(1, "l", cpu="1"), grouped(6, "w", cpu="1"))).decide("w")
-    assert decision.outcome is Outcome.RESERVED
-    assert sum(domains(decision, "w").values()) == 6
-    assert sum(domains(decision, "l").values()) == 1
-
-
-def test_pod_sets_of_a_group_may_have_another_between_them() -> None:
-    table = bench(A, B, node("r1/c", cpu="4"))
-    between = workload("w", "q", grouped(4, "w", cpu="1"), spread(2, "x", cpu="2"), grouped(1, "l", cpu="1"))
-    decision = table.add(between).decide("w")
-    assert {name: sum(domains(decision, name).values()) for name in "wxl"} == {"w": 4, "x": 2, "l": 1}
-    assert sum(left(table).values()) == 12000 - 4000 - 4000 - 1000
-
-
-def test_a_leader_that_requests_nothing_gets_the_flavor_of_its_group() -> None:
-    decision = bench(A, B).add(workload("w", "q", grouped(1, "l"), grouped(2, "w", cpu="1"))).decide("w")
-    assert decision.outcome is Outcome.RESERVED, decision.message
 
 
 # Several heads in one cycle.
