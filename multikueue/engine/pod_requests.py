@@ -8,6 +8,7 @@ overhead, pod-level resources, and the two checks of §3.2 of requests against l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from multikueue.core.quantity import Quantity
@@ -71,6 +72,21 @@ def adjust(shape: PodShape, classes: Mapping[str, RuntimeClass], ranges: tuple[L
     if pod_limits:
         pod_requests = {**pod_limits, **(pod_requests or {})}
     return Adjusted(containers, overhead, pod_requests, pod_limits)
+
+
+def as_created(shape: PodShape, classes: Mapping[str, RuntimeClass], ranges: tuple[LimitRange, ...]) -> PodShape:
+    """The shape of the pods that the API server makes of a template; the same object if it adds nothing."""
+    has_class = shape.runtime_class and not shape.has_overhead and shape.runtime_class in classes
+    if not ranges and not has_class:
+        return shape
+    pod = adjust(shape, classes, ranges)
+    return replace(
+        shape,
+        containers=pod.containers,
+        overhead=pod.overhead,
+        pod_requests=pod.pod_requests,
+        pod_limits=pod.pod_limits,
+    )
 
 
 def pod_request(pod: Adjusted) -> dict[str, Quantity]:

@@ -8,7 +8,7 @@ exclusions, transformations, devices (§2.3), counting, and what a reservation u
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from multikueue.core.keys import Key
@@ -16,7 +16,7 @@ from multikueue.core.quantity import Quantity
 from multikueue.engine import messages
 from multikueue.engine.devices.claim_counter import ClaimCounter
 from multikueue.engine.devices.claims import ClaimTemplate, DeviceClass
-from multikueue.engine.pod_requests import Adjusted, adjust, out_of_range, over_limits, pod_request
+from multikueue.engine.pod_requests import Adjusted, adjust, as_created, out_of_range, over_limits, pod_request
 from multikueue.engine.resources import FlavorResource, Requests, amount, clamp
 from multikueue.engine.settings import QuotaCheck, Settings
 from multikueue.engine.values import LimitRange, RuntimeClass
@@ -94,6 +94,17 @@ class RequestCounter:
     def adjusted(self, workload: Workload, pod_set: PodSet) -> Adjusted:
         """The pod of a pod set with runtime class and limit ranges applied."""
         return adjust(pod_set.shape, self._runtime_classes, self.limit_ranges(workload.key.namespace))
+
+    def as_created(self, workload: Workload) -> Workload:
+        """The workload with the pods that the API server would make of its templates now: those have to be placed."""
+        if not self._runtime_classes and not self._limit_ranges:
+            return workload
+        ranges = self.limit_ranges(workload.key.namespace)
+        shapes = [as_created(pod_set.shape, self._runtime_classes, ranges) for pod_set in workload.pod_sets]
+        if all(shape is pod_set.shape for shape, pod_set in zip(shapes, workload.pod_sets, strict=True)):
+            return workload
+        pod_sets = (replace(each, shape=shape) for each, shape in zip(workload.pod_sets, shapes, strict=True))
+        return replace(workload, pod_sets=tuple(pod_sets))
 
     def pending(self, workload: Workload) -> tuple[PodSetRequests, ...]:
         """The totals of a pending workload, without `pods`."""

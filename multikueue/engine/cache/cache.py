@@ -55,7 +55,7 @@ class Cache(CountedObjects):
         super().__init__(
             counter,
             capacity=capacity,
-            reservations=Reservations(settings, capacity, self.referenced.flavors),
+            reservations=Reservations(settings, capacity, self.referenced.flavors, counter),
             waiting=WaitingWorkloads(
                 settings=settings, referenced=self.referenced, counter=counter, cluster_queue=self.cluster_queue
             ),

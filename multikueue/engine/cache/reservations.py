@@ -2,7 +2,7 @@
 """Which workloads hold quota (`docs/spec/engine.md §2.1` and §2.4).
 
 Owns the record of each reserved workload, its usage in the tree, and the usage of local queues. A reservation that this
-engine made keeps its exact time if the API returns the same one in whole seconds.
+engine made keeps its exact time if the API returns the same one in whole seconds; places keep what they were counted.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cache.reserved_workloads import Reserved
 from multikueue.engine.cache.tree import QuotaNode
 from multikueue.engine.queue.pending import effective_priority
-from multikueue.engine.requests import reserved_usage
+from multikueue.engine.requests import RequestCounter, reserved_usage
 from multikueue.engine.resources import FlavorResource
 from multikueue.engine.settings import Settings
 from multikueue.engine.topology.capacity import Places, TopologyCapacity
-from multikueue.engine.topology.reserved_places import reserved_places
+from multikueue.engine.topology.reserved_places import as_held, reserved_places
 from multikueue.engine.values import Flavor
 from multikueue.engine.workloads import Workload
 
@@ -63,8 +63,11 @@ def _shift(usage: dict[FlavorResource, int], record: Reserved, sign: int) -> Non
 class Reservations:
     """All records, by workload."""
 
-    def __init__(self, settings: Settings, capacity: TopologyCapacity, flavors: Mapping[str, Flavor]) -> None:
+    def __init__(
+        self, settings: Settings, capacity: TopologyCapacity, flavors: Mapping[str, Flavor], counter: RequestCounter
+    ) -> None:
         self._settings = settings
+        self._counter = counter
         self._capacity = capacity
         self._flavors = flavors
         self.records: dict[Key, Reserved] = {}
@@ -108,7 +111,7 @@ class Reservations:
             cluster_queue,
             workload,
             usage,
-            reserved_places(workload, self._flavors),
+            self._places(workload),
             reserved_at=since,
             number=0,
             admitted=workload.admitted,
@@ -137,11 +140,13 @@ class Reservations:
         """Adopt a newer object of a reserved workload; True if it uses less or its order changed."""
         settings = self._settings
         usage = reserved_usage(workload, reclaimable=settings.gates.reclaimable_pods)
-        places = reserved_places(workload, self._flavors)
-        if record.places_before is not None and places == record.places_before:
+        places, before = self._places(workload), record.places_before
+        if before is not None and as_held(places, before) == before:
             places = record.places  # older than the places of a second pass, which are still being written
         else:
             record.places_before = None
+            if places and (not workload.pod_sets or workload.pod_sets == record.workload.pod_sets):
+                places = as_held(places, record.places)
         held = {cell.key: amount for cell, amount in record.usage}
         priority = effective_priority(workload, settings)
         condition = workload.condition(WorkloadCondition.QUOTA_RESERVED)
@@ -179,6 +184,12 @@ class Reservations:
         """Exclude a workload from all searches for victims, or include it again."""
         cluster_queue.reserved.exempt(record, exempt=exempt)
         self.changed.add(cluster_queue.node)
+
+    def _places(self, workload: Workload) -> Places:
+        """Those that it would be given now."""
+        if workload.admission is None or all(each.topology is None for each in workload.admission.pod_sets):
+            return ()
+        return reserved_places(self._counter.as_created(workload), self._flavors)
 
     def _readd(
         self,

@@ -98,7 +98,7 @@ class Nominator:
         self._records = records
         self._usage_of = usage_of
         self._capacity = capacity
-        self.topologies = TopologyAssigner(capacity, settings=settings, referenced=referenced)
+        self.topologies = TopologyAssigner(capacity, settings=settings, referenced=referenced, counter=counter)
 
     def rejection(self, cluster_queue: CachedClusterQueue, pending: Pending, *, active: bool) -> Rejection | None:
         """The first reason not to evaluate a head."""

@@ -16,11 +16,12 @@ from multikueue.engine.cache.reserved_workloads import Reserved
 from multikueue.engine.decisions import TopologyDecision
 from multikueue.engine.flavorassigner.assignment import Assignment, AssignmentMode, Severity
 from multikueue.engine.preemption.problem import PreemptionTarget, add_record, remove_record
+from multikueue.engine.requests import RequestCounter
 from multikueue.engine.settings import Settings
-from multikueue.engine.topology.capacity import TopologyCapacity
+from multikueue.engine.topology.capacity import Places, TopologyCapacity
 from multikueue.engine.topology.placer import Asked, Placed, TopologyPlacer
 from multikueue.engine.topology.requests import with_check_updates
-from multikueue.engine.topology.reserved_places import reserved_places, without_hosts, without_topologies
+from multikueue.engine.topology.reserved_places import as_held, reserved_places, with_topologies, without_hosts
 from multikueue.engine.topology.second_pass import SecondPass
 from multikueue.engine.workloads import AssignedDomains, PodSet, Workload
 
@@ -30,8 +31,11 @@ _ELASTIC = "topology requests are not supported with ElasticJobsViaWorkloadSlice
 class TopologyAssigner:
     """Places the pod sets of heads on the current usage; that is the same afterwards."""
 
-    def __init__(self, capacity: TopologyCapacity, *, settings: Settings, referenced: ReferencedObjects) -> None:
+    def __init__(
+        self, capacity: TopologyCapacity, *, settings: Settings, referenced: ReferencedObjects, counter: RequestCounter
+    ) -> None:
         self._capacity = capacity
+        self._counter = counter
         self._enabled = settings.gates.topology
         self._referenced = referenced
         self.placer = TopologyPlacer(
@@ -112,26 +116,28 @@ class TopologyAssigner:
 
     def decide_again(self, record: Reserved) -> TopologyDecision:
         """Places for a workload that holds quota; what it gets counts from now on (§1.12)."""
-        workload = record.workload
-        self._capacity.remove(record.places)
-        staying = reserved_places(without_hosts(workload, workload.unhealthy_nodes), self._referenced.flavors)
+        workload, held = self._counter.as_created(record.workload), record.places
+        self._capacity.remove(held)
+        staying = self._places(without_hosts(workload, workload.unhealthy_nodes), held)
         found = self._second_pass.place(workload, staying=staying)
-        if found.complete and found.placements:
-            kept = reserved_places(without_topologies(workload, found.placements), self._referenced.flavors)
-            record.places_before = reserved_places(workload, self._referenced.flavors)
-            record.places = (*kept, *(place for each in found.placements.values() for place in each.places))
+        topologies = {name: AssignedDomains(each.levels, each.domains) for name, each in found.placements.items()}
+        if found.complete and topologies:
+            record.places_before = self._places(workload, held)
+            record.places = self._places(with_topologies(workload, topologies), held)
         self._capacity.add(record.places)
         problem = "; ".join((*found.errors.values(), *found.failures.values()))
-        placements = {} if problem else found.placements
         return TopologyDecision(
             workload=workload.key,
             uid=record.uid,
             cluster_queue=record.node.name,
             unhealthy_nodes=workload.unhealthy_nodes,
-            topologies=tuple((name, AssignedDomains(each.levels, each.domains)) for name, each in placements.items()),
+            topologies=() if problem else tuple(topologies.items()),
             problem=problem,
             evict=messages.no_replacement(workload.unhealthy_nodes) if problem and workload.unhealthy_nodes else "",
         )
+
+    def _places(self, workload: Workload, held: Places) -> Places:
+        return as_held(reserved_places(workload, self._referenced.flavors), held)
 
     def _adopt(self, assignment: Assignment, found: Placed) -> None:
         for result in assignment.pod_sets:
@@ -160,7 +166,7 @@ class TopologyAssigner:
                 results[spec.name].count,
                 frozenset(choice.flavor for choice in results[spec.name].choices.values()),
             )
-            for spec in workload.pod_sets
+            for spec in self._counter.as_created(workload).pod_sets
             if spec.name in results and (results[spec.name].count or even_none) and (implied or _asks(spec))
         ]
 

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.engine.resources import PODS, Requests
-from multikueue.engine.topology.capacity import Place, Places, leaf_key
+from multikueue.engine.topology.capacity import LeafKey, Place, Places, leaf_key
 from multikueue.engine.topology.requests import single_pod
 from multikueue.engine.values import Flavor
 from multikueue.engine.workloads import AssignedDomains, PodSetAdmission, Workload
@@ -31,12 +31,29 @@ def reserved_places(workload: Workload, flavors: Mapping[str, Flavor]) -> Places
     )
 
 
-def without_topologies(workload: Workload, names: Container[str]) -> Workload:
-    """The workload without the domains of these pod sets."""
+def as_held(places: Places, held: Places) -> Places:
+    """The places, with pods that are held where they are as what they were counted when they were placed.
+
+    Their requests stay as they are when a limit range or a runtime class changes; only pods that are created later
+    have others.
+    """
+    if places == held:
+        return held
+    singles: dict[tuple[LeafKey, int], list[Requests]] = {}
+    for place in reversed(held):
+        singles.setdefault((place.leaf, place.pods), []).append(place.single)
+    return tuple(
+        place._replace(single=same.pop()) if (same := singles.get((place.leaf, place.pods))) else place
+        for place in places
+    )
+
+
+def with_topologies(workload: Workload, topologies: Mapping[str, AssignedDomains]) -> Workload:
+    """The workload with these domains of pod sets instead of theirs."""
     if workload.admission is None:
         return workload
     pod_sets = tuple(
-        replace(each, topology=None) if each.name in names else each for each in workload.admission.pod_sets
+        replace(each, topology=topologies.get(each.name, each.topology)) for each in workload.admission.pod_sets
     )
     return replace(workload, admission=replace(workload.admission, pod_sets=pod_sets))
 

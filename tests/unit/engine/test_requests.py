@@ -180,6 +180,25 @@ def test_a_runtime_class_brings_overhead_unless_the_pod_has_its_own() -> None:
     assert counter.pending(plain)[0].total == {"cpu": 1000}
 
 
+def test_pods_are_created_with_what_admission_adds_and_unchanged_where_it_adds_nothing() -> None:
+    counter = RequestCounter(Settings())
+    shape = replace(ONE_CPU, runtime_class="kata")
+    value = workload("w", "q", PodSet(shape=shape))
+    assert counter.as_created(value) is value
+    counter.set_runtime_class("other", RuntimeClass("other", amounts(cpu="250m")))
+    assert counter.as_created(value) is value
+    counter.set_runtime_class("kata", RuntimeClass("kata", amounts(cpu="250m")))
+    (created,) = counter.as_created(value).pod_sets
+    assert created.shape == replace(shape, overhead=amounts(cpu="250m"))
+    own = workload("w", "q", PodSet(shape=replace(shape, has_overhead=True)))
+    assert counter.as_created(own) is own
+    item = LimitRangeItem(type="Container", default=amounts(memory="4Ki"))
+    counter.set_limit_range("default", "a", LimitRange(key("a"), (item,)))
+    (created,) = counter.as_created(own).pod_sets
+    (container,) = created.shape.containers
+    assert (container.requests, container.limits) == (amounts(memory="4Ki", cpu="1"), amounts(memory="4Ki"))
+
+
 def test_limit_ranges_fill_in_what_is_missing() -> None:
     counter = RequestCounter(Settings())
     first = LimitRangeItem(type="Container", default_request=amounts(cpu="2"), default=amounts(memory="4Ki"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.engine.topology.capacity import LeafKey, Place
-from multikueue.engine.topology.reserved_places import reserved_places, without_hosts
+from multikueue.engine.topology.reserved_places import as_held, reserved_places, with_topologies, without_hosts
 from multikueue.engine.values import Flavor
 from multikueue.engine.workloads import Admission, AssignedDomains, PodSetAdmission, Workload
 from tests.support.engine_builders import holding, pods, workload
@@ -81,3 +81,22 @@ def test_pods_on_hosts_that_are_left_out_take_nothing() -> None:
     assert without_hosts(racks, ("r1",)) == racks, "the leaves of these are no hosts"
     assert without_hosts(PAIR, ("a",)) == PAIR
     assert without_hosts(holding(PAIR, "q"), ("a",)) == holding(PAIR, "q")
+
+
+def place(host: str, pods: int, cpu: str) -> Place:
+    return Place(LeafKey("", (host,)), pods, amounts(cpu=cpu, pods="1"))
+
+
+def test_pods_that_stay_where_they_are_keep_what_they_were_counted() -> None:
+    held = (place("a", 1, "1"), place("b", 2, "1"), place("b", 2, "2"))
+    assert as_held(held, held) is held
+    assert as_held((place("a", 1, "9"), place("b", 2, "9"), place("b", 2, "9")), held) == held
+    assert as_held((place("b", 2, "9"), place("c", 1, "9")), held) == (place("b", 2, "1"), place("c", 1, "9"))
+    assert as_held((place("a", 2, "9"),), held) == (place("a", 2, "9"),), "another pod is created there"
+    assert as_held((place("a", 1, "9"), place("a", 1, "9")), held) == (place("a", 1, "1"), place("a", 1, "9"))
+
+
+def test_other_domains_of_a_pod_set_take_the_place_of_its_own() -> None:
+    moved = with_topologies(placed(PAIR, "q", a=1, b=1), {"main": AssignedDomains((HOSTNAME_LABEL,), ((("c",), 2),))})
+    assert [(each.leaf, each.pods) for each in reserved_places(moved, FLAVORS)] == [(LeafKey("", ("c",)), 2)]
+    assert with_topologies(PAIR, {}) == PAIR
