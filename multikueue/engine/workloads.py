@@ -77,6 +77,11 @@ class TopologyRequest:
         """Whether the pod set requests a placement, and not only a group."""
         return bool(self.required or self.preferred or self.unconstrained or self.slice_required or self.slices)
 
+    @property
+    def layers(self) -> tuple[tuple[str, int], ...]:
+        """The label of each level with slices, and their size; the number of pods is a multiple of the first size."""
+        return self.slices or (((self.slice_required, self.slice_size),) if self.slice_required else ())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSet:

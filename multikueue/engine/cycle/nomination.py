@@ -216,7 +216,8 @@ class Nominator:
             and replaced is None
             and _reducible(pending.workload.pod_sets)
         ):
-            reduced = _most_pods(pending.workload.pod_sets, pending.requests, acceptable)
+            sliced = self._settings.gates.topology
+            reduced = _most_pods(pending.workload.pod_sets, pending.requests, acceptable, sliced=sliced)
             if reduced is not None:
                 assignment, targets = reduced
         self.topologies.reserve(assignment, pending.workload, cluster_queue, targets)
@@ -249,18 +250,23 @@ def _most_pods(
     pod_sets: Sequence[PodSet],
     requests: Sequence[PodSetRequests],
     attempt: Callable[[list[PodSetRequests]], T | None],
+    *,
+    sliced: bool,
 ) -> T | None:
-    """The result of `attempt` for the smallest reduction that it accepts; success is assumed monotone."""
-    deltas = [pod_set.count - pod_set.min_count if pod_set.min_count is not None else 0 for pod_set in pod_sets]
-    whole = sum(deltas)
+    """The result of `attempt` for the smallest reduction that it accepts; success is assumed monotone.
+
+    With `sliced` only numbers that can be divided into the slices of the topology request are tried.
+    """
+    ranges = [_range(pod_set, _slice_size(pod_set) if sliced else 1) for pod_set in pod_sets]
+    whole = sum(len(counts) - 1 for counts in ranges)
     low, high = 0, whole + 1
     found: tuple[int, T] | None = None
     while low < high:
         middle = (low + high) // 2
         result = attempt(
             [
-                scaled(counted, pod_set.count - delta * middle // whole)
-                for pod_set, counted, delta in zip(pod_sets, requests, deltas, strict=True)
+                scaled(counted, counts[(len(counts) - 1) * middle // max(1, whole)])
+                for counted, counts in zip(requests, ranges, strict=True)
             ]
         )
         if result is not None:
@@ -268,3 +274,15 @@ def _most_pods(
         else:
             low = middle + 1
     return found[1] if found is not None and found[0] == low else None
+
+
+def _range(pod_set: PodSet, slice_size: int) -> range:
+    """The numbers of pods that a pod set accepts, the greatest first."""
+    least = pod_set.count if pod_set.min_count is None else pod_set.min_count
+    counts = range(pod_set.count // slice_size * slice_size, least - 1, -slice_size)
+    return counts or range(pod_set.count, pod_set.count - 1, -1)
+
+
+def _slice_size(pod_set: PodSet) -> int:
+    layers = () if pod_set.topology is None else pod_set.topology.layers
+    return max(1, layers[0][1]) if layers else 1

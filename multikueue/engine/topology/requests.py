@@ -75,7 +75,7 @@ def placement_request(
 ) -> PlacementRequest | str:
     """What a pod set asks for, or why that cannot be; without a request any place will do."""
     asked = request if request is not None and request.explicit else _UNCONSTRAINED
-    slices = asked.slices or (((asked.slice_required, asked.slice_size),) if asked.slice_required else ())
+    slices = asked.layers
     key = asked.required or asked.preferred or (levels[0] if slices else levels[-1])
     for wanted in (key, *(level for level, _ in slices)):
         if wanted not in levels:

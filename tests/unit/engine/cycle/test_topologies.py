@@ -349,6 +349,31 @@ def test_partial_admission_finds_the_pods_that_have_places() -> None:
     assert (decision.outcome, decision.pod_sets[0].count, domains(decision)) == (Outcome.RESERVED, 4, {"a": 4})
 
 
+@pytest.mark.parametrize(
+    ("cpu", "count", "minimum", "size", "want"),
+    [
+        ("4", 8, 2, 4, 4),
+        ("9", 12, 1, 3, 9),
+        ("8", 12, 1, 3, 6),
+        ("9", 9, 1, 4, 8),
+        ("8", 9, 5, 4, 8),
+        ("7", 9, 5, 4, None),
+        ("9", 7, 5, 4, None),
+        ("2", 7, 1, 3, None),
+        ("3", 7, 1, 1, 3),
+    ],
+)
+def test_partial_admission_finds_the_slices_that_have_places(
+    cpu: str, count: int, minimum: int, size: int, want: int | None
+) -> None:
+    asked = asking(pods(count, minimum=minimum, cpu="1"), slice_required=RACK, slice_size=size)
+    other = asking(pods(1, "other", cpu="100m"), required=RACK)
+    table = bench(node("r1/a", cpu=cpu, pods="20"), node("r1/b", cpu="100m"))
+    decision = table.add(workload("w", "q", other, asked)).decide("w")
+    assert sum(domains(decision).values()) == (want or 0)
+    assert (decision.outcome is Outcome.RESERVED) is (want is not None)
+
+
 # Left to later.
 
 
