@@ -15,13 +15,15 @@ from typing import Final
 
 from multikueue.api.constants import DISPATCHER_CAPACITY, CheckState, PartitionPolicy
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
+from multikueue.core.duration import format_duration
 from multikueue.core.timestamps import format_time
 from multikueue.dispatch.dispatchers.capacity import Judgement, Scored, judge
 from multikueue.dispatch.dispatchers.cluster_capacity import Lack
 from multikueue.dispatch.dispatchers.registry import DISPATCHERS
 from multikueue.dispatch.hub import messages, waits
 from multikueue.dispatch.hub.actions import DispatchPlan, Rule
-from multikueue.dispatch.hub.availability import policy_on
+from multikueue.dispatch.hub.availability import gone_after, policy_on
+from multikueue.dispatch.hub.cluster_facts import NOT_IN_CONFIG
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, DispatchFacts, Observation
 from multikueue.dispatch.hub.nomination import of_replicas
 from multikueue.dispatch.hub.plan import plan
@@ -54,12 +56,19 @@ class DispatchState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterExplanation:
-    """One cluster; `score` is set if the capacity dispatcher computed one."""
+    """One cluster; `score` is set if the capacity dispatcher computed one.
+
+    Since when a cluster is out of the config is known to the manager only, so that it has no `lost_since`.
+    """
 
     cluster: str
     state: DispatchState
     reason: str = ""
     nominated: bool = False
+    exists: bool = True
+    """Whether there is a MultiKueueCluster of that name."""
+    listed: bool = True
+    """Whether it exists and the config lists it."""
     lost_since: datetime | None = None
     avoided_until: datetime | None = None
     lacks: tuple[Lack, ...] = ()
@@ -69,7 +78,10 @@ class ClusterExplanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchExplanation:
-    """The rule that applies now, the latest time of the next plan, and the clusters in the order of the config."""
+    """The rule that applies now, the latest time of the next plan if it is known, and the clusters.
+
+    The clusters are in the order of the config.
+    """
 
     rule: Rule
     next_look: datetime | None
@@ -101,10 +113,13 @@ def explain_dispatch(
         return None
     decision = plan(facts, now)
     known = (*facts.clusters, *facts.others.values())
-    after = decision.requeue_after
+    chosen = facts.cluster(workload.cluster_name)
+    after = decision.requeue_after if chosen is None or _is_listed(chosen) else None
     return DispatchExplanation(
         rule=decision.rule,
-        next_look=None if after is None else now + timedelta(seconds=after),
+        next_look=None
+        if after is None or (chosen is not None and not _is_listed(chosen))
+        else now + timedelta(seconds=after),
         dispatcher=facts.settings.dispatcher,
         epoch=workload.epoch,
         cluster_name=workload.cluster_name,
@@ -130,7 +145,7 @@ def _of(
         state, reason = _after_the_end(cluster, workload)
     elif cluster.name == workload.cluster_name:
         policy = policy_on(facts, cluster.name)
-        state, reason = _chosen(cluster, observation, decision, workload, policy=policy, now=now, hidden=hidden)
+        state, reason = _chosen(cluster, observation, facts, decision, workload, policy=policy, now=now, hidden=hidden)
     elif workload.cluster_name or workload.check is None or workload.check.state is not CheckState.PENDING:
         state, reason = _elsewhere(observation, workload)
     else:
@@ -147,7 +162,9 @@ def _of(
         state=state,
         reason=reason,
         nominated=cluster.name in workload.nominated,
-        lost_since=cluster.lost_since,
+        exists=cluster.exists,
+        listed=_is_listed(cluster),
+        lost_since=cluster.lost_since if _is_listed(cluster) else None,
         avoided_until=facts.avoided.get(cluster.name),
         lacks=lacks,
         score=score,
@@ -168,6 +185,10 @@ _GRANTED: Final[Mapping[AssignmentPhase, tuple[DispatchState, str]]] = {
 }
 
 
+def _is_listed(cluster: ClusterFacts) -> bool:
+    return cluster.reason != NOT_IN_CONFIG
+
+
 def _after_the_end(cluster: ClusterFacts, workload: DispatchedWorkload) -> tuple[DispatchState, str]:
     """The state of a workload that finished: where it ran, whatever the state of that cluster is now."""
     if cluster.name != workload.cluster_name:
@@ -181,6 +202,7 @@ def _after_the_end(cluster: ClusterFacts, workload: DispatchedWorkload) -> tuple
 def _chosen(
     cluster: ClusterFacts,
     observation: Observation | None,
+    facts: DispatchFacts,
     decision: DispatchPlan,
     workload: DispatchedWorkload,
     *,
@@ -190,7 +212,9 @@ def _chosen(
 ) -> tuple[DispatchState, str]:
     away = waits.unavailable(cluster)
     if away:
-        return DispatchState.UNAVAILABLE, f"{away}; {_consequence(decision, cluster.name, policy=policy, now=now)}"
+        since_notice = None if _is_listed(cluster) else gone_after(policy, facts.settings)
+        then = _consequence(decision, cluster.name, policy=policy, now=now, since_notice=since_notice)
+        return DispatchState.UNAVAILABLE, f"{away}; {then}"
     shown = workload.not_started
     if shown is not None:
         return (
@@ -208,7 +232,18 @@ def _chosen(
     return state, f"{text}: {reported}" if reported else text
 
 
-def _consequence(decision: DispatchPlan, chosen: str, *, policy: PartitionPolicy, now: datetime) -> str:
+def _consequence(
+    decision: DispatchPlan,
+    chosen: str,
+    *,
+    policy: PartitionPolicy,
+    now: datetime,
+    since_notice: timedelta | None,
+) -> str:
+    """What happens to the work on an unavailable cluster, at what time.
+
+    `since_notice` is set if only the manager knows since when: how long it takes from then.
+    """
     held = next((entry.reason for entry in decision.waiting if entry.cluster == chosen), "")
     if held:
         return held
@@ -216,6 +251,11 @@ def _consequence(decision: DispatchPlan, chosen: str, *, policy: PartitionPolicy
         return f"its work moves to another cluster now (policy {policy})"
     if decision.requeue_after is None:
         return f"its work stays there (policy {policy})"
+    if since_notice is not None:
+        return (
+            f"its work moves to another cluster at most {format_duration(since_notice)} after the manager noticed that,"
+            f" or after its last restart (policy {policy})"
+        )
     moves_at = format_time(now + timedelta(seconds=decision.requeue_after))
     return f"its work moves to another cluster at {moves_at} (policy {policy})"
 

@@ -300,7 +300,17 @@ def _on_a_cluster(dispatch: DispatchExplanation) -> Headline:
     summary = f"was sent to {name}: {chosen.reason}"
     if chosen.state is not DispatchState.UNAVAILABLE:
         return Headline(summary)
-    return Headline(summary, _ASK_ADMINISTRATOR, f"mkctl cluster describe {name}")
+    if chosen.exists and not chosen.listed:
+        step = f"to keep its work there, an administrator must list {name} in the MultiKueueConfig again"
+        return Headline(summary, step, "kubectl get multikueueconfigs -o yaml")
+    return Headline(summary, *_check_cluster(chosen, _ASK_ADMINISTRATOR))
+
+
+def _check_cluster(cluster: ClusterExplanation, step: str) -> tuple[str, str]:
+    """A step that shows the cluster, or which clusters there are if it does not exist, and its command."""
+    if cluster.exists:
+        return step, f"mkctl cluster describe {cluster.cluster}"
+    return f"{step}; these clusters exist", "mkctl cluster list"
 
 
 def _not_started(status: Status) -> Condition | None:
@@ -364,7 +374,10 @@ def _open_one(clusters: Sequence[ClusterExplanation]) -> tuple[str, str]:
             "",
         ),
     ):
-        first = next((each.cluster for each in clusters if each.state is state), None)
+        found = [each for each in clusters if each.state is state]
+        first = next((each for each in found if each.exists), None)
         if first is not None:
-            return step, command.format(first)
+            return step, command.format(first.cluster)
+        if found:  # only one that is unavailable does not exist
+            return _check_cluster(found[0], step)
     return "", ""

@@ -2,8 +2,9 @@
 """The facts that dispatch decides on, listed once from the objects of a hub.
 
 Owns the listing and the state of each cluster as the hub's objects show it. The facts are gathered with the manager's
-code, so an explanation always matches the manager's decision. Two facts are known to the manager only: when it received
-a Lease or a report (the time of the write on the hub is used instead), and the observations of push clusters.
+code, so an explanation always matches the manager's decision. Three facts are known to the manager only: when it
+received a Lease or a report (the time of the write on the hub is used instead), the observations of push clusters, and
+since when a cluster is out of the config or deleted.
 """
 
 from __future__ import annotations
@@ -299,6 +300,7 @@ class _Clusters:
         if known is not None and known.lost_since is not None:
             return known
         fences = name not in self.hosted
+        # The time at which the manager noticed it is in its memory; the explanation shows none.
         return outside_config(name, known, lost_since=self._now, agent_lost_since=None, fences=fences, why=why)
 
     def _facts(self, name: str, cluster: JsonObject) -> ClusterFacts:

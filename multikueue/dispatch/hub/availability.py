@@ -3,7 +3,8 @@
 
 One rule for every cause: nothing happens until the cluster has been lost for longer than the partition policy allows;
 then the work is dispatched elsewhere, or never. The moment of loss is durable (the renew time of the agent's Lease, or
-the transition of the cluster's Active condition), so a restart does not reset it.
+the transition of the cluster's Active condition), so a restart does not reset it; only that of a cluster that was
+deleted or removed from the config is kept in memory.
 """
 
 from __future__ import annotations

@@ -180,7 +180,10 @@ def rejected(managed_by: str) -> Object:
         ),
         pytest.param(
             workload(check={}),
-            {CLUSTER_REGISTRATIONS: [obj("w1", spec={"cordoned": True}), obj("w2", spec={"cordoned": True})]},
+            {
+                CLUSTER_REGISTRATIONS: [obj("w1", spec={"cordoned": True}), obj("w2", spec={"cordoned": True})],
+                MULTIKUEUE_CONFIGS: [obj("config", spec={"clusters": ["w1", "w2"]})],
+            },
             "has quota, but no cluster accepts it: w1: is cordoned and takes no new work; w2: is cordoned and takes no"
             " new work",
             "an administrator can uncordon one: mkctl cluster uncordon w1",
@@ -190,15 +193,24 @@ def rejected(managed_by: str) -> Object:
             workload(check={}),
             {MULTIKUEUE_CONFIGS: [obj("config", spec={"clusters": ["absent"]})]},
             "has quota, but no cluster accepts it: absent: the MultiKueueCluster does not exist",
-            "ask an administrator to check one: mkctl cluster describe absent",
+            "ask an administrator to check one; these clusters exist: mkctl cluster list",
             id="the cluster does not exist",
+        ),
+        pytest.param(
+            workload(check={}),
+            {MULTIKUEUE_CONFIGS: [obj("config", spec={"clusters": ["absent", "w3"]})]},
+            "has quota, but no cluster accepts it: absent: the MultiKueueCluster does not exist; w3: not connected"
+            " since 2026-01-01T12:00:00Z",
+            "ask an administrator to check one: mkctl cluster describe w3",
+            id="one cluster does not exist and the other is not connected",
         ),
     ],
 )
 def test_the_headline_names_the_true_blocker_and_the_next_step(
     given: Object, more: dict[Any, list[Object]], summary: str, step: str
 ) -> None:
-    found = explain(hub(given, clusters=(member("w1"), member("w2")), more=more))
+    silent = condition("Active", "False", "ClientConnectionFailed", "the agent has not renewed its lease")
+    found = explain(hub(given, clusters=(member("w1"), member("w2"), member("w3", active=silent)), more=more))
     _, *then = explanation_view.lines(found)
     shown = f"{found.next_step}: {found.next_command}" if found.next_command else found.next_step
     assert (found.summary, step in shown) == (summary, True), shown
@@ -235,6 +247,60 @@ def test_a_requeued_workload_has_the_time() -> None:
     seen = HeadlineFacts(status=status, queue=Explanation(workload=Key("ns", "wl"), state="Pending"))
     assert headline(seen, now=NOW).summary == ("was evicted and is queued again at 2026-01-01T12:02:00Z")
     assert "is queued again" not in headline(seen, now=NOW + timedelta(minutes=2)).summary
+
+
+@pytest.mark.parametrize(
+    ("clusters", "config", "why", "step", "command"),
+    [
+        pytest.param(
+            [member("w1"), member("w2")],
+            [obj("config", spec={"clusters": ["w2"]})],
+            "the cluster is not in the config",
+            "to keep its work there, an administrator must list w1 in the MultiKueueConfig again",
+            "kubectl get multikueueconfigs -o yaml",
+            id="it was removed from the config",
+        ),
+        pytest.param(
+            [member("w1")],
+            [],
+            "the cluster is not in the config",
+            "to keep its work there, an administrator must list w1 in the MultiKueueConfig again",
+            "kubectl get multikueueconfigs -o yaml",
+            id="the config was deleted",
+        ),
+        pytest.param(
+            [member("w2")],
+            [obj("config", spec={"clusters": ["w1", "w2"]})],
+            "the MultiKueueCluster does not exist",
+            "ask an administrator to check it; these clusters exist",
+            "mkctl cluster list",
+            id="the cluster was deleted",
+        ),
+    ],
+)
+def test_work_on_a_cluster_that_was_taken_away_is_shown_no_time_that_only_the_manager_knows(
+    clusters: list[Object], config: list[Object], why: str, step: str, command: str
+) -> None:
+    on_it = workload(check={"state": "Ready"}, clusterName="w1")
+    given = hub(on_it, clusters=clusters, more={MULTIKUEUE_CONFIGS: config})
+    found, later = (explain(given, now=moment) for moment in (NOW, NOW + timedelta(minutes=14)))
+    assert found.summary == (
+        f"was sent to w1: {why}; its work moves to another cluster at most 15m after the manager noticed that,"
+        " or after its last restart (policy failover)"
+    )
+    assert (found.next_step, found.next_command) == (step, command)
+    assert [*explanation_view.lines(later)] == [*explanation_view.lines(found)]
+    shown = explanation_view.document(found)["dispatch"]
+    lost = next(each for each in shown["clusters"] if each["cluster"] == "w1")
+    assert (lost["lostSince"], shown["nextLook"]) == (None, None)
+
+
+def test_work_on_a_lost_cluster_that_was_taken_away_leaves_it_by_the_time_of_the_loss() -> None:
+    silent = condition("Active", "False", "ClientConnectionFailed", "the agent has not renewed its lease")
+    on_it = workload(check={"state": "Ready"}, clusterName="w1")
+    config = obj("config", spec={"clusters": []})
+    given = hub(on_it, clusters=[member("w1", active=silent)], more={MULTIKUEUE_CONFIGS: [config]})
+    assert "its work moves to another cluster at 2026-01-01T12:15:00Z" in explain(given).summary
 
 
 NOT_STARTED = 'Worker cluster "w1": the pods do not start: '

@@ -126,9 +126,9 @@ _KUBECONFIG = {
 }
 
 
-def explain(objects: HubObjects, name: str = "wl") -> LiveExplanation:
+def explain(objects: HubObjects, name: str = "wl", *, now: datetime = NOW) -> LiveExplanation:
     found = find(objects.all(WORKLOADS), WorkloadRef("workload", Key("ns", name)))
-    return explain_workload(objects, found, now=NOW)
+    return explain_workload(objects, found, now=now)
 
 
 def standings(found: LiveExplanation) -> dict[str, DispatchState]:
