@@ -27,6 +27,7 @@ from multikueue.core.errors import BadInput, MultikueueError
 from multikueue.core.keys import Key
 from multikueue.core.timestamps import parse_time
 from multikueue.jobs.framework import workloads
+from multikueue.jobs.framework.admission import recreation
 from multikueue.jobs.framework.capabilities import GroupedKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.slices import elastic_problem, is_elastic, resized, sizes_of
@@ -112,10 +113,11 @@ class JobWorkloads:
             Key(queue.namespace, job["metadata"]["name"]),
             queue,
         )
+        again = recreation(job, self._integration)
         lack = (
-            f"LocalQueue {queue} doesn't exist; create it or correct the label kueue.x-k8s.io/queue-name"
+            f"LocalQueue {queue} doesn't exist; create it or correct the label kueue.x-k8s.io/queue-name{again}"
             if name
-            else "It names no LocalQueue, and waits until it has the label kueue.x-k8s.io/queue-name"
+            else f"It names no LocalQueue, and waits until it has the label kueue.x-k8s.io/queue-name{again}"
         )
         self.event(job, "Warning", "LocalQueueNotFound", lack)
 

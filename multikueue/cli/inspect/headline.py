@@ -80,6 +80,8 @@ class HeadlineFacts:
     inactive_checks: Sequence[ControllerHealth] = ()
     """The checks for which the ClusterQueue is not active."""
     deleting: bool = False
+    recreation: str = ""
+    """When the job has to be created again once its queue exists, to be added to that advice."""
 
 
 def headline(seen: HeadlineFacts, *, now: datetime) -> Headline:
@@ -170,7 +172,7 @@ def _without_quota(seen: HeadlineFacts, now: datetime) -> Headline:
         case QuotaReservedReason.DEACTIVATED:
             return _deactivated(seen)
         case QuotaReservedReason.MISCONFIGURED:
-            return Headline(f"cannot be queued: {queue.message}", _fix(queue))
+            return Headline(f"cannot be queued: {queue.message}", _fix(queue, seen.recreation))
         case QuotaReservedReason.SUSPENDED:
             return _inactive(seen)
         case QuotaReservedReason.EXCEEDS_MAX_QUOTA:
@@ -251,11 +253,13 @@ def _deactivated(seen: HeadlineFacts) -> Headline:
     )
 
 
-def _fix(queue: Explanation) -> str:
+def _fix(queue: Explanation, recreation: str) -> str:
     if queue.message.startswith("LocalQueue "):
-        return "create the LocalQueue, or set the label kueue.x-k8s.io/queue-name of the job to another one"
+        return (
+            f"create the LocalQueue, or set the label kueue.x-k8s.io/queue-name of the job to another one{recreation}"
+        )
     if queue.message.startswith("ClusterQueue "):
-        return "create the ClusterQueue, or point the LocalQueue to another one"
+        return f"create the ClusterQueue, or point the LocalQueue to another one{recreation}"
     return "fix the error in the message"
 
 

@@ -49,6 +49,7 @@ from multikueue.dispatch.hub.facts import DispatchFacts
 from multikueue.engine import decode
 from multikueue.engine.decode.check_health import ControllerHealth, check_health
 from multikueue.engine.explain import Explanation
+from multikueue.jobs.framework.admission import recreation
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import INTEGRATIONS
 from multikueue.kube.errors import Forbidden
@@ -156,6 +157,10 @@ def explain_workload(objects: HubObjects, workload: JsonObject, *, now: datetime
     )
     checks = tuple(_check(objects, check) for check in status.checks)
     owner = owner_of(workload)
+    integration = None if owner is None else kind_of_owner(owner, served_by(objects.configuration))
+    job = None
+    if owner is not None and integration is not None:
+        job = objects.caches.view(integration.resource).object(Key(key.namespace, owner["name"]))
     queue_of = ((local_queue or {}).get("spec") or {}).get("clusterQueue") or queue.cluster_queue
     cluster_queue = objects.caches.view(CLUSTER_QUEUES).object(Key("", queue_of))
     found = headline(
@@ -164,11 +169,12 @@ def explain_workload(objects: HubObjects, workload: JsonObject, *, now: datetime
             queue=queue,
             checks=checks,
             dispatch=dispatch,
-            job=None if owner is None else _job(objects, key.namespace, owner),
+            job=job,
             local_queue=local_queue,
             cluster_queue=cluster_queue,
             inactive_checks=_inactive_checks(objects, cluster_queue),
             deleting="deletionTimestamp" in workload["metadata"],
+            recreation="" if integration is None else recreation(job or {}, integration),
         ),
         now=now,
     )
@@ -199,13 +205,6 @@ def _left_out_objects(objects: HubObjects, namespace: str) -> Iterator[LeftOutPa
     if CONFIG_MAPS in objects.forbidden:
         what = "the manager's Configuration; its defaults are used"
         yield LeftOutPart(what, ("get configmaps in the manager's namespace",))
-
-
-def _job(objects: HubObjects, namespace: str, owner: JsonObject) -> JsonObject | None:
-    integration = kind_of_owner(owner, served_by(objects.configuration))
-    if integration is None:
-        return None
-    return objects.caches.view(integration.resource).object(Key(namespace, owner["name"]))
 
 
 def _dispatch_explanation(facts: DispatchFacts, hub: HubFacts, now: datetime) -> DispatchExplanation | None:

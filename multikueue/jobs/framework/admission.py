@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from multikueue.api import featuregates
-from multikueue.api.constants import ADOPTS_ANNOTATION, ELASTIC_JOB_ANNOTATION
+from multikueue.api.constants import ADOPTS_ANNOTATION, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_MANAGED_BY
 from multikueue.api.defaulting import JobSurroundings, default_gated, default_job, default_labels, is_queued
 from multikueue.api.featuregates import ELASTIC_JOBS, Gate
 from multikueue.api.objects import JsonObject
@@ -45,6 +45,18 @@ def defaulted(
         own_controller=traits.own_controller,
         gate=gate,
     )
+
+
+def recreation(job: JsonObject, integration: JobIntegration) -> str:
+    """When a job whose queue did not exist has to be created again, to be added to an advice; empty if never.
+
+    Who runs it is set by the webhook when it is created, by the queue of that time, and cannot be changed.
+    """
+    if not integration.traits.has_managed_by:
+        return ""
+    has = "no" if integration.managed_by(job) == MULTIKUEUE_MANAGED_BY else "a"
+    kind = integration.resource.kind
+    return f"; if that queue has {has} MultiKueue check, then delete the {kind} and create it again"
 
 
 def refusals(

@@ -106,14 +106,25 @@ def rejected(managed_by: str) -> Object:
             of_cpu("1"),
             {LOCAL_QUEUES: []},
             "cannot be queued: LocalQueue lq doesn't exist",
-            "create the LocalQueue, or set the label kueue.x-k8s.io/queue-name of the job to another one",
+            "create the LocalQueue, or set the label kueue.x-k8s.io/queue-name of the job to another one; if that queue"
+            " has a MultiKueue check, then delete the Job and create it again",
             id="no such LocalQueue",
+        ),
+        pytest.param(
+            of_cpu("1"),
+            {
+                LOCAL_QUEUES: [],
+                JOBS: [obj("j", namespace="ns", spec={"managedBy": "kueue.x-k8s.io/multikueue"})],
+            },
+            "cannot be queued: LocalQueue lq doesn't exist",
+            "to another one; if that queue has no MultiKueue check, then delete the Job and create it again",
+            id="no such LocalQueue, of a Job that was created for worker clusters",
         ),
         pytest.param(
             of_cpu("1"),
             {CLUSTER_QUEUES: []},
             "cannot be queued: ClusterQueue cq doesn't exist",
-            "create the ClusterQueue, or point the LocalQueue",
+            "create the ClusterQueue, or point the LocalQueue to another one; if that queue has a MultiKueue check,",
             id="no such ClusterQueue",
         ),
         pytest.param(

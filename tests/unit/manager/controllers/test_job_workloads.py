@@ -17,7 +17,9 @@ from manager.metrics import ManagerMetrics
 from multikueue.api.configuration import Configuration
 from multikueue.api.resource import WORKLOADS
 from multikueue.core.clock import SystemClock
+from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.kinds.batch_job import BATCH_JOB
+from multikueue.jobs.kinds.pod import BARE_POD
 from multikueue.kube.cache.store import Store
 from multikueue.kube.errors import Conflict, Details
 
@@ -27,10 +29,11 @@ Object = dict[str, Any]
 class Hub:
     """An API server that keeps what it is sent, and the manager's context for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, integration: JobIntegration = BATCH_JOB) -> None:
         self.created: list[tuple[Object, str | None]] = []
         self.stored = "1"
         self.deleted: list[str] = []
+        self.events: list[tuple[str, str]] = []
         views: dict[object, View] = {}
 
         def view(resource: Any) -> View:
@@ -42,10 +45,12 @@ class Hub:
             clock=SystemClock(),
             configuration=Configuration(),
             metrics=ManagerMetrics(),
-            recorder=SimpleNamespace(event=lambda *_, **__: None),
+            recorder=SimpleNamespace(
+                event=lambda _about, _kind, reason, message: self.events.append((reason, message))
+            ),
         )
         runtimes = cast(JobRuntimes, SimpleNamespace(marks=lambda *_: {}))
-        self.workloads = JobWorkloads(cast(ManagerContext, context), BATCH_JOB, runtimes)
+        self.workloads = JobWorkloads(cast(ManagerContext, context), integration, runtimes)
 
     async def _create(
         self, resource: object, body: Object, *, namespace: str, field_manager: str | None = None
@@ -96,6 +101,46 @@ async def test_a_workload_that_was_reviewed_is_created_under_the_name_that_the_w
     await hub.workloads.create(job({"app": "x"}))
     ((body, field_manager),) = hub.created
     assert (body["spec"]["queueName"], field_manager) == ("lq", "multikueue-job-workloads")
+
+
+@pytest.mark.parametrize(
+    ("queue", "lack"),
+    [
+        pytest.param(
+            "lq",
+            "LocalQueue team/lq doesn't exist; create it or correct the label kueue.x-k8s.io/queue-name",
+            id="it names one that does not exist",
+        ),
+        pytest.param(
+            "",
+            "It names no LocalQueue, and waits until it has the label kueue.x-k8s.io/queue-name",
+            id="it names none",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    ("managed_by", "check"),
+    [
+        pytest.param(None, "a", id="created for this cluster"),
+        pytest.param("kueue.x-k8s.io/multikueue", "no", id="created for worker clusters"),
+    ],
+)
+async def test_a_job_without_a_local_queue_is_told_when_creating_the_queue_is_not_enough(
+    queue: str, lack: str, managed_by: str | None, check: str
+) -> None:
+    hub, made = Hub(), job({})
+    made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue}
+    made["spec"]["managedBy"] = managed_by
+    await hub.workloads.create(made)
+    again = f"; if that queue has {check} MultiKueue check, then delete the Job and create it again"
+    assert hub.events[-1] == ("LocalQueueNotFound", lack + again)
+
+
+async def test_a_pod_is_told_to_create_its_local_queue_and_no_more() -> None:
+    hub, made = Hub(BARE_POD), job({})
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": made["metadata"], "spec": made["spec"]["template"]["spec"]}
+    await hub.workloads.create(pod)
+    assert hub.events[-1][1].endswith("create it or correct the label kueue.x-k8s.io/queue-name")
 
 
 async def test_a_workload_is_deleted_only_as_it_was_when_that_was_decided() -> None:
