@@ -157,6 +157,8 @@ def _of(
         if hidden and state in (DispatchState.ASKED, DispatchState.UNKNOWN_CAPACITY, DispatchState.NOT_NOMINATED):
             reported = (hosted.reasons or {}).get(cluster.name)
             reason = reported or f"{reason}; {_HOSTED}"
+            if reported:  # the check has such reasons only while every cluster has one
+                state = DispatchState.NO_CAPACITY if waits.ends_by_itself(reported) else DispatchState.REFUSED
     return ClusterExplanation(
         cluster=cluster.name,
         state=state,

@@ -39,9 +39,16 @@ _START_STEPS: Final = {
     "Unschedulable": "free or add capacity on {}, or change what the job requests",
 }
 """The next step by the reason of PodsStarted=False."""
+_REFUSED_STEPS: Final = (
+    ("not found in namespace ", "create what is missing on one of the clusters, in that namespace"),
+    ("no namespace ", "create the namespace on one of the clusters"),
+    ('namespace "', "create the namespace on one of the clusters"),
+)
+"""The next step by the begin of a cluster's reason."""
 _SOON: Final = frozenset(
     {DispatchState.HAS_CAPACITY, DispatchState.RESERVED, DispatchState.ASKED, DispatchState.UNKNOWN_CAPACITY}
 )
+_DECLINED: Final = frozenset({DispatchState.REFUSED, DispatchState.UNSUITABLE})
 _WAITS_FOR_CAPACITY: Final = frozenset({DispatchState.NO_CAPACITY, DispatchState.WAITS_THERE})
 
 
@@ -369,6 +376,7 @@ def _open_one(clusters: Sequence[ClusterExplanation]) -> tuple[str, str]:
         return "nothing to do: it is dispatched when a cluster has free capacity", ""
     for state, step, command in (
         (DispatchState.AVOIDED, "nothing to do: the cluster is tried again at that time", ""),
+        (DispatchState.REFUSED, "correct what the reason names, in the job or on one of the clusters", ""),
         (DispatchState.CLOSED, "an administrator can uncordon one", "mkctl cluster uncordon {}"),
         (DispatchState.UNAVAILABLE, "ask an administrator to check one", "mkctl cluster describe {}"),
         (DispatchState.FORBIDDEN, "change the dispatch policy, or the job so that the policy allows it", ""),
@@ -379,9 +387,15 @@ def _open_one(clusters: Sequence[ClusterExplanation]) -> tuple[str, str]:
         ),
     ):
         found = [each for each in clusters if each.state is state]
+        if state in _DECLINED:
+            step = next((own for each in found if (own := _refused_step(each.reason))), step)
         first = next((each for each in found if each.exists), None)
         if first is not None:
             return step, command.format(first.cluster)
         if found:  # only one that is unavailable does not exist
             return _check_cluster(found[0], step)
     return "", ""
+
+
+def _refused_step(reason: str) -> str:
+    return next((step for begin, step in _REFUSED_STEPS if reason.startswith(begin)), "")

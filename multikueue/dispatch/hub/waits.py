@@ -19,6 +19,9 @@ from multikueue.dispatch.dispatchers.cluster_capacity import NODES, Fit, Lack, L
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, Observation
 from multikueue.dispatch.worker.ledger import amount_text
 
+_SHORTAGE: Final = re.compile(
+    r"\binsufficient\b| requested, at most |^no node is ready|^none of \d+ ready nodes |^removing the job "
+)
 _AMOUNT: Final = re.compile(r"(?<![\w.:-])\d+(?:\.\d+)?[A-Za-z]{0,2}(?![\w:-])")
 
 
@@ -101,6 +104,14 @@ def answer(observation: Observation) -> str:
     if not observation.answered or observation.phase not in (AssignmentPhase.PENDING, AssignmentPhase.REFUSED):
         return ""
     return observation.message or observation.reason
+
+
+def ends_by_itself(text: str) -> bool:
+    """Whether a reason is of a cluster that may take the workload when capacity there is free.
+
+    Of clusters that the manager connects to itself, `mkctl explain` sees only the texts in the check's message.
+    """
+    return _SHORTAGE.search(text) is not None
 
 
 def same_cause(one: str, other: str) -> bool:

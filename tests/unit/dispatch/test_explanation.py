@@ -193,10 +193,35 @@ def test_of_a_cluster_whose_mailbox_cannot_be_seen_the_managers_message_is_passe
         messages.waiting([WaitingReason("w1", "cpu: 5 wanted; memory: 1Gi wanted")]), ["w1"]
     )
     found = only(given, hosted=HostedClusters(clusters=["w1"], reasons=told))
-    assert found.reason == "cpu: 5 wanted; memory: 1Gi wanted"
+    assert (found.state, found.reason) == (DispatchState.REFUSED, "cpu: 5 wanted; memory: 1Gi wanted")
     assert "the hub does not store its status" in only(given, hosted=HostedClusters(clusters=["w1"])).reason
     chosen = facts(running(), clusters=(cluster("w1"),), delivered=False)
     assert only(chosen, hosted=HostedClusters(clusters=["w1"])).state is DispatchState.CHOSEN
+
+
+@pytest.mark.parametrize(
+    ("told", "want"),
+    [
+        pytest.param("insufficient free capacity: short 1 cpu", DispatchState.NO_CAPACITY, id="by its report"),
+        pytest.param("cpu: 5 requested, at most 4 free", DispatchState.NO_CAPACITY, id="by its nodes"),
+        pytest.param("no node is ready", DispatchState.NO_CAPACITY, id="it has no node"),
+        pytest.param("removing the job of epoch 1", DispatchState.NO_CAPACITY, id="a former job is being removed"),
+        pytest.param(
+            'not found in namespace "team": Secret "nope"', DispatchState.REFUSED, id="an object is missing there"
+        ),
+        pytest.param('no namespace "team"', DispatchState.REFUSED, id="the namespace is missing there"),
+    ],
+)
+@pytest.mark.parametrize("nominated", [("w1",), ()], ids=["nominated", "not nominated"])
+@pytest.mark.parametrize(
+    "settings", [CAPACITY, DispatchSettings(dispatcher=DISPATCHER_INCREMENTAL)], ids=["capacity", "one by one"]
+)
+def test_a_cluster_whose_mailbox_cannot_be_seen_has_the_state_of_its_reason(
+    told: str, want: DispatchState, nominated: tuple[str, ...], settings: DispatchSettings
+) -> None:
+    given = facts(workload(nominated=nominated), clusters=(cluster("w1"),), settings=settings)
+    found = only(given, hosted=HostedClusters(clusters=["w1"], reasons={"w1": told}))
+    assert (found.state, found.reason) == (want, told)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,16 @@ from multikueue.core.keys import Key
 from multikueue.dispatch.hub.actions import Rule
 from multikueue.dispatch.hub.messages import not_managed
 from multikueue.engine.explain import Explanation
-from tests.unit.cli.inspect.test_live_explanation import NOW, Object, condition, explain, hub, member, obj, workload
+from tests.unit.cli.inspect.test_live_explanation import (
+    NOW,
+    Object,
+    condition,
+    explain,
+    hub,
+    member,
+    obj,
+    workload,
+)
 
 _FLAVOR = {"name": "spot", "resources": [{"name": "cpu", "nominalQuota": "4"}]}
 _SPEC = {
