@@ -7,6 +7,7 @@ reported; later ones do not matter yet. Pure.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ _REFUSED_STEPS: Final = (
     ('namespace "', "create the namespace on one of the clusters"),
 )
 """The next step by the begin of a cluster's reason."""
+_UNAVAILABLE: Final = re.compile(r"resource (\S+) unavailable in ClusterQueue")
 _SOON: Final = frozenset(
     {DispatchState.HAS_CAPACITY, DispatchState.RESERVED, DispatchState.ASKED, DispatchState.UNKNOWN_CAPACITY}
 )
@@ -189,8 +191,7 @@ def _without_quota(seen: HeadlineFacts, now: datetime) -> Headline:
             )
         case QuotaReservedReason.NO_MATCHING_FLAVOR:
             return Headline(
-                f"fits no flavor of ClusterQueue {queue.cluster_queue}: {queue.message}",
-                "compare its node selector, affinity and tolerations with the ResourceFlavors of the ClusterQueue",
+                f"fits no flavor of ClusterQueue {queue.cluster_queue}: {queue.message}", _flavor_step(queue)
             )
         case QuotaReservedReason.ADMISSION_GATED:
             return Headline(f"is gated: {queue.message}", "the owner of the admission gate must remove it")
@@ -268,6 +269,16 @@ def _fix(queue: Explanation, recreation: str) -> str:
     if queue.message.startswith("ClusterQueue "):
         return f"create the ClusterQueue, or point the LocalQueue to another one{recreation}"
     return "fix the error in the message"
+
+
+def _flavor_step(queue: Explanation) -> str:
+    unknown = dict.fromkeys(_UNAVAILABLE.findall(queue.message))
+    if not unknown:
+        return "compare its node selector, affinity and tolerations with the ResourceFlavors of the ClusterQueue"
+    return (
+        f"add {', '.join(unknown)} to spec.resourceGroups of ClusterQueue {queue.cluster_queue}, or do not request it"
+        " in the job"
+    )
 
 
 def _too_much(queue: Explanation) -> str:

@@ -18,6 +18,7 @@ from multikueue.api.resource import (
     LOCAL_QUEUES,
     MULTIKUEUE_CONFIGS,
     REMOTE_ASSIGNMENTS,
+    RESOURCE_FLAVORS,
 )
 from multikueue.cli.inspect import explanation_view
 from multikueue.cli.inspect.headline import HeadlineFacts, headline
@@ -47,8 +48,20 @@ _SPEC = {
 
 def of_cpu(amount: str) -> Object:
     """A Workload without quota that asks for that much."""
+    return requesting(cpu=amount)
+
+
+def requesting(**requests: str) -> Object:
+    """A Workload without quota with these requests besides its cpu."""
     made = workload(check={}, reserved=False)
-    made["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = amount
+    made["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"].update(requests)
+    return made
+
+
+def selecting(**labels: str) -> Object:
+    """A Workload without quota with that node selector."""
+    made = of_cpu("1")
+    made["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = labels
     return made
 
 
@@ -96,6 +109,22 @@ def rejected(managed_by: str) -> Object:
             "can never get quota in ClusterQueue cq: it requests 50 cpu, but flavor spot has a maximum of 4",
             "reduce the requests of the job, or raise the quota of ClusterQueue cq",
             id="more than the queue can ever give",
+        ),
+        pytest.param(
+            requesting(**{"example.com/gpu": "1"}),
+            {},
+            "fits no flavor of ClusterQueue cq: couldn't assign flavors to pod set main: resource example.com/gpu"
+            " unavailable in ClusterQueue",
+            "add example.com/gpu to spec.resourceGroups of ClusterQueue cq, or do not request it in the job",
+            id="a resource that no group of the queue covers",
+        ),
+        pytest.param(
+            selecting(zone="b"),
+            {RESOURCE_FLAVORS: [obj("spot", spec={"nodeLabels": {"zone": "a"}})]},
+            "fits no flavor of ClusterQueue cq: couldn't assign flavors to pod set main: flavor spot doesn't match node"
+            " affinity",
+            "compare its node selector, affinity and tolerations with the ResourceFlavors of the ClusterQueue",
+            id="a node selector that no flavor has",
         ),
         pytest.param(
             of_cpu("50"),
