@@ -7,7 +7,7 @@ is the dispatch explanation. Nothing is decided here, and nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ from multikueue.api.resource import (
     WORKLOADS,
 )
 from multikueue.cli.hub_configuration import manager_configuration
-from multikueue.cli.hub_options import WORKLOAD, HubOptions, WorkloadRef
+from multikueue.cli.hub_options import HubOptions, WorkloadRef
 from multikueue.cli.inspect.headline import CheckLine, HeadlineFacts, headline
 from multikueue.cli.inspect.hub_facts import (
     DISPATCH_KINDS,
@@ -40,7 +40,8 @@ from multikueue.cli.inspect.hub_facts import (
 )
 from multikueue.cli.inspect.left_out import LeftOutPart, left_out_parts
 from multikueue.cli.inspect.requested_capacity import RequestLine, read_requests, request_lines
-from multikueue.cli.job_kinds import is_owned, kind_named, kind_of_owner, owner_of, served_by
+from multikueue.cli.inspect.workload_of_job import find_on_hub
+from multikueue.cli.job_kinds import kind_of_owner, owner_of, served_by
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.dispatch.explanation import DispatchExplanation, HostedClusters, explain_dispatch
@@ -50,8 +51,6 @@ from multikueue.engine import decode
 from multikueue.engine.decode.check_health import ControllerHealth, check_health
 from multikueue.engine.explain import Explanation
 from multikueue.jobs.framework.admission import recreation
-from multikueue.jobs.framework.protocol import JobIntegration
-from multikueue.jobs.framework.registry import INTEGRATIONS
 from multikueue.kube.errors import Forbidden
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
@@ -89,7 +88,7 @@ async def explain(options: HubOptions, ref: WorkloadRef, *, config: Path | None,
         objects = await listed(hub, configuration, namespace=ref.key.namespace)
         if not read:
             objects.forbidden.add(CONFIG_MAPS)
-        workload = find(objects.all(WORKLOADS), ref, kinds=served_by(configuration))
+        workload = await find_on_hub(hub, objects.all(WORKLOADS), ref, kinds=served_by(configuration))
         await add_job(hub, objects, workload)
         checks = objects.all(ADMISSION_CHECKS)
         provisioning = request_lines(workload, checks, (), now=now)
@@ -107,32 +106,6 @@ async def _configuration(hub: KubeClient, options: HubOptions, config: Path | No
         return await manager_configuration(hub, options, file=config), True
     except Forbidden:
         return configuration_file.load("", namespace=options.manager_namespace), False
-
-
-def find(
-    workloads: Iterable[JsonObject], ref: WorkloadRef, *, kinds: Sequence[JobIntegration] = tuple(INTEGRATIONS.values())
-) -> JsonObject:
-    """The Workload of the reference, whose kind is one of `kinds`; for a job with several, the newest.
-
-    Raises `BadInput`.
-    """
-    if ref.kind == WORKLOAD:
-        what, listed_too = WORKLOADS.kind, "jobs"
-        found = [each for each in workloads if _key(each) == ref.key]
-    else:
-        integration = kind_named(ref.kind, kinds)
-        what, listed_too = f"{WORKLOADS.kind} of {integration.resource.kind}", integration.resource.plural
-        found = [each for each in workloads if is_owned(each, integration, ref.key)]
-    if not found:
-        raise BadInput(
-            f"{what} {ref.key} not found. To see which there are:\n"
-            f"kubectl get {listed_too},workloads -n {ref.key.namespace}"
-        )
-    return max(found, key=lambda workload: str(workload["metadata"].get("creationTimestamp")))
-
-
-def _key(obj: JsonObject) -> Key:
-    return Key(obj["metadata"]["namespace"], obj["metadata"]["name"])
 
 
 def explain_workload(objects: HubObjects, workload: JsonObject, *, now: datetime) -> LiveExplanation:

@@ -31,7 +31,7 @@ from multikueue.api.resource import (
 )
 from multikueue.cli.hub_options import HubOptions, WorkloadRef
 from multikueue.cli.inspect.left_out import LeftOutPart
-from multikueue.cli.inspect.live_explanation import find
+from multikueue.cli.inspect.workload_of_job import find_on_hub
 from multikueue.cli.job_kinds import kind_of_owner, owner_of, served_kinds
 from multikueue.core.errors import MultikueueError
 from multikueue.core.keys import Key
@@ -97,7 +97,7 @@ async def read(options: HubOptions, ref: WorkloadRef) -> TimelineSources:
     async with KubeClient(config, user_agent="mkctl") as hub:
         kinds = await served_kinds(hub, options)
         workloads = await _objects(hub, WORKLOADS, namespace=ref.key.namespace)
-        workload = find(workloads, ref, kinds=kinds)
+        workload = await find_on_hub(hub, workloads, ref, kinds=kinds)
         metadata: JsonObject = workload["metadata"]
         key = Key(metadata["namespace"], metadata["name"])
         owner = owner_of(workload)

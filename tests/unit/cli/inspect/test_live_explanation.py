@@ -33,8 +33,9 @@ from multikueue.cli.hub_options import WorkloadRef
 from multikueue.cli.inspect import explanation_view
 from multikueue.cli.inspect.explain import main as explain_command
 from multikueue.cli.inspect.hub_facts import HubObjects
-from multikueue.cli.inspect.live_explanation import LiveExplanation, explain_workload, find
+from multikueue.cli.inspect.live_explanation import LiveExplanation, explain_workload
 from multikueue.cli.inspect.timeline import main as timeline_command
+from multikueue.cli.inspect.workload_of_job import find
 from multikueue.core.clock import ManualClock
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
