@@ -13,7 +13,6 @@ from typing import Final
 
 import orjson
 
-from manager.cache.indexes import prebuilt_name
 from multikueue.api.constants import POD_GROUP_NAME_LABEL, QUEUE_NAME_LABEL
 from multikueue.api.meta import JsonObject
 from multikueue.api.objects import controller_of
@@ -26,7 +25,12 @@ from multikueue.core.keys import Key
 from multikueue.jobs.framework.capabilities import GroupedKind
 from multikueue.jobs.framework.protocol import JobIntegration
 from multikueue.jobs.framework.registry import INTEGRATIONS
-from multikueue.jobs.framework.workloads import PriorityClasses, UnknownPriorityClass, resolved_priority
+from multikueue.jobs.framework.workloads import (
+    PriorityClasses,
+    UnknownPriorityClass,
+    prebuilt_name,
+    resolved_priority,
+)
 from multikueue.jobs.kinds.pod_group import PodGroup
 from multikueue.kube.errors import Forbidden, KubeError, NotFound
 from multikueue.kube.rest.client import KubeClient
@@ -140,7 +144,7 @@ class _Job:
         )
 
     async def _why(self) -> str:
-        if not self.integration.queue_name(self.job) and not prebuilt_name(self.job):
+        if not self.integration.queue_name(self.job) and not prebuilt_name(self.job, self.integration):
             kind = self.integration.resource.kind
             unqueued = f"it is not queued; create the {kind} again with the label {QUEUE_NAME_LABEL}"
             return await self._told([self.job]) or unqueued
@@ -222,7 +226,7 @@ class _Job:
         return str(max(about, key=_time)["note"]) if about else ""
 
     def _without_prebuilt(self) -> str:
-        named = prebuilt_name(self.job)
+        named = prebuilt_name(self.job, self.integration)
         return f"it waits for Workload {named}, which it names, and which is missing or not its own" if named else ""
 
 
