@@ -173,6 +173,9 @@ def main() -> int:
         flags.error("a cluster with queues of its own is not asked for capacity: use --provisioning or --queues")
     if (options.sets or options.leaderworkersets) and options.queues:
         flags.error("a cluster with queues of its own gets no StatefulSet and no LeaderWorkerSet: leave --queues out")
+    kinds = [f"--{chosen}" for chosen in _WORK if vars(options)[chosen]]
+    if len(kinds) > 1:
+        flags.error(f"users submit one kind of work: choose one of {', '.join(kinds)}")
     logging.disable(logging.CRITICAL)
     times = 1 if options.replay is not None else processes.together(options.seeds, jobs=options.jobs)
     run = runner(
