@@ -53,6 +53,8 @@ def test_a_new_user_runs_a_job_with_kubectl(hand: Hand, tmp_path: Path) -> None:
     assert chosen == worker
     pod = hand.kubectl("get", "pods", "-n", "team-a", "-o", "name", cluster=worker).splitlines()[0]
     assert "started on virtual node" in hand.kubectl("logs", "-n", "team-a", pod, cluster=worker)
+    for way in ((), ("--relay",)):
+        assert "started on virtual node" in hand.mkctl("logs", job.rpartition("/")[2], "-n", "team-a", *way)
 
     # After: complete, quota is free, the worker is empty, and no pod was ever on the hub.
     hand.kubectl("wait", "-n", "team-a", "--for=condition=Complete", "--timeout=90s", job)

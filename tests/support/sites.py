@@ -93,6 +93,8 @@ class Site(PushWorker):
     ) -> None:
         super().__init__(hub, name, client, proxy, served.api)
         self.namespace = namespace
+        self.url = served.url
+        """That of its API server, past the link."""
         self.agent: Agent | None = None
         """What dials out from it, to be run; None where the manager dials in."""
 

@@ -3,6 +3,9 @@
 
 The cluster is that of the job's Workload, which only the manager writes. A job that is not dispatched has its pods on
 the hub itself. The pods of a group share one Workload, which names each of them as an owner.
+
+The labels by which pods are found are those of the remote job where it can be read: the pods of a batch Job have its
+uid as a label, and the remote Job has another one than the Job on the hub.
 """
 
 from __future__ import annotations
@@ -18,8 +21,12 @@ from multikueue.api.constants import (
     MANAGED_LABEL,
     MANAGED_LABEL_VALUE,
     MULTIKUEUE_MANAGED_BY,
+    ORIGIN_LABEL,
+    PREBUILT_WORKLOAD_ANNOTATION,
+    PREBUILT_WORKLOAD_LABEL,
     REMOTE_POD_LABEL,
     TRANSPORT_ANNOTATION,
+    WORKLOAD_NAME_ANNOTATION,
     KubeConfigLocation,
     TransportType,
 )
@@ -34,6 +41,7 @@ from multikueue.core.keys import Key
 from multikueue.dispatch.protocol.job_problems import SUMMARY, record_name
 from multikueue.jobs.framework.capabilities import GroupedKind
 from multikueue.jobs.framework.protocol import JobIntegration
+from multikueue.jobs.framework.slices import assigned_as
 from multikueue.kube.errors import Forbidden, NotFound
 from multikueue.kube.rest import credentials
 from multikueue.kube.rest.client import KubeClient
@@ -54,7 +62,9 @@ class JobPlace:
     cluster: str | None
     ended: bool
     selector: str
-    """Of its pods; empty for a Pod."""
+    """Of its pods on the hub; empty for a Pod."""
+    workload: str = ""
+    """The name of the Workload for which its remote job was created."""
     group: frozenset[str] = frozenset()
     """The names of the pods of its group; empty if it is in none."""
 
@@ -90,10 +100,18 @@ async def place_of(hub: KubeClient, integration: JobIntegration, key: Key, *, al
     uid = str(job["metadata"]["uid"])
     ended = integration.finished(job) is not None
     group: frozenset[str] = frozenset()
+    workload = ""
 
     def place(cluster: str | None) -> JobPlace:
         return JobPlace(
-            integration=integration, job=key, uid=uid, cluster=cluster, ended=ended, selector=selector, group=group
+            integration=integration,
+            job=key,
+            uid=uid,
+            cluster=cluster,
+            ended=ended,
+            selector=selector,
+            workload=workload,
+            group=group,
         )
 
     has_managed_by = integration.traits.has_managed_by
@@ -104,6 +122,7 @@ async def place_of(hub: KubeClient, integration: JobIntegration, key: Key, *, al
     newest: JsonObject = max(own, key=lambda each: str(each["metadata"].get("creationTimestamp")), default={})
     status: JsonObject = newest.get("status") or {}
     cluster = str(status.get("clusterName") or "")
+    workload = assigned_as(newest)[0].name if newest else ""
     if isinstance(integration, GroupedKind) and integration.group_of(job) and newest:
         group = frozenset(str(owner["name"]) for owner in newest["metadata"]["ownerReferences"])
         if all_pods:
@@ -167,9 +186,39 @@ async def pods_of(client: KubeClient, place: JobPlace, *, all_pods: bool = False
             return [await client.get_object(PODS, job.name, namespace=job.namespace)]
         except NotFound:
             return []
-    page = await client.list_page(PODS, namespace=job.namespace, label_selector=place.selector, limit=_MOST_PODS)
+    selector = await _selector_on(client, place)
+    if not selector:
+        return []
+    page = await client.list_page(PODS, namespace=job.namespace, label_selector=selector, limit=_MOST_PODS)
     pods: list[JsonObject] = [orjson.loads(raw) for raw in page.items]
     return sorted(pods, key=_age)
+
+
+async def _selector_on(client: KubeClient, place: JobPlace) -> str:
+    """Of the pods on the cluster of that place; empty if the job has none there. Raises `KubeError`."""
+    if not place.cluster:
+        return place.selector
+    try:
+        found = await client.get_object(place.integration.resource, place.job.name, namespace=place.job.namespace)
+    except (Forbidden, NotFound) as error:
+        if place.uid not in place.selector:
+            return place.selector  # labels that remote pods have as well
+        if isinstance(error, Forbidden):
+            raise
+        return ""
+    return place.integration.pod_selector(found) if _is_remote_job(found, place) else ""
+
+
+def _is_remote_job(found: JsonObject, place: JobPlace) -> bool:
+    """Whether a job of that name on the worker was sent there for the Workload, and is no other job."""
+    labels: dict[str, str] = found["metadata"].get("labels") or {}
+    annotations: dict[str, str] = found["metadata"].get("annotations") or {}
+    named = (
+        annotations.get(PREBUILT_WORKLOAD_ANNOTATION),
+        annotations.get(WORKLOAD_NAME_ANNOTATION),
+        labels.get(PREBUILT_WORKLOAD_LABEL),  # of a Kueue whose place the manager has taken
+    )
+    return ORIGIN_LABEL in labels and bool(place.workload) and place.workload in named
 
 
 def containers_of(pod: JsonObject, wanted: str = "") -> list[str]:

@@ -20,6 +20,7 @@ from tests.support.logged_jobs import add_pod, hub_of, relayed, writing
 from tests.support.managers import Object, eventually, wait_condition
 from tests.support.push_workers import kubeconfigs_of
 from tests.support.scenes import Scene, Stage, scene
+from tests.support.sites import OWN
 
 pytestmark = pytest.mark.anyio
 apart = pytest.mark.attacks
@@ -111,6 +112,11 @@ async def test_mkctl_chooses_between_the_cluster_the_agent_and_what_the_hub_keep
         wanted = replace(relayed(made), relay=False)
         assert await show(hub, wanted) == 0
         assert capsys.readouterr() == ("a line\n", f"# reading cluster {made.w1.name} through its agent\n")
+        own = tmp_path / "own.yaml"
+        content = {**kubeconfigs_of(made.w1.url), "users": [{"name": "own", "user": {"token": OWN}}]}
+        own.write_text(yaml.safe_dump(content))
+        assert await show(replace(hub, workers={made.w1.name: str(own)}), wanted) == 0
+        assert capsys.readouterr() == ("a line\n", f"# reading cluster {made.w1.name} with a kubeconfig of it\n")
         gone = tmp_path / "gone.yaml"
         gone.write_text(
             yaml.safe_dump({**kubeconfigs_of("http://127.0.0.1:9"), "users": [{"name": "own", "user": {"token": "x"}}]})
