@@ -22,7 +22,7 @@ from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.parsing import parse_unsigned
 from multikueue.core.printable import printable
-from multikueue.dispatch.protocol.job_logs import INTERRUPTED, LogAnswer, LogQuery, read_answer
+from multikueue.dispatch.protocol.job_logs import INTERRUPTED, NO_CONTAINER, LogAnswer, LogQuery, read_answer
 from multikueue.kube.errors import (
     Conflict,
     Forbidden,
@@ -78,11 +78,15 @@ class LogRelayReader:
         self._note = note
         self._silence = silence
         self._lines: dict[tuple[str, str], LogLines] = {}
+        self._silent = False
+        """Whether a request ended without a line and without a reason: pods were read that had nothing to show."""
+        self._lacking = ""
+        """What the agent said of a pod without the container."""
 
     @property
     def has_shown(self) -> bool:
         """Whether a pod was read, which may have written nothing."""
-        return bool(self._lines)
+        return bool(self._lines) or self._silent
 
     async def read(self, cluster: str) -> RelayedEnd:
         """Read with one request to its end. Raises `BadInput` and `KubeError`."""
@@ -133,15 +137,19 @@ class LogRelayReader:
     async def _follow(self, request: JsonObject, cluster: str) -> RelayedEnd:
         name, read = str(request["metadata"]["name"]), 0
         began = anyio.current_time()
-        pause = _POLL_SECONDS
+        pause, explained = _POLL_SECONDS, False
         while True:
             try:
                 found = await self._hub.get_object(JOB_LOG_REQUESTS, name, namespace=self._job.namespace)
                 answer, written = _shown(found)
                 if written > read:
                     self._take(answer)
+                    explained = explained or bool(answer.message)
                     read, pause = written, _POLL_SECONDS
                     if answer.ended:
+                        if self._lacking and not self._lines:
+                            raise BadInput(self._lacking)
+                        self._silent = self._silent or not explained
                         for (pod, container), lines in self._lines.items():
                             if not answer.message.startswith(INTERRUPTED):
                                 self._show(lines.end(), pod, container)
@@ -164,6 +172,11 @@ class LogRelayReader:
             pause = min(_IDLE_POLL_SECONDS, pause * 1.5)
 
     def _take(self, answer: LogAnswer) -> None:
+        wanted = self._query.container
+        if wanted and answer.message.endswith(f" {NO_CONTAINER} {wanted}"):
+            if not self._query.all_pods:
+                raise BadInput(answer.message)
+            self._lacking = answer.message
         if answer.message and not answer.message.startswith(INTERRUPTED):
             self._note(answer.message)
         if answer.pod:

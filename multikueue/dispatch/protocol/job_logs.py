@@ -30,6 +30,8 @@ MAX_REQUESTS: Final = 5
 """In one namespace, and therefore for one job."""
 INTERRUPTED: Final = "interrupted; request the rest with sinceTime"
 """The message of a chunk that is the last although there may be more: another request continues."""
+NO_CONTAINER: Final = "has no container"
+"""In the message about a pod without the container that was asked for, before the name of that."""
 _UID_LENGTH: Final = 64
 _CONTAINER_LENGTH: Final = 63
 _MESSAGE_LENGTH: Final = 1024

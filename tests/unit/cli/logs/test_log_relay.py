@@ -130,6 +130,37 @@ async def test_an_interrupted_request_is_continued_where_it_was_without_a_line_t
     assert "tailLines" not in hub.specs[1]
 
 
+async def test_a_request_that_ends_without_a_line_and_a_reason_has_read_a_pod() -> None:
+    screen = Screen(Hub([{"ended": True}]), LogQuery(tail=0))
+    await screen.reader.read("east")
+    assert (screen.reader.has_shown, screen.lines, screen.notes) == (True, [], [])
+
+
+@pytest.mark.parametrize("last", [{"ended": True}, {"ended": True, "message": INTERRUPTED}], ids=["over", "broken"])
+async def test_a_request_that_ends_with_a_reason_has_read_none(last: Object) -> None:
+    screen = Screen(Hub([{"message": "The job has no pods on the worker cluster (any more)"}, last]))
+    await screen.reader.read("east")
+    assert not screen.reader.has_shown
+
+
+async def test_a_pod_without_the_container_is_refused_as_with_a_kubeconfig_and_at_once() -> None:
+    hub = Hub([{"message": "Pod p has no container nope"}, None])
+    screen = Screen(hub, LogQuery(container="nope", follow=True))
+    with pytest.raises(BadInput, match="Pod p has no container nope"):
+        await screen.reader.read("east")
+    assert (len(hub.deleted), screen.notes) == (1, [])
+
+
+async def test_of_all_pods_those_with_the_container_are_shown() -> None:
+    lacking = {"message": "Pod p has no container c"}
+    screen = Screen(Hub([lacking, chunk(at(1, "one"), pod="q", ended=True)]), LogQuery(container="c", all_pods=True))
+    await screen.reader.read("east")
+    assert (screen.lines, screen.notes) == (["q/c one"], ["Pod p has no container c"])
+    nowhere = Screen(Hub([lacking, {"ended": True}]), LogQuery(container="c", all_pods=True))
+    with pytest.raises(BadInput, match="Pod p has no container c"):
+        await nowhere.reader.read("east")
+
+
 async def test_an_agent_that_does_not_answer_is_named_with_what_to_do() -> None:
     hub = Hub([])
     with pytest.raises(BadInput, match=r"agent of cluster east has not answered .* --worker-kubeconfig FILE"):

@@ -12,7 +12,7 @@ import anyio
 import orjson
 import pytest
 
-from multikueue.dispatch.protocol.job_logs import INTERRUPTED, MAX_CHUNK_BYTES, LogAnswer
+from multikueue.dispatch.protocol.job_logs import INTERRUPTED, MAX_CHUNK_BYTES, NO_CONTAINER, LogAnswer
 from multikueue.kube import errors
 from multikueue.kube.errors import KubeError
 from multikueue.kube.rest.client import KubeClient
@@ -181,6 +181,13 @@ async def test_what_is_asked_reaches_the_server() -> None:
         "follow": False,
         "since": "2026-01-01T00:00:00Z",
     }
+
+
+async def test_a_pod_without_the_container_is_named_in_words_that_mkctl_knows() -> None:
+    async with agent(Worker(p1="one\n")) as it:
+        it.ask(asked(container="nope"))
+        found = await it.answer(1)
+        assert (found.pod, found.message) == ("", f"Pod p1 {NO_CONTAINER} nope")
 
 
 async def test_a_silent_log_that_is_followed_is_answered_once_so_that_the_user_knows_it_is_read() -> None:
