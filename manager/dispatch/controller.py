@@ -105,7 +105,7 @@ class DispatchController:
             changed=lambda name: self._cluster_controller.enqueue(Key("", name)),
             workload_changed=self._observed,
         )
-        self._logs = LogRelay(context, AssignedLogRequests(context, self._push.transport))
+        self._logs = LogRelay(context, AssignedLogRequests(context, self._push.transport), self._workloads.enqueue)
         self._capacities = CapacityCache(wake=self._workloads.enqueue, now=clock.now, quarantine=quarantine)
         self._clusters = Clusters(
             context,
@@ -134,11 +134,7 @@ class DispatchController:
         self._quotas = QuotaAutomation(context, checks=self._checks, clusters=self._clusters)
         self._registry = JobRegistry.configured(context.configuration)
         self._gatherer = Gatherer(
-            context,
-            checks=self._checks,
-            clusters=self._clusters,
-            registry=self._registry,
-            namespace=context.namespace,
+            context, checks=self._checks, clusters=self._clusters, registry=self._registry, namespace=context.namespace
         )
         settings = self._gatherer.settings
         self._pacer = Pacer(per_second=settings.evictions_per_second, burst=settings.eviction_burst)
@@ -289,14 +285,16 @@ class DispatchController:
         return None if seen is None else seen.job_status_in(dispatch_epoch(workload))
 
     def _kept(self, key: Key, gathered: Gathered) -> Gathered:
-        """With whether newer failed Jobs of the namespace have taken the place of this one."""
+        """With whether newer failed Jobs of the namespace have taken its place, and for how long its logs are read."""
         workload = gathered.facts.workload
         failed = workload is not None and failed_there(gathered.facts, workload) is not None
         for other in self._kept_failures.settle(key, workload.failed_at if failed and workload is not None else None):
             self._workloads.enqueue(other)
-        if workload is None or not self._kept_failures.is_superseded(key):
+        if workload is None or not workload.finished:
             return gathered
-        return replace(gathered, facts=replace(gathered.facts, workload=replace(workload, superseded=True)))
+        superseded, read_for = self._kept_failures.is_superseded(key), self._logs.read_for(key)
+        kept = replace(workload, superseded=superseded, logs_read_for=read_for)
+        return replace(gathered, facts=replace(gathered.facts, workload=kept))
 
     def _pause(self, key: Key, gathered: Gathered, decision: DispatchPlan, now: datetime) -> float:
         """The seconds until this workload may leave a lost cluster."""

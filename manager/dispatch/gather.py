@@ -21,6 +21,7 @@ from manager.dispatch.transport.job_slices import JobSlices
 from manager.dispatch.workload_requests import WorkloadRequests
 from manager.dispatch.workload_status import (
     failed_at,
+    finished_at,
     flavors,
     holds_quota,
     if_false,
@@ -279,6 +280,7 @@ class Gatherer:
             stopping=holds_quota(status) and (to_stop(workload, status) or self._goes_before_its_job(gathered)),
             finished=status.is_true(WorkloadCondition.FINISHED),
             failed_at=failed_at(status),
+            finished_at=finished_at(status),
             deleting=bool(workload["metadata"].get("deletionTimestamp")),
             cluster_name=status.cluster_name,
             elastic=is_elastic(workload),

@@ -9,13 +9,15 @@ used for `IDLE_SECONDS`. A request for a pod of a group is read from the assignm
 `allPods` all pods of the group.
 
 Owns `spec.logs` of an assignment too, which the rest of dispatch leaves as it is; an assignment that is updated keeps
-its requests, and one that is removed takes them along.
+its requests, and one that is removed takes them along. That of a job that has ended is therefore not removed while a
+request for it is open (`dispatch.hub.failed_jobs`, which bounds the time); a request that was interrupted, as by a
+restart of manager or agent, counts until its user can have created the next one.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -53,6 +55,8 @@ IDLE_SECONDS: Final = 120.0
 MAX_SECONDS: Final = 900.0
 """A request ends after so long, and with it the right that was checked when it was created."""
 MAX_BYTES: Final = 16 * 1024 * 1024
+CONTINUE_SECONDS: Final = 5.0
+"""Within which a user whose request was interrupted creates the next one."""
 _WORKERS: Final = 4
 _SKIPPED: Final = 2
 """A new agent that cannot continue skips the number of a chunk that was not passed on."""
@@ -77,7 +81,13 @@ class _Progress:
 class LogRelay:
     """The JobLogRequests of the hub."""
 
-    def __init__(self, context: ManagerContext, assigned: AssignedLogRequests) -> None:
+    def __init__(
+        self, context: ManagerContext, assigned: AssignedLogRequests, released: Callable[[Key], None] = lambda key: None
+    ) -> None:
+        """`released` is called with a Workload that has finished, when the requests for its logs have changed."""
+        self._released = released
+        self._interrupted: dict[Key, float] = {}
+        """The Workloads of requests that were interrupted and are gone, and until when another one is awaited."""
         self._context = context
         self._client = context.client
         self._clock = context.clock
@@ -148,7 +158,16 @@ class LogRelay:
             wanted = [self._relayed(key) for key in self._requests_of(workload)]
             found = sorted((each for each in wanted if each is not None), key=lambda each: each.request)
             await self._assigned.request(cluster, workload, found[:MAX_REQUESTS])
+        if obj is not None and _has_ended(obj):
+            self._released(workload)
         return None
+
+    def read_for(self, workload: Key) -> float:
+        """For how many seconds from now the logs of a Workload that has finished may still be read; 0 if by nobody."""
+        requests = self._requests_of(workload)
+        if any(_is_interrupted(self._requests.object(key)) or self._relayed(key) is not None for key in requests):
+            return MAX_SECONDS
+        return max(0.0, self._interrupted.get(workload, 0.0) - self._clock.monotonic())
 
     def _answer(self, key: Key, request: JsonObject, progress: _Progress) -> tuple[str, LogAnswer] | None:
         """The cluster and the chunk that the status is to show next; None while there is none."""
@@ -218,8 +237,14 @@ class LogRelay:
     def _on_request(self, change: Change) -> None:
         self._controller.enqueue(change.key)
         workload = self._workload_of(change.key, change.row.object())
-        if workload is not None:
-            self._deliveries.enqueue(Key(change.key.namespace, str(workload["metadata"]["name"])))
+        if workload is None:
+            return
+        key = Key(change.key.namespace, str(workload["metadata"]["name"]))
+        if change.new is None and _is_interrupted(change.row.object()):
+            now = self._clock.monotonic()
+            self._interrupted = {each: until for each, until in self._interrupted.items() if until > now}
+            self._interrupted[key] = now + CONTINUE_SECONDS
+        self._deliveries.enqueue(key)
 
     def _is_surplus(self, key: Key, request: JsonObject) -> bool:
         """Whether its namespace has so many older ones that it does not count: they were created at one moment."""
@@ -294,6 +319,12 @@ def _runs(workload: JsonObject) -> bool:
 
 def _has_ended(workload: JsonObject) -> bool:
     return is_true_in(workload.get("status") or {}, WorkloadCondition.FINISHED)
+
+
+def _is_interrupted(request: JsonObject | None) -> bool:
+    """Whether its user is told to create another one for the rest."""
+    status: JsonObject = (request or {}).get("status") or {}
+    return status.get("ended") is True and str(status.get("message") or "").startswith(INTERRUPTED)
 
 
 def _age(obj: JsonObject) -> tuple[str, str]:

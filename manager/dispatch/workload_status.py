@@ -33,10 +33,15 @@ def others_ready(status: Status, check: Check | None, delegated: Collection[str]
     )
 
 
+def finished_at(status: Status) -> datetime | None:
+    finished = status.condition(WorkloadCondition.FINISHED)
+    return finished.last_transition_time if finished is not None and finished.status == TRUE else None
+
+
 def failed_at(status: Status) -> datetime | None:
     finished = status.condition(WorkloadCondition.FINISHED)
-    failed = finished is not None and finished.status == TRUE and finished.reason == FinishedReason.FAILED
-    return finished.last_transition_time if finished is not None and failed else None
+    failed = finished is not None and finished.reason == FinishedReason.FAILED
+    return finished_at(status) if failed else None
 
 
 def waits_since(status: Status, check: Check | None, delegated: Collection[str]) -> datetime | None:

@@ -175,8 +175,12 @@ class DispatchedWorkload:
     finished: bool = False
     failed_at: datetime | None = None
     """When it finished as failed, by the hub's clock."""
+    finished_at: datetime | None = None
+    """When it finished in any way, by the hub's clock."""
     superseded: bool = False
     """Whether newer failed Jobs of its namespace are kept instead of its own."""
+    logs_read_for: float = 0.0
+    """Of one that has finished: for how many seconds from now users may still read its logs through the agent."""
     deleting: bool = False
     cluster_name: str = ""
     elastic: bool = False

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The assignment of a workload that failed: it is kept for a while, and with it the failed Job on the worker.
+"""The assignment of a workload that ended: it is kept for a while, and with it the Job on the worker.
+
+That of a Job that failed is kept so that its pods can be looked at; that of any Job while a user reads its logs through
+the agent, so that the last lines arrive, for `READ_SECONDS` after its end at most, whatever is requested.
 
 An agent removes a Job whose assignment is gone (ADR 0003) and keeps one whose assignment is there, so that the hub
 alone decides for how long, by its own clock. Only a cluster that reported the end of this dispatch keeps its
@@ -19,12 +22,14 @@ from multikueue.core.keys import Key
 from multikueue.dispatch.hub.facts import DispatchedWorkload, DispatchFacts, Observation
 
 MAX_KEPT: Final = 20
-"""In one namespace."""
+"""Failed Jobs, in one namespace."""
+READ_SECONDS: Final = 30.0
+"""For so long after its end a job is kept for those who read its logs."""
 
 
-def failed_there(facts: DispatchFacts, workload: DispatchedWorkload) -> Observation | None:
-    """The assignment whose Job failed, which finished the workload; None if it has none (any more)."""
-    if workload.failed_at is None or workload.deleting:
+def ended_there(facts: DispatchFacts, workload: DispatchedWorkload) -> Observation | None:
+    """The assignment whose job ended, which finished the workload; None if it has none (any more)."""
+    if not workload.finished or workload.deleting:
         return None
     return next(
         (
@@ -35,25 +40,41 @@ def failed_there(facts: DispatchFacts, workload: DispatchedWorkload) -> Observat
             and not seen.intent.precedes_grant
             and seen.has_phase(AssignmentPhase.FINISHED)
             and seen.end is not None
-            and seen.end.reason == FinishedReason.FAILED
         ),
         None,
     )
 
 
-def kept_for(facts: DispatchFacts, workload: DispatchedWorkload, now: datetime) -> float:
-    """The seconds for which the assignment of a failed workload is still kept; 0 or less if it is to be removed.
+def failed_there(facts: DispatchFacts, workload: DispatchedWorkload) -> Observation | None:
+    """The assignment whose Job failed, which finished the workload; None if it has none (any more)."""
+    ended = ended_there(facts, workload)
+    if workload.failed_at is None or ended is None or ended.end is None:
+        return None
+    return ended if ended.end.reason == FinishedReason.FAILED else None
 
-    A cluster that is drained or removed keeps none, and newer ones of the namespace may have taken its place.
+
+def kept_for(facts: DispatchFacts, workload: DispatchedWorkload, now: datetime) -> float:
+    """The seconds for which the assignment of an ended job is still kept; 0 or less if it is to be removed.
+
+    A cluster that is drained or removed keeps none.
     """
-    if workload.superseded:
-        return 0.0
     cluster = facts.cluster(workload.cluster_name)
-    if workload.failed_at is None or cluster is None or cluster.draining or not cluster.exists:
+    if cluster is None or cluster.draining or not cluster.exists:
         return 0.0
-    keep = facts.settings.keep_failed_jobs
+    failed = failed_there(facts, workload) is not None and not workload.superseded
+    keep = facts.settings.keep_failed_jobs.total_seconds()
+    return max(
+        _left(workload.failed_at if failed else None, keep, now),
+        min(_left(workload.finished_at, READ_SECONDS, now), workload.logs_read_for),
+    )
+
+
+def _left(since: datetime | None, seconds: float, now: datetime) -> float:
+    """The seconds that are left of so many since then; 0 without a time."""
+    if since is None:
+        return 0.0
     # The condition may have been written by another manager, whose clock is ahead.
-    return min((workload.failed_at + keep - now).total_seconds(), keep.total_seconds())
+    return min(seconds - (now - since).total_seconds(), seconds)
 
 
 class KeptFailures:

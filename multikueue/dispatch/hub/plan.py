@@ -37,7 +37,7 @@ from multikueue.dispatch.hub.availability import describe_loss, mass_loss, polic
 from multikueue.dispatch.hub.condition_updates import change_update, start_update
 from multikueue.dispatch.hub.delegation import delegate
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, DispatchFacts, Observation
-from multikueue.dispatch.hub.failed_jobs import failed_there, kept_for
+from multikueue.dispatch.hub.failed_jobs import ended_there, failed_there, kept_for
 from multikueue.dispatch.hub.nomination import nominate, take_over
 from multikueue.dispatch.protocol.phases import JOB_GONE
 from multikueue.dispatch.worker.assignment_state import (
@@ -88,15 +88,16 @@ def _cannot_be_remote(facts: DispatchFacts, workload: DispatchedWorkload, now: d
 def _finished_or_no_quota(facts: DispatchFacts, workload: DispatchedWorkload, now: datetime) -> DispatchPlan | None:
     """2. Nothing may run anywhere. A disconnected cluster finds its mailbox empty when it reconnects.
 
-    The assignment of a Job that failed stays for a while, so that its pods can be looked at.
+    The assignment of a Job that failed stays for a while, so that its pods can be looked at, and that of one whose logs
+    are read until the last line has arrived.
     """
     if workload.quota_reserved and not workload.finished:
         return None
-    failed = failed_there(facts, workload)
-    if failed is not None:
+    ended, failed = ended_there(facts, workload), failed_there(facts, workload)
+    if ended is not None:
         left = kept_for(facts, workload, now)
-        removed = tuple(RemoveAssignment(name) for name in facts.observations if left <= 0 or name != failed.cluster)
-        recorded = () if failed.failure is None else (RecordFailure(failed.cluster),)
+        removed = tuple(RemoveAssignment(name) for name in facts.observations if left <= 0 or name != ended.cluster)
+        recorded = () if failed is None or failed.failure is None else (RecordFailure(failed.cluster),)
         return DispatchPlan(
             rule=Rule.FINISHED_OR_NO_QUOTA,
             actions=(*recorded, *removed),

@@ -91,11 +91,23 @@ async def test_lines_are_followed_until_the_job_ends(
             pods.lines["p2"] = ["from another pod"]
             await add_pod(made, made.w1, "p2")
             await printed("[p2/main] from another pod")
+            pods.write("p1", "the last line")
             pods.finish()
             await made.w1.ends("j")
             await made.finished()
         shown += capsys.readouterr().out
-        assert sorted(shown.splitlines()) == ["[p1/main] one", "[p1/main] two", "[p2/main] from another pod"]
+        assert sorted(shown.splitlines()) == [
+            "[p1/main] one",
+            "[p1/main] the last line",
+            "[p1/main] two",
+            "[p2/main] from another pod",
+            "[p2/main] the last line",
+        ]
+        await eventually(
+            lambda: made.w1.job("j", namespace=made.namespace),
+            what="the Job is removed once the last line was read",
+            until=lambda seen: seen is None,
+        )
         assert await requests(made) == [], workload
 
 
