@@ -470,6 +470,10 @@ class Engine(Cache):
         cluster_queue, pending = nomination.cluster_queue, nomination.pending
         if verdict.evaluated:
             pending.progress = self._progress(nomination) if verdict.keeps_progress else None
+        if verdict.outcome is Outcome.PREEMPTING:
+            pending.preempted_for = nomination.reduced_counts()
+        elif reason.lacks_quota:
+            pending.preempted_for = ()
         for target in verdict.targets:
             self.reservations.mark_evicted(self.cluster_queues[target.record.node.name], target.record, evicted=True)
         if self.waiting.requeue(cluster_queue, pending, reason, now):

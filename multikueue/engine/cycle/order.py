@@ -33,7 +33,7 @@ def _classical_rank(nomination: NominatedHead, settings: Settings) -> ClassicalR
     gates = settings.gates
     return (
         gates.prioritize_preemptors and not nomination.cluster_queue.queue.is_preemptor(pending),
-        nomination.assignment.level,
+        nomination.rank_level,
         -pending.priority if gates.priority_sorting_within_cohort else 0,
         pending.since,
         pending.workload.uid,
@@ -125,16 +125,16 @@ class Tournament:
 
     def _rank(self, node: QuotaNode, entry: NominatedHead) -> FairRank:
         """The rank of an entry as a contestant of `node`, with its usage counted."""
-        quota.add_all(entry.amounts)
+        quota.add_all(entry.rank_amounts)
         share = shares.share(node)
         borrows = False
         if self._settings.gates.fair_prioritize_non_borrowing:
-            for cell, amount in entry.amounts:
+            for cell, amount in entry.rank_amounts:
                 at = node.cells.get(cell.key)
                 if amount > 0 and at is not None and at.usage > at.quota:
                     borrows = True
                     break
-        quota.remove_all(entry.amounts)
+        quota.remove_all(entry.rank_amounts)
         pending = entry.pending
         gates = self._settings.gates
         return (

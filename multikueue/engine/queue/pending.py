@@ -99,6 +99,7 @@ class Pending:
         "number",
         "order",
         "place",
+        "preempted_for",
         "priority",
         "progress",
         "queue",
@@ -128,6 +129,8 @@ class Pending:
         self.place = PendingPlace.GONE
         self.progress: ScanProgress | None = None
         self.evaluated_generation: int | None = None
+        self.preempted_for: tuple[int, ...] = ()
+        """The pods of each pod set that it preempts others for, if these are not all: for partial admission."""
         self.slot: object = None
         self.lane: Lane | None = None
         self.queue: HoldingQueue | None = None

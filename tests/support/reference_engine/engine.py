@@ -191,7 +191,7 @@ class ReferenceEngine(Nomination, Preemption):
 
     def _leave(self, item: Item) -> None:
         item.waits = item.inadmissible = False
-        item.tried = ()
+        item.tried = item.preempted_for = ()
         item.evaluated = None
         for queue, key in list(self.sticky.items()):
             if key == item.value.key:
@@ -209,6 +209,8 @@ class ReferenceEngine(Nomination, Preemption):
             item.value = value
             return
         old_hash = self.hash(item)
+        if self.counter.pending(value) != self.counter.pending(old):
+            item.preempted_for = ()
         item.value = value
         if self.hash(item) != old_hash:
             item.tried = ()
@@ -324,7 +326,7 @@ class ReferenceEngine(Nomination, Preemption):
         if not self.settings.fair_sharing:
             entries.sort(
                 key=lambda e: (
-                    e[2].level,
+                    (e[2].ranked_as or e[2]).level,
                     -e[1].value.priority,
                     queue_timestamp(e[1].value, self.settings),
                     e[1].value.uid,
@@ -354,10 +356,10 @@ class ReferenceEngine(Nomination, Preemption):
             if entry is None:
                 continue
             queue, item, found = entry
-            with_entry = tree.copy()
-            with_entry.put_all(queue, found.usage())
+            with_entry, usage = tree.copy(), (found.ranked_as or found).usage()
+            with_entry.put_all(queue, usage)
             rank = (
-                not with_entry.within(child, found.usage()),
+                not with_entry.within(child, usage),
                 with_entry.share(child),
                 -item.value.priority,
                 queue_timestamp(item.value, self.settings),
@@ -447,6 +449,11 @@ class ReferenceEngine(Nomination, Preemption):
                 Outcome.PREEMPTING, QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS, message, found.targets
             )
             requeue = "preempting"
+        if result.outcome is Outcome.PREEMPTING:
+            counts, whole = (tuple(p["count"] for p in found.pod_sets), self.counter.pending(item.value))
+            item.preempted_for = counts if counts != tuple(each.count for each in whole) else ()
+        elif requeue in ("nofit", "nocandidates"):
+            item.preempted_for = ()
         times = self.times_flushed.get(queue, 0)
         item.before = item.before if item.unfinished and item.flushed == times else ()
         item.before += (item.tried,) if item.unfinished else ()

@@ -52,6 +52,7 @@ class Item:
     flushed: int = 0
     """How many flushes there had been then."""
     evaluated: int | None = None
+    preempted_for: tuple[int, ...] = ()
 
     @property
     def unfinished(self) -> bool:
@@ -94,6 +95,7 @@ class Found:
     level: int = 0
     targets: list[Target] = field(default_factory=list)
     deferred: bool = False
+    ranked_as: Found | None = None
 
     def usage(self) -> Use:
         total: Use = {}
