@@ -27,9 +27,9 @@ _HINT: Final = f"name another Workload in {PREBUILT_WORKLOAD_LABEL}, or remove i
 def workload_of(facts: ManagedJobFacts) -> tuple[JsonObject | None, list[JsonObject], bool]:
     """The Workload that belongs to the job, those that do not, and whether it is known to be in sync."""
     if facts.prebuilt:
-        # What it has of its own is from before it was given that one.
+        # What it has of its own is from before it was given that one; what has finished holds no quota.
         named = next((each for each in facts.workloads if each["metadata"]["name"] == facts.prebuilt), None)
-        return named, [each for each in facts.workloads if each is not named], False
+        return named, [each for each in facts.workloads if each is not named and not is_finished(each)], False
     # Former slices, of a job that was elastic before the feature was switched off, are not of its end.
     living = [workload for workload in facts.workloads if not is_deleting(workload) and not was_replaced(workload)]
     for workload in living:

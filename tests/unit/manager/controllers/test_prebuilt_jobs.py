@@ -105,6 +105,8 @@ class TestPrebuilt:
         assert decide(job(), own, prebuilt="w") == (DeleteWorkload(own),), "the other one is still to come"
         releases = own | {"metadata": own["metadata"] | {"deletionTimestamp": "2026-01-01T12:00:00Z"}}
         assert decide(job(), found, releases, prebuilt="w") == (ReleaseWorkload(releases),)
+        ended = workload(job(), changes.finish(pending(), reason="Succeeded", message="done", now=NOW))
+        assert decide(job(), found, ended, prebuilt="w") == ()
 
     def test_one_that_belongs_to_another_job_is_refused(self) -> None:
         owner = {"kind": "Job", "name": "other", "uid": "other", "controller": True}
