@@ -62,11 +62,6 @@ class NominatedHead:
     rank_level: int = 0
     rank_amounts: Amounts = field(default_factory=list)
 
-    @property
-    def succeeds(self) -> bool:
-        """Whether it fits, or will once its victims are gone."""
-        return bool(self.targets) or self.assignment.mode is AssignmentMode.FIT
-
     def settle(self, assignment: Assignment, targets: list[PreemptionTarget], smaller: Assignment | None) -> None:
         """Adopt a result; in the order of entries it counts as the `smaller` one, if there is one."""
         self.assignment = assignment
@@ -144,18 +139,6 @@ class Nominator:
             progress = pending.progress = None
         nomination.replaced = self._replaced(nomination)
         self._run(nomination, tried=progress.tried if progress is not None else ())
-        resumed = progress is not None and progress.unfinished
-        if resumed and not nomination.succeeds and not nomination.assignment.unfinished:
-            self._scan_again(nomination)
-
-    def _scan_again(self, nomination: NominatedHead) -> None:
-        """Try all flavors: those before the ones that were left were tried on an earlier usage, and may fit now."""
-        last = nomination.assignment, nomination.targets
-        self._run(nomination)
-        if nomination.succeeds:
-            nomination.assignment.finish()
-        else:
-            nomination.settle(*last, None)
 
     def renominate(self, nomination: NominatedHead, gone: Collection[Key]) -> None:
         """The same on the flavors nominated before, without the workloads in `gone`."""

@@ -157,17 +157,6 @@ class Assignment:
             {resource: choice.tried for resource, choice in pod_set.choices.items()} for pod_set in self.pod_sets
         )
 
-    @property
-    def unfinished(self) -> bool:
-        """Whether the scan stopped before some flavor."""
-        return any(choice.tried != -1 for pod_set in self.pod_sets for choice in pod_set.choices.values())
-
-    def finish(self) -> None:
-        """No flavor is left to try."""
-        for pod_set in self.pod_sets:
-            for choice in pod_set.choices.values():
-                choice.tried = -1
-
     def no_fit_reason(self) -> QuotaReservedReason:
         """The most relevant reason over all pod sets without flavors."""
         worst = [pod_set.severity for pod_set in self.pod_sets if pod_set.mode is AssignmentMode.NO_FIT]

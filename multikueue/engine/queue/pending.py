@@ -23,7 +23,7 @@ from multikueue.engine.settings import RequeueTimestamp, Settings
 from multikueue.engine.workloads import Workload
 
 _AFTER_RECLAIM: Final = timedelta(milliseconds=1)
-_MOST_CYCLES: Final = 64  # of a scan: a workload can be made whose pod sets meet again after thousands
+_MOST_CYCLES: Final = 64  # of a scan without a flush: more than all flavors of most queues
 
 
 class PendingPlace(Enum):
@@ -50,8 +50,8 @@ class ScanProgress:
     """The cycle that tried the first flavor."""
     flush: int
     """The last flush of the queue."""
-    before: tuple[Tried, ...] = ()
-    """Where the same scan stopped in former cycles, from the last one before that flush."""
+    cycles: int = 0
+    """For how many cycles the same scan has gone on since then."""
 
     @property
     def unfinished(self) -> bool:
@@ -63,14 +63,12 @@ class ScanProgress:
         """The progress after a cycle that continued the scan of `last`, if that was unfinished.
 
         Pod sets, and resource groups, come to the end of their flavors in different cycles, and each begins again while
-        another continues. Where the scan stops as in a cycle since the last flush, it has tried all that it would try,
-        and ends.
+        another continues. A scan that has gone on for `_MOST_CYCLES` without a flush ends.
         """
         if last is None or not last.unfinished:
             return cls(tried, generation, cycle, cycle, flush)
-        before = (*(last.before if last.flush == flush else ()), last.tried)
-        ended = tried in before or len(before) >= _MOST_CYCLES
-        return cls(() if ended else tried, generation, cycle, last.began, flush, before)
+        cycles = last.cycles + 1 if last.flush == flush else 0
+        return cls(() if cycles >= _MOST_CYCLES else tried, generation, cycle, last.began, flush, cycles)
 
 
 class HoldingQueue(Protocol):

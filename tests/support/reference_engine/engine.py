@@ -306,7 +306,7 @@ class ReferenceEngine(Nomination, Preemption):
             age = self.number - item.tried_cycle
             if item.tried and age > 1 and self.generation.get(queue, 0) > item.tried_generation:
                 item.tried = ()
-            entries.append((queue, item, self.nominate_head(tree, queue, item)))
+            entries.append((queue, item, self.nominate(tree.copy(), queue, item, tried=item.tried)))
         verdicts = []
         current = tree
         gone: list[Target] = []
@@ -412,7 +412,7 @@ class ReferenceEngine(Nomination, Preemption):
                     (p["name"], p["count"], tuple(sorted((n, c["flavor"]) for n, c in p["choices"].items())))
                     for p in found.pod_sets
                 ),
-                tuple(tuple(sorted(indexes.items())) for indexes in found.tried()),
+                tuple(tuple(sorted((n, c["tried"]) for n, c in p["choices"].items())) for p in found.pod_sets),
                 tuple((t.item.value.key, t.reason) for t in victims),
             )
 
@@ -460,7 +460,7 @@ class ReferenceEngine(Nomination, Preemption):
         item.flushed = times
         item.tried = ()
         if requeue in ("nofit", "nocandidates", "skip"):
-            tried = found.tried()
+            tried = tuple({n: c["tried"] for n, c in p["choices"].items()} for p in found.pod_sets)
             item.tried = () if tried in item.before or len(item.before) >= 64 else tried
             item.tried_generation = self.generation.get(queue, 0)
             item.tried_cycle = self.number

@@ -31,19 +31,6 @@ class Nomination:
     counter: RequestCounter
     search: Callable[..., list[Target]]
 
-    def nominate_head(self, tree: Tree, queue: str, item: Item) -> Found:
-        """From where its scan stopped; once no flavor is left and none will do, from the first one again."""
-        found = self.nominate(tree.copy(), queue, item, tried=item.tried)
-        if not item.unfinished or found.succeeds() or _left(found.tried()):
-            return found
-        again = self.nominate(tree.copy(), queue, item)
-        if not again.succeeds():
-            return found
-        for pod_set in again.pod_sets:
-            for choice in pod_set["choices"].values():
-                choice["tried"] = -1
-        return again
-
     def nominate(
         self,
         tree: Tree,
@@ -75,7 +62,11 @@ class Nomination:
         if found.mode() == PREEMPT:
             found.targets = self.search(tree, queue, item, found.usage(), found.contested(), gone)
         pod_sets = item.value.pod_sets
-        if found.succeeds() or not any(p.min_count is not None and p.min_count < p.count for p in pod_sets):
+        if (
+            found.mode() == FIT
+            or found.targets
+            or not any(p.min_count is not None and p.min_count < p.count for p in pod_sets)
+        ):
             return found
         deltas = [p.count - p.min_count if p.min_count is not None else 0 for p in pod_sets]
         low, high, best = 0, sum(deltas) + 1, None
@@ -88,7 +79,7 @@ class Nomination:
             attempt = self._assign(tree, queue, item, fewer, tried, pins, gone)
             if attempt.mode() == PREEMPT:
                 attempt.targets = self.search(tree, queue, item, attempt.usage(), attempt.contested(), gone)
-            if attempt.succeeds():
+            if attempt.mode() == FIT or attempt.targets:
                 best, high = (mid, attempt), mid
             else:
                 low = mid + 1
@@ -261,8 +252,3 @@ class Nomination:
             without.take_all(target.item.reservation.queue, target.item.reservation.usage)
         own = any(target.item.reservation.queue == queue for target in targets)
         return (PREEMPT if own else RECLAIM), without.level(queue, fr, value)[0], [text], 0
-
-
-def _left(tried: Tried) -> bool:
-    """Whether some flavor was not tried."""
-    return any(index != -1 for pod_set in tried for index in pod_set.values())

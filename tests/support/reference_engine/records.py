@@ -97,12 +97,6 @@ class Found:
     deferred: bool = False
     ranked_as: Found | None = None
 
-    def succeeds(self) -> bool:
-        return self.mode() == FIT or bool(self.targets)
-
-    def tried(self) -> tuple[dict[str, int], ...]:
-        return tuple({name: c["tried"] for name, c in p["choices"].items()} for p in self.pod_sets)
-
     def usage(self) -> Use:
         total: Use = {}
         for pod_set in self.pod_sets:
