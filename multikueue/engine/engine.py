@@ -118,6 +118,8 @@ class Engine(Cache):
                 self._reserve(verdict.nomination, now)
             else:
                 progress = self._restored(verdict, verdict.requeue, bypassed, now) or progress
+                if verdict.again:
+                    self.reservations.changed.add(verdict.nomination.cluster_queue.node)
         if not blocked:
             self._note_evaluated(heads, before)
         reported = tuple(d for d in decisions if d.reason is not None)

@@ -9,7 +9,7 @@ its end. The engine requeues heads and records reservations.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from multikueue.api.constants import PreemptionPolicy, QueueingStrategy
 from multikueue.api.reasons import QuotaReservedReason
@@ -45,6 +45,8 @@ class HeadVerdict:
     keeps_progress: bool = False
     gated: bool = False
     evaluated: bool = True
+    again: bool = False
+    """Whether it may be decided otherwise in the next cycle although nothing has changed in its tree."""
 
 
 @dataclass(slots=True)
@@ -88,6 +90,8 @@ class CycleUsage:
         self._log: list[tuple[Cell, int, bool]] = []
         self._places: list[Places] = []
         self._temporary = False
+        self.kept_once = False
+        """Whether places are kept for a head that is no head in the next cycle."""
 
     def add(self, amounts: Amounts, places: Places = (), *, lasting: bool) -> None:
         """Use more; lasting usage stays after the cycle."""
@@ -191,7 +195,8 @@ class CycleRunner:
 
     def _process(self, nomination: NominatedHead, usage: CycleUsage, gone: _CycleVictims) -> HeadVerdict:
         """Steps A to J of §3.9."""
-        root = nomination.cluster_queue.node.root()
+        cluster_queue = nomination.cluster_queue
+        root = cluster_queue.node.root()
         victims = gone.usage(root)
         deferred = False
         if _overlaps(nomination, gone) and self._settings.gates.recompute_on_overlap:
@@ -204,6 +209,8 @@ class CycleRunner:
         elif self._lacks_only_places(nomination, victims, gone):
             # An earlier entry has taken its places; there may be others.
             self._nominator.renominate(nomination, ())
+            if usage.kept_once and nomination.assignment.mode is not AssignmentMode.FIT:
+                return replace(_skipped(nomination, messages.NO_LONGER_FITS), keeps_progress=False, again=True)
         mode = AssignmentMode.DEFERRED if deferred else nomination.assignment.mode
         nomination.assignment.deferred = deferred
         message = messages.pending(nomination.assignment)
@@ -219,6 +226,8 @@ class CycleRunner:
         if mode is AssignmentMode.PREEMPT and not nomination.targets:
             held = _held_for(nomination, self._settings)
             usage.add(held, nomination.places if held else (), lasting=False)
+            if held and nomination.places and cluster_queue.queue.strategy != QueueingStrategy.STRICT_FIFO:
+                usage.kept_once = True
             return HeadVerdict(
                 nomination,
                 Outcome.PENDING,

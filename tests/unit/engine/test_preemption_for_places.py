@@ -7,6 +7,7 @@ import pytest
 
 from multikueue.engine import Decision, Outcome, RequeueReason, Settings
 from tests.support.engine_builders import (
+    STRICT,
     Bench,
     group,
     key,
@@ -14,6 +15,7 @@ from tests.support.engine_builders import (
     queue,
 )
 from tests.support.topology_builders import (
+    PLENTY,
     TAS,
     A,
     B,
@@ -102,6 +104,50 @@ def test_a_preemptor_without_victims_keeps_its_places_for_the_cycle() -> None:
     found = decisions(table)
     assert found["high"].requeue_reason is RequeueReason.PREEMPTION_NO_CANDIDATES
     assert domains(found["other"]) == {"b": 1}
+
+
+def test_who_finds_no_place_but_for_those_that_are_kept_for_the_cycle_is_tried_again() -> None:
+    table = bench(A, queues=("p", "q"))
+    table.add(running("runs", "2", "a", "p"), cpus("large", "4", "p"), cpus("small", "2", "q", created=1))
+    found = decisions(table)
+    assert found["large"].requeue_reason is RequeueReason.PREEMPTION_NO_CANDIDATES
+    assert (found["small"].outcome, found["small"].message) == (
+        Outcome.SKIPPED,
+        "Workload no longer fits after processing another workload",
+    )
+    table.settle()
+    assert table.waits("q") == []
+    assert left(table) == {"a": 0}
+
+
+def test_nobody_is_evicted_because_of_places_that_are_kept_for_the_cycle() -> None:
+    table = bench(A, B, queues=("p", "q"), preemption=LOWER)
+    table.add(running("runs", "2", "a", "p", priority=9), running("low", "4", "b", "q"))
+    table.add(cpus("large", "4", "p", priority=2), cpus("small", "2", "q", priority=1))
+    assert victims(decisions(table)["small"]) == []
+    table.settle()
+    assert table.waits("q") == []
+    assert left(table) == {"a": 0, "b": 0}
+
+
+def test_a_preemptor_gets_the_place_of_its_victim_although_it_was_kept_for_another_in_a_cycle() -> None:
+    table = bench(A, queues=("p", "q"), preemption=LOWER)
+    table.add(running("low", "2", "a", "q"), running("runs", "2", "a", "p", priority=9))
+    assert victims(table.add(cpus("high", "2", "q", priority=1)).decide("high")) == ["low"]
+    table.evict("low")
+    table.add(cpus("large", "4", "p", priority=2))
+    table.settle()
+    assert table.waits("q") == ["[low]"]
+
+
+def test_what_is_kept_for_a_strict_head_is_kept_in_each_cycle() -> None:
+    table = bench(A, queues=("q",), cohort="co")
+    table.add_queue(queue("strict", PLENTY, cohort="co", strategy=STRICT))
+    table.engine.flush(table.now)
+    table.add(running("runs", "2", "a", "strict"), cpus("large", "4", "strict"))
+    table.add(cpus("first", "2", created=1), cpus("second", "2", created=2))
+    table.settle()
+    assert (table.waits("q"), left(table)) == (["[first]", "[second]"], {"a": 2000})
 
 
 @pytest.mark.parametrize(
