@@ -24,7 +24,7 @@ def validate_job(
 
     `has_default_queue` is whether the namespace has a LocalQueue named `default`.
     """
-    errors = [*queued_job.names_of(_queued(new)), *_parallelism(new), *_elastic(new)]
+    errors = [*queued_job.names_of(_queued(new)), *_minimum(new, old), *_completions(new), *_elastic(new)]
     errors += formats.admission_gates(new.metadata.annotations, None if old is None else old.metadata.annotations)
     errors += formats.elastic(new.metadata.annotations, None if old is None else old.metadata.annotations, gate=gate)
     before = [] if old is None else [*topologies([_annotated(old)])]
@@ -51,17 +51,22 @@ def _is_elastic(job: Job) -> bool:
     return job.metadata.annotations.get(constants.ELASTIC_JOB_ANNOTATION) == "true"
 
 
-def _parallelism(job: Job) -> Iterator[FieldError]:
-    values = job.metadata.annotations
-    least = values.get(constants.JOB_MIN_PARALLELISM_ANNOTATION)
-    if least is not None:
-        path = at(ANNOTATIONS, constants.JOB_MIN_PARALLELISM_ANNOTATION)
-        number = formats.parse_count(least)
-        if number is None or not 1 <= number < job.spec.parallelism:
-            yield invalid(path, least, f"should be between 1 and {job.spec.parallelism - 1}")
-        if _is_elastic(job):
-            yield forbidden(path, "may not be combined with an elastic job")
-    equal = values.get(constants.JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION)
+def _minimum(job: Job, old: Job | None) -> Iterator[FieldError]:
+    least = job.metadata.annotations.get(constants.JOB_MIN_PARALLELISM_ANNOTATION)
+    if least is None:
+        return
+    path = at(ANNOTATIONS, constants.JOB_MIN_PARALLELISM_ANNOTATION)
+    # A job that is admitted partly may have no more pods than its minimum, so only a new minimum is compared.
+    changed = old is None or old.metadata.annotations.get(constants.JOB_MIN_PARALLELISM_ANNOTATION) != least
+    number = formats.parse_count(least)
+    if changed and (number is None or not 1 <= number < job.spec.parallelism):
+        yield invalid(path, least, f"should be between 1 and {job.spec.parallelism - 1}")
+    if _is_elastic(job):
+        yield forbidden(path, "may not be combined with an elastic job")
+
+
+def _completions(job: Job) -> Iterator[FieldError]:
+    equal = job.metadata.annotations.get(constants.JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION)
     if equal is None:
         return
     path = at(ANNOTATIONS, constants.JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION)

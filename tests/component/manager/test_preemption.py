@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 
 from devcluster.cluster import Cluster
+from multikueue.api.constants import JOB_MIN_PARALLELISM_ANNOTATION
 from multikueue.api.resource import JOBS, WORKLOAD_PRIORITY_CLASSES
 from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import (
@@ -151,3 +153,16 @@ async def test_a_new_value_of_a_priority_class_reaches_the_workloads_that_name_i
             what="the new value",
             until=lambda seen: seen is not None and seen["spec"]["priority"] == 50,
         )
+
+
+async def test_a_job_admitted_with_its_minimum_runs_and_its_user_may_label_it(hub: Cluster, client: KubeClient) -> None:
+    async with running_manager(hub):
+        await make_queue(client, "short", namespace=NAMESPACE, cpu="2")
+        annotations = {JOB_MIN_PARALLELISM_ANNOTATION: "2"}
+        await make_job(
+            client, "part", namespace=NAMESPACE, queue="short", parallelism=3, annotations=annotations, suspend=True
+        )
+        await started(client, "part")
+        labelled = {"metadata": {"labels": {"owner": "them"}}}
+        job = orjson.loads(await client.patch(JOBS, "part", labelled, namespace=NAMESPACE))
+        assert (job["spec"]["parallelism"], job["metadata"]["labels"]["owner"]) == (2, "them")

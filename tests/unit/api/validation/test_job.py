@@ -214,6 +214,24 @@ def test_the_job_of_a_job_set_has_a_topology_of_which_other_jobs_have_the_rest()
             id="parallelism at the start",
         ),
         pytest.param(
+            _job(annotations={"job-min-parallelism": "2"}, suspend=True),
+            _job(annotations={"job-min-parallelism": "2"}, parallelism=2),
+            [],
+            id="the minimum at the start",
+        ),
+        pytest.param(
+            _job(annotations={"job-min-parallelism": "2"}, parallelism=2),
+            _job({"other": "x"}, annotations={"job-min-parallelism": "2"}, parallelism=2),
+            [],
+            id="another label, while the minimum runs",
+        ),
+        pytest.param(
+            _job(annotations={"job-min-parallelism": "2"}, suspend=True),
+            _job(annotations={"job-min-parallelism": "4"}, suspend=True),
+            [f'{ANNOTATION}job-min-parallelism]: Invalid value: "4": should be between 1 and 3'],
+            id="another minimum that is too large",
+        ),
+        pytest.param(
             _job(template={"podset-group-name": "g", "podset-required-topology": "rack"}),
             _job({"other": "x"}, template={"podset-group-name": "g", "podset-required-topology": "rack"}),
             [],
