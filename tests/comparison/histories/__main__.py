@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m tests.comparison.histories --kueue BINARY`: random histories on Kueue's own manager and on this project's.
+
+Both run on embedded API servers at the same time, each with several histories in cohorts of their own. After each step
+it waits until nothing changes any more on either, and compares; a history ends with its first difference, which is
+played again to see whether it depends on timing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+
+from multikueue.core.errors import MultikueueError
+from tests.bench.queueing.hubs import running_bench_hub
+from tests.comparison.histories.history import History, history
+from tests.comparison.histories.played import HistoryHub, PlayedHistory
+
+_CONFIGURATION: Final[Mapping[str, Any]] = {"integrations": {"frameworks": ["batch/job"]}}
+_FAIR: Final = {"fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]}}
+_OF_OURS: Final = {
+    "featureGates": {"UnadmittedWorkloadsObservability": False, "DisableWaitForPodsReady": True},
+    "preemptionDelay": "0s",
+}
+_QUIET_SECONDS: Final = 2.5
+_MOST_SECONDS: Final = 25.0
+_LOOK_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What only one of both shows after a step."""
+
+    after: int
+    kueue: tuple[str, ...]
+    ours: tuple[str, ...]
+
+
+class Both:
+    """Both hubs, and what they show of each history; the lines are read for all histories at once."""
+
+    def __init__(self, kueue: HistoryHub, ours: HistoryHub) -> None:
+        self.kueue, self.ours = kueue, ours
+        self.found: tuple[dict[str, list[str]], dict[str, list[str]]] = {}, {}
+        self.looks = 0
+
+    async def watch(self) -> None:
+        """Look at both again and again."""
+        while True:
+            self.found = await self.kueue.shown(), await self.ours.shown()
+            self.looks += 1
+            await anyio.sleep(_LOOK_SECONDS)
+
+    async def settled(self, namespace: str) -> tuple[list[str], list[str]]:
+        """What both show of a history once that does not change any more."""
+        first, last = self.looks, None
+        began = since = anyio.current_time()
+        while (now := anyio.current_time()) - began < _MOST_SECONDS:
+            shown = tuple(each.get(namespace, []) for each in self.found)
+            if self.looks <= first + 1 or shown != last:
+                last, since = shown, now
+            elif now - since >= _QUIET_SECONDS:
+                break
+            await anyio.sleep(_LOOK_SECONDS / 2)
+        return self.found[0].get(namespace, []), self.found[1].get(namespace, [])
+
+
+async def play(both: Both, each: History) -> Difference | None:
+    """The first difference of a history."""
+    played = [PlayedHistory(hub, each) for hub in (both.kueue, both.ours)]
+    try:
+        for index, step in enumerate((None, *each.steps)):
+            refused = [await (one.set_up() if step is None else one.take(step)) for one in played]
+            shown = await both.settled(played[0].namespace)
+            theirs, ours = (set(lines) | set(more) for lines, more in zip(shown, refused, strict=True))
+            if decided(theirs ^ ours):
+                return Difference(index, tuple(sorted(theirs - ours)), tuple(sorted(ours - theirs)))
+        return None
+    finally:
+        with anyio.CancelScope(shield=True):
+            for one in played:
+                await one.clean_up()
+
+
+def decided(lines: set[str]) -> list[str]:
+    """The lines that are not only about messages."""
+    return sorted(line for line in lines if not line.startswith("~"))
+
+
+async def run(
+    seeds: Sequence[int], *, kueue: Path, fair: bool, steps: int, at_once: int, gates: Mapping[str, bool]
+) -> int:
+    """Play the seeds; the number of those that differ."""
+    failed = 0
+    configuration: dict[str, Any] = {**_CONFIGURATION, **(_FAIR if fair else {})}
+    ours = configuration | {**_OF_OURS, "featureGates": _OF_OURS["featureGates"] | gates}  # type: ignore[operator]
+    async with AsyncExitStack() as stack:
+        text = stack.enter_context(tempfile.TemporaryDirectory(prefix="mk-histories-"))
+        hubs = []
+        for name, binary, given in (("kueue", kueue, configuration), ("ours", None, ours)):
+            folder = Path(text) / name
+            folder.mkdir()
+            running = await stack.enter_async_context(
+                running_bench_hub(folder, binaries=False, configuration=given, kueue=binary, job_integrations=True)
+            )
+            hubs.append(HistoryHub(await stack.enter_async_context(running.cluster.client())))
+            await hubs[-1].prepare()
+        both = Both(*hubs)
+        waiting = list(reversed(seeds))
+
+        async def player() -> None:
+            nonlocal failed
+            while waiting:
+                made = history(waiting.pop(), fair=fair, steps=steps)
+                try:
+                    difference = await play(both, made)
+                except MultikueueError as error:
+                    print(f"seed {made.seed}: {error}", flush=True)
+                    continue
+                if difference is None:
+                    print(f"seed {made.seed}: the same", flush=True)
+                    continue
+                failed += 1
+                print(_described(made, difference), flush=True)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(both.watch)
+            async with anyio.create_task_group() as players:
+                for _ in range(at_once):
+                    players.start_soon(player)
+            group.cancel_scope.cancel()
+    return failed
+
+
+def _described(made: History, difference: Difference) -> str:
+    lines = [f"seed {made.seed}: DIFFERENT after step {difference.after}"]
+    for kind, specs in (("flavor", made.flavors), ("cohort", made.cohorts), ("queue", made.queues)):
+        lines += (f"    {kind} {name}: {spec}" for name, spec in specs.items())
+    lines += (f"    {index} {step}" for index, step in enumerate(made.steps[: difference.after], 1))
+    lines += (f"  kueue: {line}" for line in difference.kueue)
+    lines += (f"  ours:  {line}" for line in difference.ours)
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Play what the command line says."""
+    flags = argparse.ArgumentParser(prog="python -m tests.comparison.histories", description=__doc__.partition("\n")[0])
+    flags.add_argument("--kueue", type=Path, required=True, metavar="BINARY", help="Kueue's own manager")
+    flags.add_argument("--first", type=int, default=1, help="the first seed")
+    flags.add_argument("--seeds", type=int, default=32, help="how many")
+    flags.add_argument("--seed", type=int, nargs="*", help="these instead")
+    flags.add_argument("--steps", type=int, default=14, help="the steps of each history")
+    flags.add_argument("--at-once", type=int, default=16, help="how many histories are played side by side")
+    flags.add_argument("--fair", action="store_true", help="with fair sharing")
+    options = flags.parse_args()
+    seeds = options.seed or range(options.first, options.first + options.seeds)
+    play_them = partial(
+        run,
+        list(seeds),
+        kueue=options.kueue,
+        fair=options.fair,
+        steps=options.steps,
+        at_once=options.at_once,
+        gates={},
+    )
+    return 1 if anyio.run(play_them) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random histories of queues and Jobs: what administrators and users do, as values, each from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Final
+
+Object = dict[str, Any]
+
+PRIORITIES: Final = {"low": 1, "mid": 50, "high": 100}
+_FLAVORS: Final = ("f0", "f1", "f2")
+_COHORTS: Final = ("c0", "c1", "c2")
+_POLICIES: Final = ("Never", "LowerPriority")
+_WITHIN: Final = (*_POLICIES, "LowerOrNewerEqualPriority")
+_RECLAIM: Final = (*_POLICIES, "Any")
+_SEARCH: Final = ("MayStopSearch", "TryNextFlavor")
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedJob:
+    """A Job of a history."""
+
+    name: str
+    queue: str
+    cpu: int
+    parallelism: int = 1
+    gpu: int = 0
+    minimum: int = 0
+    """Its minimum parallelism; none if 0."""
+    priority: str = ""
+    flavor: str = ""
+    """The flavor that its node selector wants; any if empty."""
+    tolerates: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happens: `verb` on the object `name`."""
+
+    verb: str
+    name: str
+    job: SubmittedJob | None = None
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.name} {self.job or dict(self.spec) or ''}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What is there at first, and what happens then. Names are those within the history."""
+
+    seed: int
+    flavors: Mapping[str, Object]
+    cohorts: Mapping[str, Object]
+    queues: Mapping[str, Object]
+    steps: tuple[Step, ...]
+
+
+def history(seed: int, *, fair: bool, steps: int) -> History:
+    """The history of a seed; the same each time."""
+    random = Random(seed)
+    resources = ["cpu", "gpu"] if random.random() < 0.25 else ["cpu"]
+    flavors = {name: _flavor(random, name) for name in _FLAVORS[: random.choice((1, 1, 2, 2, 3))]}
+    cohorts = _cohorts(random, list(flavors), resources, fair=fair)
+    names = [f"q{number}" for number in range(random.choice((1, 2, 2, 3, 3, 4)))]
+    queues = {name: _queue(random, list(flavors), list(cohorts), resources, fair=fair) for name in names}
+    made = History(seed, flavors, {name: spec for name, spec in cohorts.items() if spec is not None}, queues, ())
+    return replace(made, steps=tuple(_steps(random, made, resources, number=steps, fair=fair)))
+
+
+def _flavor(random: Random, name: str) -> Object:
+    spec: Object = {"nodeLabels": {"flavor": name}}
+    if random.random() < 0.2:
+        spec["nodeTaints"] = [{"key": "spot", "value": "true", "effect": "NoSchedule"}]
+    return spec
+
+
+def _cohorts(random: Random, flavors: list[str], resources: list[str], *, fair: bool) -> dict[str, Object | None]:
+    """Cohorts by name; those without an object are None."""
+    found: dict[str, Object | None] = {}
+    for name in _COHORTS[: random.choice((0, 1, 1, 1, 2, 3))]:
+        spec: Object = {}
+        if found and random.random() < 0.8:
+            spec["parentName"] = random.choice(list(found))
+        if random.random() < 0.4:
+            spec["resourceGroups"] = _groups(random, flavors, resources, most=4, limits=bool(spec))
+        if fair and random.random() < 0.4:
+            spec["fairSharing"] = {"weight": random.choice(("0", "1", "2", "500m"))}
+        found[name] = spec or None
+    return found
+
+
+def _queue(random: Random, flavors: list[str], cohorts: list[str], resources: list[str], *, fair: bool) -> Object:
+    spec: Object = {"namespaceSelector": {}}
+    in_cohort = bool(cohorts) and random.random() < 0.9
+    if in_cohort:
+        spec["cohortName"] = random.choice(cohorts)
+    if random.random() < 0.3:
+        spec["queueingStrategy"] = "StrictFIFO"
+    chosen = [each for each in flavors if random.random() < 0.85] or flavors[:1]
+    spec["resourceGroups"] = _groups(random, chosen, resources, most=6, limits=in_cohort)
+    spec["preemption"] = _preemption(random, fair=fair)
+    if random.random() < 0.6:
+        fungibility = {"whenCanBorrow": random.choice(_SEARCH), "whenCanPreempt": random.choice(_SEARCH)}
+        if random.random() < 0.3:
+            fungibility["preference"] = random.choice(("BorrowingOverPreemption", "PreemptionOverBorrowing"))
+        spec["flavorFungibility"] = fungibility
+    if fair and random.random() < 0.5:
+        spec["fairSharing"] = {"weight": random.choice(("0", "1", "2", "3", "500m"))}
+    return spec
+
+
+def _preemption(random: Random, *, fair: bool) -> Object:
+    found: Object = {"withinClusterQueue": random.choice(_WITHIN), "reclaimWithinCohort": random.choice(_RECLAIM)}
+    if not fair and found["reclaimWithinCohort"] != "Never" and random.random() < 0.4:
+        found["borrowWithinCohort"] = {"policy": "LowerPriority"}
+        if random.random() < 0.5:
+            found["borrowWithinCohort"]["maxPriorityThreshold"] = random.choice((1, 50))
+    return found
+
+
+def _groups(random: Random, flavors: list[str], resources: list[str], *, most: int, limits: bool) -> list[Object]:
+    """One group of all resources, or one for each."""
+    apart = len(resources) > 1 and len(flavors) > 1 and random.random() < 0.5
+    parts = [(["cpu"], flavors[:1]), (["gpu"], flavors[1:])] if apart else [(resources, flavors)]
+    return [
+        {
+            "coveredResources": covered,
+            "flavors": [
+                {"name": flavor, "resources": [_quota(random, each, most, limits=limits) for each in covered]}
+                for flavor in named
+            ],
+        }
+        for covered, named in parts
+    ]
+
+
+def _quota(random: Random, resource: str, most: int, *, limits: bool) -> Object:
+    nominal = random.randint(0, most)
+    found: Object = {"name": resource, "nominalQuota": str(nominal)}
+    if limits and random.random() < 0.3:
+        found["borrowingLimit"] = str(random.randint(0, 4))
+    if limits and random.random() < 0.3:
+        found["lendingLimit"] = str(random.randint(0, nominal))
+    return found
+
+
+def _steps(random: Random, made: History, resources: list[str], *, number: int, fair: bool) -> Iterator[Step]:
+    jobs: list[str] = []
+    running: set[str] = set()
+    held: set[str] = set()
+    cohorts = sorted({spec["cohortName"] for spec in made.queues.values() if "cohortName" in spec} | set(made.cohorts))
+    for index in range(number):
+        queue = random.choice(list(made.queues))
+        verb = random.choices(_VERBS, _WEIGHTS)[0] if len(jobs) > 2 else "submit"
+        match verb:
+            case "submit":
+                job = _job(random, f"j{index:02}", queue, list(made.flavors), resources)
+                jobs.append(job.name)
+                yield Step("submit", job.name, job=job)
+            case "finish" | "delete":
+                name = jobs.pop(random.randrange(len(jobs)))
+                yield Step(verb, name)
+            case "run" | "stop":
+                name = random.choice(jobs)
+                yield Step("stop" if name in running else "run", name)
+                running ^= {name}
+            case "deactivate" | "activate":
+                yield Step(verb, random.choice(jobs))
+            case "quota":
+                spec = made.queues[queue]
+                flavors = [each["name"] for group in spec["resourceGroups"] for each in group["flavors"]]
+                groups = _groups(random, sorted(set(flavors)), resources, most=6, limits="cohortName" in spec)
+                yield Step("queue", queue, spec={"resourceGroups": groups})
+            case "policy":
+                yield Step(
+                    "queue", queue, spec={"preemption": {"borrowWithinCohort": None} | _preemption(random, fair=fair)}
+                )
+            case "strategy":
+                yield Step("queue", queue, spec={"queueingStrategy": random.choice(("StrictFIFO", "BestEffortFIFO"))})
+            case "hold":
+                policy = "None" if queue in held else random.choice(("Hold", "HoldAndDrain"))
+                held ^= {queue}
+                yield Step("queue", queue, spec={"stopPolicy": policy})
+            case "move" if cohorts:
+                yield Step("queue", queue, spec={"cohortName": random.choice(cohorts)})
+            case "cohort" if made.cohorts:
+                name = random.choice(list(made.cohorts))
+                groups = _groups(random, list(made.flavors), resources, most=4, limits=False)
+                yield Step("cohort", name, spec={"resourceGroups": groups})
+            case "priority":
+                yield Step("priority", random.choice(jobs), spec={"class": random.choice(list(PRIORITIES))})
+
+
+_VERBS: Final = (
+    "submit",
+    "finish",
+    "delete",
+    "run",
+    "deactivate",
+    "activate",
+    "quota",
+    "policy",
+    "strategy",
+    "hold",
+    "move",
+    "cohort",
+    "priority",
+)
+_WEIGHTS: Final = (50, 12, 3, 5, 2, 2, 8, 2, 3, 6, 3, 4, 4)
+
+
+def _job(random: Random, name: str, queue: str, flavors: list[str], resources: list[str]) -> SubmittedJob:
+    parallelism = random.choice((1, 1, 1, 2, 3, 4))
+    return SubmittedJob(
+        name=name,
+        queue=queue,
+        cpu=random.choice((1, 1, 2, 3)),
+        parallelism=parallelism,
+        gpu=random.choice((0, 1, 2)) if len(resources) > 1 else 0,
+        minimum=random.randint(1, parallelism - 1) if parallelism > 1 and random.random() < 0.3 else 0,
+        priority=random.choice(("", *PRIORITIES)),
+        flavor=random.choice(flavors) if random.random() < 0.1 else "",
+        tolerates=random.random() < 0.5,
+    )

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A history on one hub: its steps as requests, and what is shown of it, in a namespace of its own.
+
+Each Job is a second younger than the one before, by the clock of the embedded API server, so that no order depends on
+uids. Nothing runs Jobs: a step `run` says that the pods of one are active, and `stop` that they are not any more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+import anyio
+import orjson
+
+from multikueue.api.constants import JOB_MIN_PARALLELISM_ANNOTATION, PRIORITY_CLASS_LABEL
+from multikueue.api.resource import (
+    CLUSTER_QUEUES,
+    COHORTS,
+    JOBS,
+    LOCAL_QUEUES,
+    RESOURCE_FLAVORS,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+    Resource,
+)
+from multikueue.kube import errors
+from multikueue.kube.rest.client import KubeClient
+from tests.comparison.histories.history import PRIORITIES, History, Object, Step, SubmittedJob
+from tests.comparison.shown import comparable, leaves
+from tests.support.managers import ensure, job_manifest, make_namespace
+
+_KUEUE: Final = "kueue.x-k8s.io/v1beta2"
+_TIME: Final = "2026-01-01T00:00:00Z"
+_PAST: Final = 6 * 3600
+_SHOWN: Final = (JOBS, WORKLOADS, LOCAL_QUEUES, CLUSTER_QUEUES)
+_OF_JOBS: Final = ("parallelism", "template.spec.nodeSelector", "template.spec.tolerations")
+_WAIT_SECONDS: Final = 0.1
+_WAITS: Final = 50
+
+
+class HistoryHub:
+    """A hub that histories are played on side by side."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self.client = client
+        self._age = 0
+        self._creating = anyio.Lock()
+
+    async def prepare(self) -> None:
+        """Make what all histories share."""
+        for name, value in PRIORITIES.items():
+            body = {"apiVersion": _KUEUE, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
+            await ensure(self.client, WORKLOAD_PRIORITY_CLASSES, body)
+
+    async def create(self, resource: Resource, body: Object, *, namespace: str | None) -> None:
+        """Create an object that is a second younger than the last one."""
+        async with self._creating:
+            self._age += 1
+            await self.client.request("PUT", "/faults", body={"clockOffset": self._age - _PAST})
+            await self.client.create(resource, body, namespace=namespace)
+
+    async def shown(self) -> dict[str, list[str]]:
+        """The lines of each namespace."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for resource in _SHOWN:
+            for raw in (await self.client.list_all(resource)).items:
+                obj: Object = {"kind": resource.kind, **orjson.loads(raw)}
+                metadata = obj["metadata"]
+                namespace = metadata.get("namespace") or metadata["name"].partition("-")[0]
+                found[namespace] += (comparable(line.replace(f"{namespace}-", "")) for line in _lines(obj))
+        return found
+
+
+class PlayedHistory:
+    """One history on a hub."""
+
+    def __init__(self, hub: HistoryHub, played: History) -> None:
+        self.namespace = f"h{played.seed}"
+        self._hub = hub
+        self._history = played
+
+    async def set_up(self) -> list[str]:
+        """Make what is there at first. Returns what was refused."""
+        await make_namespace(self._hub.client, self.namespace)
+        refused: list[str] = []
+        for resource, specs in (
+            (RESOURCE_FLAVORS, self._history.flavors),
+            (COHORTS, self._history.cohorts),
+            (CLUSTER_QUEUES, self._history.queues),
+        ):
+            for name, spec in specs.items():
+                refused += await self._try(self._make(resource, name, self._named(spec)))
+        for name in self._history.queues:
+            refused += await self._try(self._make(LOCAL_QUEUES, name, {"clusterQueue": self._name(name)}))
+        return refused
+
+    async def take(self, step: Step) -> list[str]:
+        """One step. Returns what was refused."""
+        return await self._try(self._take(step))
+
+    async def clean_up(self) -> None:
+        """Delete what is not in the namespace, and the Jobs."""
+        client = self._hub.client
+        for resource in (JOBS, WORKLOADS, LOCAL_QUEUES):
+            await client.delete_collection(resource, namespace=self.namespace)
+        for resource, names in (
+            (CLUSTER_QUEUES, self._history.queues),
+            (COHORTS, self._history.cohorts),
+            (RESOURCE_FLAVORS, self._history.flavors),
+        ):
+            for name in names:
+                try:
+                    await client.delete(resource, self._name(name))
+                except errors.NotFound:
+                    continue
+
+    async def _try(self, request: Any) -> list[str]:
+        try:
+            await request
+        except (errors.Invalid, errors.Forbidden, errors.NotFound, errors.BadRequest) as error:
+            return [f"refused: {type(error).__name__}"]
+        return []
+
+    async def _take(self, step: Step) -> None:
+        client = self._hub.client
+        match step.verb:
+            case "submit":
+                assert step.job is not None
+                await self._submit(step.job)
+            case "finish":
+                kinds = ("SuccessCriteriaMet", "Complete")
+                shared = {"status": "True", "reason": "Ended", "message": "", "lastTransitionTime": _TIME}
+                conditions = [{"type": kind, "lastProbeTime": _TIME, **shared} for kind in kinds]
+                await self._status(step.name, active=0, startTime=_TIME, conditions=conditions, completionTime=_TIME)
+            case "delete":
+                await client.delete(JOBS, step.name, namespace=self.namespace, propagation="Background")
+                for workload in await self._workloads(step.name):
+                    with suppress(errors.NotFound):  # the manager may be faster
+                        await client.delete(WORKLOADS, workload["metadata"]["name"], namespace=self.namespace)
+            case "run":
+                job = await client.get_object(JOBS, step.name, namespace=self.namespace)
+                if not job["spec"]["suspend"]:
+                    active = job["spec"]["parallelism"]
+                    await self._status(step.name, active=active, ready=active, startTime=_TIME, conditions=None)
+            case "stop":
+                job = await client.get_object(JOBS, step.name, namespace=self.namespace)
+                if job["spec"]["suspend"]:
+                    await self._status(step.name, active=0, ready=0, startTime=None)
+            case "activate" | "deactivate":
+                body: Object = {"spec": {"active": step.verb == "activate"}}
+                for workload in await self._workloads(step.name):
+                    await client.patch(WORKLOADS, workload["metadata"]["name"], body, namespace=self.namespace)
+            case "priority":
+                labels = {"metadata": {"labels": {PRIORITY_CLASS_LABEL: step.spec["class"]}}}
+                await client.patch(JOBS, step.name, labels, namespace=self.namespace)
+            case "queue":
+                await client.patch(CLUSTER_QUEUES, self._name(step.name), {"spec": self._named(dict(step.spec))})
+            case "cohort":
+                await client.patch(COHORTS, self._name(step.name), {"spec": self._named(dict(step.spec))})
+            case other:
+                raise ValueError(f"no step is called {other}")
+
+    async def _submit(self, job: SubmittedJob) -> None:
+        body = job_manifest(
+            job.name,
+            namespace=self.namespace,
+            queue=job.queue,
+            cpu=str(job.cpu),
+            parallelism=job.parallelism,
+            labels={PRIORITY_CLASS_LABEL: job.priority} if job.priority else {},
+            annotations={JOB_MIN_PARALLELISM_ANNOTATION: str(job.minimum)} if job.minimum else {},
+            suspend=True,
+        )
+        pod = body["spec"]["template"]["spec"]
+        if job.gpu:
+            pod["containers"][0]["resources"]["requests"]["gpu"] = str(job.gpu)
+        if job.flavor:
+            pod["nodeSelector"] = {"flavor": job.flavor}
+        if job.tolerates:
+            pod["tolerations"] = [{"key": "spot", "operator": "Exists"}]
+        await self._hub.create(JOBS, body, namespace=self.namespace)
+        for _ in range(_WAITS):
+            if await self._workloads(job.name):
+                return
+            await anyio.sleep(_WAIT_SECONDS)
+
+    async def _workloads(self, job: str) -> list[Object]:
+        found = (await self._hub.client.list_all(WORKLOADS, namespace=self.namespace)).items
+        workloads: list[Object] = [orjson.loads(raw) for raw in found]
+        return [
+            each
+            for each in workloads
+            if any(owner["name"] == job for owner in each["metadata"].get("ownerReferences") or ())
+        ]
+
+    async def _status(self, name: str, **status: object) -> None:
+        await self._hub.client.patch(JOBS, name, {"status": status}, namespace=self.namespace, subresource="status")
+
+    async def _make(self, resource: Resource, name: str, spec: Object) -> None:
+        metadata: Object = {"name": name} if resource.namespaced else {"name": self._name(name)}
+        body = {"apiVersion": _KUEUE, "kind": resource.kind, "metadata": metadata, "spec": spec}
+        await self._hub.create(resource, body, namespace=self.namespace if resource.namespaced else None)
+
+    def _name(self, name: str) -> str:
+        return f"{self.namespace}-{name}"
+
+    def _named(self, spec: Object) -> Object:
+        """The spec with the names of this history."""
+        found = {
+            key: self._name(value) if key in ("cohortName", "parentName") else value for key, value in spec.items()
+        }
+        if "resourceGroups" in spec:
+            found["resourceGroups"] = [
+                group | {"flavors": [each | {"name": self._name(each["name"])} for each in group["flavors"]]}
+                for group in spec["resourceGroups"]
+            ]
+        return found
+
+
+def _lines(obj: Object) -> Iterator[str]:
+    """What is compared of an object; what a message says comes in lines of its own, which begin with `~`."""
+    name = f"{obj['kind']} {_shown_name(obj)}"
+    status: Object = obj.get("status") or {}
+    if obj["kind"] == "Job":
+        suspended = bool(obj["spec"].get("suspend"))
+        yield f"{name}: suspended {suspended}"
+        if not suspended:  # a Job that is stopped gets its own template back at another moment
+            yield from (f"{name}: {path}: {value}" for path, value in leaves(obj["spec"]) if path.startswith(_OF_JOBS))
+        return
+    for each in sorted(status.get("conditions") or (), key=lambda each: str(each["type"])):
+        # Why it waits is written by Kueue when it was evaluated last, and here when that changes.
+        waits = each["type"] == "QuotaReserved" and each["status"] == "False"
+        if not waits:
+            yield f"{name}: {each['type']}={each['status']} {each['reason']}"
+        yield f"~ {name}: {each['type']}: {each['reason']}: {each.get('message')}"
+    if obj["kind"] == "Workload":
+        yield f"{name}: active {obj['spec'].get('active')}, priority {obj['spec'].get('priority')}"
+        yield from (f"{name}: {path}: {value}" for path, value in leaves(status.get("admission")))
+        yield f"{name}: requeued {(status.get('requeueState') or {}).get('count')}"
+        for each in (status.get("schedulingStats") or {}).get("evictions") or ():
+            yield f"{name}: evicted {each['count']} times for {each['reason']}"
+        return
+    for path, value in leaves(status):
+        if not path.startswith(("conditions", "flavors[")):
+            # Kueue's figure of a LocalQueue can stay behind that of its only ClusterQueue.
+            late = "~ " if (obj["kind"], path) == ("LocalQueue", "pendingWorkloads") else ""
+            yield f"{late}{name}: {path}: {value}"
+
+
+def _shown_name(obj: Object) -> str:
+    owners = obj["metadata"].get("ownerReferences")
+    return str(owners[0]["name"] if obj["kind"] == "Workload" and owners else obj["metadata"]["name"])
