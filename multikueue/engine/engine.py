@@ -377,7 +377,7 @@ class Engine(Cache):
         changed.clear()
         for name in list(ready):
             cluster_queue = self.cluster_queues.get(name)
-            if cluster_queue is None or not self.active.get(name, False):
+            if cluster_queue is None or not cluster_queue.active:
                 # Its head is not evaluated: its tree never would be as it was. It is ready again once it is active.
                 ready.discard(name)
                 continue
@@ -386,7 +386,7 @@ class Engine(Cache):
                 ready |= self._evaluated.forget(root)
             elif head is None or self._evaluated.has(root):
                 ready.discard(name)
-        return sorted(name for name in ready if self.active.get(name, False))
+        return sorted(name for name in ready if (found := self.cluster_queues.get(name)) is not None and found.active)
 
     def _note_evaluated(self, heads: list[Head], before: Mapping[str, _QueueBefore]) -> None:
         """Note the trees in which the evaluated heads are the heads again, and no decision changed anything."""

@@ -122,7 +122,7 @@ def explain(cache: Cache, nominator: Nominator, key: Key) -> Explanation:
     if cluster_queue.value is None:
         reason, message = not_queued(cache, key)
         return Explanation(workload=key, state="NotQueued", reason=reason, message=message)
-    rejection = nominator.rejection(cluster_queue, pending, active=cache.active.get(cluster_queue.name, False))
+    rejection = nominator.rejection(cluster_queue, pending, active=cluster_queue.active)
     if rejection is not None:
         return Explanation(
             workload=key,
@@ -170,7 +170,7 @@ def not_queued(cache: Cache, key: Key) -> tuple[QuotaReservedReason, str]:
         return conditions.queue_inactive("LocalQueue", name)
     if cluster_queue is None or cluster_queue.value is None:
         return conditions.queue_missing("ClusterQueue", local_queue.cluster_queue)
-    if not cache.active.get(cluster_queue.name, False):
+    if not cluster_queue.active:
         return conditions.queue_inactive("ClusterQueue", cluster_queue.name)
     problem = cache.counter.claims_problem(workload) or cache.counter.problem(workload)
     if problem:

@@ -67,7 +67,6 @@ class Cache(CountedObjects):
             ),
         )
         self.second_pass = SecondPassQueue()
-        self.active: dict[str, bool] = {}
         self.workloads: dict[Key, Workload] = {}
         """Those that have not finished."""
         self.finished: set[Key] = set()
@@ -123,7 +122,7 @@ class Cache(CountedObjects):
         self._forget_freed()
         self.forest.set_queue(name, cohort="", groups=(), weight=1.0)
         cluster_queue.resolve(None)
-        self.active.pop(name, None)
+        cluster_queue.active = False
         self.referenced.forget_selections()
         self._forget_unused(cluster_queue)
 
@@ -435,10 +434,10 @@ class Cache(CountedObjects):
             if cluster_queue.value is None:
                 continue
             active = states.activity(cluster_queue.value, self.referenced).active
-            if active and not self.active.get(cluster_queue.name, False):
+            if active and not cluster_queue.active:
                 self.flushes.request(cluster_queue.node, now)
                 self.waiting.ready.add(cluster_queue.name)
-            self.active[cluster_queue.name] = active
+            cluster_queue.active = active
 
     def _topologies_changed(self, now: datetime) -> None:
         """Places may be free that queues of any tree wait for."""

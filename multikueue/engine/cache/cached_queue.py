@@ -36,6 +36,7 @@ class CachedClusterQueue:
     """A ClusterQueue with its state; `value` is None without an object."""
 
     __slots__ = (
+        "active",
         "covers_pods",
         "flavors",
         "group_of",
@@ -54,6 +55,8 @@ class CachedClusterQueue:
         self.queue = Queue(name)
         self.reserved = ReservedWorkloads()
         self.value: ClusterQueue | None = None
+        self.active = False
+        """Whether it is evaluated, and its workloads may be preempted (`docs/spec/engine.md §2.9`)."""
         self.groups: tuple[Group, ...] = ()
         self.group_of: dict[str, Group] = {}
         self.covers_pods = False

@@ -88,8 +88,8 @@ def _collect(
             if child.is_cohort:
                 stack.append((child, (child, *path)))
                 continue
-            cluster_queue = problem.cluster_queues.get(child.name)
-            if cluster_queue is not None and cluster_queue.reserved.records:
+            cluster_queue = problem.preemptible(child)
+            if cluster_queue is not None:
                 found.append(Source(cluster_queue, (child, *path)))
 
 

@@ -100,8 +100,8 @@ def _pools(problem: Problem) -> dict[QuotaNode, Pool]:
     for other in node.root().all_queues():
         if other is node or not _borrows_some(other, keys):
             continue
-        cluster_queue = problem.cluster_queues.get(other.name)
-        if cluster_queue is None or not cluster_queue.reserved.records:
+        cluster_queue = problem.preemptible(other)
+        if cluster_queue is None:
             continue
         pool = Pool(
             other, chain(problem.others(cluster_queue, evicted=True), problem.others(cluster_queue, evicted=False))

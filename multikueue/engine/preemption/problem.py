@@ -66,6 +66,11 @@ class Problem:
                 return False
         return self.placed is None or self.placed()
 
+    def preemptible(self, node: QuotaNode) -> CachedClusterQueue | None:
+        """Another queue, if its workloads may be preempted: it is active, as those in the snapshot, and has some."""
+        found = self.cluster_queues.get(node.name)
+        return found if found is not None and found.active and found.reserved.records else None
+
     def own(self, *, evicted: bool) -> Iterator[Candidate]:
         """Candidates of the preemptor's queue, in order."""
         policy = self._policy().within_cluster_queue

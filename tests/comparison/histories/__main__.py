@@ -34,6 +34,8 @@ _OF_OURS: Final = {
 _QUIET_SECONDS: Final = 2.5
 _MOST_SECONDS: Final = 25.0
 _LOOK_SECONDS: Final = 0.5
+_LOOKS_AGAIN: Final = 5
+"""How often both are looked at before something counts as different."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +76,19 @@ class Both:
         return self.found[0].get(namespace, []), self.found[1].get(namespace, [])
 
 
-async def play(both: Both, each: History) -> Difference | None:
-    """The first difference of a history."""
-    played = [PlayedHistory(hub, each) for hub in (both.kueue, both.ours)]
+async def play(both: Both, each: History, *, attempt: int) -> Difference | None:
+    """The first difference of a history that stays."""
+    namespace = f"h{each.seed}x{attempt}"
+    played = [PlayedHistory(hub, each, namespace=namespace) for hub in (both.kueue, both.ours)]
     try:
         for index, step in enumerate((None, *each.steps)):
             refused = [await (one.set_up() if step is None else one.take(step)) for one in played]
-            shown = await both.settled(played[0].namespace)
-            theirs, ours = (set(lines) | set(more) for lines, more in zip(shown, refused, strict=True))
-            if decided(theirs ^ ours):
+            for _ in range(_LOOKS_AGAIN):
+                shown = await both.settled(namespace)
+                theirs, ours = (set(lines) | set(more) for lines, more in zip(shown, refused, strict=True))
+                if not decided(theirs ^ ours):
+                    break
+            else:
                 return Difference(index, tuple(sorted(theirs - ours)), tuple(sorted(ours - theirs)))
         return None
     finally:
@@ -97,7 +103,7 @@ def decided(lines: set[str]) -> list[str]:
 
 
 async def run(
-    seeds: Sequence[int], *, kueue: Path, fair: bool, steps: int, at_once: int, gates: Mapping[str, bool]
+    seeds: Sequence[int], *, kueue: Path, fair: bool, placed: bool, steps: int, at_once: int, gates: Mapping[str, bool]
 ) -> int:
     """Play the seeds; the number of those that differ."""
     failed = 0
@@ -120,17 +126,20 @@ async def run(
         async def player() -> None:
             nonlocal failed
             while waiting:
-                made = history(waiting.pop(), fair=fair, steps=steps)
+                made = history(waiting.pop(), fair=fair, placed=placed, steps=steps)
                 try:
-                    difference = await play(both, made)
+                    found = [await play(both, made, attempt=0)]
+                    if found[0] is not None:
+                        found.append(await play(both, made, attempt=1))
                 except MultikueueError as error:
                     print(f"seed {made.seed}: {error}", flush=True)
                     continue
-                if difference is None:
-                    print(f"seed {made.seed}: the same", flush=True)
+                differences = [each for each in found if each is not None]
+                if len(differences) < len(found) or not differences:
+                    print(f"seed {made.seed}: the same{' at the second time' if differences else ''}", flush=True)
                     continue
                 failed += 1
-                print(_described(made, difference), flush=True)
+                print(_described(made, differences[-1]), flush=True)
 
         async with anyio.create_task_group() as group:
             group.start_soon(both.watch)
@@ -145,6 +154,8 @@ def _described(made: History, difference: Difference) -> str:
     lines = [f"seed {made.seed}: DIFFERENT after step {difference.after}"]
     for kind, specs in (("flavor", made.flavors), ("cohort", made.cohorts), ("queue", made.queues)):
         lines += (f"    {kind} {name}: {spec}" for name, spec in specs.items())
+    lines += [f"    levels {made.levels}"] if made.levels else []
+    lines += (f"    {flavor} {node}" for flavor, nodes in made.nodes.items() for node in nodes)
     lines += (f"    {index} {step}" for index, step in enumerate(made.steps[: difference.after], 1))
     lines += (f"  kueue: {line}" for line in difference.kueue)
     lines += (f"  ours:  {line}" for line in difference.ours)
@@ -161,6 +172,7 @@ def main() -> int:
     flags.add_argument("--steps", type=int, default=14, help="the steps of each history")
     flags.add_argument("--at-once", type=int, default=16, help="how many histories are played side by side")
     flags.add_argument("--fair", action="store_true", help="with fair sharing")
+    flags.add_argument("--placed", action="store_true", help="with nodes and a topology")
     options = flags.parse_args()
     seeds = options.seed or range(options.first, options.first + options.seeds)
     play_them = partial(
@@ -168,6 +180,7 @@ def main() -> int:
         list(seeds),
         kueue=options.kueue,
         fair=options.fair,
+        placed=options.placed,
         steps=options.steps,
         at_once=options.at_once,
         gates={},

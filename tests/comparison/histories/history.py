@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
+
+from multikueue.api.constants import POD_SET_SLICE_SIZE_ANNOTATION
+from tests.comparison.histories.places import NodeOfHistory, random_levels, random_nodes, random_request
 
 Object = dict[str, Any]
 
@@ -34,6 +38,8 @@ class SubmittedJob:
     flavor: str = ""
     """The flavor that its node selector wants; any if empty."""
     tolerates: bool = True
+    topology: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of its pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +64,14 @@ class History:
     cohorts: Mapping[str, Object]
     queues: Mapping[str, Object]
     steps: tuple[Step, ...]
+    levels: tuple[str, ...] = ()
+    """Those of the topology of all flavors; none without one."""
+    nodes: Mapping[str, tuple[NodeOfHistory, ...]] = field(default_factory=dict)
+    """By flavor."""
 
 
-def history(seed: int, *, fair: bool, steps: int) -> History:
-    """The history of a seed; the same each time."""
+def history(seed: int, *, fair: bool, placed: bool, steps: int) -> History:
+    """The history of a seed; the same each time. `placed`: flavors have nodes and a topology."""
     random = Random(seed)
     resources = ["cpu", "gpu"] if random.random() < 0.25 else ["cpu"]
     flavors = {name: _flavor(random, name) for name in _FLAVORS[: random.choice((1, 1, 2, 2, 3))]}
@@ -69,7 +79,21 @@ def history(seed: int, *, fair: bool, steps: int) -> History:
     names = [f"q{number}" for number in range(random.choice((1, 2, 2, 3, 3, 4)))]
     queues = {name: _queue(random, list(flavors), list(cohorts), resources, fair=fair) for name in names}
     made = History(seed, flavors, {name: spec for name, spec in cohorts.items() if spec is not None}, queues, ())
+    if placed:
+        nodes = {name: tuple(random_nodes(random, f"{name}-n")) for name in flavors}
+        made = replace(made, levels=random_levels(random), nodes=nodes, queues=_larger(queues))
     return replace(made, steps=tuple(_steps(random, made, resources, number=steps, fair=fair)))
+
+
+def _larger(queues: Mapping[str, Object]) -> dict[str, Object]:
+    """Queues with three times the quota, so that places are short at times, and quota at others."""
+    found = deepcopy(dict(queues))
+    for spec in found.values():
+        for group in spec["resourceGroups"]:
+            for flavor in group["flavors"]:
+                for quota in flavor["resources"]:
+                    quota["nominalQuota"] = str(3 * int(quota["nominalQuota"]))
+    return found
 
 
 def _flavor(random: Random, name: str) -> Object:
@@ -153,13 +177,14 @@ def _steps(random: Random, made: History, resources: list[str], *, number: int, 
     jobs: list[str] = []
     running: set[str] = set()
     held: set[str] = set()
+    nodes = {node.name: node for each in made.nodes.values() for node in each}
     cohorts = sorted({spec["cohortName"] for spec in made.queues.values() if "cohortName" in spec} | set(made.cohorts))
     for index in range(number):
         queue = random.choice(list(made.queues))
         verb = random.choices(_VERBS, _WEIGHTS)[0] if len(jobs) > 2 else "submit"
         match verb:
             case "submit":
-                job = _job(random, f"j{index:02}", queue, list(made.flavors), resources)
+                job = _job(random, f"j{index:02}", queue, made, resources)
                 jobs.append(job.name)
                 yield Step("submit", job.name, job=job)
             case "finish" | "delete":
@@ -192,6 +217,8 @@ def _steps(random: Random, made: History, resources: list[str], *, number: int, 
                 name = random.choice(list(made.cohorts))
                 groups = _groups(random, list(made.flavors), resources, most=4, limits=False)
                 yield Step("cohort", name, spec={"resourceGroups": groups})
+            case "node" if nodes:
+                yield _node_step(random, nodes)
             case "priority":
                 yield Step("priority", random.choice(jobs), spec={"class": random.choice(list(PRIORITIES))})
 
@@ -210,20 +237,40 @@ _VERBS: Final = (
     "move",
     "cohort",
     "priority",
+    "node",
 )
-_WEIGHTS: Final = (50, 12, 3, 5, 2, 2, 8, 2, 3, 6, 3, 4, 4)
+_WEIGHTS: Final = (50, 12, 3, 5, 2, 2, 8, 2, 3, 6, 3, 4, 4, 6)
 
 
-def _job(random: Random, name: str, queue: str, flavors: list[str], resources: list[str]) -> SubmittedJob:
-    parallelism = random.choice((1, 1, 1, 2, 3, 4))
+def _node_step(random: Random, nodes: dict[str, NodeOfHistory]) -> Step:
+    """A node has other capacity, or fails, or is ready again; taints come and go."""
+    node = random.choice(list(nodes.values()))
+    match random.choice(("cpu", "tainted", "ready")):
+        case "cpu":
+            node = replace(node, cpu=random.randint(1, 8))
+        case "tainted":
+            node = replace(node, tainted=not node.tainted)
+        case _:
+            node = replace(node, ready=not node.ready)
+    nodes[node.name] = node
+    return Step("node", node.name, spec={"node": node})
+
+
+def _job(random: Random, name: str, queue: str, made: History, resources: list[str]) -> SubmittedJob:
+    flavors = list(made.flavors)
+    parallelism = random.choice((1, 2, 3, 4, 4, 6, 8) if made.levels else (1, 1, 1, 2, 3, 4))
+    topology = random_request(random, made.levels, parallelism=parallelism) if made.levels else {}
+    # Kueue 0.17.0 admits numbers of pods that are no multiples of their slices.
+    partly = parallelism > 1 and POD_SET_SLICE_SIZE_ANNOTATION not in topology and random.random() < 0.3
     return SubmittedJob(
         name=name,
         queue=queue,
         cpu=random.choice((1, 1, 2, 3)),
         parallelism=parallelism,
         gpu=random.choice((0, 1, 2)) if len(resources) > 1 else 0,
-        minimum=random.randint(1, parallelism - 1) if parallelism > 1 and random.random() < 0.3 else 0,
+        minimum=random.randint(1, parallelism - 1) if partly else 0,
         priority=random.choice(("", *PRIORITIES)),
         flavor=random.choice(flavors) if random.random() < 0.1 else "",
         tolerates=random.random() < 0.5,
+        topology=topology,
     )

@@ -21,7 +21,9 @@ from multikueue.api.resource import (
     COHORTS,
     JOBS,
     LOCAL_QUEUES,
+    NODES,
     RESOURCE_FLAVORS,
+    TOPOLOGIES,
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
     Resource,
@@ -37,6 +39,7 @@ _TIME: Final = "2026-01-01T00:00:00Z"
 _PAST: Final = 6 * 3600
 _SHOWN: Final = (JOBS, WORKLOADS, LOCAL_QUEUES, CLUSTER_QUEUES)
 _OF_JOBS: Final = ("parallelism", "template.spec.nodeSelector", "template.spec.tolerations")
+_OFTEN_LATE: Final = frozenset({("LocalQueue", "pendingWorkloads"), ("ClusterQueue", "fairSharing.weightedShare")})
 _WAIT_SECONDS: Final = 0.1
 _WAITS: Final = 50
 
@@ -77,8 +80,9 @@ class HistoryHub:
 class PlayedHistory:
     """One history on a hub."""
 
-    def __init__(self, hub: HistoryHub, played: History) -> None:
-        self.namespace = f"h{played.seed}"
+    def __init__(self, hub: HistoryHub, played: History, *, namespace: str) -> None:
+        """`namespace` is the prefix of all names that are not in a namespace, too."""
+        self.namespace = namespace
         self._hub = hub
         self._history = played
 
@@ -86,8 +90,20 @@ class PlayedHistory:
         """Make what is there at first. Returns what was refused."""
         await make_namespace(self._hub.client, self.namespace)
         refused: list[str] = []
+        of_flavors: Object = {}
+        if self._history.levels:
+            levels = [{"nodeLabel": each} for each in self._history.levels]
+            refused += await self._try(self._make(TOPOLOGIES, "all", {"levels": levels}))
+            of_flavors = {"topologyName": self._name("all")}
+        for flavor, nodes in self._history.nodes.items():
+            for node in nodes:
+                manifest = node.manifest(name=self._name(node.name), flavor=self._name(flavor))
+                await self._hub.create(NODES, manifest, namespace=None)
+                # A new Node gets a taint until its kubelet is ready.
+                await self._hub.client.patch(NODES, self._name(node.name), {"spec": manifest["spec"]})
+        flavors = {name: self._flavor(name, spec | of_flavors) for name, spec in self._history.flavors.items()}
         for resource, specs in (
-            (RESOURCE_FLAVORS, self._history.flavors),
+            (RESOURCE_FLAVORS, flavors),
             (COHORTS, self._history.cohorts),
             (CLUSTER_QUEUES, self._history.queues),
         ):
@@ -110,6 +126,8 @@ class PlayedHistory:
             (CLUSTER_QUEUES, self._history.queues),
             (COHORTS, self._history.cohorts),
             (RESOURCE_FLAVORS, self._history.flavors),
+            (TOPOLOGIES, ["all"] if self._history.levels else []),
+            (NODES, [node.name for nodes in self._history.nodes.values() for node in nodes]),
         ):
             for name in names:
                 try:
@@ -131,6 +149,9 @@ class PlayedHistory:
                 assert step.job is not None
                 await self._submit(step.job)
             case "finish":
+                job = await client.get_object(JOBS, step.name, namespace=self.namespace)
+                if job["spec"]["suspend"]:
+                    return
                 kinds = ("SuccessCriteriaMet", "Complete")
                 shared = {"status": "True", "reason": "Ended", "message": "", "lastTransitionTime": _TIME}
                 conditions = [{"type": kind, "lastProbeTime": _TIME, **shared} for kind in kinds]
@@ -160,6 +181,12 @@ class PlayedHistory:
                 await client.patch(CLUSTER_QUEUES, self._name(step.name), {"spec": self._named(dict(step.spec))})
             case "cohort":
                 await client.patch(COHORTS, self._name(step.name), {"spec": self._named(dict(step.spec))})
+            case "node":
+                node = step.spec["node"]
+                manifest = node.manifest(name=self._name(node.name), flavor="")
+                await client.patch(NODES, self._name(node.name), {"spec": manifest["spec"]})
+                body = {"status": manifest["status"]}
+                await client.patch(NODES, self._name(node.name), body, subresource="status")
             case other:
                 raise ValueError(f"no step is called {other}")
 
@@ -178,9 +205,11 @@ class PlayedHistory:
         if job.gpu:
             pod["containers"][0]["resources"]["requests"]["gpu"] = str(job.gpu)
         if job.flavor:
-            pod["nodeSelector"] = {"flavor": job.flavor}
+            pod["nodeSelector"] = {"flavor": self._name(job.flavor) if self._history.levels else job.flavor}
         if job.tolerates:
             pod["tolerations"] = [{"key": "spot", "operator": "Exists"}]
+        if job.topology:
+            body["spec"]["template"]["metadata"] = {"annotations": dict(job.topology)}
         await self._hub.create(JOBS, body, namespace=self.namespace)
         for _ in range(_WAITS):
             if await self._workloads(job.name):
@@ -207,6 +236,10 @@ class PlayedHistory:
     def _name(self, name: str) -> str:
         return f"{self.namespace}-{name}"
 
+    def _flavor(self, name: str, spec: Object) -> Object:
+        """Nodes of this history only, where there are nodes."""
+        return spec | {"nodeLabels": {"flavor": self._name(name)}} if self._history.levels else spec
+
     def _named(self, spec: Object) -> Object:
         """The spec with the names of this history."""
         found = {
@@ -221,7 +254,7 @@ class PlayedHistory:
 
 
 def _lines(obj: Object) -> Iterator[str]:
-    """What is compared of an object; what a message says comes in lines of its own, which begin with `~`."""
+    """What is compared of an object; what may differ, as messages and how often one was evicted, begins with `~`."""
     name = f"{obj['kind']} {_shown_name(obj)}"
     status: Object = obj.get("status") or {}
     if obj["kind"] == "Job":
@@ -241,12 +274,12 @@ def _lines(obj: Object) -> Iterator[str]:
         yield from (f"{name}: {path}: {value}" for path, value in leaves(status.get("admission")))
         yield f"{name}: requeued {(status.get('requeueState') or {}).get('count')}"
         for each in (status.get("schedulingStats") or {}).get("evictions") or ():
-            yield f"{name}: evicted {each['count']} times for {each['reason']}"
+            yield f"~ {name}: evicted {each['count']} times for {each['reason']}"
         return
     for path, value in leaves(status):
         if not path.startswith(("conditions", "flavors[")):
-            # Kueue's figure of a LocalQueue can stay behind that of its only ClusterQueue.
-            late = "~ " if (obj["kind"], path) == ("LocalQueue", "pendingWorkloads") else ""
+            # Kueue's are of the last change of that queue, whatever has happened elsewhere since.
+            late = "~ " if (obj["kind"], path) in _OFTEN_LATE else ""
             yield f"{late}{name}: {path}: {value}"
 
 

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from multikueue.api.reasons import PreemptedReason
 from multikueue.engine import Decision, Outcome, lifecycle
+from multikueue.engine.settings import Settings
+from multikueue.engine.values import StopPolicy
 from multikueue.engine.workloads import Workload
 from tests.support.engine_builders import Bench, at, group, holding, key, pods, preemption, queue, workload
 
@@ -77,6 +81,24 @@ def test_who_stays_within_nominal_is_left_alone() -> None:
         "g1": "InCohortReclamation",
         "g2": "InCohortReclamation",
     }
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_what_runs_in_a_held_queue_is_preempted_once_that_is_open_again(*, fair: bool) -> None:
+    borrower = queue("held", group(default="0"), cohort="co")
+    bench = Bench(
+        queue("mine", group(default="2"), cohort="co", preemption=preemption(reclaim="Any")),
+        borrower,
+        settings=Settings(fair_sharing=fair, pods_ready=None),
+    )
+    bench.add(held("b", "held", "2"))
+    bench.engine.upsert_cluster_queue(replace(borrower, stop_policy=StopPolicy.HOLD), bench.now)
+    bench.add(workload("w", "mine", pods(cpu="2")))
+    bench.settle()
+    assert bench.waits("mine") == ["[w]"]
+    bench.engine.upsert_cluster_queue(borrower, bench.now)
+    bench.engine.flush(bench.now)
+    assert list(victims(bench.decide("w"))) == ["b"]
 
 
 def test_a_borrower_is_taken_from_only_until_it_is_within_nominal() -> None:
