@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from multikueue.api.constants import HOSTNAME_LABEL
 from multikueue.core.taints import tolerates
@@ -26,7 +26,7 @@ from multikueue.engine.topology.values import (
     PlacementRequest,
 )
 from multikueue.engine.values import Flavor
-from multikueue.engine.workloads import PodSet, PodShape
+from multikueue.engine.workloads import PodSet, PodShape, TopologyRequest
 
 NO_INFORMATION = "workload requires Topology, but there is no TAS cache information"
 _REPELS = ("NoSchedule", "NoExecute")
@@ -130,30 +130,37 @@ class TopologyPlacer:
         asked: Asked,
         count: int,
         *,
-        beside: DomainValues,
+        beside: tuple[tuple[DomainValues, int], ...],
         without: Collection[str],
         taken: Taken,
     ) -> Placed:
-        """Places for so many more pods of a pod set of which one is on the host `beside`; none on hosts in `without`.
+        """Places for so many more pods of a pod set of which others are on the hosts `beside`; none on `without`.
 
-        They are in the domain that is required of all, if one is; else there, if that is preferred, or anywhere. They
-        are added to `taken`, which has those of its other pods.
+        They are in the domain that is required of all, if one is, or in that of the slice that has lost some; else in
+        one that is preferred, first in that of the others. They are added to `taken`, which has those of the others.
         """
         result, flavor = Placed(), self._flavor_of(asked)
         if isinstance(flavor, str):
             result.errors[asked.pod_set.name] = flavor
             return result
         levels = self._topologies.levels(flavor.topology) or ()
-        request = asked.pod_set.topology
-        key = "" if request is None else request.required or request.preferred
-        inside = self._domain_of(beside, flavor, levels, key)
-        choices = [inside] if request is not None and request.required else [inside, ()]
-        anywhere = PodSet(name=asked.pod_set.name, count=count, shape=asked.pod_set.shape)
+        request = asked.pod_set.topology or TopologyRequest()
+        key = request.required or request.preferred
+        inside = self._domain_of(beside[0][0], flavor, levels, key)
+        choices = [inside] if request.required else [inside, ()]
+        whole = [size for _, size in request.layers if size and count % size == 0]
+        lost = len(request.layers) - len(whole)
+        if lost:
+            level, size = request.layers[lost - 1]
+            choices = [self._broken_slice(beside, flavor, levels, level, size) or inside]
+            # Its domain is chosen already, so that nothing is asked for above the slices that are left.
+            request = TopologyRequest(unconstrained=True, slices=request.layers[lost:])
+        rest = replace(asked.pod_set, count=count, topology=request)
         for within in dict.fromkeys(choices):
             result = Placed()
             self._place(
-                PlacedTogether(anywhere),
-                {anywhere.name: count},
+                PlacedTogether(rest),
+                {rest.name: count},
                 flavor,
                 result,
                 taken,
@@ -163,6 +170,20 @@ class TopologyPlacer:
             if result.complete:
                 break
         return result
+
+    def _broken_slice(
+        self,
+        beside: tuple[tuple[DomainValues, int], ...],
+        flavor: Flavor,
+        levels: tuple[str, ...],
+        level: str,
+        size: int,
+    ) -> DomainValues:
+        """The domain of that level with pods that are no whole slices; empty if there is none."""
+        counts: Counter[DomainValues] = Counter()
+        for host, pods in beside:
+            counts[self._domain_of(host, flavor, levels, level)] += pods
+        return next((domain for domain, pods in sorted(counts.items()) if domain and pods % size), ())
 
     def _domain_of(self, host: DomainValues, flavor: Flavor, levels: tuple[str, ...], key: str) -> DomainValues:
         """The domain of the level `key` that a host is in; empty for a host that is not known, and without a level."""

@@ -64,7 +64,7 @@ class SecondPass:
             # Nothing of it runs elsewhere, so that it is placed as at first.
             moved = self._placer.place([asked], without=failed, taken=taken)
         else:
-            moved = self._placer.place_more(asked, lost, beside=kept[0][0], without=failed, taken=taken)
+            moved = self._placer.place_more(asked, lost, beside=kept, without=failed, taken=taken)
         found.failures.update(moved.failures)
         found.errors.update(moved.errors)
         if spec.name in moved.placements:

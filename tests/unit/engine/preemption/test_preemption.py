@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from multikueue.api.constants import StopPolicy
 from multikueue.api.reasons import PreemptedReason
 from multikueue.engine import Decision, Outcome, lifecycle
 from multikueue.engine.settings import Settings
-from multikueue.engine.values import StopPolicy
 from multikueue.engine.workloads import Workload
 from tests.support.engine_builders import Bench, at, group, holding, key, pods, preemption, queue, workload
 

@@ -81,6 +81,33 @@ def test_a_workload_that_was_on_the_failed_node_alone_is_placed_as_at_first() ->
     assert hosts(decision) == {"far": 2}
 
 
+@pytest.mark.parametrize(
+    ("asks", "want"),
+    [
+        pytest.param({"preferred": RACK}, {"b": 2, "c": 2}, id="beside the others in the rack that is preferred"),
+        pytest.param({"unconstrained": True}, {"b": 2, "d": 2}, id="anywhere, on the host that fits best"),
+        pytest.param(
+            {"unconstrained": True, "slice_required": RACK, "slice_size": 2},
+            {"b": 2, "e": 2},
+            id="as a whole slice, in the rack that fits best",
+        ),
+        pytest.param(
+            {"unconstrained": True, "slice_required": RACK, "slice_size": 4},
+            {"b": 2, "c": 2},
+            id="in the rack of the slice that has lost them",
+        ),
+    ],
+)
+def test_the_pods_of_a_failed_node_move(asks: dict[str, object], want: dict[str, int]) -> None:
+    others = (node("r1/c", cpu="8"), node("r2/d", cpu="2"), node("r2/f", cpu="8"), node("r3/e", cpu="3"))
+    table = bench(A, node("r1/b", cpu="2"), *others)
+    table.engine.set_node("a", None, table.now)
+    asked = workload("w", "q", asking(pods(4, cpu="1"), **asks))
+    table.add(replace(placed(asked, "q", a=2, b=2), unhealthy_nodes=("a",)))
+    (decision,) = passes(table)
+    assert hosts(decision) == want
+
+
 def test_two_workloads_do_not_get_the_same_place() -> None:
     table = failed(B, C)
     other = replace(placed(cpus("v", "4"), "q", a=1), unhealthy_nodes=("a",))
