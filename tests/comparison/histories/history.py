@@ -245,11 +245,8 @@ _WEIGHTS: Final = (50, 12, 3, 5, 2, 2, 8, 2, 3, 6, 3, 4, 4, 6)
 def _node_step(random: Random, nodes: dict[str, NodeOfHistory]) -> Step:
     """A node has other capacity, or fails, or is ready again. Kueue 0.17.0 leaves pods on nodes that get a taint."""
     node = random.choice(list(nodes.values()))
-    if random.random() < 0.4:
-        node = replace(node, cpu=random.randint(1, 8))
-    else:
-        node = replace(node, ready=not node.ready)
-    nodes[node.name] = node
+    changed: dict[str, Any] = {"cpu": random.randint(1, 8)} if random.random() < 0.4 else {"ready": not node.ready}
+    nodes[node.name] = node = replace(node, **changed)
     return Step("node", node.name, spec={"node": node})
 
 
