@@ -42,11 +42,19 @@ class AdmissionQueueFacts:
             terminating="deletionTimestamp" in queue["metadata"],
             active=active,
             cluster_queue=spec.get("clusterQueue") or "",
-            checks=tuple(
-                CheckRule(entry["name"], frozenset(entry.get("onFlavors") or ()))
-                for entry in strategy.get("admissionChecks") or ()
-            ),
+            checks=tuple(_rule(entry, _flavors(spec)) for entry in strategy.get("admissionChecks") or ()),
         )
+
+
+def _flavors(spec: JsonObject) -> frozenset[str]:
+    groups = spec.get("resourceGroups") or ()
+    return frozenset(flavor["name"] for group in groups for flavor in group.get("flavors") or ())
+
+
+def _rule(entry: JsonObject, every: frozenset[str]) -> CheckRule:
+    """A check that names all flavors of its queue is one for all flavors."""
+    named = frozenset(entry.get("onFlavors") or ())
+    return CheckRule(entry["name"], frozenset() if every and every <= named else named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

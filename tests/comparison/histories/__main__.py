@@ -20,14 +20,16 @@ from typing import Any, Final
 
 import anyio
 
+from devcluster.operators.definitions import JOB_SETS, shipped_definition
 from multikueue.core.errors import MultikueueError
 from tests.bench.queueing.hubs import running_bench_hub
-from tests.comparison.histories.history import History, history
+from tests.comparison.histories.history import History, Mix, history
 from tests.comparison.histories.played import HistoryHub, PlayedHistory
 
 _CONFIGURATION: Final[Mapping[str, Any]] = {"integrations": {"frameworks": ["batch/job"]}}
+_SETS: Final = {"integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]}}
 _FAIR: Final = {"fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]}}
-_OF_OURS: Final = {
+_OF_OURS: Final[Mapping[str, Any]] = {
     "featureGates": {"UnadmittedWorkloadsObservability": False, "DisableWaitForPodsReady": True},
     "preemptionDelay": "0s",
 }
@@ -102,23 +104,30 @@ def decided(lines: set[str]) -> list[str]:
     return sorted(line for line in lines if not line.startswith("~"))
 
 
-async def run(
-    seeds: Sequence[int], *, kueue: Path, fair: bool, placed: bool, steps: int, at_once: int, gates: Mapping[str, bool]
-) -> int:
+async def run(seeds: Sequence[int], mix: Mix, *, kueue: Path, at_once: int) -> int:
     """Play the seeds; the number of those that differ."""
     failed = 0
-    configuration: dict[str, Any] = {**_CONFIGURATION, **(_FAIR if fair else {})}
-    ours = configuration | {**_OF_OURS, "featureGates": _OF_OURS["featureGates"] | gates}  # type: ignore[operator]
+    configuration: dict[str, Any] = {**_CONFIGURATION, **(_FAIR if mix.fair else {}), **(_SETS if mix.sets else {})}
+    ours = {**configuration, **_OF_OURS}
     async with AsyncExitStack() as stack:
         text = stack.enter_context(tempfile.TemporaryDirectory(prefix="mk-histories-"))
         hubs = []
+        definitions = [shipped_definition(JOB_SETS)] if mix.sets else []
         for name, binary, given in (("kueue", kueue, configuration), ("ours", None, ours)):
             folder = Path(text) / name
             folder.mkdir()
             running = await stack.enter_async_context(
-                running_bench_hub(folder, binaries=False, configuration=given, kueue=binary, job_integrations=True)
+                running_bench_hub(
+                    folder,
+                    binaries=False,
+                    configuration=given,
+                    kueue=binary,
+                    job_integrations=True,
+                    definitions=definitions,
+                )
             )
-            hubs.append(HistoryHub(await stack.enter_async_context(running.cluster.client())))
+            client = await stack.enter_async_context(running.cluster.client())
+            hubs.append(HistoryHub(client, sets=mix.sets))
             await hubs[-1].prepare()
         both = Both(*hubs)
         waiting = list(reversed(seeds))
@@ -126,7 +135,7 @@ async def run(
         async def player() -> None:
             nonlocal failed
             while waiting:
-                made = history(waiting.pop(), fair=fair, placed=placed, steps=steps)
+                made = history(waiting.pop(), mix)
                 try:
                     found = [await play(both, made, attempt=0)]
                     if found[0] is not None:
@@ -173,18 +182,12 @@ def main() -> int:
     flags.add_argument("--at-once", type=int, default=16, help="how many histories are played side by side")
     flags.add_argument("--fair", action="store_true", help="with fair sharing")
     flags.add_argument("--placed", action="store_true", help="with nodes and a topology")
+    flags.add_argument("--checked", action="store_true", help="with admission checks")
+    flags.add_argument("--sets", action="store_true", help="with JobSets")
     options = flags.parse_args()
     seeds = options.seed or range(options.first, options.first + options.seeds)
-    play_them = partial(
-        run,
-        list(seeds),
-        kueue=options.kueue,
-        fair=options.fair,
-        placed=options.placed,
-        steps=options.steps,
-        at_once=options.at_once,
-        gates={},
-    )
+    mix = Mix(steps=options.steps, fair=options.fair, placed=options.placed, checked=options.checked, sets=options.sets)
+    play_them = partial(run, list(seeds), mix, kueue=options.kueue, at_once=options.at_once)
     return 1 if anyio.run(play_them) else 0
 
 

@@ -20,7 +20,45 @@ _COHORTS: Final = ("c0", "c1", "c2")
 _POLICIES: Final = ("Never", "LowerPriority")
 _WITHIN: Final = (*_POLICIES, "LowerOrNewerEqualPriority")
 _RECLAIM: Final = (*_POLICIES, "Any")
+CHECKS: Final = ("a0", "a1")
+"""The admission checks; their controller says what steps say."""
+_STATES: Final = ("Ready", "Ready", "Ready", "Ready", "Retry", "Rejected", "Pending")
 _SEARCH: Final = ("MayStopSearch", "TryNextFlavor")
+
+
+_VERBS: Final = {
+    "submit": 50,
+    "finish": 12,
+    "delete": 3,
+    "run": 5,
+    "deactivate": 2,
+    "activate": 2,
+    "quota": 8,
+    "policy": 2,
+    "strategy": 3,
+    "hold": 6,
+    "move": 3,
+    "cohort": 4,
+    "priority": 4,
+    "node": 6,
+    "check": 30,
+}
+"""What happens, and how often; nodes and checks only where there are some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """What the histories of a run have in common."""
+
+    steps: int = 14
+    fair: bool = False
+    """Queues and cohorts have weights, for fair sharing."""
+    placed: bool = False
+    """Flavors have nodes and a topology."""
+    checked: bool = False
+    """Queues have admission checks."""
+    sets: bool = False
+    """Some jobs are JobSets of two or three Jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +76,8 @@ class SubmittedJob:
     flavor: str = ""
     """The flavor that its node selector wants; any if empty."""
     tolerates: bool = True
+    parts: tuple[int, ...] = ()
+    """The pods of each of its Jobs, if it is a JobSet; each pod requests a cpu more than those of the Job before."""
     topology: Mapping[str, str] = field(default_factory=dict)
     """Annotations of its pods."""
 
@@ -60,6 +100,7 @@ class History:
     """What is there at first, and what happens then. Names are those within the history."""
 
     seed: int
+    mix: Mix
     flavors: Mapping[str, Object]
     cohorts: Mapping[str, Object]
     queues: Mapping[str, Object]
@@ -70,19 +111,32 @@ class History:
     """By flavor."""
 
 
-def history(seed: int, *, fair: bool, placed: bool, steps: int) -> History:
-    """The history of a seed; the same each time. `placed`: flavors have nodes and a topology."""
+def history(seed: int, mix: Mix) -> History:
+    """The history of a seed; the same each time."""
     random = Random(seed)
     resources = ["cpu", "gpu"] if random.random() < 0.25 else ["cpu"]
     flavors = {name: _flavor(random, name) for name in _FLAVORS[: random.choice((1, 1, 2, 2, 3))]}
-    cohorts = _cohorts(random, list(flavors), resources, fair=fair)
+    cohorts = _cohorts(random, list(flavors), resources, fair=mix.fair)
     names = [f"q{number}" for number in range(random.choice((1, 2, 2, 3, 3, 4)))]
-    queues = {name: _queue(random, list(flavors), list(cohorts), resources, fair=fair) for name in names}
-    made = History(seed, flavors, {name: spec for name, spec in cohorts.items() if spec is not None}, queues, ())
-    if placed:
+    queues = {name: _queue(random, list(flavors), list(cohorts), resources, fair=mix.fair) for name in names}
+    made = History(seed, mix, flavors, {name: spec for name, spec in cohorts.items() if spec is not None}, queues, ())
+    if mix.placed:
         nodes = {name: tuple(random_nodes(random, f"{name}-n")) for name in flavors}
         made = replace(made, levels=random_levels(random), nodes=nodes, queues=_larger(queues))
-    return replace(made, steps=tuple(_steps(random, made, resources, number=steps, fair=fair)))
+    if mix.checked:
+        made = replace(made, queues={name: spec | _checks(random, spec) for name, spec in made.queues.items()})
+    return replace(made, steps=tuple(_steps(random, made, resources, number=mix.steps, fair=mix.fair)))
+
+
+def _checks(random: Random, queue: Object) -> Object:
+    """None, or one or two admission checks, for some flavors or all."""
+    names = random.choice(((), CHECKS[:1], CHECKS[:1], CHECKS))
+    if not names:
+        return {}
+    rules: list[Object] = [{"name": name} for name in names]
+    if random.random() < 0.3:
+        rules[0]["onFlavors"] = [queue["resourceGroups"][0]["flavors"][0]["name"]]
+    return {"admissionChecksStrategy": {"admissionChecks": rules}}
 
 
 def _larger(queues: Mapping[str, Object]) -> dict[str, Object]:
@@ -178,10 +232,15 @@ def _steps(random: Random, made: History, resources: list[str], *, number: int, 
     running: set[str] = set()
     held: set[str] = set()
     nodes = {node.name: node for each in made.nodes.values() for node in each}
+    checked = any("admissionChecksStrategy" in spec for spec in made.queues.values())
     cohorts = sorted({spec["cohortName"] for spec in made.queues.values() if "cohortName" in spec} | set(made.cohorts))
+    weights = [
+        0 if (verb == "node" and not nodes) or (verb == "check" and not checked) else weight
+        for verb, weight in _VERBS.items()
+    ]
     for index in range(number):
         queue = random.choice(list(made.queues))
-        verb = random.choices(_VERBS, _WEIGHTS)[0] if len(jobs) > 2 else "submit"
+        verb = random.choices(list(_VERBS), weights)[0] if len(jobs) > 2 else "submit"
         match verb:
             case "submit":
                 job = _job(random, f"j{index:02}", queue, made, resources)
@@ -217,29 +276,12 @@ def _steps(random: Random, made: History, resources: list[str], *, number: int, 
                 name = random.choice(list(made.cohorts))
                 groups = _groups(random, list(made.flavors), resources, most=4, limits=False)
                 yield Step("cohort", name, spec={"resourceGroups": groups})
-            case "node" if nodes:
+            case "node":
                 yield _node_step(random, nodes)
+            case "check":
+                yield Step("check", random.choice(jobs[-6:]), spec={random.choice(CHECKS): random.choice(_STATES)})
             case "priority":
                 yield Step("priority", random.choice(jobs), spec={"class": random.choice(list(PRIORITIES))})
-
-
-_VERBS: Final = (
-    "submit",
-    "finish",
-    "delete",
-    "run",
-    "deactivate",
-    "activate",
-    "quota",
-    "policy",
-    "strategy",
-    "hold",
-    "move",
-    "cohort",
-    "priority",
-    "node",
-)
-_WEIGHTS: Final = (50, 12, 3, 5, 2, 2, 8, 2, 3, 6, 3, 4, 4, 6)
 
 
 def _node_step(random: Random, nodes: dict[str, NodeOfHistory]) -> Step:
@@ -254,8 +296,12 @@ def _job(random: Random, name: str, queue: str, made: History, resources: list[s
     flavors = list(made.flavors)
     parallelism = random.choice((1, 2, 3, 4, 4, 6, 8) if made.levels else (1, 1, 1, 2, 3, 4))
     topology = random_request(random, made.levels, parallelism=parallelism) if made.levels else {}
+    parts: tuple[int, ...] = ()
+    if made.mix.sets and random.random() < 0.5:
+        parts = tuple(random.randint(1, 3) for _ in range(random.choice((2, 2, 3))))
+        topology = {}
     # Kueue 0.17.0 admits numbers of pods that are no multiples of their slices.
-    partly = parallelism > 1 and POD_SET_SLICE_SIZE_ANNOTATION not in topology and random.random() < 0.3
+    partly = parallelism > 1 and not parts and POD_SET_SLICE_SIZE_ANNOTATION not in topology and random.random() < 0.3
     return SubmittedJob(
         name=name,
         queue=queue,
@@ -266,5 +312,6 @@ def _job(random: Random, name: str, queue: str, made: History, resources: list[s
         priority=random.choice(("", *PRIORITIES)),
         flavor=random.choice(flavors) if random.random() < 0.1 else "",
         tolerates=random.random() < 0.5,
+        parts=parts,
         topology=topology,
     )

@@ -8,15 +8,18 @@ uids. Nothing runs Jobs: a step `run` says that the pods of one are active, and 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from typing import Any, Final
 
 import anyio
 import orjson
 
+from devcluster.operators.definitions import JOB_SETS
 from multikueue.api.constants import JOB_MIN_PARALLELISM_ANNOTATION, PRIORITY_CLASS_LABEL
 from multikueue.api.resource import (
+    ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     COHORTS,
     JOBS,
@@ -30,7 +33,7 @@ from multikueue.api.resource import (
 )
 from multikueue.kube import errors
 from multikueue.kube.rest.client import KubeClient
-from tests.comparison.histories.history import PRIORITIES, History, Object, Step, SubmittedJob
+from tests.comparison.histories.history import CHECKS, PRIORITIES, History, Object, Step, SubmittedJob
 from tests.comparison.shown import comparable, leaves
 from tests.support.managers import ensure, job_manifest, make_namespace
 
@@ -38,7 +41,7 @@ _KUEUE: Final = "kueue.x-k8s.io/v1beta2"
 _TIME: Final = "2026-01-01T00:00:00Z"
 _PAST: Final = 6 * 3600
 _SHOWN: Final = (JOBS, WORKLOADS, LOCAL_QUEUES, CLUSTER_QUEUES)
-_OF_JOBS: Final = ("parallelism", "template.spec.nodeSelector", "template.spec.tolerations")
+_OF_JOBS: Final = ("replicatedJobs", "parallelism", "template.spec.nodeSelector", "template.spec.tolerations")
 _OFTEN_LATE: Final = frozenset({("LocalQueue", "pendingWorkloads"), ("ClusterQueue", "fairSharing.weightedShare")})
 _WAIT_SECONDS: Final = 0.1
 _WAITS: Final = 50
@@ -47,8 +50,10 @@ _WAITS: Final = 50
 class HistoryHub:
     """A hub that histories are played on side by side."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, *, sets: bool) -> None:
+        """`sets` is whether there are JobSets."""
         self.client = client
+        self._resources = (*_SHOWN, JOB_SETS) if sets else _SHOWN
         self._age = 0
         self._creating = anyio.Lock()
 
@@ -57,6 +62,19 @@ class HistoryHub:
         for name, value in PRIORITIES.items():
             body = {"apiVersion": _KUEUE, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
             await ensure(self.client, WORKLOAD_PRIORITY_CLASSES, body)
+        for name in CHECKS:
+            spec = {"controllerName": "example.com/another"}
+            body = {"apiVersion": _KUEUE, "kind": "AdmissionCheck", "metadata": {"name": name}, "spec": spec}
+            await ensure(self.client, ADMISSION_CHECKS, body)
+            active = {
+                "type": "Active",
+                "status": "True",
+                "reason": "ByHand",
+                "message": "",
+                "lastTransitionTime": _TIME,
+            }
+            status = {"status": {"conditions": [active]}}
+            await self.client.patch(ADMISSION_CHECKS, name, status, subresource="status")
 
     async def create(self, resource: Resource, body: Object, *, namespace: str | None) -> None:
         """Create an object that is a second younger than the last one."""
@@ -68,7 +86,7 @@ class HistoryHub:
     async def shown(self) -> dict[str, list[str]]:
         """The lines of each namespace."""
         found: defaultdict[str, list[str]] = defaultdict(list)
-        for resource in _SHOWN:
+        for resource in self._resources:
             for raw in (await self.client.list_all(resource)).items:
                 obj: Object = {"kind": resource.kind, **orjson.loads(raw)}
                 metadata = obj["metadata"]
@@ -85,6 +103,8 @@ class PlayedHistory:
         self.namespace = namespace
         self._hub = hub
         self._history = played
+        jobs = [step.job for step in played.steps if step.job is not None]
+        self._sets = {job.name for job in jobs if job.parts}
 
     async def set_up(self) -> list[str]:
         """Make what is there at first. Returns what was refused."""
@@ -120,7 +140,7 @@ class PlayedHistory:
     async def clean_up(self) -> None:
         """Delete what is not in the namespace, and the Jobs."""
         client = self._hub.client
-        for resource in (JOBS, WORKLOADS, LOCAL_QUEUES):
+        for resource in (JOBS, *((JOB_SETS,) if self._sets else ()), WORKLOADS, LOCAL_QUEUES):
             await client.delete_collection(resource, namespace=self.namespace)
         for resource, names in (
             (CLUSTER_QUEUES, self._history.queues),
@@ -149,38 +169,42 @@ class PlayedHistory:
                 assert step.job is not None
                 await self._submit(step.job)
             case "finish":
-                job = await client.get_object(JOBS, step.name, namespace=self.namespace)
-                if job["spec"]["suspend"]:
+                if await self._is_suspended(step.name):
+                    return
+                if step.name in self._sets:
+                    done = {"type": "Completed", "status": "True", "reason": "Ended", "message": ""}
+                    await self._status(step.name, conditions=[done | {"lastTransitionTime": _TIME}])
                     return
                 kinds = ("SuccessCriteriaMet", "Complete")
                 shared = {"status": "True", "reason": "Ended", "message": "", "lastTransitionTime": _TIME}
                 conditions = [{"type": kind, "lastProbeTime": _TIME, **shared} for kind in kinds]
                 await self._status(step.name, active=0, startTime=_TIME, conditions=conditions, completionTime=_TIME)
             case "delete":
-                await client.delete(JOBS, step.name, namespace=self.namespace, propagation="Background")
+                kind = self._kind(step.name)
+                await client.delete(kind, step.name, namespace=self.namespace, propagation="Background")
                 for workload in await self._workloads(step.name):
                     with suppress(errors.NotFound):  # the manager may be faster
                         await client.delete(WORKLOADS, workload["metadata"]["name"], namespace=self.namespace)
             case "run":
-                job = await client.get_object(JOBS, step.name, namespace=self.namespace)
-                if not job["spec"]["suspend"]:
-                    active = job["spec"]["parallelism"]
-                    await self._status(step.name, active=active, ready=active, startTime=_TIME, conditions=None)
+                if not await self._is_suspended(step.name):
+                    await self._active(step.name, 1)
             case "stop":
-                job = await client.get_object(JOBS, step.name, namespace=self.namespace)
-                if job["spec"]["suspend"]:
-                    await self._status(step.name, active=0, ready=0, startTime=None)
+                if await self._is_suspended(step.name):
+                    await self._active(step.name, 0)
             case "activate" | "deactivate":
                 body: Object = {"spec": {"active": step.verb == "activate"}}
                 for workload in await self._workloads(step.name):
                     await client.patch(WORKLOADS, workload["metadata"]["name"], body, namespace=self.namespace)
             case "priority":
                 labels = {"metadata": {"labels": {PRIORITY_CLASS_LABEL: step.spec["class"]}}}
-                await client.patch(JOBS, step.name, labels, namespace=self.namespace)
+                await client.patch(self._kind(step.name), step.name, labels, namespace=self.namespace)
             case "queue":
                 await client.patch(CLUSTER_QUEUES, self._name(step.name), {"spec": self._named(dict(step.spec))})
             case "cohort":
                 await client.patch(COHORTS, self._name(step.name), {"spec": self._named(dict(step.spec))})
+            case "check":
+                for workload in await self._workloads(step.name):
+                    await self._check(workload, step.spec)
             case "node":
                 node = step.spec["node"]
                 manifest = node.manifest(name=self._name(node.name), flavor="")
@@ -210,11 +234,27 @@ class PlayedHistory:
             pod["tolerations"] = [{"key": "spot", "operator": "Exists"}]
         if job.topology:
             body["spec"]["template"]["metadata"] = {"annotations": dict(job.topology)}
-        await self._hub.create(JOBS, body, namespace=self.namespace)
+        if job.parts:
+            await self._hub.create(JOB_SETS, _set(job, body), namespace=self.namespace)
+        else:
+            await self._hub.create(JOBS, body, namespace=self.namespace)
         for _ in range(_WAITS):
             if await self._workloads(job.name):
                 return
             await anyio.sleep(_WAIT_SECONDS)
+
+    async def _check(self, workload: Object, states: Mapping[str, str]) -> None:
+        checks: list[Object] = (workload.get("status") or {}).get("admissionChecks") or []
+        found = [
+            each | {"state": states[each["name"]], "message": "by hand", "lastTransitionTime": _TIME}
+            if each["name"] in states
+            else each
+            for each in checks
+        ]
+        if found != checks:
+            name, body = workload["metadata"]["name"], {"status": {"admissionChecks": found}}
+            client = self._hub.client
+            await client.patch(WORKLOADS, name, body, namespace=self.namespace, subresource="status")
 
     async def _workloads(self, job: str) -> list[Object]:
         found = (await self._hub.client.list_all(WORKLOADS, namespace=self.namespace)).items
@@ -225,8 +265,25 @@ class PlayedHistory:
             if any(owner["name"] == job for owner in each["metadata"].get("ownerReferences") or ())
         ]
 
+    def _kind(self, job: str) -> Resource:
+        return JOB_SETS if job in self._sets else JOBS
+
+    async def _is_suspended(self, job: str) -> bool:
+        found = await self._hub.client.get_object(self._kind(job), job, namespace=self.namespace)
+        return bool(found["spec"].get("suspend"))
+
+    async def _active(self, job: str, pods: int) -> None:
+        """So many pods of a job are active, of a JobSet those of its first Job."""
+        if job in self._sets:
+            shown = {"name": "r0", "active": pods, "ready": 0, "succeeded": 0, "failed": 0, "suspended": 0}
+            await self._status(job, replicatedJobsStatus=[shown])
+        else:
+            await self._status(job, active=pods, ready=pods, startTime=_TIME if pods else None, conditions=None)
+
     async def _status(self, name: str, **status: object) -> None:
-        await self._hub.client.patch(JOBS, name, {"status": status}, namespace=self.namespace, subresource="status")
+        await self._hub.client.patch(
+            self._kind(name), name, {"status": status}, namespace=self.namespace, subresource="status"
+        )
 
     async def _make(self, resource: Resource, name: str, spec: Object) -> None:
         metadata: Object = {"name": name} if resource.namespaced else {"name": self._name(name)}
@@ -245,6 +302,13 @@ class PlayedHistory:
         found = {
             key: self._name(value) if key in ("cohortName", "parentName") else value for key, value in spec.items()
         }
+        if "admissionChecksStrategy" in spec:
+            rules = spec["admissionChecksStrategy"]["admissionChecks"]
+            named = [
+                rule | {"onFlavors": [self._name(each) for each in rule["onFlavors"]]} if "onFlavors" in rule else rule
+                for rule in rules
+            ]
+            found["admissionChecksStrategy"] = {"admissionChecks": named}
         if "resourceGroups" in spec:
             found["resourceGroups"] = [
                 group | {"flavors": [each | {"name": self._name(each["name"])} for each in group["flavors"]]}
@@ -253,11 +317,28 @@ class PlayedHistory:
         return found
 
 
+def _set(job: SubmittedJob, manifest: Object) -> Object:
+    """The JobSet of a job, whose pods are as those of the Job."""
+    template = manifest["spec"]["template"]
+    parts = []
+    for index, pods in enumerate(job.parts):
+        own = deepcopy(template)
+        own["spec"]["containers"][0]["resources"]["requests"]["cpu"] = str(job.cpu + index)
+        spec = {"parallelism": pods, "completions": pods, "template": own}
+        parts.append({"name": f"r{index}", "replicas": 1, "template": {"spec": spec}})
+    return {
+        "apiVersion": JOB_SETS.api_version,
+        "kind": JOB_SETS.kind,
+        "metadata": manifest["metadata"],
+        "spec": {"suspend": True, "replicatedJobs": parts},
+    }
+
+
 def _lines(obj: Object) -> Iterator[str]:
     """What is compared of an object; what may differ, as messages and how often one was evicted, begins with `~`."""
     name = f"{obj['kind']} {_shown_name(obj)}"
     status: Object = obj.get("status") or {}
-    if obj["kind"] == "Job":
+    if obj["kind"] in ("Job", "JobSet"):
         suspended = bool(obj["spec"].get("suspend"))
         yield f"{name}: suspended {suspended}"
         if not suspended:  # a Job that is stopped gets its own template back at another moment
@@ -272,6 +353,7 @@ def _lines(obj: Object) -> Iterator[str]:
     if obj["kind"] == "Workload":
         yield f"{name}: active {obj['spec'].get('active')}, priority {obj['spec'].get('priority')}"
         yield from (f"{name}: {path}: {value}" for path, value in leaves(status.get("admission")))
+        yield from (f"{name}: check {each['name']} {each['state']}" for each in status.get("admissionChecks") or ())
         yield f"{name}: requeued {(status.get('requeueState') or {}).get('count')}"
         for each in (status.get("schedulingStats") or {}).get("evictions") or ():
             yield f"~ {name}: evicted {each['count']} times for {each['reason']}"

@@ -7,6 +7,7 @@ import pytest
 
 from manager.controllers.workload_facts import AdmissionQueueFacts, assigned_flavors, required_checks
 from multikueue.api.constants import StopPolicy
+from multikueue.api.meta import JsonObject
 from multikueue.engine.values import CheckRule
 from tests.unit.manager.builders import reserved
 
@@ -25,19 +26,20 @@ def test_required_checks(flavors: frozenset[str] | None, want: tuple[str, ...]) 
 
 
 def test_facts_of_a_queue_object_and_of_an_admission() -> None:
-    queue = AdmissionQueueFacts.of(
-        {
-            "metadata": {"name": "q", "deletionTimestamp": "now"},
-            "spec": {
-                "stopPolicy": "Hold",
-                "admissionChecksStrategy": {"admissionChecks": [{"name": "a", "onFlavors": ["f"]}]},
-            },
-        }
-    )
+    queue_spec: JsonObject = {
+        "stopPolicy": "Hold",
+        "admissionChecksStrategy": {"admissionChecks": [{"name": "a", "onFlavors": ["f"]}]},
+    }
+    queue = AdmissionQueueFacts.of({"metadata": {"name": "q", "deletionTimestamp": "now"}, "spec": queue_spec})
     assert (queue.stop_policy, queue.terminating, queue.checks) == (
         StopPolicy.HOLD,
         True,
         (CheckRule("a", frozenset({"f"})),),
     )
+    flavors = [{"name": "f"}, {"name": "g"}]
+    spec = queue_spec | {"resourceGroups": [{"flavors": flavors[:1]}]}
+    assert AdmissionQueueFacts.of({"metadata": {"name": "q"}, "spec": spec}).checks == (CheckRule("a"),)
+    spec = queue_spec | {"resourceGroups": [{"flavors": flavors}]}
+    assert AdmissionQueueFacts.of({"metadata": {"name": "q"}, "spec": spec}).checks == queue.checks
     assert assigned_flavors(reserved().admission) == frozenset({"default"})
     assert assigned_flavors(None) is None
