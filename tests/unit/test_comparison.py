@@ -6,6 +6,8 @@ from __future__ import annotations
 import pytest
 
 from tests.comparison.answers import compared
+from tests.comparison.histories.__main__ import decided
+from tests.comparison.histories.history import Mix, history
 from tests.comparison.shown import comparable, differences
 
 
@@ -40,3 +42,21 @@ def test_an_object_that_one_refuses_is_not_shown_as_the_other_takes_it(
     kueue: list[str], ours: list[str], want: list[str]
 ) -> None:
     assert list(compared(kueue, ours)) == want
+
+
+@pytest.mark.parametrize("mix", [Mix(), Mix(fair=True), Mix(placed=True), Mix(checked=True), Mix(sets=True)])
+def test_a_history_is_the_same_each_time_and_names_only_what_is_there(mix: Mix) -> None:
+    for seed in range(20):
+        found = history(seed, mix)
+        assert found == history(seed, mix)
+        jobs = [step.job for step in found.steps if step.job is not None]
+        assert {job.queue for job in jobs} <= set(found.queues)
+        of_jobs = {step.name for step in found.steps if step.verb in ("finish", "delete", "run", "stop", "check")}
+        assert of_jobs <= {job.name for job in jobs}
+        assert bool(found.nodes) == mix.placed
+        assert all(bool(job.topology) <= mix.placed for job in jobs)
+
+
+def test_a_message_alone_is_no_difference_of_a_history() -> None:
+    assert decided({"~ Workload j: QuotaReserved: Pending: x"}) == []
+    assert decided({"~ Workload j: x", "Job j: suspended True"}) == ["Job j: suspended True"]
