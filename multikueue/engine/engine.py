@@ -473,9 +473,9 @@ class Engine(Cache):
         if verdict.evaluated:
             pending.progress = self._progress(nomination) if verdict.keeps_progress else None
         if verdict.outcome is Outcome.PREEMPTING:
-            pending.preempted_for = nomination.reduced_counts()
+            pending.victims = pending.victims.union(target.record.workload.key for target in verdict.targets)
         elif reason.lacks_quota:
-            pending.preempted_for = ()
+            pending.victims = frozenset()
         for target in verdict.targets:
             self.reservations.mark_evicted(self.cluster_queues[target.record.node.name], target.record, evicted=True)
         if self.waiting.requeue(cluster_queue, pending, reason, now):

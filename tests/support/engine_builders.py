@@ -207,6 +207,22 @@ class Bench:
         found = {str(decision.workload.name): decision for decision in self.cycle().decisions}
         return found[name]
 
+    def carry_out(self, cycles: int = 20) -> list[str]:
+        """Cycles whose reservations are written and whose victims are evicted at once; those that were evicted."""
+        evicted = []
+        for _ in range(cycles):
+            for decision in self.cycle().decisions:
+                if decision.outcome is Outcome.RESERVED:
+                    value = self.engine.workload(decision.workload)
+                    assert value is not None
+                    self.engine.admission_written(decision.workload, self.now)
+                    self.add(lifecycle.reserved(value, decision, self.now))
+                for victim in decision.victims:
+                    evicted.append(victim.workload.name)
+                    self.evict(victim.workload.name, victim.reason)
+            self.pass_time(2)
+        return evicted
+
     def pass_time(self, seconds: float) -> None:
         """Let time pass."""
         self.now += timedelta(seconds=seconds)

@@ -48,8 +48,7 @@ class Rejection(NamedTuple):
 class NominatedHead:
     """A head with the assignment that it could get, and the workloads it would evict.
 
-    With `replaced` the quota of an older slice is taken over, and `amounts` are what is needed in addition. The order
-    of entries compares `rank_level` and `rank_amounts`: of the assignment, or of a smaller one that it preempted for.
+    With `replaced` the quota of an older slice is taken over, and `amounts` are what is needed in addition.
     """
 
     cluster_queue: CachedClusterQueue
@@ -59,22 +58,13 @@ class NominatedHead:
     amounts: Amounts = field(default_factory=list)
     places: Places = ()
     replaced: Reserved | None = None
-    rank_level: int = 0
-    rank_amounts: Amounts = field(default_factory=list)
 
-    def settle(self, assignment: Assignment, targets: list[PreemptionTarget], smaller: Assignment | None) -> None:
-        """Adopt a result; in the order of entries it counts as the `smaller` one, if there is one."""
+    def settle(self, assignment: Assignment, targets: list[PreemptionTarget]) -> None:
+        """Adopt a result."""
         self.assignment = assignment
         self.targets = targets
         self.amounts = assignment.amounts()
         self.places = assignment.places()
-        self.rank_level = assignment.level if smaller is None else smaller.level
-        self.rank_amounts = self.amounts if smaller is None else smaller.amounts()
-
-    def reduced_counts(self) -> tuple[int, ...]:
-        """The pods of each pod set, if these are not all."""
-        counts = tuple(result.count for result in self.assignment.pod_sets)
-        return counts if counts != tuple(counted.count for counted in self.pending.requests) else ()
 
     def usage(self) -> dict[FlavorResource, int]:
         """Everything that the workload uses once it is admitted."""
@@ -230,13 +220,8 @@ class Nominator:
             reduced = _most_pods(pending.workload.pod_sets, pending.requests, acceptable, sliced=sliced)
             if reduced is not None:
                 assignment, targets = reduced
-        smaller = None
-        if pending.preempted_for and assignment.mode is AssignmentMode.FIT and replaced is None:
-            # All its pods may have to borrow where those that it preempted for do not. For that it does not come after
-            # its victim, which would get the quota back, and be preempted again.
-            smaller = attempt([scaled(*each) for each in zip(requests, pending.preempted_for, strict=True)])[0]
         self.topologies.reserve(assignment, pending.workload, cluster_queue, targets)
-        nomination.settle(assignment, targets, smaller if smaller and smaller.mode is AssignmentMode.FIT else None)
+        nomination.settle(assignment, targets)
         if replaced is not None:
             _whole(assignment, pending.requests)
 

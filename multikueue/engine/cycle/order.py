@@ -3,7 +3,8 @@
 
 Owns the tournament of fair sharing: in every cohort the entries of its queues and the winners of its child cohorts
 compete by the share that they would have with the entry admitted. Processing an entry changes usage on one path only,
-so that only the contests on that path are repeated: ordering n queues costs n log n.
+so that only the contests on that path are repeated: ordering n queues costs n log n. In both orders a workload comes
+after the one that preempted it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from heapq import heappop, heappush
 
+from multikueue.core.keys import Key
 from multikueue.engine.cache import quota, shares
 from multikueue.engine.cache.shares import Share
 from multikueue.engine.cache.tree import QuotaNode
@@ -24,7 +26,17 @@ ClassicalRank = tuple[bool, int, int, datetime, str]
 
 def classical(nominations: Iterable[NominatedHead], settings: Settings) -> Iterator[NominatedHead]:
     """Active preemptors (by gate), then lower borrowing level, priority, time; ties by uid (§12 row 18)."""
-    return iter(sorted(nominations, key=lambda nomination: _classical_rank(nomination, settings)))
+    ordered = sorted(nominations, key=lambda nomination: _classical_rank(nomination, settings))
+    victims = _Victims(ordered)
+    for entry in ordered:
+        if not victims.hold(entry):
+            yield entry
+            # They would have come before it: now it is their turn.
+            following = victims.after(entry)
+            for released in following:
+                yield released
+                following.extend(victims.after(released))
+    yield from victims.rest()
 
 
 def _classical_rank(nomination: NominatedHead, settings: Settings) -> ClassicalRank:
@@ -33,7 +45,7 @@ def _classical_rank(nomination: NominatedHead, settings: Settings) -> ClassicalR
     gates = settings.gates
     return (
         gates.prioritize_preemptors and not nomination.cluster_queue.queue.is_preemptor(pending),
-        nomination.rank_level,
+        nomination.assignment.level,
         -pending.priority if gates.priority_sorting_within_cohort else 0,
         pending.since,
         pending.workload.uid,
@@ -49,10 +61,55 @@ def tournament(nominations: Iterable[NominatedHead], settings: Settings) -> Iter
         if not root.is_cohort:
             yield from entries
             continue
+        victims = _Victims(entries)
         contest = Tournament(entries, settings)
+        for entry in entries:
+            if victims.hold(entry):
+                contest.remove(entry)
         while (winner := contest.pop()) is not None:
             yield winner
-            contest.processed(winner)
+            contest.remove(winner)
+            for released in victims.after(winner):
+                contest.add(released)
+        yield from victims.rest()
+
+
+class _Victims:
+    """Which entries were preempted by others of the same cycle.
+
+    Where such a victim borrows less, or its share is lower, it would get the quota back that it was preempted for, and
+    would be preempted again, for ever.
+    """
+
+    def __init__(self, entries: Iterable[NominatedHead]) -> None:
+        found = {entry.pending.workload.key: entry for entry in entries}
+        self._preemptors: dict[Key, set[Key]] = {}
+        self._held: dict[Key, NominatedHead] = {}
+        for preemptor, entry in found.items():
+            for victim in entry.pending.victims:
+                if victim in found:
+                    self._preemptors.setdefault(victim, set()).add(preemptor)
+
+    def hold(self, entry: NominatedHead) -> bool:
+        """Whether an entry must wait for another one."""
+        key = entry.pending.workload.key
+        if not self._preemptors.get(key):
+            return False
+        self._held[key] = entry
+        return True
+
+    def after(self, entry: NominatedHead) -> list[NominatedHead]:
+        """An entry was processed: those that waited for it, and for no other one, in their order."""
+        if not self._preemptors:
+            return []
+        self._preemptors.pop(entry.pending.workload.key, None)
+        for preemptors in self._preemptors.values():
+            preemptors.discard(entry.pending.workload.key)
+        return [self._held.pop(key) for key in list(self._held) if not self._preemptors.get(key)]
+
+    def rest(self) -> list[NominatedHead]:
+        """What is left if workloads of the same names have preempted each other."""
+        return list(self._held.values())
 
 
 class Tournament:
@@ -84,15 +141,20 @@ class Tournament:
         """The winner at the root; None when all entries were taken."""
         return self._winner(self._root) if self._root is not None else None
 
-    def processed(self, winner: NominatedHead) -> None:
-        """An entry was processed, so that usage along its path may have changed."""
-        node = winner.cluster_queue.node
-        self._entries.pop(node, None)
-        self._current.pop(node, None)
+    def remove(self, winner: NominatedHead) -> None:
+        """An entry was processed, so that usage along its path may have changed, or is to come later."""
+        self._entries.pop(winner.cluster_queue.node, None)
+        self._climb(winner.cluster_queue.node)
+
+    def add(self, entry: NominatedHead) -> None:
+        """An entry takes part again."""
+        self._entries[entry.cluster_queue.node] = entry
+        self._climb(entry.cluster_queue.node)
+
+    def _climb(self, node: QuotaNode) -> None:
         child = node
         for cohort in node.ancestors():
-            if child is not node:
-                self._enter(cohort, child)
+            self._enter(cohort, child)
             child = cohort
 
     def _hold(self, top: QuotaNode, below: dict[QuotaNode, list[QuotaNode]]) -> None:
@@ -125,16 +187,16 @@ class Tournament:
 
     def _rank(self, node: QuotaNode, entry: NominatedHead) -> FairRank:
         """The rank of an entry as a contestant of `node`, with its usage counted."""
-        quota.add_all(entry.rank_amounts)
+        quota.add_all(entry.amounts)
         share = shares.share(node)
         borrows = False
         if self._settings.gates.fair_prioritize_non_borrowing:
-            for cell, amount in entry.rank_amounts:
+            for cell, amount in entry.amounts:
                 at = node.cells.get(cell.key)
                 if amount > 0 and at is not None and at.usage > at.quota:
                     borrows = True
                     break
-        quota.remove_all(entry.rank_amounts)
+        quota.remove_all(entry.amounts)
         pending = entry.pending
         gates = self._settings.gates
         return (

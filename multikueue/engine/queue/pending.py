@@ -97,12 +97,12 @@ class Pending:
         "number",
         "order",
         "place",
-        "preempted_for",
         "priority",
         "progress",
         "queue",
         "requests",
         "slot",
+        "victims",
         "workload",
     )
 
@@ -127,8 +127,8 @@ class Pending:
         self.place = PendingPlace.GONE
         self.progress: ScanProgress | None = None
         self.evaluated_generation: int | None = None
-        self.preempted_for: tuple[int, ...] = ()
-        """The pods of each pod set that it preempts others for, if these are not all: for partial admission."""
+        self.victims: frozenset[Key] = frozenset()
+        """The workloads that it has preempted; none once it was found without quota or candidates."""
         self.slot: object = None
         self.lane: Lane | None = None
         self.queue: HoldingQueue | None = None

@@ -191,7 +191,8 @@ class ReferenceEngine(Nomination, Preemption):
 
     def _leave(self, item: Item) -> None:
         item.waits = item.inadmissible = False
-        item.tried = item.preempted_for = ()
+        item.tried = ()
+        item.victims = frozenset()
         item.evaluated = None
         for queue, key in list(self.sticky.items()):
             if key == item.value.key:
@@ -209,8 +210,6 @@ class ReferenceEngine(Nomination, Preemption):
             item.value = value
             return
         old_hash = self.hash(item)
-        if self.counter.pending(value) != self.counter.pending(old):
-            item.preempted_for = ()
         item.value = value
         if self.hash(item) != old_hash:
             item.tried = ()
@@ -326,23 +325,33 @@ class ReferenceEngine(Nomination, Preemption):
         if not self.settings.fair_sharing:
             entries.sort(
                 key=lambda e: (
-                    (e[2].ranked_as or e[2]).level,
+                    e[2].level,
                     -e[1].value.priority,
                     queue_timestamp(e[1].value, self.settings),
                     e[1].value.uid,
                 )
             )
-            yield from entries
+            yield from self._victims_last(lambda rest: rest[0], entries)
             return
         # The order of trees does not matter; the engine takes one after the other.
         roots = list(dict.fromkeys(current.root(("q", queue)) for queue, _, _ in entries))
         for root in roots:
-            rest = [entry for entry in entries if current.root(("q", entry[0])) == root]
-            while rest:
+
+            def best(rest: list[Entry], root: Node = root) -> Entry:
                 winner = None if root[0] == "q" else self._winner(current, root, rest)
-                best = rest[0] if winner is None else winner[1]
-                rest.remove(best)
-                yield best
+                return rest[0] if winner is None else winner[1]
+
+            yield from self._victims_last(best, [e for e in entries if current.root(("q", e[0])) == root])
+
+    @staticmethod
+    def _victims_last(best: Callable[[list[Entry]], Entry], entries: Iterable[Entry]) -> Iterator[Entry]:
+        """The best of those that no other one in `entries` has preempted, again and again."""
+        rest = list(entries)
+        while rest:
+            victims = {key for _, item, _ in rest for key in item.victims if key != item.value.key}
+            chosen = best([entry for entry in rest if entry[1].value.key not in victims] or rest)
+            rest.remove(chosen)
+            yield chosen
 
     def _winner(self, tree: Tree, cohort: Node, entries: Iterable[Entry]) -> tuple[Rank, Entry] | None:
         """The best contestant below a cohort, recomputed from the bottom."""
@@ -356,10 +365,10 @@ class ReferenceEngine(Nomination, Preemption):
             if entry is None:
                 continue
             queue, item, found = entry
-            with_entry, usage = tree.copy(), (found.ranked_as or found).usage()
-            with_entry.put_all(queue, usage)
+            with_entry = tree.copy()
+            with_entry.put_all(queue, found.usage())
             rank = (
-                not with_entry.within(child, usage),
+                not with_entry.within(child, found.usage()),
                 with_entry.share(child),
                 -item.value.priority,
                 queue_timestamp(item.value, self.settings),
@@ -449,11 +458,9 @@ class ReferenceEngine(Nomination, Preemption):
                 Outcome.PREEMPTING, QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS, message, found.targets
             )
             requeue = "preempting"
-        if result.outcome is Outcome.PREEMPTING:
-            counts, whole = (tuple(p["count"] for p in found.pod_sets), self.counter.pending(item.value))
-            item.preempted_for = counts if counts != tuple(each.count for each in whole) else ()
-        elif requeue in ("nofit", "nocandidates"):
-            item.preempted_for = ()
+            item.victims |= {target.item.value.key for target in found.targets}
+        if requeue in ("nofit", "nocandidates"):
+            item.victims = frozenset()
         times = self.times_flushed.get(queue, 0)
         item.before = item.before if item.unfinished and item.flushed == times else ()
         item.before += (item.tried,) if item.unfinished else ()

@@ -41,22 +41,6 @@ class Nomination:
         pins: Pins = None,
         gone: Collection[Key] = (),
     ) -> Found:
-        found = self._most_pods(tree, queue, item, tried, pins, gone)
-        if item.preempted_for and found.mode() == FIT:
-            requests = zip(self.counter.pending(item.value), item.preempted_for, strict=True)
-            smaller = self._assign(tree, queue, item, [scaled(*each) for each in requests], tried, pins, gone)
-            found.ranked_as = smaller if smaller.mode() == FIT else None
-        return found
-
-    def _most_pods(
-        self,
-        tree: Tree,
-        queue: str,
-        item: Item,
-        tried: Tried,
-        pins: Pins,
-        gone: Collection[Key],
-    ) -> Found:
         requests = list(self.counter.pending(item.value))
         found = self._assign(tree, queue, item, requests, tried, pins, gone)
         if found.mode() == PREEMPT:

@@ -52,7 +52,7 @@ class Item:
     flushed: int = 0
     """How many flushes there had been then."""
     evaluated: int | None = None
-    preempted_for: tuple[int, ...] = ()
+    victims: frozenset[Key] = frozenset()
 
     @property
     def unfinished(self) -> bool:
@@ -95,7 +95,6 @@ class Found:
     level: int = 0
     targets: list[Target] = field(default_factory=list)
     deferred: bool = False
-    ranked_as: Found | None = None
 
     def usage(self) -> Use:
         total: Use = {}

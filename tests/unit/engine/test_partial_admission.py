@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from multikueue.api.reasons import PreemptedReason
-from multikueue.engine import Outcome, Settings, lifecycle
+from multikueue.engine import Outcome, Settings
 from multikueue.engine import workload_conditions as conditions
 from tests.support.engine_builders import Bench, group, holding, key, pods, preemption, queue, workload
 
@@ -33,23 +33,6 @@ def lent(settings: Settings = PLAIN) -> Bench:
     return bench.add(workload("partial", "small", pods(5, minimum=2, cpu="1")))
 
 
-def run(bench: Bench, *, cycles: int = 20) -> list[str]:
-    """Cycles whose reservations are written and whose victims are evicted at once; those that were evicted."""
-    evicted = []
-    for _ in range(cycles):
-        for decision in bench.cycle().decisions:
-            if decision.outcome is Outcome.RESERVED:
-                value = bench.engine.workload(decision.workload)
-                assert value is not None
-                bench.engine.admission_written(decision.workload, bench.now)
-                bench.add(lifecycle.reserved(value, decision, bench.now))
-            for victim in decision.victims:
-                evicted.append(victim.workload.name)
-                bench.evict(victim.workload.name, PreemptedReason.IN_COHORT_RECLAMATION)
-        bench.pass_time(2)
-    return evicted
-
-
 def count_of(bench: Bench, name: str) -> int | None:
     value = bench.engine.workload(key(name))
     assert value is not None
@@ -65,7 +48,7 @@ def test_who_preempted_for_a_part_of_its_pods_comes_before_its_victim_with_all(
     bench = lent(settings)
     if defers:
         bench.engine.defer_admissions()
-    assert run(bench) == ["victim"]
+    assert bench.carry_out() == ["victim"]
     assert count_of(bench, "partial") == 5
     assert bench.waits("large") == ["[victim]"]
 
