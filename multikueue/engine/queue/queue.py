@@ -228,13 +228,12 @@ class Queue:
 
     def in_order(self) -> list[Pending]:
         """All pending workloads in heap order, inflight and inadmissible ones included."""
-        usage = self.usage_of
         sticky = self.preemptor.key if self.preemptor is not None and self.preemptor.sticky else None
-        if usage is None and sticky is None:
+        if self.usage_of is None and sticky is None:
             return sorted(self.entries.values(), key=attrgetter("order"))
         return sorted(
             self.entries.values(),
-            key=lambda p: (usage(p.local_queue) if usage else 0.0, p.workload.key != sticky, p.order),
+            key=lambda pending: (self._usage(pending), pending.workload.key != sticky, pending.order),
         )
 
     def is_preemptor(self, pending: Pending) -> bool:
@@ -249,19 +248,32 @@ class Queue:
     # The heap of lanes.
 
     def _head(self) -> Pending | None:
-        sticky = self._sticky()
         if self.usage_of is not None:
-            return self._head_by_usage(sticky)
-        return sticky or self._head_of_tops()
+            return self._head_by_usage()
+        return self._sticky() or self._head_of_tops()
 
     def _sticky(self) -> Pending | None:
-        record = self.preemptor
-        if record is None or not record.sticky:
-            return None
-        pending = self.entries.get(record.key)
+        return self._last_preemptor() if self.preemptor is not None and self.preemptor.sticky else None
+
+    def _last_preemptor(self) -> Pending | None:
+        """The workload that last preempted others, if it is in the heap."""
+        pending = self.entries.get(self.preemptor.key) if self.preemptor is not None else None
         if pending is None or pending.place is not PendingPlace.HEAP or self.is_inadmissible(pending):
             return None
         return pending
+
+    def _usage(self, pending: Pending) -> float:
+        """The usage that orders a workload (§1.3 point 1).
+
+        What the last preemptor has evicted counts with its usage at least: else it would get its quota back first.
+        """
+        if self.usage_of is None:
+            return 0.0
+        usage = self.usage_of(pending.local_queue)
+        preemptor = self._last_preemptor()
+        if preemptor is None or pending.workload.key not in preemptor.victims:
+            return usage
+        return max(usage, self.usage_of(preemptor.local_queue))
 
     def _head_of_tops(self) -> Pending | None:
         tops = self._tops
@@ -279,11 +291,13 @@ class Queue:
             self._raise(lane)
         return None
 
-    def _head_by_usage(self, sticky: Pending | None) -> Pending | None:
+    def _head_by_usage(self) -> Pending | None:
         usage_of = self.usage_of
         if usage_of is None:
             return None
-        best: tuple[float, bool, Order] | None = None
+        preemptor, sticky = self._last_preemptor(), self._sticky()
+        victims = preemptor.victims if preemptor is not None else ()
+        best: tuple[float, Order] | None = None
         head = None
         usages: dict[Key, float] = {}
         for lane in self._lanes.values():
@@ -293,7 +307,9 @@ class Queue:
             usage = usages.get(lane.key.local_queue)
             if usage is None:
                 usage = usages[lane.key.local_queue] = usage_of(lane.key.local_queue)
-            rank = (usage, True, slot[0])
+            if slot[2].workload.key in victims:
+                usage = self._usage(slot[2])
+            rank = (usage, slot[0])
             if best is None or rank < best:
                 best, head = rank, slot[2]
         if sticky is not None and best is not None and usage_of(sticky.local_queue) <= best[0]:

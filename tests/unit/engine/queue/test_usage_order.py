@@ -15,7 +15,19 @@ from multikueue.engine.queue.usage_order import UsageOrder
 from multikueue.engine.settings import AdmissionFairSharing
 from multikueue.engine.values import AdmissionCheck, LocalQueue
 from multikueue.engine.workloads import CheckStatus
-from tests.support.engine_builders import Bench, at, checks, group, holding, key, pods, preemption, queue, workload
+from tests.support.engine_builders import (
+    STRICT,
+    Bench,
+    at,
+    checks,
+    group,
+    holding,
+    key,
+    pods,
+    preemption,
+    queue,
+    workload,
+)
 
 HALF_HOUR = AdmissionFairSharing(half_life_seconds=1800, sampling_seconds=300)
 LQ = key("lq")
@@ -195,3 +207,31 @@ def test_victims_come_from_the_local_queue_that_used_more() -> None:
     order.of(key("q")).consumed = {"cpu": 9.0}
     bench.add(workload("w", "second", pods(cpu="2"), priority=5))
     assert [victim.workload.name for victim in bench.decide("w").victims] == ["rich"]
+
+
+def contended(**changes: Any) -> Bench:
+    """`preemptor` of a local queue that used much preempts `victim`, whose local queue used nothing."""
+    bench = shared(preemption=preemption("LowerPriority"), **changes)
+    bench.add(holding(workload("victim", "second", pods(cpu="3")), "q"))
+    order = bench.engine.usage_order
+    assert order is not None
+    order.of(key("q")).consumed = {"cpu": 9.0}
+    return bench.add(workload("preemptor", "q", pods(cpu="4"), priority=5))
+
+
+@pytest.mark.parametrize(
+    "changes", [pytest.param({}, id="best effort"), pytest.param({"strategy": STRICT}, id="strict")]
+)
+def test_a_victim_does_not_come_before_its_preemptor_because_its_local_queue_used_less(changes: dict[str, Any]) -> None:
+    bench = contended(**changes)
+    assert bench.carry_out() == ["victim"]
+    assert bench.has_quota("preemptor")
+
+
+def test_others_of_a_local_queue_that_used_less_still_come_before_a_preemptor() -> None:
+    bench = contended()
+    bench.cycle()
+    bench.evict("victim")
+    bench.add(workload("other", "second", pods(cpu="1"), created=9))
+    assert bench.waits("q") == ["other", "preemptor", "victim"]
+    assert [decision.workload.name for decision in bench.cycle().decisions] == ["other"]
