@@ -474,8 +474,9 @@ class Engine(Cache):
             pending.progress = self._progress(nomination) if verdict.keeps_progress else None
         if verdict.outcome is Outcome.PREEMPTING:
             pending.victims = pending.victims.union(target.record.workload.key for target in verdict.targets)
+            pending.preempted_on = nomination.flavors()
         elif reason.lacks_quota:
-            pending.victims = frozenset()
+            pending.victims, pending.preempted_on = frozenset(), ()
         for target in verdict.targets:
             self.reservations.mark_evicted(self.cluster_queues[target.record.node.name], target.record, evicted=True)
         if self.waiting.requeue(cluster_queue, pending, reason, now):

@@ -59,6 +59,17 @@ class NominatedHead:
     places: Places = ()
     replaced: Reserved | None = None
 
+    @property
+    def succeeds(self) -> bool:
+        """Whether it fits, or would with its victims gone."""
+        return bool(self.targets) or self.assignment.mode is AssignmentMode.FIT
+
+    def flavors(self) -> list[dict[str, str]]:
+        """The flavors of the assignment, by pod set and resource."""
+        chosen = {each.name: each.choices for each in self.assignment.pod_sets}
+        pod_sets = self.pending.workload.pod_sets
+        return [{name: choice.flavor for name, choice in chosen.get(spec.name, {}).items()} for spec in pod_sets]
+
     def settle(self, assignment: Assignment, targets: list[PreemptionTarget]) -> None:
         """Adopt a result."""
         self.assignment = assignment
@@ -129,14 +140,17 @@ class Nominator:
             progress = pending.progress = None
         nomination.replaced = self._replaced(nomination)
         self._run(nomination, tried=progress.tried if progress is not None else ())
+        if pending.preempted_on and not nomination.succeeds:
+            # With its victims gone another pod set may have got the flavor, so that not all do.
+            found = nomination.assignment, nomination.targets
+            self._run(nomination, pins=Pins(pending.preempted_on))
+            if not nomination.succeeds:
+                nomination.settle(*found)
 
     def renominate(self, nomination: NominatedHead, gone: Collection[Key]) -> None:
         """The same on the flavors nominated before, without the workloads in `gone`."""
         nomination.pending.progress = None
-        chosen = {each.name: each.choices for each in nomination.assignment.pod_sets}
-        pod_sets = nomination.pending.workload.pod_sets
-        pins = Pins([{name: choice.flavor for name, choice in chosen.get(spec.name, {}).items()} for spec in pod_sets])
-        self._run(nomination, pins=pins, excluded=gone)
+        self._run(nomination, pins=Pins(nomination.flavors()), excluded=gone)
 
     def _stale(self, nomination: NominatedHead, cycle: int) -> bool:
         progress = nomination.pending.progress

@@ -8,7 +8,7 @@ hash (§1.13), the progress of its flavor scan (§3.6), and the predicates of §
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -97,6 +97,7 @@ class Pending:
         "number",
         "order",
         "place",
+        "preempted_on",
         "priority",
         "progress",
         "queue",
@@ -129,6 +130,8 @@ class Pending:
         self.evaluated_generation: int | None = None
         self.victims: frozenset[Key] = frozenset()
         """The workloads that it has preempted; none once it was found without quota or candidates."""
+        self.preempted_on: Sequence[Mapping[str, str]] = ()
+        """The flavors that it needs these for, by pod set and resource."""
         self.slot: object = None
         self.lane: Lane | None = None
         self.queue: HoldingQueue | None = None

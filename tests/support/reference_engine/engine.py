@@ -192,7 +192,7 @@ class ReferenceEngine(Nomination, Preemption):
     def _leave(self, item: Item) -> None:
         item.waits = item.inadmissible = False
         item.tried = ()
-        item.victims = frozenset()
+        item.victims, item.preempted_on = frozenset(), ()
         item.evaluated = None
         for queue, key in list(self.sticky.items()):
             if key == item.value.key:
@@ -401,8 +401,7 @@ class ReferenceEngine(Nomination, Preemption):
             without = current.copy()
             for target in gone:
                 without.take_all(target.item.reservation.queue, target.item.reservation.usage)
-            pins = [{name: c["flavor"] for name, c in p["choices"].items()} for p in found.pod_sets]
-            found = self.nominate(without, queue, item, pins=pins, gone=keys)
+            found = self.nominate(without, queue, item, pins=found.flavors(), gone=keys)
             item.tried = ()
             deferred = found.mode() == FIT
         key, mode = item.value.key, found.mode()
@@ -459,8 +458,9 @@ class ReferenceEngine(Nomination, Preemption):
             )
             requeue = "preempting"
             item.victims |= {target.item.value.key for target in found.targets}
+            item.preempted_on = found.flavors()
         if requeue in ("nofit", "nocandidates"):
-            item.victims = frozenset()
+            item.victims, item.preempted_on = frozenset(), ()
         times = self.times_flushed.get(queue, 0)
         item.before = item.before if item.unfinished and item.flushed == times else ()
         item.before += (item.tried,) if item.unfinished else ()

@@ -41,6 +41,13 @@ class Nomination:
         pins: Pins = None,
         gone: Collection[Key] = (),
     ) -> Found:
+        found = self._most_pods(tree, queue, item, tried, pins, gone)
+        if pins is None and item.preempted_on and found.mode() != FIT and not found.targets:
+            again = self._most_pods(tree, queue, item, (), item.preempted_on, gone)
+            return again if again.mode() == FIT or again.targets else found
+        return found
+
+    def _most_pods(self, tree: Tree, queue: str, item: Item, tried: Tried, pins: Pins, gone: Collection[Key]) -> Found:
         requests = list(self.counter.pending(item.value))
         found = self._assign(tree, queue, item, requests, tried, pins, gone)
         if found.mode() == PREEMPT:

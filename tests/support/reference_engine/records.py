@@ -53,6 +53,7 @@ class Item:
     """How many flushes there had been then."""
     evaluated: int | None = None
     victims: frozenset[Key] = frozenset()
+    preempted_on: tuple[dict[str, str], ...] = ()
 
     @property
     def unfinished(self) -> bool:
@@ -111,6 +112,9 @@ class Found:
                 fr = FlavorResource(choice["flavor"], name)
                 total[fr] = total.get(fr, 0) + pod_set["requests"][name]
         return total
+
+    def flavors(self) -> tuple[dict[str, str], ...]:
+        return tuple({name: choice["flavor"] for name, choice in p["choices"].items()} for p in self.pod_sets)
 
     def contested(self) -> list[FlavorResource]:
         found = []

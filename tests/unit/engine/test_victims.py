@@ -76,3 +76,27 @@ def test_a_victim_has_its_own_place_again_once_its_preemptor_found_no_quota() ->
     bench.add_queue(queue("lender", group(default="2"), cohort="top"))
     bench.pass_time(2)
     assert [str(each.workload.name) for each in bench.cycle().decisions] == ["victim", "preemptor"]
+
+
+def test_a_preemptor_gets_the_flavors_that_it_preempted_for() -> None:
+    bench = Bench(
+        queue("lender", group(a="5"), cohort="c"),
+        queue("borrower", group(a="0"), cohort="c"),
+        queue(
+            "owner",
+            group(a="3", b="6"),
+            cohort="c",
+            preemption=preemption(reclaim="Any", borrow="LowerPriority"),
+            fungibility=fungibility(borrow="TryNextFlavor"),
+        ),
+    )
+    bench.add(
+        holding(of(4, "kept", "lender"), "lender", flavor="a"),
+        holding(of(4, "own", "owner", priority=1), "owner", flavor="b"),
+        holding(of(2, "victim", "borrower"), "borrower", flavor="a"),
+        # Both pod sets do not fit on `a` even without the victim; for `x` on `b` it is preempted. When it is gone, the
+        # search gives `x` the flavor `a` again.
+        workload("preemptor", "owner", pods(1, "x", cpu="1100m"), pods(3, "y", cpu="1100m"), priority=1),
+    )
+    assert bench.carry_out() == ["victim"]
+    assert bench.has_quota("preemptor")
