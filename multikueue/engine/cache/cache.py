@@ -328,7 +328,8 @@ class Cache(CountedObjects):
         the exemption earlier.
         """
         record = self.reservations.records.get(key)
-        if record is None or record.workload.evicted:
+        # While a reservation is being written, the object may still show that the workload was evicted before.
+        if record is None or (record.workload.evicted and not record.assumed):
             return
         cluster_queue = self.cluster_queues[record.node.name]
         self.reservations.mark_evicted(cluster_queue, record, evicted=False)

@@ -285,6 +285,19 @@ def test_a_victim_keeps_its_quota_until_its_job_has_stopped() -> None:
     assert [victim.evicted for victim in bench.decide("w").victims] == [False]
 
 
+def test_a_victim_that_was_evicted_before_is_evicted_once_more_after_an_eviction_that_failed() -> None:
+    bench = Bench(queue("q", group(default="2"), preemption=preemption("LowerPriority")))
+    before = lifecycle.released(lifecycle.evicted(held("b", "q", "2"), "Preempted", "", bench.now), bench.now)
+    bench.add(before)
+    reserved = bench.decide("b")
+    bench.add(workload("w", "q", pods(cpu="2"), priority=1))
+    assert list(victims(bench.decide("w"))) == ["b"], "its reservation is still being written"
+    bench.engine.eviction_failed(key("b"), bench.now)
+    bench.engine.admission_written(key("b"), bench.now)
+    bench.add(lifecycle.reserved(before, reserved, bench.now))
+    assert [victim.evicted for victim in bench.decide("w").victims] == [False]
+
+
 def test_a_victim_whose_eviction_is_refused_is_passed_over_for_a_while() -> None:
     bench = Bench(queue("q", group(default="4"), preemption=preemption("LowerPriority")))
     bench.add(held("a", "q", "2", since=1), held("b", "q", "2", since=2), workload("w", "q", pods(cpu="2"), priority=1))
