@@ -107,7 +107,9 @@ class Cache(CountedObjects):
         usage_based = value.admission_mode == AdmissionMode.USAGE_BASED
         order = self.usage_order
         cluster_queue.queue.configure(
-            strategy=value.strategy, usage_of=order.usage if order is not None and usage_based else None
+            strategy=value.strategy,
+            usage_of=order.usage if order is not None and usage_based else None,
+            is_pending=self.waiting.pending.__contains__,
         )
         self.referenced.forget_selections()
         self.flushes.request(cluster_queue.node, now)

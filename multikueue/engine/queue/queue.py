@@ -43,6 +43,7 @@ class Queue:
 
     __slots__ = (
         "_by_hash",
+        "_is_pending",
         "_lanes",
         "_number",
         "_tops",
@@ -63,6 +64,7 @@ class Queue:
         self.strategy = QueueingStrategy.BEST_EFFORT_FIFO
         self.usage_of: Callable[[Key], float] | None = None
         self.entries: dict[Key, Pending] = {}
+        self._is_pending: Callable[[Key], bool] = self.entries.__contains__
         self.inadmissible: dict[Key, Pending] = {}
         self.inflight: Pending | None = None
         self.preemptor: Preemptor | None = None
@@ -74,10 +76,17 @@ class Queue:
         self._tops: list[tuple[Order, int, Lane]] = []
         self._number = 0
 
-    def configure(self, *, strategy: QueueingStrategy, usage_of: Callable[[Key], float] | None) -> None:
-        """Set the queueing strategy and, if local queues order the queue, their usage."""
+    def configure(
+        self,
+        *,
+        strategy: QueueingStrategy,
+        usage_of: Callable[[Key], float] | None,
+        is_pending: Callable[[Key], bool],
+    ) -> None:
+        """Set the queueing strategy and, if local queues order the queue, their usage; and who waits in any queue."""
         self.strategy = strategy
         self.usage_of = usage_of
+        self._is_pending = is_pending
 
     # Places.
 
@@ -228,12 +237,18 @@ class Queue:
 
     def in_order(self) -> list[Pending]:
         """All pending workloads in heap order, inflight and inadmissible ones included."""
+        usage, first = self.usage_of, self._awaited_by_victims()
         sticky = self.preemptor.key if self.preemptor is not None and self.preemptor.sticky else None
-        if self.usage_of is None and sticky is None:
+        if usage is None and sticky is None:
             return sorted(self.entries.values(), key=attrgetter("order"))
         return sorted(
             self.entries.values(),
-            key=lambda pending: (self._usage(pending), pending.workload.key != sticky, pending.order),
+            key=lambda pending: (
+                pending is not first,
+                usage(pending.local_queue) if usage is not None else 0.0,
+                pending.workload.key != sticky,
+                pending.order,
+            ),
         )
 
     def is_preemptor(self, pending: Pending) -> bool:
@@ -262,18 +277,13 @@ class Queue:
             return None
         return pending
 
-    def _usage(self, pending: Pending) -> float:
-        """The usage that orders a workload (§1.3 point 1).
+    def _awaited_by_victims(self) -> Pending | None:
+        """The last preemptor if what it has preempted waits again, and local queues order the queue (§1.3 point 1).
 
-        What the last preemptor has evicted counts with its usage at least: else it would get its quota back first.
+        Its victims would get their quota back while others of the queue are evaluated, or before it themselves.
         """
-        if self.usage_of is None:
-            return 0.0
-        usage = self.usage_of(pending.local_queue)
-        preemptor = self._last_preemptor()
-        if preemptor is None or pending.workload.key not in preemptor.victims:
-            return usage
-        return max(usage, self.usage_of(preemptor.local_queue))
+        preemptor = self._last_preemptor() if self.usage_of is not None else None
+        return preemptor if preemptor is not None and any(map(self._is_pending, preemptor.victims)) else None
 
     def _head_of_tops(self) -> Pending | None:
         tops = self._tops
@@ -295,8 +305,9 @@ class Queue:
         usage_of = self.usage_of
         if usage_of is None:
             return None
-        preemptor, sticky = self._last_preemptor(), self._sticky()
-        victims = preemptor.victims if preemptor is not None else ()
+        first, sticky = self._awaited_by_victims(), self._sticky()
+        if first is not None:
+            return first
         best: tuple[float, Order] | None = None
         head = None
         usages: dict[Key, float] = {}
@@ -307,8 +318,6 @@ class Queue:
             usage = usages.get(lane.key.local_queue)
             if usage is None:
                 usage = usages[lane.key.local_queue] = usage_of(lane.key.local_queue)
-            if slot[2].workload.key in victims:
-                usage = self._usage(slot[2])
             rank = (usage, slot[0])
             if best is None or rank < best:
                 best, head = rank, slot[2]

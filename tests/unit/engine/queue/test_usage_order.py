@@ -228,10 +228,27 @@ def test_a_victim_does_not_come_before_its_preemptor_because_its_local_queue_use
     assert bench.has_quota("preemptor")
 
 
-def test_others_of_a_local_queue_that_used_less_still_come_before_a_preemptor() -> None:
+def test_a_preemptor_goes_first_once_what_it_has_preempted_waits_again() -> None:
     bench = contended()
     bench.cycle()
-    bench.evict("victim")
     bench.add(workload("other", "second", pods(cpu="1"), created=9))
-    assert bench.waits("q") == ["other", "preemptor", "victim"]
-    assert [decision.workload.name for decision in bench.cycle().decisions] == ["other"]
+    assert bench.waits("q") == ["other", "preemptor"]
+    bench.evict("victim")
+    assert bench.waits("q") == ["preemptor", "victim", "other"]
+
+
+def test_a_victim_of_another_queue_does_not_get_its_quota_back_while_others_are_evaluated() -> None:
+    bench = shared(cohort="c", preemption=preemption(reclaim="Any"))
+    bench.add_queue(queue("lender", group(default="6"), cohort="c"))
+    bench.add(
+        holding(workload("kept", "lender", pods(cpu="5")), "lender", 1),
+        holding(workload("victim", "lender", pods(cpu="2")), "lender", 2),
+        workload("large", "second", pods(cpu="6")),
+    )
+    order = bench.engine.usage_order
+    assert order is not None
+    order.of(key("q")).consumed = {"cpu": 9.0}
+    bench.settle()
+    bench.add(workload("preemptor", "q", pods(cpu="4")))
+    assert bench.carry_out() == ["victim"]
+    assert bench.has_quota("preemptor")
