@@ -3,7 +3,8 @@
 
 A decision about the heads of a tree depends on these heads, on what holds quota in the tree, and on configuration. The
 engine reports changes of the last two with `forget`; a queue that may have another head is in `ready`. A head that
-tries its flavors in several cycles (`docs/spec/engine.md §3.6`) is decided once it has tried all in the same state.
+tries its flavors in several cycles (`docs/spec/engine.md §3.6`) is decided once it has tried all in the same state. If
+heads never come to the end of their flavors in one cycle, they are decided once each is where all were before.
 """
 
 from __future__ import annotations
@@ -23,12 +24,28 @@ class EvaluatedHead(NamedTuple):
     began: int
 
 
+Position = tuple[object, ...]
+"""Where the scan of a head stopped, and what else of it decides about the next cycle."""
+
+
 @dataclass(slots=True)
 class _Evaluated:
     heads: Mapping[str, Pending]
     since: int
     """The first cycle in this state."""
-    settled: bool
+    settled: bool = False
+    cycles: int = 0
+    """The cycles in this state."""
+    mark: tuple[Position, ...] | None = None
+    """The positions of the heads after 1, 2, 4, 8, … of these cycles: one of them is in whatever is repeated."""
+
+    def is_repeated(self, positions: tuple[Position, ...]) -> bool:
+        """Whether the heads were at these positions before, and so will be again; called once for each cycle."""
+        repeated = positions == self.mark
+        self.cycles += 1
+        if self.cycles & (self.cycles - 1) == 0:
+            self.mark = positions
+        return repeated
 
 
 class EvaluatedTrees:
@@ -41,10 +58,14 @@ class EvaluatedTrees:
         """A cycle evaluated these heads, by queue, and changed nothing; whether the next one would decide alike."""
         pendings = {queue: head.pending for queue, head in heads.items()}
         known = self._trees.get(root)
-        since = known.since if known is not None and known.heads == pendings else cycle
-        settled = all(head.began >= since and not _scans(head.pending) for head in heads.values())
-        self._trees[root] = _Evaluated(pendings, since, settled)
-        return settled
+        if known is None or known.heads != pendings:
+            known = self._trees[root] = _Evaluated(pendings, cycle)
+        known.settled = all(head.began >= known.since and not _scans(head.pending) for head in heads.values())
+        if not known.settled and known.is_repeated(tuple(_position(pending) for pending in pendings.values())):
+            known.settled = True
+            for pending in pendings.values():
+                pending.progress = None  # after a change each begins with its first flavor
+        return known.settled
 
     def has(self, root: QuotaNode) -> bool:
         """Whether a cycle would decide about a tree as the last one did."""
@@ -71,3 +92,10 @@ class EvaluatedTrees:
 def _scans(pending: Pending) -> bool:
     """Whether a workload has flavors left to try."""
     return pending.progress is not None and pending.progress.unfinished
+
+
+def _position(pending: Pending) -> Position:
+    progress = pending.progress
+    if progress is None or not progress.unfinished:
+        return (pending.victims, pending.preempted_on)
+    return (pending.victims, pending.preempted_on, progress.tried, progress.cycles)

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from multikueue.engine.queue.pending import ScanProgress, Tried
-from multikueue.engine.values import ClusterQueue
+from multikueue.engine.values import ClusterQueue, Flavor
 from multikueue.engine.workloads import Workload
 from tests.support.engine_builders import (
     STRICT,
@@ -21,6 +21,7 @@ from tests.support.engine_builders import (
     queue,
     workload,
 )
+from tests.support.topology_builders import cpus, node, placed, topology_bench
 
 TWO_SETS = pods(1, "a", cpu="500m"), pods(2, "b", cpu="500m")
 
@@ -90,6 +91,39 @@ def test_after_its_end_a_scan_begins_with_the_first_flavor() -> None:
     bench.finish("small")
     bench.engine.flush(bench.now)
     assert bench.decide("big").last_tried_flavor_index == ({"cpu": 0}, {"cpu": -1})
+
+
+def strict_queues(**flavors: tuple[str, ...]) -> Bench:
+    """Queues of one cohort and their flavors, of which only the first has a host; two of its four CPUs are free."""
+    names = {flavor for names in flavors.values() for flavor in names}
+    bench = Bench(
+        *(
+            queue(name, group(**dict.fromkeys(names, "9")), cohort="co", strategy=STRICT)
+            for name, names in flavors.items()
+        ),
+        flavors=[Flavor(name=name, topology="hosts", node_labels={"flavor": name}) for name in sorted(names)],
+    )
+    topology_bench(bench, node("r1/a", cpu="4", labels={"flavor": "f1"}))
+    first = next(iter(flavors))
+    return bench.add(placed(cpus("runs", "2", first), first, "f1", a=1))
+
+
+def test_strict_heads_that_come_to_the_end_of_their_flavors_in_turn_are_not_scanned_for_ever() -> None:
+    bench = strict_queues(p=("f1", "f2"), q=("f1", "f2"))
+    bench.add(cpus("one", "3", "p")).cycle()
+    bench.add(cpus("other", "3", "q", created=1))
+    cycles(bench)
+    assert (bench.waits("p"), bench.waits("q")) == (["one"], ["other"])
+    bench.finish("runs")
+    bench.cycle()
+    assert bench.has_quota("one"), "it begins with its first flavor again"
+
+
+def test_a_head_fits_where_another_one_that_scans_faster_is_not() -> None:
+    bench = strict_queues(p=("f1", "f2"), q=("f1", "f2", "f3"))
+    bench.add(cpus("large", "3", "p"), cpus("small", "2", "q", created=1))
+    cycles(bench)
+    assert bench.has_quota("small")
 
 
 def stops(*periods: int) -> Iterator[Tried]:
