@@ -20,6 +20,7 @@ from multikueue.engine.cache.cache import Cache
 from multikueue.engine.cache.cached_queue import CachedClusterQueue
 from multikueue.engine.cache.tree import QuotaNode
 from multikueue.engine.cycle import verdicts
+from multikueue.engine.cycle.blocking_heads import BlockingHeads
 from multikueue.engine.cycle.cycle import CycleRunner, Head, HeadVerdict, required_checks
 from multikueue.engine.cycle.evaluated import EvaluatedHead, EvaluatedTrees
 from multikueue.engine.cycle.nomination import NominatedHead, Nominator
@@ -73,6 +74,7 @@ class Engine(Cache):
         self._number = 0
         self._waits_for_pods = False
         self._evaluated = EvaluatedTrees()
+        self._blocking = BlockingHeads(self.cluster_queues, self.active)
         self._turns: dict[QuotaNode, int] = {}
         """The last cycle of each tree, while not all of them have a turn in each."""
         self._configured = 0
@@ -120,6 +122,7 @@ class Engine(Cache):
                 progress = self._restored(verdict, verdict.requeue, bypassed, now) or progress
                 if verdict.again:
                     self.reservations.changed.add(verdict.nomination.cluster_queue.node)
+                self._blocking.add(verdict.behind, verdict.nomination.cluster_queue.node.root())
         if not blocked:
             self._note_evaluated(heads, before)
         reported = tuple(d for d in decisions if d.reason is not None)
@@ -343,6 +346,8 @@ class Engine(Cache):
 
     def _catch_up(self, now: datetime) -> None:
         self._end_exemptions(now)
+        for root in self._blocking.take_ended():
+            self.flushes.request(root, now)
         self.reservations.changed.update(self.offered.end(now))
         self._flush(now, now)
         self.waiting.wake(now)

@@ -47,6 +47,8 @@ class HeadVerdict:
     evaluated: bool = True
     again: bool = False
     """Whether it may be decided otherwise in the next cycle although nothing has changed in its tree."""
+    behind: Sequence[Pending] = ()
+    """Heads for which places are kept that it lost: it may be decided otherwise once they are heads no more."""
 
 
 @dataclass(slots=True)
@@ -90,6 +92,8 @@ class CycleUsage:
         self._log: list[tuple[Cell, int, bool]] = []
         self._places: list[Places] = []
         self._temporary = False
+        self._kept: list[tuple[NominatedHead, Places]] = []
+        """Places that are kept for heads of strict queues, which are heads in the next cycle too."""
         self.kept_once = False
         """Whether places are kept for a head that is no head in the next cycle."""
 
@@ -103,6 +107,25 @@ class CycleUsage:
             quota.add_usage(cell, amount)
             self._log.append((cell, amount, lasting))
         self._temporary = self._temporary or not lasting
+
+    def keep(self, nomination: NominatedHead, amounts: Amounts) -> None:
+        """Keep these amounts, and its places, for a head without candidates (§3.10)."""
+        places = nomination.places if amounts else ()
+        self.add(amounts, places, lasting=False)
+        if places and nomination.cluster_queue.queue.strategy == QueueingStrategy.STRICT_FIFO:
+            self._kept.append((nomination, places))
+        elif places:
+            self.kept_once = True
+
+    def kept_in(self, root: QuotaNode) -> list[Pending]:
+        """The heads of strict queues of a tree for which places are kept."""
+        return [head.pending for head, _ in self._kept if head.cluster_queue.node.root() is root]
+
+    def kept_outside(self, root: QuotaNode) -> Places:
+        """The places that are kept for heads of strict queues of other trees."""
+        return tuple(
+            place for head, places in self._kept if head.cluster_queue.node.root() is not root for place in places
+        )
 
     def end(self) -> None:
         """Remove the usage that was for this cycle only."""
@@ -195,24 +218,47 @@ class CycleRunner:
 
     def _process(self, nomination: NominatedHead, usage: CycleUsage, gone: _CycleVictims) -> HeadVerdict:
         """Steps A to J of §3.9."""
-        cluster_queue = nomination.cluster_queue
-        root = cluster_queue.node.root()
+        root = nomination.cluster_queue.node.root()
         victims = gone.usage(root)
-        deferred = False
         if _overlaps(nomination, gone) and self._settings.gates.recompute_on_overlap:
             quota.remove_all(victims)
             self._capacity.remove(tuple(gone.places))
             self._nominator.renominate(nomination, gone.keys)
             self._capacity.add(tuple(gone.places))
             quota.add_all(victims)
-            deferred = nomination.assignment.mode is AssignmentMode.FIT
+            nomination.assignment.deferred = nomination.assignment.mode is AssignmentMode.FIT
         elif self._lacks_only_places(nomination, victims, gone):
-            # An earlier entry has taken its places; there may be others.
-            self._nominator.renominate(nomination, ())
-            if usage.kept_once and nomination.assignment.mode is not AssignmentMode.FIT:
-                return replace(_skipped(nomination, messages.NO_LONGER_FITS), keeps_progress=False, again=True)
-        mode = AssignmentMode.DEFERRED if deferred else nomination.assignment.mode
-        nomination.assignment.deferred = deferred
+            return self._process_without_places(nomination, usage, gone)
+        return self._verdict(nomination, usage, gone)
+
+    def _process_without_places(self, nomination: NominatedHead, usage: CycleUsage, gone: _CycleVictims) -> HeadVerdict:
+        """The same for an entry whose places an earlier one has taken; there may be others."""
+        root = nomination.cluster_queue.node.root()
+        nominated = nomination.assignment, nomination.targets
+        self._nominator.renominate(nomination, ())
+        if nomination.assignment.mode is AssignmentMode.FIT:
+            return self._verdict(nomination, usage, gone)
+        if usage.kept_once:
+            return replace(_skipped(nomination, messages.NO_LONGER_FITS), keeps_progress=False, again=True)
+        # A strict head of another tree keeps its places for the cycles in which that tree is evaluated, and nobody
+        # takes them in the others: whether it fits would depend on when it came.
+        kept = usage.kept_outside(root)
+        if kept:
+            self._capacity.remove(kept)
+            nomination.settle(*nominated)
+            if not self._has_places(nomination, gone):
+                self._nominator.renominate(nomination, ())
+        verdict = self._verdict(nomination, usage, gone)
+        self._capacity.add(kept)
+        if verdict.requeue is not None and verdict.requeue.lacks_quota:
+            verdict.behind = usage.kept_in(root)
+        return verdict
+
+    def _verdict(self, nomination: NominatedHead, usage: CycleUsage, gone: _CycleVictims) -> HeadVerdict:
+        """Steps B to J."""
+        root = nomination.cluster_queue.node.root()
+        victims = gone.usage(root)
+        mode = nomination.assignment.mode
         message = messages.pending(nomination.assignment)
         if mode is AssignmentMode.NO_FIT:
             return HeadVerdict(
@@ -224,10 +270,7 @@ class CycleRunner:
                 keeps_progress=True,
             )
         if mode is AssignmentMode.PREEMPT and not nomination.targets:
-            held = _held_for(nomination, self._settings)
-            usage.add(held, nomination.places if held else (), lasting=False)
-            if held and nomination.places and cluster_queue.queue.strategy != QueueingStrategy.STRICT_FIFO:
-                usage.kept_once = True
+            usage.keep(nomination, _held_for(nomination, self._settings))
             return HeadVerdict(
                 nomination,
                 Outcome.PENDING,

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
+
 import pytest
 
-from multikueue.engine import Decision, Outcome, RequeueReason, Settings
+from multikueue.engine import Decision, Engine, Outcome, RequeueReason, Settings
 from tests.support.engine_builders import (
     STRICT,
     Bench,
@@ -140,14 +143,84 @@ def test_a_preemptor_gets_the_place_of_its_victim_although_it_was_kept_for_anoth
     assert table.waits("q") == ["[low]"]
 
 
-def test_what_is_kept_for_a_strict_head_is_kept_in_each_cycle() -> None:
-    table = bench(A, queues=("q",), cohort="co")
-    table.add_queue(queue("strict", PLENTY, cohort="co", strategy=STRICT))
+def strict_with_head(*queues: str, cohort: str = "") -> Bench:
+    """Beside these queues a strict one, whose head would fill the host if another workload did not use half of it."""
+    table = bench(A, queues=queues, cohort=cohort)
+    table.add_queue(queue("strict", PLENTY, cohort=cohort, strategy=STRICT))
     table.engine.flush(table.now)
-    table.add(running("runs", "2", "a", "strict"), cpus("large", "4", "strict"))
+    return table.add(running("runs", "2", "a", "strict"), cpus("large", "4", "strict"))
+
+
+def test_what_is_kept_for_a_strict_head_is_kept_in_each_cycle() -> None:
+    table = strict_with_head("q", cohort="co")
     table.add(cpus("first", "2", created=1), cpus("second", "2", created=2))
     table.settle()
     assert (table.waits("q"), left(table)) == (["[first]", "[second]"], {"a": 2000})
+
+
+def test_places_that_are_kept_for_a_strict_head_are_free_for_other_trees() -> None:
+    table = strict_with_head("p", "q")
+    table.add(cpus("small", "1", "p", created=1), cpus("other", "1", "q", created=1))
+    table.settle()
+    assert (table.waits("p"), table.waits("q"), table.waits("strict")) == ([], [], ["large"])
+
+
+def test_other_trees_take_places_that_are_kept_for_a_strict_head_only_if_there_are_no_others() -> None:
+    table = strict_with_head("q")
+    table.engine.set_node("b", node("r1/b", cpu="3"), table.now)
+    assert domains(table.add(cpus("small", "2", created=1)).decide("small")) == {"b": 1}
+
+
+def test_nobody_is_evicted_because_of_places_that_are_kept_for_a_strict_head_of_another_tree() -> None:
+    table = bench(A, B, queues=("q",), preemption=LOWER)
+    table.add_queue(queue("strict", PLENTY, strategy=STRICT))
+    table.engine.flush(table.now)
+    table.add(running("runs", "2", "a", "strict"), running("low", "4", "b"))
+    table.add(cpus("large", "4", "strict", priority=2), cpus("small", "2", priority=1))
+    assert domains(decisions(table)["small"]) == {"a": 1}
+
+
+def test_strict_heads_of_two_trees_do_not_keep_each_others_neighbours_waiting() -> None:
+    table = bench(A, B, queues=())
+    for cohort in "xy":
+        table.add_queue(queue(f"strict-{cohort}", PLENTY, cohort=cohort, strategy=STRICT))
+        table.add_queue(queue(f"q-{cohort}", PLENTY, cohort=cohort))
+    table.engine.flush(table.now)
+    table.add(running("a", "2", "a", "strict-x"), running("b", "2", "b", "strict-y"))
+    table.add(*(cpus(f"large-{cohort}", "4", f"strict-{cohort}") for cohort in "xy"))
+    table.add(*(cpus(f"small-{cohort}", "1", f"q-{cohort}", created=1) for cohort in "xy"))
+    table.settle()
+    assert (table.waits("q-x"), table.waits("q-y")) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        pytest.param(lambda engine, now: engine.delete_workload(key("large"), now), id="is deleted"),
+        pytest.param(lambda engine, now: engine.delete_local_queue(key("strict"), now), id="loses its queue"),
+        pytest.param(
+            lambda engine, now: engine.upsert_cluster_queue(queue("strict", PLENTY, strategy=STRICT), now),
+            id="is of another tree",
+        ),
+        pytest.param(
+            lambda engine, now: engine.upsert_workload(cpus("tiny", "500m", "strict", priority=9), now),
+            id="is the head no more",
+        ),
+    ],
+)
+def test_those_who_lost_their_places_to_a_strict_head_are_evaluated_once_it_leaves(
+    leave: Callable[[Engine, datetime], object],
+) -> None:
+    table = strict_with_head("q", cohort="co")
+    table.add(cpus("first", "1", created=1))
+    table.settle_after(2)
+    assert table.waits("q") == ["[first]"]
+    leave(table.engine, table.now)
+    table.settle()
+    flushed = table.engine.next_wake(table.now)
+    assert flushed is not None, "nothing wakes it"
+    decided = table.engine.cycle(flushed, repeat=False).decisions
+    assert "first" in [decision.workload.name for decision in decided]
 
 
 @pytest.mark.parametrize(
