@@ -462,13 +462,12 @@ class ReferenceEngine(Nomination, Preemption):
         if requeue in ("nofit", "nocandidates"):
             item.victims, item.preempted_on = frozenset(), ()
         times = self.times_flushed.get(queue, 0)
-        item.before = item.before if item.unfinished and item.flushed == times else ()
-        item.before += (item.tried,) if item.unfinished else ()
+        item.cycles = item.cycles + 1 if item.unfinished and item.flushed == times else 0
         item.flushed = times
         item.tried = ()
         if requeue in ("nofit", "nocandidates", "skip"):
             tried = tuple({n: c["tried"] for n, c in p["choices"].items()} for p in found.pod_sets)
-            item.tried = () if tried in item.before or len(item.before) >= 64 else tried
+            item.tried = () if item.cycles >= 64 else tried
             item.tried_generation = self.generation.get(queue, 0)
             item.tried_cycle = self.number
         after.append(lambda: self._requeue(result, item, requeue, now))

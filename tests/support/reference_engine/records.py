@@ -47,8 +47,8 @@ class Item:
     tried: tuple[dict[str, int], ...] = ()
     tried_generation: int = 0
     tried_cycle: int = 0
-    before: tuple[tuple[dict[str, int], ...], ...] = ()
-    """Where the same scan stopped in former cycles, from the last one before the last flush."""
+    cycles: int = 0
+    """For how many cycles the same scan has gone on since the last flush."""
     flushed: int = 0
     """How many flushes there had been then."""
     evaluated: int | None = None
