@@ -74,7 +74,7 @@ class Engine(Cache):
         self._number = 0
         self._waits_for_pods = False
         self._evaluated = EvaluatedTrees()
-        self._blocking = BlockingHeads(self.cluster_queues, self.active)
+        self._blocking = BlockingHeads(self.cluster_queues)
         self._turns: dict[QuotaNode, int] = {}
         """The last cycle of each tree, while not all of them have a turn in each."""
         self._configured = 0

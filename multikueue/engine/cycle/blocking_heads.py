@@ -16,9 +16,8 @@ from multikueue.engine.queue.pending import Pending
 class BlockingHeads:
     """Those heads, and the roots of the trees in which others wait because of them."""
 
-    def __init__(self, cluster_queues: Mapping[str, CachedClusterQueue], active: Mapping[str, bool]) -> None:
+    def __init__(self, cluster_queues: Mapping[str, CachedClusterQueue]) -> None:
         self._cluster_queues = cluster_queues
-        self._active = active
         self._heads: dict[tuple[str, QuotaNode], Pending] = {}
 
     def add(self, heads: Iterable[Pending], root: QuotaNode) -> None:
@@ -40,4 +39,4 @@ class BlockingHeads:
         cluster_queue = self._cluster_queues.get(name)
         if cluster_queue is None or cluster_queue.node.root() is not root:
             return False
-        return self._active.get(name, False) and cluster_queue.queue.head() is head
+        return cluster_queue.active and cluster_queue.queue.head() is head

@@ -130,14 +130,16 @@ class TopologyPlacer:
         asked: Asked,
         count: int,
         *,
-        beside: tuple[tuple[DomainValues, int], ...],
+        beside: DomainValues,
+        kept: tuple[tuple[DomainValues, int], ...],
         without: Collection[str],
         taken: Taken,
     ) -> Placed:
-        """Places for so many more pods of a pod set of which others are on the hosts `beside`; none on `without`.
+        """Places for so many pods of a pod set, of which, or of its leader or workers, one is on the host `beside`.
 
-        They are in the domain that is required of all, if one is, or in that of the slice that has lost some; else in
-        one that is preferred, first in that of the others. They are added to `taken`, which has those of the others.
+        They are in the domain that is required of all, if one is, or in that of the slice of the pods `kept` that has
+        lost some; else in one that is preferred, first in that of the others. None is on hosts in `without`. They are
+        added to `taken`, which has those of the others.
         """
         result, flavor = Placed(), self._flavor_of(asked)
         if isinstance(flavor, str):
@@ -146,13 +148,13 @@ class TopologyPlacer:
         levels = self._topologies.levels(flavor.topology) or ()
         request = asked.pod_set.topology or TopologyRequest()
         key = request.required or request.preferred
-        inside = self._domain_of(beside[0][0], flavor, levels, key)
+        inside = self._domain_of(beside, flavor, levels, key)
         choices = [inside] if request.required else [inside, ()]
         whole = [size for _, size in request.layers if size and count % size == 0]
         lost = len(request.layers) - len(whole)
         if lost:
             level, size = request.layers[lost - 1]
-            choices = [self._broken_slice(beside, flavor, levels, level, size) or inside]
+            choices = [self._broken_slice(kept, flavor, levels, level, size) or inside]
             # Its domain is chosen already, so that nothing is asked for above the slices that are left.
             request = TopologyRequest(unconstrained=True, slices=request.layers[lost:])
         rest = replace(asked.pod_set, count=count, topology=request)
@@ -173,7 +175,7 @@ class TopologyPlacer:
 
     def _broken_slice(
         self,
-        beside: tuple[tuple[DomainValues, int], ...],
+        kept: tuple[tuple[DomainValues, int], ...],
         flavor: Flavor,
         levels: tuple[str, ...],
         level: str,
@@ -181,7 +183,7 @@ class TopologyPlacer:
     ) -> DomainValues:
         """The domain of that level with pods that are no whole slices; empty if there is none."""
         counts: Counter[DomainValues] = Counter()
-        for host, pods in beside:
+        for host, pods in kept:
             counts[self._domain_of(host, flavor, levels, level)] += pods
         return next((domain for domain, pods in sorted(counts.items()) if domain and pods % size), ())
 

@@ -2,18 +2,29 @@
 """Places for workloads that hold quota already (`docs/spec/engine.md §1.12` and §6.10).
 
 Either their places were left to later, until capacity was provisioned, or a node on which they have pods has failed:
-then the other pods keep theirs, and those of the node move, within the domain that was required.
+then the other pods keep theirs, and those of the node move, within the domain that was required: of a leader and its
+workers, if they were placed together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from multikueue.api.constants import HOSTNAME_LABEL, DelayedTopology
 from multikueue.engine.topology.capacity import Place, Places
 from multikueue.engine.topology.placer import Asked, Placed, PodSetPlacement, Taken, TopologyPlacer
-from multikueue.engine.topology.requests import with_check_updates
+from multikueue.engine.topology.requests import placed_together, with_check_updates
 from multikueue.engine.workloads import AssignedDomains, PodSet, PodSetAdmission, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class _OnHosts:
+    """A pod set with pods on hosts: those that it keeps, and how many are lost with hosts that have failed."""
+
+    asked: Asked
+    kept: tuple[tuple[tuple[str, ...], int], ...]
+    lost: int
 
 
 class SecondPass:
@@ -41,34 +52,37 @@ class SecondPass:
                 taken=taken,
             )
         found = Placed()
-        for assigned, spec in known:
-            if assigned.topology is not None and assigned.topology.levels[-1:] == (HOSTNAME_LABEL,):
-                self._replace(assigned, spec, assigned.topology, workload.unhealthy_nodes, found, taken)
+        on_hosts = {
+            spec.name: _on_hosts(_asked(assigned, spec), assigned.topology, workload.unhealthy_nodes)
+            for assigned, spec in known
+            if assigned.topology is not None and assigned.topology.levels[-1:] == (HOSTNAME_LABEL,)
+        }
+        for together in placed_together([each.asked.pod_set for each in on_hosts.values()]):
+            members = [on_hosts[spec.name] for spec in together.pod_sets]
+            self._replace(members, workload.unhealthy_nodes, found, taken)
         return found
 
-    def _replace(
-        self,
-        assigned: PodSetAdmission,
-        spec: PodSet,
-        topology: AssignedDomains,
-        failed: tuple[str, ...],
-        found: Placed,
-        taken: Taken,
-    ) -> None:
-        kept = tuple((values, count) for values, count in topology.domains if values[-1] not in failed)
-        lost = sum(count for values, count in topology.domains if values[-1] in failed)
-        if not lost:
-            return
-        asked = _asked(assigned, spec)
-        if not kept:
-            # Nothing of it runs elsewhere, so that it is placed as at first.
-            moved = self._placer.place([asked], without=failed, taken=taken)
+    def _replace(self, members: list[_OnHosts], failed: tuple[str, ...], found: Placed, taken: Taken) -> None:
+        """Places for the lost pods of a pod set, or of a leader and its workers, which stay together."""
+        losing = [each for each in members if each.lost]
+        staying = [values for each in members for values, _ in each.kept]
+        if staying:
+            moved = [
+                self._placer.place_more(
+                    each.asked, each.lost, beside=staying[0], kept=each.kept, without=failed, taken=taken
+                )
+                for each in losing
+            ]
         else:
-            moved = self._placer.place_more(asked, lost, beside=kept, without=failed, taken=taken)
-        found.failures.update(moved.failures)
-        found.errors.update(moved.errors)
-        if spec.name in moved.placements:
-            found.placements[spec.name] = _merged(kept, moved.placements[spec.name])
+            # Nothing of them runs elsewhere, so that they are placed as at first.
+            moved = [self._placer.place([each.asked for each in losing], without=failed, taken=taken)]
+        for part in moved:
+            found.failures.update(part.failures)
+            found.errors.update(part.errors)
+            for each in losing:
+                name = each.asked.pod_set.name
+                if name in part.placements:
+                    found.placements[name] = _merged(each.kept, part.placements[name])
 
 
 def merged_domains(
@@ -86,6 +100,11 @@ def _merged(kept: tuple[tuple[tuple[str, ...], int], ...], moved: PodSetPlacemen
     domains, one = merged_domains(kept, moved.domains), moved.places[0]
     places = tuple(Place(one.leaf._replace(values=values), count, one.single) for values, count in domains)
     return PodSetPlacement(levels=moved.levels, domains=domains, places=places)
+
+
+def _on_hosts(asked: Asked, topology: AssignedDomains, failed: tuple[str, ...]) -> _OnHosts:
+    kept = tuple((values, count) for values, count in topology.domains if values[-1] not in failed)
+    return _OnHosts(asked, kept, sum(count for values, count in topology.domains if values[-1] in failed))
 
 
 def _asked(assigned: PodSetAdmission, spec: PodSet) -> Asked:

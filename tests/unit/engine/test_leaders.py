@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from multikueue.api.constants import PROVISIONING_CONTROLLER, CheckState
+from multikueue.api.constants import HOSTNAME_LABEL, PROVISIONING_CONTROLLER, CheckState
 from multikueue.engine import Outcome, Settings, lifecycle
 from multikueue.engine.settings import QuotaCheck
 from multikueue.engine.topology.capacity import Node
 from multikueue.engine.values import AdmissionCheck, Flavor
-from multikueue.engine.workloads import CheckStatus, PodSet, Workload
+from multikueue.engine.workloads import AssignedDomains, CheckStatus, PodSet, Workload
 from tests.support.engine_builders import Bench, checks, group, key, pods, preemption, queue, workload
 from tests.support.topology_builders import (
     RACK,
@@ -25,6 +25,7 @@ from tests.support.topology_builders import (
     domains,
     left,
     node,
+    placed,
     running,
     spread,
     topology_bench,
@@ -74,6 +75,59 @@ def test_a_group_whose_leader_requests_nothing_preempts_for_quota_and_for_places
     decision = table.decide("w")
     assert decision.outcome is Outcome.PREEMPTING
     assert [victim.workload.name for victim in decision.victims] == ["low"]
+
+
+# Leaders and workers of whose pods some were on a node that has failed.
+
+
+def moved(value: Workload, at: dict[str, dict[str, int]], *nodes: Node) -> dict[str, dict[str, int]]:
+    """Where the pods of a leader `l` and of workers `w` are once the host `a` has failed; empty if that is evicted."""
+    held = placed(value, "q")
+    assert held.admission is not None
+    hosts = {
+        name: AssignedDomains((HOSTNAME_LABEL,), tuple(((host,), count) for host, count in places.items()))
+        for name, places in at.items()
+    }
+    pod_sets = tuple(replace(each, topology=hosts[each.name]) for each in held.admission.pod_sets)
+    table = bench(*nodes)
+    table.add(replace(held, admission=replace(held.admission, pod_sets=pod_sets), unhealthy_nodes=("a",)))
+    table.pass_time(1)
+    (decision,) = table.engine.assign_topologies(table.now)
+    assert bool(decision.evict) != bool(decision.topologies)
+    return at | {name: {values[-1]: count for values, count in found.domains} for name, found in decision.topologies}
+
+
+GROUP = workload("w", "q", grouped(1, "l", cpu="1"), grouped(2, "w", cpu="1"))
+AWAY = node("r2/away", cpu="9")
+
+
+@pytest.mark.parametrize(
+    ("at", "want"),
+    [
+        pytest.param({"l": {"a": 1}, "w": {"b": 2}}, {"l": {"c": 1}, "w": {"b": 2}}, id="the leader"),
+        pytest.param({"l": {"b": 1}, "w": {"a": 2}}, {"l": {"b": 1}, "w": {"c": 2}}, id="all workers"),
+        pytest.param({"l": {"a": 1}, "w": {"a": 1, "b": 1}}, {"l": {"c": 1}, "w": {"b": 1, "c": 1}}, id="both"),
+    ],
+)
+def test_a_leader_stays_in_the_rack_of_its_workers_when_a_node_of_them_fails(
+    at: dict[str, dict[str, int]], want: dict[str, dict[str, int]]
+) -> None:
+    full = node("r1/b", cpu=str(sum(places.get("b", 0) for places in at.values())))
+    assert moved(GROUP, at, full, node("r1/c", cpu="2"), AWAY) == want
+    assert moved(GROUP, at, full, AWAY) == at, "it is evicted, since there is no place in that rack"
+
+
+def test_a_leader_and_workers_that_have_lost_all_their_nodes_move_to_one_rack() -> None:
+    found = moved(GROUP, {"l": {"a": 1}, "w": {"a": 2}}, node("r1/b", cpu="2"), node("r2/c", cpu="3"))
+    assert found == {"l": {"c": 1}, "w": {"c": 2}}
+
+
+def test_a_leader_may_leave_a_rack_that_is_only_preferred() -> None:
+    pod_sets = (asking(each, group="g", preferred=RACK) for each in (pods(1, "l", cpu="1"), pods(2, "w", cpu="1")))
+    at = {"l": {"a": 1}, "w": {"b": 2}}
+    value = workload("w", "q", *pod_sets)
+    assert moved(value, at, node("r1/b", cpu="3"), AWAY)["l"] == {"b": 1}
+    assert moved(value, at, node("r1/b", cpu="2"), AWAY)["l"] == {"away": 1}
 
 
 # Leaders that request only what their queue has no quota of, where that is ignored.
