@@ -341,6 +341,9 @@ class Cache(CountedObjects):
         else:
             self.reservations.exempt(cluster_queue, record, exempt=True)
             heappush(self._exemptions, (exempt_until, key))
+        if record.places:
+            # Its preemptor kept these and others for itself, from all trees, and may need none of them any more.
+            self._topologies_changed(now)
 
     @property
     def next_exemption_end(self) -> datetime | None:

@@ -12,6 +12,7 @@ from multikueue.engine import Decision, Engine, Outcome, RequeueReason, Settings
 from tests.support.engine_builders import (
     STRICT,
     Bench,
+    at,
     group,
     key,
     preemption,
@@ -89,6 +90,20 @@ def test_the_places_of_a_preemptor_are_kept_from_others_in_the_cycle() -> None:
     assert found["high"].outcome is Outcome.PREEMPTING
     assert found["other"].outcome is not Outcome.RESERVED
     assert left(table) == {"a": 1000}
+
+
+@pytest.mark.parametrize("until", [pytest.param(None, id="by us"), pytest.param(at(60), id="by the API server")])
+def test_places_that_a_preemptor_kept_are_free_for_other_trees_when_its_victim_is_not_evicted_after_all(
+    until: datetime | None,
+) -> None:
+    table = bench(A, queues=("p", "q"), preemption=LOWER)
+    table.add(running("low", "3", "a", "p"), cpus("high", "4", "p", priority=9), cpus("other", "1", "q"))
+    table.settle_after(2)
+    assert table.waits("q") == ["[other]"]
+    table.engine.delete_workload(key("high"), table.now)
+    table.engine.eviction_failed(key("low"), table.now, exempt_until=until)
+    table.settle_after(2)
+    assert table.waits("q") == []
 
 
 def test_what_a_victim_frees_beyond_that_is_for_others() -> None:
