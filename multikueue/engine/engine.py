@@ -383,8 +383,7 @@ class Engine(Cache):
         for name in list(ready):
             cluster_queue = self.cluster_queues.get(name)
             if cluster_queue is None or not cluster_queue.active:
-                # Its head is not evaluated: its tree never would be as it was. It is ready again once it is active.
-                ready.discard(name)
+                ready.discard(name)  # else its tree never would be as it was; it is ready again once it is active
                 continue
             root, head = cluster_queue.node.root(), cluster_queue.queue.head()
             if not self._evaluated.is_as_evaluated(root, name, head):
