@@ -61,6 +61,7 @@ class Engine(Cache):
             cluster_queues=self.cluster_queues,
             counter=self.counter,
             records=self.reservations.records,
+            waiting=self.waiting.pending,
             usage_of=self.usage_order.usage if self.usage_order is not None else None,
             capacity=self.capacity,
         )
@@ -478,9 +479,10 @@ class Engine(Cache):
             pending.progress = self._progress(nomination) if verdict.keeps_progress else None
         if verdict.outcome is Outcome.PREEMPTING:
             pending.victims = pending.victims.union(target.record.workload.key for target in verdict.targets)
+            pending.preempted_for = [result.count for result in nomination.assignment.pod_sets]
             pending.preempted_on = nomination.flavors()
         elif reason.lacks_quota:
-            pending.victims, pending.preempted_on = frozenset(), ()
+            pending.victims, pending.preempted_for, pending.preempted_on = frozenset(), (), ()
         for target in verdict.targets:
             self.reservations.mark_evicted(self.cluster_queues[target.record.node.name], target.record, evicted=True)
         if self.waiting.requeue(cluster_queue, pending, reason, now):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from multikueue.api.constants import CheckState
+from multikueue.api.constants import CheckState, PreemptionPolicy
 from multikueue.api.reasons import QuotaReservedReason
 from multikueue.core.keys import Key
 from multikueue.engine import messages
@@ -99,6 +99,7 @@ class Nominator:
         cluster_queues: dict[str, CachedClusterQueue],
         counter: RequestCounter,
         records: Mapping[Key, Reserved],
+        waiting: Mapping[Key, Pending],
         usage_of: Callable[[Key], float] | None,
         capacity: TopologyCapacity,
     ) -> None:
@@ -107,6 +108,7 @@ class Nominator:
         self._cluster_queues = cluster_queues
         self._counter = counter
         self._records = records
+        self._waiting = waiting
         self._usage_of = usage_of
         self._capacity = capacity
         self.topologies = TopologyAssigner(capacity, settings=settings, referenced=referenced, counter=counter)
@@ -160,6 +162,23 @@ class Nominator:
         if not self._settings.gates.preserve_scan_progress:
             return nomination.cluster_queue.node.generation != progress.generation
         return cycle - progress.cycle > 1 and changed
+
+    def _may_be_reclaimed(self, pending: Pending) -> bool:
+        """Whether a preemptor for a part of its pods may be the next victim of its victims if it gets them all."""
+        counts = [counted.count for counted in pending.requests]
+        if len(pending.preempted_for) != len(counts) or list(pending.preempted_for) == counts:
+            return False
+        return any(self._may_reclaim(victim, pending) for victim in map(self._waiting.get, pending.victims))
+
+    def _may_reclaim(self, victim: Pending | None, pending: Pending) -> bool:
+        """Whether the policy of the queue in which a victim waits again lets it preempt its preemptor."""
+        queue = self._cluster_queues.get(victim.queue.name) if victim is not None and victim.queue is not None else None
+        if victim is None or queue is None or queue.value is None:
+            return False
+        policy = queue.value.preemption.reclaim_within_cohort
+        return policy == PreemptionPolicy.ANY or (
+            policy != PreemptionPolicy.NEVER and victim.priority > pending.priority
+        )
 
     def _replaced(self, nomination: NominatedHead) -> Reserved | None:
         """The slice of the same job that an elastic workload replaces, unless it is being evicted."""
@@ -234,6 +253,9 @@ class Nominator:
             reduced = _most_pods(pending.workload.pod_sets, pending.requests, acceptable, sliced=sliced)
             if reduced is not None:
                 assignment, targets = reduced
+        if assignment.mode is AssignmentMode.FIT and self._may_be_reclaimed(pending):
+            smaller, _ = attempt([scaled(*each) for each in zip(requests, pending.preempted_for, strict=True)])
+            assignment = smaller if smaller.mode is AssignmentMode.FIT else assignment
         self.topologies.reserve(assignment, pending.workload, cluster_queue, targets)
         nomination.settle(assignment, targets)
         if replaced is not None:

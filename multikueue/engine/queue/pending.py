@@ -97,6 +97,7 @@ class Pending:
         "number",
         "order",
         "place",
+        "preempted_for",
         "preempted_on",
         "priority",
         "progress",
@@ -130,6 +131,8 @@ class Pending:
         self.evaluated_generation: int | None = None
         self.victims: frozenset[Key] = frozenset()
         """The workloads that it has preempted; none once it was found without quota or candidates."""
+        self.preempted_for: Sequence[int] = ()
+        """How many pods of each pod set it needs these for."""
         self.preempted_on: Sequence[Mapping[str, str]] = ()
         """The flavors that it needs these for, by pod set and resource."""
         self.slot: object = None

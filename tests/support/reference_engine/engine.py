@@ -192,7 +192,7 @@ class ReferenceEngine(Nomination, Preemption):
     def _leave(self, item: Item) -> None:
         item.waits = item.inadmissible = False
         item.tried = ()
-        item.victims, item.preempted_on = frozenset(), ()
+        item.victims, item.preempted_for, item.preempted_on = frozenset(), (), ()
         item.evaluated = None
         for queue, key in list(self.sticky.items()):
             if key == item.value.key:
@@ -458,9 +458,10 @@ class ReferenceEngine(Nomination, Preemption):
             )
             requeue = "preempting"
             item.victims |= {target.item.value.key for target in found.targets}
+            item.preempted_for = tuple(p["count"] for p in found.pod_sets)
             item.preempted_on = found.flavors()
         if requeue in ("nofit", "nocandidates"):
-            item.victims, item.preempted_on = frozenset(), ()
+            item.victims, item.preempted_for, item.preempted_on = frozenset(), (), ()
         times = self.times_flushed.get(queue, 0)
         item.cycles = item.cycles + 1 if item.unfinished and item.flushed == times else 0
         item.flushed = times

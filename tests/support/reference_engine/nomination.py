@@ -29,6 +29,8 @@ class Nomination:
     queues: dict[str, ClusterQueue]
     flavors: dict[str, Flavor]
     counter: RequestCounter
+    items: dict[Key, Item]
+    queue_of: Callable[[Item], str]
     search: Callable[..., list[Target]]
 
     def nominate(
@@ -41,10 +43,18 @@ class Nomination:
         pins: Pins = None,
         gone: Collection[Key] = (),
     ) -> Found:
-        found = self._most_pods(tree, queue, item, tried, pins, gone)
+        found = self._capped(tree, queue, item, tried, pins, gone)
         if pins is None and item.preempted_on and found.mode() != FIT and not found.targets:
-            again = self._most_pods(tree, queue, item, (), item.preempted_on, gone)
+            again = self._capped(tree, queue, item, (), item.preempted_on, gone)
             return again if again.mode() == FIT or again.targets else found
+        return found
+
+    def _capped(self, tree: Tree, queue: str, item: Item, tried: Tried, pins: Pins, gone: Collection[Key]) -> Found:
+        found = self._most_pods(tree, queue, item, tried, pins, gone)
+        if found.mode() == FIT and self._may_be_reclaimed(item):
+            fewer = [scaled(*each) for each in zip(self.counter.pending(item.value), item.preempted_for, strict=True)]
+            smaller = self._assign(tree, queue, item, fewer, tried, pins, gone)
+            return smaller if smaller.mode() == FIT else found
         return found
 
     def _most_pods(self, tree: Tree, queue: str, item: Item, tried: Tried, pins: Pins, gone: Collection[Key]) -> Found:
@@ -75,6 +85,18 @@ class Nomination:
             else:
                 low = mid + 1
         return best[1] if best is not None and best[0] == low else found
+
+    def _may_be_reclaimed(self, item: Item) -> bool:
+        """Whether it preempted for a part of its pods, and a victim may preempt it for the others."""
+        counts = tuple(each.count for each in self.counter.pending(item.value))
+        if len(counts) != len(item.preempted_for) or counts == item.preempted_for:
+            return False
+        for victim in (self.items[key] for key in item.victims if key in self.items and self.items[key].waits):
+            known = self.queues.get(self.queue_of(victim))
+            policy = known.preemption.reclaim_within_cohort if known is not None else "Never"
+            if policy == "Any" or (policy != "Never" and victim.value.priority > item.value.priority):
+                return True
+        return False
 
     def _assign(
         self,

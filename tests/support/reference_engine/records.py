@@ -53,6 +53,7 @@ class Item:
     """How many flushes there had been then."""
     evaluated: int | None = None
     victims: frozenset[Key] = frozenset()
+    preempted_for: tuple[int, ...] = ()
     preempted_on: tuple[dict[str, str], ...] = ()
 
     @property

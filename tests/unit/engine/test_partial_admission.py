@@ -16,13 +16,13 @@ PLAIN = Settings(pods_ready=None)
 FAIR = replace(PLAIN, fair_sharing=True)
 
 
-def lent(settings: Settings = PLAIN) -> Bench:
+def lent(settings: Settings = PLAIN, *, reclaim: str = "Never") -> Bench:
     """Queue `large` borrows one of the two CPUs of `small`, in which `partial` wants five or two.
 
     It has a right to two, and has to borrow the others: more than its victim borrows.
     """
     bench = Bench(
-        queue("large", group(default="7"), cohort="c"),
+        queue("large", group(default="7"), cohort="c", preemption=preemption(reclaim=reclaim)),
         queue("small", group(default="2"), cohort="c", preemption=preemption(reclaim="Any")),
         settings=settings,
     )
@@ -75,3 +75,18 @@ def test_it_has_the_place_of_all_its_pods_again_once_it_found_no_quota() -> None
     bench.evict("victim", PreemptedReason.IN_COHORT_RECLAMATION)
     bench.pass_time(2)
     assert [each.workload.name for each in bench.cycle().decisions if each.outcome is Outcome.RESERVED] == ["victim"]
+
+
+@pytest.mark.parametrize("settings", [pytest.param(PLAIN, id="classical"), pytest.param(FAIR, id="fair sharing")])
+def test_it_gets_no_more_pods_than_it_preempted_for_if_its_victim_may_reclaim_the_others(settings: Settings) -> None:
+    bench = lent(settings, reclaim="Any")
+    assert bench.carry_out() == ["victim"]
+    assert count_of(bench, "partial") == 2
+
+
+def test_it_gets_all_its_pods_once_its_victim_is_gone_for_good() -> None:
+    bench = lent(reclaim="Any")
+    assert bench.decide("partial").outcome is Outcome.PREEMPTING
+    bench.finish("victim")
+    assert bench.carry_out() == []
+    assert count_of(bench, "partial") == 5
