@@ -37,7 +37,7 @@ from multikueue.engine.decisions import (
 )
 from multikueue.engine.explain import Explanation, explain
 from multikueue.engine.figures import CohortFigures, QueueFigures
-from multikueue.engine.queue.pending import ScanProgress
+from multikueue.engine.queue.pending import NO_PREEMPTIONS, ScanProgress
 from multikueue.engine.queue.queue import Preemptor
 from multikueue.engine.settings import Settings
 from multikueue.engine.workloads import Workload
@@ -478,11 +478,9 @@ class Engine(Cache):
         if verdict.evaluated:
             pending.progress = self._progress(nomination) if verdict.keeps_progress else None
         if verdict.outcome is Outcome.PREEMPTING:
-            pending.victims = pending.victims.union(target.record.workload.key for target in verdict.targets)
-            pending.preempted_for = [result.count for result in nomination.assignment.pod_sets]
-            pending.preempted_on = nomination.flavors()
+            pending.preemptions = nomination.issued(target.record.workload.key for target in verdict.targets)
         elif reason.lacks_quota:
-            pending.victims, pending.preempted_for, pending.preempted_on = frozenset(), (), ()
+            pending.preemptions = NO_PREEMPTIONS
         for target in verdict.targets:
             self.reservations.mark_evicted(self.cluster_queues[target.record.node.name], target.record, evicted=True)
         if self.waiting.requeue(cluster_queue, pending, reason, now):

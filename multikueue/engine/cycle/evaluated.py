@@ -97,5 +97,5 @@ def _scans(pending: Pending) -> bool:
 def _position(pending: Pending) -> Position:
     progress = pending.progress
     if progress is None or not progress.unfinished:
-        return (pending.victims, pending.preempted_on)
-    return (pending.victims, pending.preempted_on, progress.tried, progress.cycles)
+        return (pending.preemptions,)
+    return (pending.preemptions, progress.tried, progress.cycles)

@@ -7,7 +7,7 @@ admission. Usage is the same afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -25,7 +25,7 @@ from multikueue.engine.flavorassigner.assigner import FlavorAssigner, Pins
 from multikueue.engine.flavorassigner.assignment import Assignment, AssignmentMode
 from multikueue.engine.preemption.finder import Finder
 from multikueue.engine.preemption.problem import PreemptionTarget
-from multikueue.engine.queue.pending import Pending
+from multikueue.engine.queue.pending import IssuedPreemptions, Pending
 from multikueue.engine.requests import PodSetRequests, RequestCounter, beyond, scaled
 from multikueue.engine.resources import PODS, FlavorResource, clamp
 from multikueue.engine.settings import Settings
@@ -69,6 +69,11 @@ class NominatedHead:
         chosen = {each.name: each.choices for each in self.assignment.pod_sets}
         pod_sets = self.pending.workload.pod_sets
         return [{name: choice.flavor for name, choice in chosen.get(spec.name, {}).items()} for spec in pod_sets]
+
+    def issued(self, victims: Iterable[Key]) -> IssuedPreemptions:
+        """What it has preempted, with these victims, and for what."""
+        counts = tuple(result.count for result in self.assignment.pod_sets)
+        return IssuedPreemptions(self.pending.preemptions.victims.union(victims), counts, tuple(self.flavors()))
 
     def settle(self, assignment: Assignment, targets: list[PreemptionTarget]) -> None:
         """Adopt a result."""
@@ -142,10 +147,10 @@ class Nominator:
             progress = pending.progress = None
         nomination.replaced = self._replaced(nomination)
         self._run(nomination, tried=progress.tried if progress is not None else ())
-        if pending.preempted_on and not nomination.succeeds:
+        if pending.preemptions.flavors and not nomination.succeeds:
             # With its victims gone another pod set may have got the flavor, so that not all do.
             found = nomination.assignment, nomination.targets
-            self._run(nomination, pins=Pins(pending.preempted_on))
+            self._run(nomination, pins=Pins(pending.preemptions.flavors))
             if not nomination.succeeds:
                 nomination.settle(*found)
 
@@ -166,9 +171,9 @@ class Nominator:
     def _may_be_reclaimed(self, pending: Pending) -> bool:
         """Whether a preemptor for a part of its pods may be the next victim of its victims if it gets them all."""
         counts = [counted.count for counted in pending.requests]
-        if len(pending.preempted_for) != len(counts) or list(pending.preempted_for) == counts:
+        if len(pending.preemptions.counts) != len(counts) or list(pending.preemptions.counts) == counts:
             return False
-        return any(self._may_reclaim(victim, pending) for victim in map(self._waiting.get, pending.victims))
+        return any(self._may_reclaim(victim, pending) for victim in map(self._waiting.get, pending.preemptions.victims))
 
     def _may_reclaim(self, victim: Pending | None, pending: Pending) -> bool:
         """Whether the policy of the queue in which a victim waits again lets it preempt its preemptor."""
@@ -254,7 +259,7 @@ class Nominator:
             if reduced is not None:
                 assignment, targets = reduced
         if assignment.mode is AssignmentMode.FIT and self._may_be_reclaimed(pending):
-            smaller, _ = attempt([scaled(*each) for each in zip(requests, pending.preempted_for, strict=True)])
+            smaller, _ = attempt([scaled(*each) for each in zip(requests, pending.preemptions.counts, strict=True)])
             assignment = smaller if smaller.mode is AssignmentMode.FIT else assignment
         self.topologies.reserve(assignment, pending.workload, cluster_queue, targets)
         nomination.settle(assignment, targets)

@@ -86,7 +86,7 @@ class _Victims:
         self._preemptors: dict[Key, set[Key]] = {}
         self._held: dict[Key, NominatedHead] = {}
         for preemptor, entry in found.items():
-            for victim in entry.pending.victims:
+            for victim in entry.pending.preemptions.victims:
                 if victim in found:
                     self._preemptors.setdefault(victim, set()).add(preemptor)
 

@@ -8,7 +8,7 @@ hash (§1.13), the progress of its flavor scan (§3.6), and the predicates of §
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -86,6 +86,20 @@ class HoldingQueue(Protocol):
         """Remove it."""
 
 
+@dataclass(frozen=True, slots=True)
+class IssuedPreemptions:
+    """The workloads that a pending one has preempted, and for what it did so last, by pod set."""
+
+    victims: frozenset[Key] = frozenset()
+    counts: tuple[int, ...] = ()
+    """How many pods."""
+    flavors: tuple[Mapping[str, str], ...] = ()
+    """The flavor of each resource."""
+
+
+NO_PREEMPTIONS: Final = IssuedPreemptions()
+
+
 class Pending:
     """A workload in a queue."""
 
@@ -97,14 +111,12 @@ class Pending:
         "number",
         "order",
         "place",
-        "preempted_for",
-        "preempted_on",
+        "preemptions",
         "priority",
         "progress",
         "queue",
         "requests",
         "slot",
-        "victims",
         "workload",
     )
 
@@ -129,12 +141,8 @@ class Pending:
         self.place = PendingPlace.GONE
         self.progress: ScanProgress | None = None
         self.evaluated_generation: int | None = None
-        self.victims: frozenset[Key] = frozenset()
-        """The workloads that it has preempted; none once it was found without quota or candidates."""
-        self.preempted_for: Sequence[int] = ()
-        """How many pods of each pod set it needs these for."""
-        self.preempted_on: Sequence[Mapping[str, str]] = ()
-        """The flavors that it needs these for, by pod set and resource."""
+        self.preemptions = NO_PREEMPTIONS
+        """None once it was found without quota or candidates."""
         self.slot: object = None
         self.lane: Lane | None = None
         self.queue: HoldingQueue | None = None

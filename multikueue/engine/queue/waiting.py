@@ -267,11 +267,7 @@ class WaitingWorkloads:
         fresh.evaluated_generation = known.evaluated_generation
         if fresh.hash == known.hash and self._settings.gates.preserve_scan_progress:
             fresh.progress = known.progress
-        fresh.victims, fresh.preempted_for, fresh.preempted_on = (
-            known.victims,
-            known.preempted_for,
-            known.preempted_on,
-        )
+        fresh.preemptions = known.preemptions
         if known.place is PendingPlace.HEAP and not cluster_queue.queue.is_inadmissible(known):
             # A workload in the heap stays there, even if equals are inadmissible (§1.5 points 3 and 4).
             cluster_queue.queue.replace(known, fresh)
