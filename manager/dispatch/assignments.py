@@ -7,7 +7,7 @@ Owns the body of a RemoteAssignment and its fingerprint. Pure.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -131,6 +131,8 @@ def assignment(
     if clones:
         # The gates of the hub prevent preemption on the hub; on the worker nothing would open them.
         sent = dispatch.integration.sent_spec(spec) if isinstance(dispatch.integration, SentSpec) else spec
+        if dispatch.adopts is None or dispatch.adopts.cluster != cluster:
+            sent = _admitted(sent, infos)
         body["workloadSpec"] = sent if gate is None else {**sent, "preemptionGates": [_GATE]}
         body["workloadLabels"] = labels | {ORIGIN_LABEL: dispatch.origin}
         body["workloadAnnotations"] = propagated_annotations(metadata.get("annotations") or {})
@@ -203,6 +205,23 @@ def _members(dispatch: Dispatch) -> str:
     """The digest of the members of a group; empty for a job of its own."""
     integration = dispatch.integration
     return integration.sent_digest(dispatch.job) if isinstance(integration, SentGroups) else ""
+
+
+def _admitted(spec: JsonObject, infos: Sequence[PodSetInfo]) -> JsonObject:
+    """The spec of a Workload with the pods for which the hub has reserved quota, where these are not all.
+
+    The worker does not choose the number once more: its job has that one, and the quota of the hub is for no more.
+    """
+    counts = {info.name: info.count for info in infos}
+    pod_sets: list[JsonObject] = spec.get("podSets") or []
+    if not any("minCount" in each and counts.get(each["name"], each["count"]) < each["count"] for each in pod_sets):
+        return spec
+    reduced = [
+        {key: value for key, value in each.items() if key != "minCount"}
+        | {"count": counts.get(each["name"], each["count"])}
+        for each in pod_sets
+    ]
+    return {**spec, "podSets": reduced}
 
 
 def _pod_set(workload: JsonObject, info: PodSetInfo) -> JsonObject:

@@ -227,7 +227,7 @@ class BatchJob:
         partial = bool(pod_sets) and pod_sets[0].get("minCount") is not None
         count = count_of(pod_sets[0], "count", at="podSets[0]", default=1) if partial else 0
         if _count(restored) < count:
-            restored["parallelism"] = count
+            restored |= _sized(job, count)
         patch = merge_patch(spec, restored)
         metadata = {"annotations": {STOPPING_ANNOTATION: None}}
         return JobWrite(body={"metadata": metadata, **({"spec": patch} if patch else {})})
@@ -293,6 +293,9 @@ class BatchJob:
         annotations = propagated_annotations(_map(job, "annotations"))
         annotations.pop(_LAST_APPLIED, None)
         annotations.pop(STOPPING_ANNOTATION, None)
+        if any(info.count < _count(_spec(job)) for info in infos):
+            # The hub has chosen the number. Webhooks of the worker would compare the minimum with it.
+            annotations.pop(JOB_MIN_PARALLELISM_ANNOTATION, None)
         annotations |= {
             PREBUILT_WORKLOAD_ANNOTATION: identity.workload_name,
             EPOCH_ANNOTATION: str(identity.epoch),
@@ -423,10 +426,14 @@ def _started(job: JsonObject, infos: Sequence[PodSetInfo]) -> JsonObject:
     (info,) = infos
     spec["template"] = injected(spec.get("template") or {}, info)
     if info.count < _count(spec):
-        spec["parallelism"] = info.count
-        if _map(job, "annotations").get(JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION) == "true":
-            spec["completions"] = info.count
+        spec |= _sized(job, info.count)
     return spec
+
+
+def _sized(job: JsonObject, pods: int) -> JsonObject:
+    """The fields of its spec with which so many pods of a Job run at once."""
+    equal = _map(job, "annotations").get(JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION) == "true"
+    return {"parallelism": pods, **({"completions": pods} if equal else {})}
 
 
 def _restored(spec: JsonObject, pod_set: JsonObject) -> JsonObject:

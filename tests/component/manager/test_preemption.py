@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from devcluster.cluster import Cluster
-from multikueue.api.constants import JOB_MIN_PARALLELISM_ANNOTATION
+from multikueue.api.constants import JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION, JOB_MIN_PARALLELISM_ANNOTATION
 from multikueue.api.resource import JOBS, WORKLOAD_PRIORITY_CLASSES
 from multikueue.kube.rest.client import KubeClient
 from tests.support.managers import (
@@ -16,6 +16,7 @@ from tests.support.managers import (
     eventually,
     finish_pods,
     get,
+    job_manifest,
     make_job,
     make_queue,
     running_manager,
@@ -153,6 +154,39 @@ async def test_a_new_value_of_a_priority_class_reaches_the_workloads_that_name_i
             what="the new value",
             until=lambda seen: seen is not None and seen["spec"]["priority"] == 50,
         )
+
+
+async def test_a_preempted_job_with_as_many_completions_as_pods_has_its_own_size_again(
+    hub: Cluster, client: KubeClient
+) -> None:
+    label, tight = "kueue.x-k8s.io/priority-class", {"withinClusterQueue": "LowerPriority"}
+    async with running_manager(hub):
+        await make_class(client, "low", 1)
+        await make_class(client, "high", 1000)
+        await make_queue(client, "equal", namespace=NAMESPACE, cpu="2", preemption=tight)
+        annotations = {JOB_MIN_PARALLELISM_ANNOTATION: "1", JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION: "true"}
+        job = job_manifest(
+            "whole",
+            namespace=NAMESPACE,
+            queue="equal",
+            parallelism=3,
+            labels={label: "low"},
+            annotations=annotations,
+            suspend=True,
+        )
+        job["spec"]["completionMode"] = "Indexed"
+        await client.create(JOBS, job, namespace=NAMESPACE)
+        await started(client, "whole")
+        assert await _size(client, "whole") == (2, 2)
+        await make_job(client, "first", namespace=NAMESPACE, queue="equal", cpu="2", labels={label: "high"})
+        await started(client, "first")
+        await eventually(lambda: _size(client, "whole"), what="its own size", until=lambda seen: seen == (3, 3))
+
+
+async def _size(client: KubeClient, name: str) -> tuple[int, int]:
+    job = await get(client, JOBS, name, namespace=NAMESPACE)
+    assert job is not None
+    return job["spec"]["parallelism"], job["spec"]["completions"]
 
 
 async def test_a_job_admitted_with_its_minimum_runs_and_its_user_may_label_it(hub: Cluster, client: KubeClient) -> None:

@@ -199,8 +199,10 @@ class TestStartAndStop:
         equal = job(annotations={"kueue.x-k8s.io/job-completions-equal-parallelism": "true"})
         assert BATCH_JOB.start(equal, [info(count=2)]).body["spec"]["completions"] == 2
 
-    def test_stopping_takes_its_steps_and_ends_with_the_original(self) -> None:
-        original = job(annotations={"kueue.x-k8s.io/job-min-parallelism": "1"})
+    @pytest.mark.parametrize("equal", ["true", "false"])
+    def test_stopping_takes_its_steps_and_ends_with_the_original(self, equal: str) -> None:
+        annotations = {"job-min-parallelism": "1", "job-completions-equal-parallelism": equal}
+        original = job(annotations={f"kueue.x-k8s.io/{key}": value for key, value in annotations.items()})
         current = merged(original, BATCH_JOB.start(original, [info(count=2, node_selector={"a": "b"})]).body)
         current["status"] = {"active": 2, "startTime": "t"}
         pod_sets = wl(original)["spec"]["podSets"]
