@@ -182,6 +182,8 @@ class TopologyPlacer:
         size: int,
     ) -> DomainValues:
         """The domain of that level with pods that are no whole slices; empty if there is none."""
+        if not size:
+            return ()  # written without the webhook
         counts: Counter[DomainValues] = Counter()
         for host, pods in kept:
             counts[self._domain_of(host, flavor, levels, level)] += pods

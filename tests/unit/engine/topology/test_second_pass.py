@@ -96,6 +96,11 @@ def test_a_workload_that_was_on_the_failed_node_alone_is_placed_as_at_first() ->
             {"b": 2, "c": 2},
             id="in the rack of the slice that has lost them",
         ),
+        pytest.param(
+            {"unconstrained": True, "slice_required": RACK},
+            {"b": 2, "d": 2},
+            id="anywhere, if its slices have no size",
+        ),
     ],
 )
 def test_the_pods_of_a_failed_node_move(asks: dict[str, object], want: dict[str, int]) -> None:
