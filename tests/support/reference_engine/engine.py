@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -23,12 +23,10 @@ from multikueue.engine.settings import Settings
 from multikueue.engine.values import ClusterQueue, Cohort, Flavor, LocalQueue, Namespace
 from multikueue.engine.workloads import Workload
 from tests.support.reference_engine.nomination import Nomination
+from tests.support.reference_engine.order import order_of
 from tests.support.reference_engine.preemption import Preemption
 from tests.support.reference_engine.records import FIT, NO_FIT, PREEMPT, Found, Held, Item, Target, Verdict
 from tests.support.reference_engine.tree import Node, Tree, Use
-
-Entry = tuple[str, Item, Found]
-Rank = tuple[bool, tuple[bool, float], int, datetime, str]
 
 
 class ReferenceEngine(Nomination, Preemption):
@@ -310,7 +308,7 @@ class ReferenceEngine(Nomination, Preemption):
         current = tree
         gone: list[Target] = []
         after: list[Callable[[], None]] = []
-        for queue, item, found in self._order(entries, current):
+        for queue, item, found in order_of(entries, current, self.settings):
             verdicts.append(self._process(current, queue, item, found, gone, now, after))
         # Decisions take effect only after the cycle.
         for step in after:
@@ -319,63 +317,6 @@ class ReferenceEngine(Nomination, Preemption):
             mismatched = verdict.message == messages.NAMESPACE_MISMATCH
             self._requeue(verdict, self.items[verdict.workload], "mismatch" if mismatched else "generic", now)
         return verdicts + rejects
-
-    def _order(self, entries: Iterable[Entry], current: Tree) -> Iterator[Entry]:
-        entries = list(entries)
-        if not self.settings.fair_sharing:
-            entries.sort(
-                key=lambda e: (
-                    e[2].level,
-                    -e[1].value.priority,
-                    queue_timestamp(e[1].value, self.settings),
-                    e[1].value.uid,
-                )
-            )
-            yield from self._victims_last(lambda rest: rest[0], entries)
-            return
-        # The order of trees does not matter; the engine takes one after the other.
-        roots = list(dict.fromkeys(current.root(("q", queue)) for queue, _, _ in entries))
-        for root in roots:
-
-            def best(rest: list[Entry], root: Node = root) -> Entry:
-                winner = None if root[0] == "q" else self._winner(current, root, rest)
-                return rest[0] if winner is None else winner[1]
-
-            yield from self._victims_last(best, [e for e in entries if current.root(("q", e[0])) == root])
-
-    @staticmethod
-    def _victims_last(best: Callable[[list[Entry]], Entry], entries: Iterable[Entry]) -> Iterator[Entry]:
-        """The best of those that no other one in `entries` has preempted, again and again."""
-        rest = list(entries)
-        while rest:
-            victims = {key for _, item, _ in rest for key in item.victims if key != item.value.key}
-            chosen = best([entry for entry in rest if entry[1].value.key not in victims] or rest)
-            rest.remove(chosen)
-            yield chosen
-
-    def _winner(self, tree: Tree, cohort: Node, entries: Iterable[Entry]) -> tuple[Rank, Entry] | None:
-        """The best contestant below a cohort, recomputed from the bottom."""
-        ranked: list[tuple[Rank, Entry]] = []
-        for child in tree.children[cohort]:
-            if child[0] == "q":
-                entry = next((e for e in entries if e[0] == child[1]), None)
-            else:
-                winner = self._winner(tree, child, entries)
-                entry = None if winner is None else winner[1]
-            if entry is None:
-                continue
-            queue, item, found = entry
-            with_entry = tree.copy()
-            with_entry.put_all(queue, found.usage())
-            rank = (
-                not with_entry.within(child, found.usage()),
-                with_entry.share(child),
-                -item.value.priority,
-                queue_timestamp(item.value, self.settings),
-                item.value.uid,
-            )
-            ranked.append((rank, entry))
-        return min(ranked, key=lambda pair: pair[0]) if ranked else None
 
     def _fits(self, tree: Tree, queue: str, usage: Use, gone: Iterable[Target]) -> bool:
         what_if = tree.copy()
