@@ -240,8 +240,8 @@ class CycleRunner:
             return self._verdict(nomination, usage, gone)
         if usage.kept_once:
             return replace(_skipped(nomination, messages.NO_LONGER_FITS), keeps_progress=False, again=True)
-        # A strict head of another tree keeps its places for the cycles in which that tree is evaluated, and nobody
-        # takes them in the others: whether it fits would depend on when it came.
+        # Places are reserved for a strict head of another tree only in the cycles in which that tree is evaluated, so
+        # that it would depend on the cycle whether this one fits.
         kept = usage.kept_outside(root)
         if kept:
             self._capacity.remove(kept)

@@ -283,9 +283,9 @@ class Queue:
         Its victims would get their quota back while others of the queue are evaluated, or before it themselves.
         """
         preemptor = self._last_preemptor() if self.usage_of is not None else None
-        return (
-            preemptor if preemptor is not None and any(map(self._is_pending, preemptor.preemptions.victims)) else None
-        )
+        if preemptor is None or not any(map(self._is_pending, preemptor.preemptions.victims)):
+            return None
+        return preemptor
 
     def _head_of_tops(self) -> Pending | None:
         tops = self._tops

@@ -13,9 +13,9 @@ PLAIN = Settings(pods_ready=None)
 FAIR = replace(PLAIN, fair_sharing=True)
 
 
-def of(count: int, name: str, queue_name: str, **changes: object) -> Workload:
+def of(count: int, name: str, queue_name: str, *, priority: int = 0) -> Workload:
     """A workload of so many CPUs."""
-    return workload(name, queue_name, pods(count, cpu="1"), **changes)  # type: ignore[arg-type]
+    return workload(name, queue_name, pods(count, cpu="1"), priority=priority)
 
 
 def borrowers() -> Bench:
