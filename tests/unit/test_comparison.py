@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.comparison.answers import compared
-from tests.comparison.histories.__main__ import decided
+from tests.comparison.histories.both import decided
 from tests.comparison.histories.history import Mix, history
 from tests.comparison.shown import comparable, differences
 
