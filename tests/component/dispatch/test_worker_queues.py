@@ -19,6 +19,7 @@ from manager.dispatch.controller import DispatchController
 from multikueue.api.constants import (
     DISPATCHER_ALL_AT_ONCE,
     DISPATCHER_CAPACITY,
+    JOB_MIN_PARALLELISM_ANNOTATION,
     MULTIKUEUE_PREEMPTION_GATE,
     ORIGIN_LABEL,
     POD_GROUP_NAME_LABEL,
@@ -174,6 +175,28 @@ async def test_a_job_runs_when_the_workers_own_queue_admits_it(hub: Cluster, wor
         await wait_condition(scene.hub, "j", "Finished", namespace=scene.namespace, reason="Succeeded")
         await eventually(scene.job, what="the job is removed", until=lambda seen: seen is None)
         await eventually(scene.clone, what="the clone is removed", until=lambda seen: seen is None)
+
+
+@pytest.mark.parametrize("minimum", ["1", "2"])
+async def test_a_job_that_the_hub_admits_partly_runs_there_with_as_many_pods(
+    hub: Cluster, worker: Cluster, scene: Scene, minimum: str
+) -> None:
+    flavors = (await scene.hub.get_object(CLUSTER_QUEUES, scene.name))["spec"]["resourceGroups"][0]["flavors"]
+    flavors[0]["resources"] = [{"name": "cpu", "nominalQuota": "2"}]
+    quota = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors[:1]}]}
+    await scene.hub.patch(CLUSTER_QUEUES, scene.name, {"spec": quota})
+    async with managed(hub, worker, scene):
+        annotations = {JOB_MIN_PARALLELISM_ANNOTATION: minimum}
+        await make_job(
+            scene.hub, "j", namespace=scene.namespace, queue=scene.name, parallelism=3, annotations=annotations
+        )
+        job = await eventually(
+            scene.job, what="the job is started", until=lambda seen: bool(seen and not seen["spec"]["suspend"])
+        )
+        clone = await scene.clone()
+        assert job is not None
+        assert clone is not None
+        assert job["spec"]["parallelism"] == clone["spec"]["podSets"][0]["count"] == 2
 
 
 async def test_j9_an_eviction_by_the_workers_engine_starts_over(hub: Cluster, worker: Cluster, scene: Scene) -> None:
