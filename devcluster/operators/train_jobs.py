@@ -13,18 +13,30 @@ from multikueue.core.clock import Clock
 from multikueue.kube.errors import NotFound
 from multikueue.kube.rest.client import KubeClient
 
+_STARTED: Final = "operatorRuntime"
+"""The field of the status that keeps the runtime with which a TrainJob was started."""
 _RUNTIMES: Final = {each.kind: each for each in (CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES)}
 
 
 class TrainJobOperator(TemplatedOperator):
-    """A TrainJob whose runtime is not there has only the nodes that it describes itself."""
+    """A TrainJob whose runtime is not there has only the nodes that it describes itself.
+
+    While it runs, changes of its runtime count no more, as with Kubeflow Trainer, whose JobSet keeps its pods.
+    """
 
     def __init__(self, client: KubeClient, *, clock: Clock | None = None) -> None:
         super().__init__(client, kind_of(TRAIN_JOBS), clock=clock)
 
     async def reconcile(self, obj: JsonObject, children: list[JsonObject]) -> JsonObject:
         """Create and delete pods, and count them."""
-        return await super().reconcile({**obj, "runtime": await self._runtime(obj)}, children)
+        status = obj.get("status") or {}
+        if at(obj, "spec", "suspend") is True:
+            stopped = {key: value for key, value in status.items() if key != _STARTED}
+            return await super().reconcile({**obj, "status": stopped}, children)
+        if _STARTED not in status and (runtime := await self._runtime(obj)) is not None:
+            # The write of this status brings the next reconcile; one that has not seen it is refused by its version.
+            return {**status, _STARTED: runtime}
+        return await super().reconcile({**obj, "runtime": status.get(_STARTED)}, children)
 
     async def _runtime(self, obj: JsonObject) -> JsonObject | None:
         reference = at(obj, "spec", "runtimeRef") or {}
