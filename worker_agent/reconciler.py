@@ -206,7 +206,7 @@ class Reconciler:
         if job is None and may_start(desired.facts, reported) and not self._holds_request(name, desired):
             await self._obstacles.look_for_dependencies(desired)
         admission = None if self._keeps_admission(desired, job) else await self._admission(desired, reported, job)
-        provisioned = await self._provision(desired, job)
+        provisioned = await self._provision(desired, reported, job)
         if job is not None and group is not None and _halt(admission, provisioned) is not None:
             # Pods that the hub has no longer are stopped with the others, and no pod is made in their place.
             group, job = self._members.find(desired, reported, halted=True)
@@ -274,8 +274,7 @@ class Reconciler:
         """
         if not desired.facts.intent.precedes_grant or self._obstacles.of(desired, has_job=False) is not None:
             return False
-        provisions = self._provisioning is not None and self._provisioning.has(name)
-        return provisions or self._queues.clones.of_assignment(name) is not None
+        return self._queues.clones.has(name) or (self._provisioning is not None and self._provisioning.has(name))
 
     def _keeps_admission(self, desired: AssignmentSpec, job: JsonObject | None) -> bool:
         """Whether the queues are not asked, since the job runs with the admission that it has.
@@ -298,19 +297,23 @@ class Reconciler:
         has_job = job is not None
         if not self._queues.serves(desired.clone, job):
             return None
-        if not wants_capacity(desired.facts, reported):
-            return CloneAdmission()
+        clones = self._queues.clones
+        starts = has_job or may_start(desired.facts, reported) or clones.has(desired.facts.name)
+        if not (starts and wants_capacity(desired.facts, reported)):
+            return CloneAdmission()  # a grant that was refused, for one, may be elsewhere by now
         if self._obstacles.of(desired, has_job=has_job) is not None:
             return None
-        admission = await self._queues.clones.ensure(desired.clone)
+        admission = await clones.ensure(desired.clone)
         if admission.obstacle is not None:
             self._obstacles.add_refusal(desired.named, admission.obstacle)
         if admission.halt is not None and has_job and admission.end is None:
             # The hub decides where it runs next; a clone without a job may stay in the queue of this cluster.
-            await self._queues.clones.deactivate(desired.clone)
+            await clones.deactivate(desired.clone)
         return admission
 
-    async def _provision(self, desired: AssignmentSpec, job: JsonObject | None) -> ProvisionedWork | None:
+    async def _provision(
+        self, desired: AssignmentSpec, reported: ReportedStatus, job: JsonObject | None
+    ) -> ProvisionedWork | None:
         """How far the capacity is that the assignment asks to provision; None if it asks for none."""
         provisioning, name = self._provisioning, desired.facts.name
         if provisioning is None or not (desired.provisioning or provisioning.has(name)):
@@ -321,7 +324,8 @@ class Reconciler:
         if not desired.provisioning:
             await provisioning.ensure(desired, stage=RequestStage.OVER)  # it is to run without
             return None
-        if self._obstacles.of(desired, has_job=False) is not None:
+        starts = may_start(desired.facts, reported) or provisioning.has(name)
+        if not starts or self._obstacles.of(desired, has_job=False) is not None:
             return None
         return await provisioning.ensure(desired, stage=RequestStage.WANTED)
 
@@ -349,9 +353,7 @@ class Reconciler:
         admission: CloneAdmission | None,
         provisioned: ProvisionedWork | None = None,
     ) -> AssignmentStep:
-        facts: RemoteJobFacts | None = None
-        if job is not None:
-            facts = self._facts(desired, job)
+        facts = None if job is None else self._facts(desired, job)
         obstacle = self._obstacles.of(desired, has_job=job is not None)
         shortage = ""
         blocked_since = None if admission is None else admission.blocked_since

@@ -27,6 +27,7 @@ from tests.support.managers import Object, eventually, job_manifest, make_job, r
 from tests.support.scenes import Scene, Stage, scene, settings
 from tests.support.sites import Site
 from tests.support.workers import check_of
+from worker_agent.local.queueing.queued_work import clone_epoch
 
 pytestmark = pytest.mark.anyio
 
@@ -162,8 +163,12 @@ async def test_a_worker_without_the_local_queue_refuses_with_a_reason_until_ther
         assert await made.w1.job("j", namespace=made.namespace) is None
         assert await made.w1.clone(workload) is None
         await make_local_queue(made, made.w1)
-        await made.w1.admits(workload)
-        await made.w1.starts("j")
+        # A worker that was asked before the hub knew refuses in the same words, and is asked again in the next epoch.
+        clone = await eventually(partial(made.w1.clone, workload), what="the worker is asked")
+        assert clone is not None
+        epoch = clone_epoch(clone)
+        await made.w1.admits(workload, epoch=epoch)
+        await made.w1.starts("j", epoch=epoch)
         await made.job_says("ready", 1)
 
 

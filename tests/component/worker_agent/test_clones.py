@@ -313,3 +313,32 @@ async def test_a_clone_that_waits_is_kept_when_an_object_goes_missing_and_the_gr
         await says(made, "Refused")
         assert (made.mailbox.get("a") or {})["status"]["reason"] == "DependencyNotFound"
         assert await get(made.client, JOBS, "j", namespace=TEAM) is None
+
+
+async def test_a_refused_grant_asks_no_queue_that_appears_later() -> None:
+    """The hub may have granted it elsewhere: a clone here would hold quota for nothing."""
+
+    def named(name: str, intent: Intent) -> Object:
+        body = desired()
+        body["metadata"]["name"] = name
+        body["spec"] |= {"workload": {"namespace": TEAM, "name": f"wl-{name}", "uid": name}, "intent": str(intent)}
+        body["spec"]["job"]["name"] = body["spec"]["job"]["manifest"]["metadata"]["name"] = f"job-{name}"
+        return body
+
+    async def clone_of(name: str) -> None:
+        await eventually(
+            lambda: get(made.client, WORKLOADS, f"wl-{name}", namespace=TEAM), what=f"{name} is in the queue"
+        )
+
+    async with scene() as made:
+        await made.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
+        made.mailbox.put(named("a", Intent.RUN))
+        await says(made, "Refused")
+        made.mailbox.put(named("asked", Intent.RESERVE))
+        await make_queue(made.client, "batch", namespace=TEAM)
+        await clone_of("asked")
+        # By now the agent has reconciled both with the queue, or does so before the next assignment.
+        made.mailbox.put(named("later", Intent.RESERVE))
+        await clone_of("later")
+        assert await get(made.client, WORKLOADS, "wl-a", namespace=TEAM) is None
+        await says(made, "Refused")
