@@ -31,8 +31,10 @@ class TrainJobOperator(TemplatedOperator):
         """Create and delete pods, and count them."""
         status = obj.get("status") or {}
         if at(obj, "spec", "suspend") is True:
-            stopped = {key: value for key, value in status.items() if key != _STARTED}
-            return await super().reconcile({**obj, "status": stopped}, children)
+            if _STARTED in status:
+                # Before its pods are deleted: once they are gone, it starts with the runtime of then.
+                return {key: value for key, value in status.items() if key != _STARTED}
+            return await super().reconcile({**obj, "runtime": await self._runtime(obj)}, children)
         if _STARTED not in status and (runtime := await self._runtime(obj)) is not None:
             # The write of this status brings the next reconcile; one that has not seen it is refused by its version.
             return {**status, _STARTED: runtime}
