@@ -22,13 +22,22 @@ import anyio
 from devcluster.operators.definitions import JOB_SETS, shipped_definition
 from multikueue.core.errors import MultikueueError
 from tests.bench.queueing.hubs import running_bench_hub
-from tests.comparison.histories.both import Both, Difference, play
+from tests.comparison.histories.both import QUIET_SECONDS, Both, Difference, play
 from tests.comparison.histories.history import History, Mix, history
 from tests.comparison.histories.played import HistoryHub
+from tests.comparison.histories.pods import PodsOfJobs
 
-_CONFIGURATION: Final[Mapping[str, Any]] = {"integrations": {"frameworks": ["batch/job"]}}
-_SETS: Final = {"integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]}}
 _FAIR: Final = {"fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]}}
+_REQUEUING: Final = {"timestamp": "Creation", "backoffLimitCount": 1, "backoffBaseSeconds": 1, "backoffMaxSeconds": 2}
+_PODS_SECONDS: Final = 3
+_READY: Final = {
+    "waitForPodsReady": {
+        "timeout": f"{_PODS_SECONDS}s",
+        "recoveryTimeout": f"{_PODS_SECONDS}s",
+        "blockAdmission": False,
+        "requeuingStrategy": _REQUEUING,
+    }
+}
 _OF_OURS: Final[Mapping[str, Any]] = {
     "featureGates": {"UnadmittedWorkloadsObservability": False, "DisableWaitForPodsReady": True},
     "preemptionDelay": "0s",
@@ -38,8 +47,11 @@ _OF_OURS: Final[Mapping[str, Any]] = {
 async def run(seeds: Sequence[int], mix: Mix, *, kueue: Path, at_once: int) -> int:
     """Play the seeds; the number of those that differ, or could not be compared."""
     failed = 0
-    configuration: dict[str, Any] = {**_CONFIGURATION, **(_FAIR if mix.fair else {}), **(_SETS if mix.sets else {})}
-    ours = {**configuration, **_OF_OURS}
+    frameworks = ["batch/job", *(["jobset.x-k8s.io/jobset"] if mix.sets else []), *(["pod"] if mix.groups else [])]
+    configuration: dict[str, Any] = {"integrations": {"frameworks": frameworks}}
+    configuration |= (_FAIR if mix.fair else {}) | (_READY if mix.ready else {})
+    gates = {**_OF_OURS["featureGates"], "DisableWaitForPodsReady": not mix.ready}
+    ours = {**configuration, **_OF_OURS, "featureGates": gates}
     async with AsyncExitStack() as stack:
         text = stack.enter_context(tempfile.TemporaryDirectory(prefix="mk-histories-"))
         hubs = []
@@ -58,9 +70,9 @@ async def run(seeds: Sequence[int], mix: Mix, *, kueue: Path, at_once: int) -> i
                 )
             )
             client = await stack.enter_async_context(running.cluster.client())
-            hubs.append(HistoryHub(client, sets=mix.sets))
+            hubs.append(HistoryHub(client, sets=mix.sets, groups=mix.groups))
             await hubs[-1].prepare()
-        both = Both(*hubs)
+        both = Both(*hubs, quiet_seconds=_PODS_SECONDS + QUIET_SECONDS if mix.ready else QUIET_SECONDS)
         waiting = list(reversed(seeds))
 
         async def player() -> None:
@@ -84,6 +96,9 @@ async def run(seeds: Sequence[int], mix: Mix, *, kueue: Path, at_once: int) -> i
 
         async with anyio.create_task_group() as group:
             group.start_soon(both.watch)
+            if mix.ready or mix.groups:
+                for hub in hubs:
+                    group.start_soon(PodsOfJobs(hub.client, groups=mix.groups).run)
             async with anyio.create_task_group() as players:
                 for _ in range(at_once):
                     players.start_soon(player)
@@ -116,9 +131,19 @@ def main() -> int:
     flags.add_argument("--placed", action="store_true", help="with nodes and a topology")
     flags.add_argument("--checked", action="store_true", help="with admission checks")
     flags.add_argument("--sets", action="store_true", help="with JobSets")
+    flags.add_argument("--groups", action="store_true", help="with groups of pods")
+    flags.add_argument("--ready", action="store_true", help="with pods that are ready in time or not")
     options = flags.parse_args()
     seeds = options.seed or range(options.first, options.first + options.seeds)
-    mix = Mix(steps=options.steps, fair=options.fair, placed=options.placed, checked=options.checked, sets=options.sets)
+    mix = Mix(
+        steps=options.steps,
+        fair=options.fair,
+        placed=options.placed,
+        checked=options.checked,
+        sets=options.sets,
+        groups=options.groups,
+        ready=options.ready,
+    )
     play_them = partial(run, list(seeds), mix, kueue=options.kueue, at_once=options.at_once)
     return 1 if anyio.run(play_them) else 0
 

@@ -11,8 +11,9 @@ import anyio
 from tests.comparison.histories.history import History
 from tests.comparison.histories.played import HistoryHub, PlayedHistory
 
-_QUIET_SECONDS: Final = 2.5
-_MOST_SECONDS: Final = 25.0
+QUIET_SECONDS: Final = 2.5
+"""Nothing changes any more when nothing has for so long."""
+_MOST_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.5
 _LOOKS_AGAIN: Final = 5
 """How often both are looked at before something counts as different."""
@@ -30,7 +31,8 @@ class Difference:
 class Both:
     """Both hubs, and what they show of each history; the lines are read for all histories at once."""
 
-    def __init__(self, kueue: HistoryHub, ours: HistoryHub) -> None:
+    def __init__(self, kueue: HistoryHub, ours: HistoryHub, *, quiet_seconds: float = QUIET_SECONDS) -> None:
+        self._quiet_seconds = quiet_seconds
         self.kueue, self.ours = kueue, ours
         self.found: tuple[dict[str, list[str]], dict[str, list[str]]] = {}, {}
         self.looks = 0
@@ -50,7 +52,7 @@ class Both:
             shown = tuple(each.get(namespace, []) for each in self.found)
             if self.looks <= first + 1 or shown != last:
                 last, since = shown, now
-            elif now - since >= _QUIET_SECONDS:
+            elif now - since >= self._quiet_seconds:
                 break
             await anyio.sleep(_LOOK_SECONDS / 2)
         return self.found[0].get(namespace, []), self.found[1].get(namespace, [])

@@ -23,6 +23,7 @@ _RECLAIM: Final = (*_POLICIES, "Any")
 CHECKS: Final = ("a0", "a1")
 """The admission checks; their controller says what steps say."""
 _STATES: Final = ("Ready", "Ready", "Ready", "Ready", "Retry", "Rejected", "Pending")
+_PODS: Final = ("ready", "ready", "unready")
 _SEARCH: Final = ("MayStopSearch", "TryNextFlavor")
 
 
@@ -42,8 +43,11 @@ _VERBS: Final = {
     "priority": 4,
     "node": 6,
     "check": 30,
+    "pods": 20,
+    "fail": 8,
+    "replace": 12,
 }
-"""What happens, and how often; nodes and checks only where there are some."""
+"""What happens, and how often; nodes, checks, pods and groups only where there are some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,10 @@ class Mix:
     """Queues have admission checks."""
     sets: bool = False
     """Some jobs are JobSets of two or three Jobs."""
+    groups: bool = False
+    """Some jobs are groups of one to four pods."""
+    ready: bool = False
+    """Jobs have pods, which are ready in time or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +86,12 @@ class SubmittedJob:
     tolerates: bool = True
     parts: tuple[int, ...] = ()
     """The pods of each of its Jobs, if it is a JobSet; each pod requests a cpu more than those of the Job before."""
+    is_group: bool = False
+    """Whether it is a group of as many pods as its parallelism."""
     topology: Mapping[str, str] = field(default_factory=dict)
     """Annotations of its pods."""
+    pods: str = ""
+    """How its pods are while it runs; it has none if empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +246,9 @@ def _steps(random: Random, made: History, resources: list[str], *, number: int, 
     nodes = {node.name: node for each in made.nodes.values() for node in each}
     checked = any("admissionChecksStrategy" in spec for spec in made.queues.values())
     cohorts = sorted({spec["cohortName"] for spec in made.queues.values() if "cohortName" in spec} | set(made.cohorts))
-    weights = [
-        0 if (verb == "node" and not nodes) or (verb == "check" and not checked) else weight
-        for verb, weight in _VERBS.items()
-    ]
+    absent = {"node": not nodes, "check": not checked, "pods": not made.mix.ready, "run": made.mix.ready}
+    absent |= dict.fromkeys(("fail", "replace"), not made.mix.groups)
+    weights = [0 if absent.get(verb) else weight for verb, weight in _VERBS.items()]
     for index in range(number):
         queue = random.choice(list(made.queues))
         verb = random.choices(list(_VERBS), weights)[0] if len(jobs) > 2 else "submit"
@@ -278,6 +289,10 @@ def _steps(random: Random, made: History, resources: list[str], *, number: int, 
                 yield Step("cohort", name, spec={"resourceGroups": groups})
             case "node":
                 yield _node_step(random, nodes)
+            case "pods":
+                yield Step("pods", random.choice(jobs), spec={"are": random.choice(_PODS)})
+            case "fail" | "replace":
+                yield Step(verb, random.choice(jobs))
             case "check":
                 yield Step("check", random.choice(jobs[-6:]), spec={random.choice(CHECKS): random.choice(_STATES)})
             case "priority":
@@ -300,8 +315,15 @@ def _job(random: Random, name: str, queue: str, made: History, resources: list[s
     if made.mix.sets and random.random() < 0.5:
         parts = tuple(random.randint(1, 3) for _ in range(random.choice((2, 2, 3))))
         topology = {}
+    is_group = made.mix.groups and not parts and not topology and random.random() < 0.6
     # Kueue 0.17.0 admits numbers of pods that are no multiples of their slices.
-    partly = parallelism > 1 and not parts and POD_SET_SLICE_SIZE_ANNOTATION not in topology and random.random() < 0.3
+    partly = (
+        parallelism > 1
+        and not parts
+        and not is_group
+        and POD_SET_SLICE_SIZE_ANNOTATION not in topology
+        and random.random() < 0.3
+    )
     return SubmittedJob(
         name=name,
         queue=queue,
@@ -313,5 +335,7 @@ def _job(random: Random, name: str, queue: str, made: History, resources: list[s
         flavor=random.choice(flavors) if random.random() < 0.1 else "",
         tolerates=random.random() < 0.5,
         parts=parts,
+        is_group=is_group,
         topology=topology,
+        pods=random.choice(_PODS) if made.mix.ready else "",
     )

@@ -25,6 +25,7 @@ from multikueue.api.resource import (
     JOBS,
     LOCAL_QUEUES,
     NODES,
+    PODS,
     RESOURCE_FLAVORS,
     TOPOLOGIES,
     WORKLOAD_PRIORITY_CLASSES,
@@ -33,7 +34,9 @@ from multikueue.api.resource import (
 )
 from multikueue.kube import errors
 from multikueue.kube.rest.client import KubeClient
+from tests.comparison.histories.groups import PodsOfGroups, is_live, lines_of_pod, pod
 from tests.comparison.histories.history import CHECKS, PRIORITIES, History, Object, Step, SubmittedJob
+from tests.comparison.histories.pods import PODS_ANNOTATION
 from tests.comparison.shown import comparable, leaves
 from tests.support.managers import ensure, job_manifest, make_namespace
 
@@ -50,10 +53,10 @@ _WAITS: Final = 50
 class HistoryHub:
     """A hub that histories are played on side by side."""
 
-    def __init__(self, client: KubeClient, *, sets: bool) -> None:
-        """`sets` is whether there are JobSets."""
+    def __init__(self, client: KubeClient, *, sets: bool, groups: bool) -> None:
+        """Whether there are JobSets, and groups of pods."""
         self.client = client
-        self._resources = (*_SHOWN, JOB_SETS) if sets else _SHOWN
+        self._resources = (*_SHOWN, *((JOB_SETS,) if sets else ()), *((PODS,) if groups else ()))
         self._age = 0
         self._creating = anyio.Lock()
 
@@ -105,6 +108,9 @@ class PlayedHistory:
         self._history = played
         jobs = [step.job for step in played.steps if step.job is not None]
         self._sets = {job.name for job in jobs if job.parts}
+        self._groups = {job.name: job for job in jobs if job.is_group}
+        self._pods = PodsOfGroups(hub.client, namespace)
+        self._replaced = 0
 
     async def set_up(self) -> list[str]:
         """Make what is there at first. Returns what was refused."""
@@ -140,6 +146,8 @@ class PlayedHistory:
     async def clean_up(self) -> None:
         """Delete what is not in the namespace, and the Jobs."""
         client = self._hub.client
+        for group in self._groups:
+            await self._pods.delete(group)
         for resource in (JOBS, *((JOB_SETS,) if self._sets else ()), WORKLOADS, LOCAL_QUEUES):
             await client.delete_collection(resource, namespace=self.namespace)
         for resource, names in (
@@ -164,7 +172,12 @@ class PlayedHistory:
 
     async def _take(self, step: Step) -> None:
         client = self._hub.client
+        if step.name in self._groups and step.verb in ("submit", "finish", "delete", "fail", "replace", "priority"):
+            await self._take_with_group(step, self._groups[step.name])
+            return
         match step.verb:
+            case "fail" | "replace":
+                return
             case "submit":
                 assert step.job is not None
                 await self._submit(step.job)
@@ -205,6 +218,9 @@ class PlayedHistory:
             case "check":
                 for workload in await self._workloads(step.name):
                     await self._check(workload, step.spec)
+            case "pods":
+                body = {"metadata": {"annotations": {PODS_ANNOTATION: step.spec["are"]}}}
+                await client.patch(JOBS, step.name, body, namespace=self.namespace)
             case "node":
                 node = step.spec["node"]
                 manifest = node.manifest(name=self._name(node.name), flavor="")
@@ -214,6 +230,28 @@ class PlayedHistory:
             case other:
                 raise ValueError(f"no step is called {other}")
 
+    async def _take_with_group(self, step: Step, job: SubmittedJob) -> None:
+        match step.verb:
+            case "submit":
+                for index in range(job.parallelism):
+                    await self._make_pod(job, f"{job.name}-{index}")
+                await self._until_workload(job.name)
+            case "replace":
+                lives = [each for each in await self._pods.of(job.name) if is_live(each)]
+                for _ in range(job.parallelism - len(lives)):
+                    self._replaced += 1
+                    await self._make_pod(job, f"{job.name}-r{self._replaced}")
+            case "finish":
+                await self._pods.finish(job.name)
+            case "fail":
+                await self._pods.fail(job.name)
+            case "delete":
+                await self._pods.delete(job.name)
+
+    async def _make_pod(self, job: SubmittedJob, name: str) -> None:
+        made = pod(name, group=job.name, total=job.parallelism, queue=job.queue, cpu=job.cpu, priority=job.priority)
+        await self._hub.create(PODS, made, namespace=self.namespace)
+
     async def _submit(self, job: SubmittedJob) -> None:
         body = job_manifest(
             job.name,
@@ -222,7 +260,7 @@ class PlayedHistory:
             cpu=str(job.cpu),
             parallelism=job.parallelism,
             labels={PRIORITY_CLASS_LABEL: job.priority} if job.priority else {},
-            annotations={JOB_MIN_PARALLELISM_ANNOTATION: str(job.minimum)} if job.minimum else {},
+            annotations=_annotations(job),
             suspend=True,
         )
         pod = body["spec"]["template"]["spec"]
@@ -238,8 +276,11 @@ class PlayedHistory:
             await self._hub.create(JOB_SETS, _set(job, body), namespace=self.namespace)
         else:
             await self._hub.create(JOBS, body, namespace=self.namespace)
+        await self._until_workload(job.name)
+
+    async def _until_workload(self, job: str) -> None:
         for _ in range(_WAITS):
-            if await self._workloads(job.name):
+            if await self._workloads(job):
                 return
             await anyio.sleep(_WAIT_SECONDS)
 
@@ -262,13 +303,16 @@ class PlayedHistory:
         return [
             each
             for each in workloads
-            if any(owner["name"] == job for owner in each["metadata"].get("ownerReferences") or ())
+            if each["metadata"]["name"] == job
+            or any(owner["name"] == job for owner in each["metadata"].get("ownerReferences") or ())
         ]
 
     def _kind(self, job: str) -> Resource:
         return JOB_SETS if job in self._sets else JOBS
 
     async def _is_suspended(self, job: str) -> bool:
+        if job in self._groups:
+            return True  # a kubelet runs its pods
         found = await self._hub.client.get_object(self._kind(job), job, namespace=self.namespace)
         return bool(found["spec"].get("suspend"))
 
@@ -317,6 +361,11 @@ class PlayedHistory:
         return found
 
 
+def _annotations(job: SubmittedJob) -> dict[str, str]:
+    minimum = {JOB_MIN_PARALLELISM_ANNOTATION: str(job.minimum)} if job.minimum else {}
+    return minimum | ({PODS_ANNOTATION: job.pods} if job.pods else {})
+
+
 def _set(job: SubmittedJob, manifest: Object) -> Object:
     """The JobSet of a job, whose pods are as those of the Job."""
     template = manifest["spec"]["template"]
@@ -336,6 +385,9 @@ def _set(job: SubmittedJob, manifest: Object) -> Object:
 
 def _lines(obj: Object) -> Iterator[str]:
     """What is compared of an object; what may differ, as messages and how often one was evicted, begins with `~`."""
+    if obj["kind"] == PODS.kind:
+        yield from lines_of_pod(obj)
+        return
     name = f"{obj['kind']} {_shown_name(obj)}"
     status: Object = obj.get("status") or {}
     if obj["kind"] in ("Job", "JobSet"):
@@ -347,6 +399,8 @@ def _lines(obj: Object) -> Iterator[str]:
     for each in sorted(status.get("conditions") or (), key=lambda each: str(each["type"])):
         # Why it waits is written by Kueue when it was evaluated last, and here when that changes.
         waits = each["type"] == "QuotaReserved" and each["status"] == "False"
+        # Kueue says of each new Workload that its pods are not ready, and here it is said once it is admitted.
+        waits |= each["type"] == "PodsReady" and each["reason"] == "WaitForStart" and not status.get("admission")
         if not waits:
             yield f"{name}: {each['type']}={each['status']} {each['reason']}"
         yield f"~ {name}: {each['type']}: {each['reason']}: {each.get('message')}"
@@ -367,4 +421,5 @@ def _lines(obj: Object) -> Iterator[str]:
 
 def _shown_name(obj: Object) -> str:
     owners = obj["metadata"].get("ownerReferences")
-    return str(owners[0]["name"] if obj["kind"] == "Workload" and owners else obj["metadata"]["name"])
+    is_of_job = obj["kind"] == "Workload" and owners and owners[0]["kind"] != PODS.kind
+    return str(owners[0]["name"] if is_of_job else obj["metadata"]["name"])
