@@ -28,8 +28,9 @@ from tests.comparison.histories.played import HistoryHub
 from tests.comparison.histories.pods import PodsOfJobs
 
 _FAIR: Final = {"fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]}}
-_REQUEUING: Final = {"timestamp": "Creation", "backoffLimitCount": 1, "backoffBaseSeconds": 1, "backoffMaxSeconds": 2}
+_REQUEUING: Final = {"timestamp": "Creation", "backoffLimitCount": 1, "backoffBaseSeconds": 3, "backoffMaxSeconds": 3}
 _PODS_SECONDS: Final = 3
+"""As long as what waits to be queued again: shorter than that, Kueue may not have offered its quota to others yet."""
 _READY: Final = {
     "waitForPodsReady": {
         "timeout": f"{_PODS_SECONDS}s",
