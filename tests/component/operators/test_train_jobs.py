@@ -49,24 +49,31 @@ async def until_pods(cluster: Playground, count: int) -> set[str]:
     return found
 
 
+async def kill_one(cluster: Playground) -> None:
+    """Delete a pod and wait for another one: by its end the operator compares the pods with what they should be."""
+    before = await cluster.listed(PODS)
+    killed = before[0]["metadata"]
+    await cluster.client.delete(PODS, killed["name"], namespace="default")
+    uids = {pod["metadata"]["uid"] for pod in before}
+
+    async def replaced() -> bool:
+        now = {pod["metadata"]["uid"] for pod in await cluster.listed(PODS)}
+        return len(now) >= len(uids) and now != uids
+
+    await cluster.until("another pod", replaced)
+    assert uids - await until_pods(cluster, len(uids)) == {killed["uid"]}
+
+
 async def test_a_runtime_that_changes_or_goes_changes_no_pods_of_a_job_that_runs() -> None:
     async with playground(TrainJobOperator) as cluster:
         await kinds.install(cluster.client, RUNTIMES)
         await cluster.client.create(RUNTIMES, runtime(nodes=2))
         await cluster.create(TRAIN, train_job())
-        started = await until_pods(cluster, 2)
+        await until_pods(cluster, 2)
         await cluster.client.patch(RUNTIMES, "torch", {"spec": {"mlPolicy": {"numNodes": 5}}})
-        killed = (await cluster.listed(PODS))[0]["metadata"]
-        # Its end is an event with which the operator compares the pods with what they should be.
-        await cluster.client.delete(PODS, killed["name"], namespace="default")
-
-        async def replaced() -> bool:
-            now = {pod["metadata"]["uid"] for pod in await cluster.listed(PODS)}
-            return len(now) >= 2 and now != started
-
-        await cluster.until("another pod", replaced)
-        kept = await until_pods(cluster, 2)
-        assert started - kept == {killed["uid"]}
+        await kill_one(cluster)
+        await cluster.client.delete(RUNTIMES, "torch")
+        await kill_one(cluster)
 
 
 async def test_a_job_that_is_suspended_starts_again_with_the_runtime_of_now() -> None:
