@@ -25,12 +25,17 @@ from tests.bench.queueing.hubs import running_bench_hub
 from tests.comparison.histories.both import QUIET_SECONDS, Both, Difference, play
 from tests.comparison.histories.history import History, Mix, history
 from tests.comparison.histories.played import HistoryHub
-from tests.comparison.histories.pods import PodsOfJobs
+from tests.comparison.histories.pods import PlayedPods
 
 _FAIR: Final = {"fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]}}
-_REQUEUING: Final = {"timestamp": "Creation", "backoffLimitCount": 1, "backoffBaseSeconds": 3, "backoffMaxSeconds": 3}
 _PODS_SECONDS: Final = 3
 """As long as what waits to be queued again: shorter than that, Kueue may not have offered its quota to others yet."""
+_REQUEUING: Final = {
+    "timestamp": "Creation",
+    "backoffLimitCount": 1,
+    "backoffBaseSeconds": _PODS_SECONDS,
+    "backoffMaxSeconds": _PODS_SECONDS,
+}
 _READY: Final = {
     "waitForPodsReady": {
         "timeout": f"{_PODS_SECONDS}s",
@@ -99,7 +104,7 @@ async def run(seeds: Sequence[int], mix: Mix, *, kueue: Path, at_once: int) -> i
             group.start_soon(both.watch)
             if mix.ready or mix.groups:
                 for hub in hubs:
-                    group.start_soon(PodsOfJobs(hub.client, groups=mix.groups).run)
+                    group.start_soon(PlayedPods(hub.client, groups=mix.groups).run)
             async with anyio.create_task_group() as players:
                 for _ in range(at_once):
                     players.start_soon(player)

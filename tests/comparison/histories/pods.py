@@ -6,6 +6,7 @@ What it shows is level-based, as the job controller's: a Job that runs has pods,
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 import anyio
@@ -24,7 +25,7 @@ _TIME: Final = "2026-01-01T00:00:00Z"
 _LOOK_SECONDS: Final = 0.2
 
 
-class PodsOfJobs:
+class PlayedPods:
     """The pods of all Jobs of a hub, and those of groups."""
 
     def __init__(self, client: KubeClient, *, groups: bool) -> None:
@@ -52,10 +53,9 @@ class PodsOfJobs:
             return
         status = {"active": active, "ready": ready, "startTime": _TIME if active else None}
         name, namespace = metadata["name"], metadata["namespace"]
-        try:
-            await self._client.patch(JOBS, name, {"status": status}, namespace=namespace, subresource="status")
-        except (errors.NotFound, errors.Conflict, errors.Invalid):
-            return  # it was deleted or changed since; what is there now is shown at the next look
+        body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
+        with suppress(errors.NotFound, errors.Conflict):  # what is there now is shown at the next look
+            await self._client.patch(JOBS, name, body, namespace=namespace, subresource="status")
 
 
 def _ends(status: Object) -> list[Object]:
