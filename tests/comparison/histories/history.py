@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from multikueue.api.constants import POD_SET_SLICE_SIZE_ANNOTATION
-from tests.comparison.histories.places import NodeOfHistory, random_levels, random_nodes, random_request
+from tests.comparison.histories.places import GPU, NodeOfHistory, random_levels, random_nodes, random_request
 
 Object = dict[str, Any]
 
@@ -126,7 +126,7 @@ class History:
 def history(seed: int, mix: Mix) -> History:
     """The history of a seed; the same each time."""
     random = Random(seed)
-    resources = ["cpu", "gpu"] if random.random() < 0.25 else ["cpu"]
+    resources = ["cpu", GPU] if random.random() < 0.25 else ["cpu"]
     flavors = {name: _flavor(random, name) for name in _FLAVORS[: random.choice((1, 1, 2, 2, 3))]}
     cohorts = _cohorts(random, list(flavors), resources, fair=mix.fair)
     names = [f"q{number}" for number in range(random.choice((1, 2, 2, 3, 3, 4)))]
@@ -216,7 +216,7 @@ def _preemption(random: Random, *, fair: bool) -> Object:
 def _groups(random: Random, flavors: list[str], resources: list[str], *, most: int, limits: bool) -> list[Object]:
     """One group of all resources, or one for each."""
     apart = len(resources) > 1 and len(flavors) > 1 and random.random() < 0.5
-    parts = [(["cpu"], flavors[:1]), (["gpu"], flavors[1:])] if apart else [(resources, flavors)]
+    parts = [(["cpu"], flavors[:1]), ([GPU], flavors[1:])] if apart else [(resources, flavors)]
     return [
         {
             "coveredResources": covered,

@@ -21,6 +21,7 @@ BLOCK: Final = "example.com/block"
 RACK: Final = "example.com/rack"
 HOST: Final = "kubernetes.io/hostname"
 _LEVELS: Final = ((BLOCK, RACK, HOST), (BLOCK, RACK, HOST), (RACK, HOST), (HOST,), (BLOCK, RACK))
+GPU: Final = "example.com/gpu"
 _GIGA: Final = "64Gi"
 
 
@@ -38,7 +39,7 @@ class NodeOfHistory:
     def manifest(self, *, name: str, flavor: str) -> Object:
         """The Node, of that flavor."""
         taints = [{"key": "maintenance", "value": "true", "effect": "NoSchedule"}] if self.tainted else []
-        quantities = {"cpu": str(self.cpu), "memory": _GIGA, "pods": str(self.pods), "gpu": str(self.cpu)}
+        quantities = {"cpu": str(self.cpu), "memory": _GIGA, "pods": str(self.pods), GPU: str(self.cpu)}
         condition = {"type": "Ready", "status": str(self.ready), "reason": "ByHand", "message": ""}
         times = dict.fromkeys(("lastTransitionTime", "lastHeartbeatTime"), "2026-01-01T00:00:00Z")
         return {

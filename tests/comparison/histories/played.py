@@ -37,6 +37,7 @@ from multikueue.kube import errors
 from multikueue.kube.rest.client import KubeClient
 from tests.comparison.histories.groups import PodsOfGroups, is_live, lines_of_pod, pod
 from tests.comparison.histories.history import CHECKS, PRIORITIES, History, Object, Step, SubmittedJob
+from tests.comparison.histories.places import GPU
 from tests.comparison.histories.pods import PODS_ANNOTATION
 from tests.comparison.shown import comparable, leaves
 from tests.support.managers import ensure, job_manifest, make_namespace
@@ -278,7 +279,9 @@ class PlayedHistory:
         )
         pod = body["spec"]["template"]["spec"]
         if job.gpu:
-            pod["containers"][0]["resources"]["requests"]["gpu"] = str(job.gpu)
+            resources = pod["containers"][0]["resources"]
+            resources["requests"][GPU] = str(job.gpu)
+            resources["limits"] = (resources.get("limits") or {}) | {GPU: str(job.gpu)}
         if job.flavor:
             pod["nodeSelector"] = {"flavor": self._name(job.flavor) if self._history.levels else job.flavor}
         if job.tolerates:
