@@ -182,9 +182,10 @@ def _info(
     annotations = {WORKLOAD_ANNOTATION: chain_of(workload) if is_elastic(workload) else str(metadata.get("name", ""))}
     selector: dict[str, str] = {}
     tolerations: list[JsonObject] = []
-    for flavor_name in sorted(set((assignment.get("flavors") or {}).values())):
+    for _, flavor_name in sorted((assignment.get("flavors") or {}).items()):
         spec: JsonObject = flavors.get(flavor_name, {}).get("spec") or {}
-        _merge(selector, spec.get("nodeLabels") or {}, where=f"nodeSelector of pod set {name}")
+        # Flavors of two resource groups may have other values of one label; as with Kueue, one of them holds.
+        selector = {**(spec.get("nodeLabels") or {}), **selector}
         tolerations += [item for item in spec.get("tolerations") or () if item not in tolerations]
     for update in _updates(workload, name):
         _merge(labels, update.get("labels") or {}, where=f"labels of pod set {name}")
