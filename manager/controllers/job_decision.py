@@ -299,10 +299,13 @@ def _stop(facts: ManagedJobFacts, workload: JsonObject, why: str) -> tuple[Step,
 def _replacements(
     kind: GroupedKind, job: JsonObject, workload: JsonObject, status: Status, now: datetime
 ) -> tuple[Step, ...]:
-    """Whether members have to be replaced; a group without them is not queued."""
+    """Whether members have to be replaced; a group without them is not queued. Its reason is that of an eviction."""
     missing = kind.replacements(job, workload)
     old = status.condition(WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS)
-    if bool(missing) == (old is not None and old.status == TRUE) or (old is None and not missing):
+    evicted = status.condition(WorkloadCondition.EVICTED)
+    why = evicted.reason if evicted is not None and evicted.status == TRUE else _PODS_FAILED
+    waits = old is not None and old.status == TRUE
+    if (waits and old is not None and old.reason == why) if missing else not waits:
         return ()
 
     def change(seen: Status) -> Status:
@@ -310,7 +313,7 @@ def _replacements(
             seen,
             WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS,
             value=TRUE if missing else FALSE,
-            reason=_PODS_FAILED if missing else _PODS_READY,
+            reason=why if missing else _PODS_READY,
             message=missing or "All pods of the group exist",
             now=now,
         )

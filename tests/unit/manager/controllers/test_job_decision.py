@@ -28,6 +28,9 @@ from multikueue.core.conditions import FALSE, TRUE
 from multikueue.jobs.framework.protocol import InjectionConflict, PodSetInfo
 from multikueue.jobs.framework.workloads import Priority, workload_for
 from multikueue.jobs.kinds.batch_job import BATCH_JOB, BatchJob
+from multikueue.jobs.kinds.pod import BARE_POD
+from tests.unit.jobs.kinds.pod_builders import PAIR, group, running
+from tests.unit.jobs.kinds.pod_builders import workload as group_workload
 from tests.unit.manager.builders import NOW, Object, admitted, evicted, having, pending, reserved, status
 from tests.unit.manager.controllers.job_builders import (
     decide,
@@ -318,3 +321,49 @@ def test_a_job_with_managed_by_is_started_here_although_it_runs_on_a_worker() ->
     (step,) = decide(job(), known, runs_on_workers=lambda workload: True)
     assert isinstance(step, WriteJob)
     assert step.event == "Started"
+
+
+class TestReplacements:
+    """A group of two pods, of which one is over before the other."""
+
+    FAILED = group(running("a1"), running("a2", phase="Failed"))
+
+    def written(self, found: Object, before: Status) -> tuple[str, str, str] | None:
+        """Status, reason and message of the condition that is written, if any is."""
+        known = group_workload(group(*PAIR)) | {"status": before.wire()}
+        known["metadata"] |= {"uid": "uid-w", "resourceVersion": "1"}
+        facts = ManagedJobFacts(job=found, integration=BARE_POD, workloads=(known,), infos=lambda _: ())
+        writes = [step for step in job_decision.decide(facts, now=NOW) if isinstance(step, WriteStatus)]
+        for step in writes:
+            now = step.change(before).condition(WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS)
+            if now is not None and now != before.condition(WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS):
+                return now.status, now.reason, now.message
+        return None
+
+    def waiting(self, before: Status, reason: str) -> Status:
+        kind = WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS
+        return changes.with_condition(before, kind, value=TRUE, reason=reason, message="1 of 2", now=NOW)
+
+    def preempted(self) -> Status:
+        return changes.evict(admitted(), reason="Preempted", message="go", now=NOW)
+
+    def test_a_failed_pod_has_to_be_replaced(self) -> None:
+        status_, reason, message = self.written(self.FAILED, admitted()) or ("", "", "")
+        assert (status_, reason) == (TRUE, "PodsFailed")
+        assert message.startswith("1 of 2 pods failed or were deleted")
+
+    def test_of_a_group_that_was_evicted_the_reason_is_that_of_the_eviction(self) -> None:
+        assert (self.written(self.FAILED, self.preempted()) or ())[:2] == (TRUE, "Preempted")
+
+    def test_a_group_that_waits_and_is_evicted_gets_the_reason_of_the_eviction(self) -> None:
+        before = self.waiting(self.preempted(), "PodsFailed")
+        assert (self.written(self.FAILED, before) or ())[:2] == (TRUE, "Preempted")
+
+    def test_what_is_written_already_is_not_written_again(self) -> None:
+        assert self.written(self.FAILED, self.waiting(admitted(), "PodsFailed")) is None
+        assert self.written(self.FAILED, self.waiting(self.preempted(), "Preempted")) is None
+
+    def test_a_group_whose_pods_are_there_waits_no_more(self) -> None:
+        whole = group(running("a1"), running("a2"))
+        assert (self.written(whole, self.waiting(admitted(), "PodsFailed")) or ())[:2] == (FALSE, "PodsReady")
+        assert self.written(whole, admitted()) is None
