@@ -18,6 +18,8 @@ from multikueue.api.constants import (
 from multikueue.api.resource import PODS
 from multikueue.kube import errors
 from multikueue.kube.rest.client import KubeClient
+from tests.comparison.histories.history import SubmittedJob
+from tests.comparison.histories.places import GPU
 
 Object = dict[str, Any]
 
@@ -25,13 +27,15 @@ _TIME: Final = "2026-01-01T00:00:00Z"
 _OVER: Final = ("Succeeded", "Failed")
 
 
-def pod(name: str, *, group: str, total: int, queue: str, cpu: int, priority: str) -> Object:
+def pod(name: str, job: SubmittedJob) -> Object:
     """A pod of a group."""
-    labels = {QUEUE_NAME_LABEL: queue, POD_GROUP_NAME_LABEL: group}
-    if priority:
-        labels[PRIORITY_CLASS_LABEL] = priority
-    metadata: Object = {"name": name, "labels": labels, "annotations": {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(total)}}
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
+    labels = {QUEUE_NAME_LABEL: job.queue, POD_GROUP_NAME_LABEL: job.name}
+    if job.priority:
+        labels[PRIORITY_CLASS_LABEL] = job.priority
+    annotations = {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(job.parallelism)}
+    metadata: Object = {"name": name, "labels": labels, "annotations": annotations}
+    gpus = {GPU: str(job.gpu)} if job.gpu else {}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(job.cpu), **gpus}, "limits": gpus}}
     spec = {"restartPolicy": "Never", "containers": [container], "automountServiceAccountToken": False}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -108,4 +112,4 @@ def lines_of_pod(each: Object) -> Iterator[str]:
     name, spec = f"Pod {each['metadata']['name']}", each["spec"]
     gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     yield f"{name}: {phase(each)}, gates {gates}, deleting {'deletionTimestamp' in each['metadata']}"
-    yield f"{name}: {spec.get('nodeSelector')}"
+    yield f"{name}: {sorted((spec.get('nodeSelector') or {}).items())}"

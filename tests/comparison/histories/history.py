@@ -127,7 +127,8 @@ def history(seed: int, mix: Mix) -> History:
     """The history of a seed; the same each time."""
     random = Random(seed)
     resources = ["cpu", GPU] if random.random() < 0.25 else ["cpu"]
-    flavors = {name: _flavor(random, name) for name in _FLAVORS[: random.choice((1, 1, 2, 2, 3))]}
+    apart = len(resources) > 1
+    flavors = {name: _flavor(random, name, apart=apart) for name in _FLAVORS[: random.choice((1, 1, 2, 2, 3))]}
     cohorts = _cohorts(random, list(flavors), resources, fair=mix.fair)
     names = [f"q{number}" for number in range(random.choice((1, 2, 2, 3, 3, 4)))]
     queues = {name: _queue(random, list(flavors), list(cohorts), resources, fair=mix.fair) for name in names}
@@ -162,8 +163,9 @@ def _larger(queues: Mapping[str, Object]) -> dict[str, Object]:
     return found
 
 
-def _flavor(random: Random, name: str) -> Object:
-    spec: Object = {"nodeLabels": {"flavor": name}}
+def _flavor(random: Random, name: str, *, apart: bool) -> Object:
+    """With its own label if `apart`: of two flavors of one pod with one label, Kueue takes either value."""
+    spec: Object = {"nodeLabels": {f"flavor-{name}" if apart else "flavor": name}}
     if random.random() < 0.2:
         spec["nodeTaints"] = [{"key": "spot", "value": "true", "effect": "NoSchedule"}]
     return spec
@@ -299,6 +301,15 @@ def _steps(random: Random, made: History, resources: list[str], *, number: int, 
                 yield Step("priority", random.choice(jobs), spec={"class": random.choice(list(PRIORITIES))})
 
 
+def _wanted(random: Random, flavors: list[str], *, apart: bool) -> str:
+    """A flavor for the node selector of a Job; none where each flavor has its own label.
+
+    Kueue 0.17.0 asks all flavors of a group for a label that one of them has, and its later patches only that one.
+    """
+    wanted = random.choice(flavors) if random.random() < 0.1 else ""
+    return "" if apart else wanted
+
+
 def _node_step(random: Random, nodes: dict[str, NodeOfHistory]) -> Step:
     """A node has other capacity, or fails, or is ready again. Kueue 0.17.0 leaves pods on nodes that get a taint."""
     node = random.choice(list(nodes.values()))
@@ -332,7 +343,7 @@ def _job(random: Random, name: str, queue: str, made: History, resources: list[s
         gpu=random.choice((0, 1, 2)) if len(resources) > 1 else 0,
         minimum=random.randint(1, parallelism - 1) if partly else 0,
         priority=random.choice(("", *PRIORITIES)),
-        flavor=random.choice(flavors) if random.random() < 0.1 else "",
+        flavor=_wanted(random, flavors, apart=len(resources) > 1),
         tolerates=random.random() < 0.5,
         parts=parts,
         is_group=is_group,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -36,8 +37,8 @@ class NodeOfHistory:
     tainted: bool = False
     ready: bool = True
 
-    def manifest(self, *, name: str, flavor: str) -> Object:
-        """The Node, of that flavor."""
+    def manifest(self, *, name: str, flavor: Mapping[str, str]) -> Object:
+        """The Node, with the labels of its flavor."""
         taints = [{"key": "maintenance", "value": "true", "effect": "NoSchedule"}] if self.tainted else []
         quantities = {"cpu": str(self.cpu), "memory": _GIGA, "pods": str(self.pods), GPU: str(self.cpu)}
         condition = {"type": "Ready", "status": str(self.ready), "reason": "ByHand", "message": ""}
@@ -45,7 +46,7 @@ class NodeOfHistory:
         return {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": name, "labels": {"flavor": flavor, HOST: name, **dict(self.labels)}},
+            "metadata": {"name": name, "labels": {**flavor, HOST: name, **dict(self.labels)}},
             "spec": {"taints": taints},
             "status": {"capacity": quantities, "allocatable": quantities, "conditions": [condition | times]},
         }

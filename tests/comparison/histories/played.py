@@ -128,11 +128,13 @@ class PlayedHistory:
             of_flavors = {"topologyName": self._name("all")}
         for flavor, nodes in self._history.nodes.items():
             for node in nodes:
-                manifest = node.manifest(name=self._name(node.name), flavor=self._name(flavor))
+                manifest = node.manifest(name=self._name(node.name), flavor=self._labels(flavor))
                 await self._hub.create(NODES, manifest, namespace=None)
                 # A new Node gets a taint until its kubelet is ready.
                 await self._hub.client.patch(NODES, self._name(node.name), {"spec": manifest["spec"]})
-        flavors = {name: self._flavor(name, spec | of_flavors) for name, spec in self._history.flavors.items()}
+        flavors = {
+            name: spec | of_flavors | {"nodeLabels": self._labels(name)} for name, spec in self._history.flavors.items()
+        }
         for resource, specs in (
             (RESOURCE_FLAVORS, flavors),
             (COHORTS, self._history.cohorts),
@@ -207,9 +209,7 @@ class PlayedHistory:
             case "delete":
                 kind = self._kind(step.name)
                 await client.delete(kind, step.name, namespace=self.namespace, propagation="Background")
-                for workload in await self._workloads(step.name):
-                    with suppress(errors.NotFound):  # the manager may be faster
-                        await client.delete(WORKLOADS, workload["metadata"]["name"], namespace=self.namespace)
+                await self._delete_workloads(step.name)
             case "run":
                 if not await self._is_suspended(step.name):
                     await self._active(step.name, 1)
@@ -235,7 +235,7 @@ class PlayedHistory:
                 await client.patch(JOBS, step.name, body, namespace=self.namespace)
             case "node":
                 node = step.spec["node"]
-                manifest = node.manifest(name=self._name(node.name), flavor="")
+                manifest = node.manifest(name=self._name(node.name), flavor={})
                 await client.patch(NODES, self._name(node.name), {"spec": manifest["spec"]})
                 body = {"status": manifest["status"]}
                 await client.patch(NODES, self._name(node.name), body, subresource="status")
@@ -259,12 +259,18 @@ class PlayedHistory:
                 await self._pods.fail(job.name)
             case "delete":
                 await self._pods.delete(job.name)
+                # Kueue keeps pods that were deleted while they waited, as those that ran; here they go at once.
+                await self._delete_workloads(job.name)
             case _:
                 return  # its pods run by themselves, and stay as they were made
 
+    async def _delete_workloads(self, job: str) -> None:
+        for workload in await self._workloads(job):
+            with suppress(errors.NotFound):  # the manager may be faster
+                await self._hub.client.delete(WORKLOADS, workload["metadata"]["name"], namespace=self.namespace)
+
     async def _make_pod(self, job: SubmittedJob, name: str) -> None:
-        made = pod(name, group=job.name, total=job.parallelism, queue=job.queue, cpu=job.cpu, priority=job.priority)
-        await self._hub.create(PODS, made, namespace=self.namespace)
+        await self._hub.create(PODS, pod(name, job), namespace=self.namespace)
 
     async def _submit(self, job: SubmittedJob) -> None:
         body = job_manifest(
@@ -283,7 +289,7 @@ class PlayedHistory:
             resources["requests"][GPU] = str(job.gpu)
             resources["limits"] = (resources.get("limits") or {}) | {GPU: str(job.gpu)}
         if job.flavor:
-            pod["nodeSelector"] = {"flavor": self._name(job.flavor) if self._history.levels else job.flavor}
+            pod["nodeSelector"] = self._labels(job.flavor)
         if job.tolerates:
             pod["tolerations"] = [{"key": "spot", "operator": "Exists"}]
         if job.topology:
@@ -351,9 +357,10 @@ class PlayedHistory:
     def _name(self, name: str) -> str:
         return f"{self.namespace}-{name}"
 
-    def _flavor(self, name: str, spec: Object) -> Object:
-        """Nodes of this history only, where there are nodes."""
-        return spec | {"nodeLabels": {"flavor": self._name(name)}} if self._history.levels else spec
+    def _labels(self, flavor: str) -> dict[str, str]:
+        """Those of the nodes of a flavor: of this history only, where there are nodes."""
+        labels: dict[str, str] = self._history.flavors[flavor]["nodeLabels"]
+        return {key: self._name(value) if self._history.levels else value for key, value in labels.items()}
 
     def _named(self, spec: Object) -> Object:
         """The spec with the names of this history."""
@@ -420,7 +427,9 @@ def _lines(obj: Object) -> Iterator[str]:
         yield f"~ {name}: {each['type']}: {each['reason']}: {each.get('message')}"
     if obj["kind"] == "Workload":
         yield f"{name}: active {obj['spec'].get('active')}, priority {obj['spec'].get('priority')}"
-        yield from (f"{name}: {path}: {value}" for path, value in leaves(status.get("admission")))
+        for path, value in leaves(status.get("admission")):
+            is_hash = path.endswith("].name") and any(owner["kind"] == PODS.kind for owner in _owners(obj))
+            yield f"{name}: {path}: {'HASH' if is_hash else value}"
         yield from (f"{name}: check {each['name']} {each['state']}" for each in status.get("admissionChecks") or ())
         yield f"{name}: requeued {(status.get('requeueState') or {}).get('count')}"
         for each in (status.get("schedulingStats") or {}).get("evictions") or ():
@@ -433,7 +442,11 @@ def _lines(obj: Object) -> Iterator[str]:
             yield f"{late}{name}: {path}: {value}"
 
 
+def _owners(obj: Object) -> list[Object]:
+    return obj["metadata"].get("ownerReferences") or []
+
+
 def _shown_name(obj: Object) -> str:
-    owners = obj["metadata"].get("ownerReferences")
+    owners = _owners(obj)
     is_of_job = obj["kind"] == "Workload" and owners and owners[0]["kind"] != PODS.kind
     return str(owners[0]["name"] if is_of_job else obj["metadata"]["name"])
