@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from multikueue.api.remoteassignment import Intent
 from multikueue.api.resource import REMOTE_ASSIGNMENTS
 from tests.support.managers import Object, job_manifest
@@ -14,6 +16,16 @@ def workload_spec(namespace: str, **more: object) -> Object:
     """Of the Workload, and of its clone."""
     template = job_manifest("j", namespace=namespace, queue=QUEUE)["spec"]["template"]
     return {"queueName": QUEUE, "podSets": [{"name": "main", "count": 1, "template": template}], **more}
+
+
+def of_job(assignment: Object, name: str, intent: Intent) -> Object:
+    """The assignment, now called `name`, with that intent, for the job `job-NAME` and the workload `wl-NAME`."""
+    body = deepcopy(assignment)
+    namespace = body["spec"]["workload"]["namespace"]
+    body["metadata"]["name"] = name
+    body["spec"] |= {"workload": {"namespace": namespace, "name": f"wl-{name}", "uid": name}, "intent": str(intent)}
+    body["spec"]["job"]["name"] = body["spec"]["job"]["manifest"]["metadata"]["name"] = f"job-{name}"
+    return body
 
 
 def reservation(namespace: str, *, workload: Object, **more: object) -> Object:

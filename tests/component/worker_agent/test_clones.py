@@ -19,7 +19,7 @@ from multikueue.api.constants import (
 from multikueue.api.remoteassignment import Intent
 from multikueue.api.resource import CONFIG_MAPS, JOBS, NAMESPACES, WORKLOADS
 from tests.component.worker_agent.test_quotas import TEAM, Scene, scene
-from tests.support.assignment_specs import reservation, workload_spec
+from tests.support.assignment_specs import of_job, reservation, workload_spec
 from tests.support.managers import Object, eventually, get, job_manifest, make_queue
 from worker_agent.local.dependencies import job_objects
 from worker_agent.local.queueing import engine_stops
@@ -318,13 +318,6 @@ async def test_a_clone_that_waits_is_kept_when_an_object_goes_missing_and_the_gr
 async def test_a_refused_grant_asks_no_queue_that_appears_later() -> None:
     """The hub may have granted it elsewhere: a clone here would hold quota for nothing."""
 
-    def named(name: str, intent: Intent) -> Object:
-        body = desired()
-        body["metadata"]["name"] = name
-        body["spec"] |= {"workload": {"namespace": TEAM, "name": f"wl-{name}", "uid": name}, "intent": str(intent)}
-        body["spec"]["job"]["name"] = body["spec"]["job"]["manifest"]["metadata"]["name"] = f"job-{name}"
-        return body
-
     async def clone_of(name: str) -> None:
         await eventually(
             lambda: get(made.client, WORKLOADS, f"wl-{name}", namespace=TEAM), what=f"{name} is in the queue"
@@ -332,13 +325,13 @@ async def test_a_refused_grant_asks_no_queue_that_appears_later() -> None:
 
     async with scene() as made:
         await made.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
-        made.mailbox.put(named("a", Intent.RUN))
+        made.mailbox.put(of_job(desired(), "a", Intent.RUN))
         await says(made, "Refused")
-        made.mailbox.put(named("asked", Intent.RESERVE))
+        made.mailbox.put(of_job(desired(), "asked", Intent.RESERVE))
         await make_queue(made.client, "batch", namespace=TEAM)
         await clone_of("asked")
         # By now the agent has reconciled both with the queue, or does so before the next assignment.
-        made.mailbox.put(named("later", Intent.RESERVE))
+        made.mailbox.put(of_job(desired(), "later", Intent.RESERVE))
         await clone_of("later")
         assert await get(made.client, WORKLOADS, "wl-a", namespace=TEAM) is None
         await says(made, "Refused")

@@ -19,7 +19,7 @@ from multikueue.api.resource import NAMESPACES, PROVISIONING_REQUESTS
 from multikueue.kube.rest.client import KubeClient
 from tests.component.worker_agent.test_quotas import client_of
 from tests.support.agents import QUICK
-from tests.support.assignment_specs import reservation, workload_spec
+from tests.support.assignment_specs import of_job, reservation, workload_spec
 from tests.support.embedded import ADMIN, signing_key
 from tests.support.managers import Object, eventually
 from tests.support.provisioning import install_definition
@@ -33,11 +33,8 @@ CHECK = {"name": "capacity", "config": {"provisioningClassName": "check-capacity
 
 
 def assignment(name: str, intent: Intent) -> Object:
-    body = reservation(TEAM, workload=workload_spec(TEAM, priority=0), provisioning=[CHECK])
-    body["metadata"]["name"] = name
-    body["spec"] |= {"workload": {"namespace": TEAM, "name": f"wl-{name}", "uid": name}, "intent": str(intent)}
-    body["spec"]["job"]["name"] = body["spec"]["job"]["manifest"]["metadata"]["name"] = f"job-{name}"
-    return body
+    made = reservation(TEAM, workload=workload_spec(TEAM, priority=0), provisioning=[CHECK])
+    return of_job(made, name, intent)
 
 
 @asynccontextmanager
