@@ -79,7 +79,7 @@ def _with_flavors(template: JsonObject, assignment: JsonObject, flavors: Mapping
     tolerations: list[JsonObject] = list(spec.get("tolerations") or ())
     for name in sorted(set((assignment.get("flavors") or {}).values())):
         flavor: JsonObject = (flavors.get(name) or {}).get("spec") or {}
-        selector |= flavor.get("nodeLabels") or {}
+        selector = {**(flavor.get("nodeLabels") or {}), **selector}
         tolerations += [each for each in flavor.get("tolerations") or () if each not in tolerations]
     selector |= spec.get("nodeSelector") or {}
     if selector:

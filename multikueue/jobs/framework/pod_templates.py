@@ -182,9 +182,10 @@ def _info(
     annotations = {WORKLOAD_ANNOTATION: chain_of(workload) if is_elastic(workload) else str(metadata.get("name", ""))}
     selector: dict[str, str] = {}
     tolerations: list[JsonObject] = []
-    for _, flavor_name in sorted((assignment.get("flavors") or {}).items()):
+    for flavor_name in sorted(set((assignment.get("flavors") or {}).values())):
         spec: JsonObject = flavors.get(flavor_name, {}).get("spec") or {}
-        # Flavors of two resource groups may have other values of one label; as with Kueue, one of them holds.
+        # Flavors of two resource groups may have other values of one label; as with Kueue, one of them holds. Capacity
+        # is provisioned for the same one.
         selector = {**(spec.get("nodeLabels") or {}), **selector}
         tolerations += [item for item in spec.get("tolerations") or () if item not in tolerations]
     for update in _updates(workload, name):

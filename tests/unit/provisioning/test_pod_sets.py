@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from multikueue.jobs.framework.pod_templates import pod_set_infos
 from multikueue.provisioning.pod_sets import requested_pod_sets
 from multikueue.provisioning.settings import MergePolicy
 from tests.unit.provisioning.builders import SETTINGS, pod_set, workload
@@ -52,6 +53,16 @@ def test_the_flavors_labels_and_tolerations_are_in_the_template() -> None:
     assert found.template["spec"]["nodeSelector"] == {"pool": "spot", "zone": "z"}
     assert found.template["spec"]["tolerations"] == [own, {"key": "spot", "operator": "Exists"}]
     assert given["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] == {"zone": "z"}
+
+
+def test_capacity_is_requested_for_the_same_one_of_two_values_of_a_label_as_pods_are_started_with() -> None:
+    given = workload(pod_set("a"))
+    assignment = {"name": "a", "count": 1, "flavors": {"cpu": "spot", "gpu": "a100"}}
+    given["status"]["admission"]["podSetAssignments"] = [assignment]
+    flavors = {**FLAVORS, "a100": {"spec": {"nodeLabels": {"pool": "a100"}}}}
+    (found,) = requested_pod_sets(given, SETTINGS, flavors)
+    (started,) = pod_set_infos(given, flavors)
+    assert found.template["spec"]["nodeSelector"] == started.node_selector == {"pool": "a100"}
 
 
 def test_a_flavor_that_was_deleted_adds_nothing() -> None:

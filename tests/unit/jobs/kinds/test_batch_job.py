@@ -182,12 +182,11 @@ class TestStartAndStop:
         (found,) = pod_set_infos(workload, {})
         assert (found.annotations["k"], found.node_selector) == ("v", {"z": "1"})
 
-    def test_of_two_flavors_with_one_label_that_of_the_first_resource_holds(self) -> None:
-        workload = self.admitted()
-        workload["status"]["admission"]["podSetAssignments"][0]["flavors"] = {"nvidia.com/gpu": "a100", "cpu": "spot"}
-        gpus = {"spec": {"nodeLabels": {"pool": "a100", "gpu": "a100"}}}
-        (found,) = pod_set_infos(workload, {"spot": FLAVOR, "a100": gpus})
-        assert found.node_selector == {"pool": "spot", "gpu": "a100"}
+    @pytest.mark.parametrize("flavors", [{"cpu": "spot", "gpu": "a100"}, {"cpu": "a100", "gpu": "spot"}], ids=str)
+    def test_of_two_flavors_with_one_label_the_value_of_the_first_by_name_holds(self, flavors: dict[str, str]) -> None:
+        labels = {"spot": FLAVOR, "a100": {"spec": {"nodeLabels": {"pool": "a100", "gpu": "a100"}}}}
+        (found,) = pod_set_infos(self.admitted(flavors=flavors), labels)
+        assert found.node_selector == {"pool": "a100", "gpu": "a100"}
 
     def test_two_updates_that_disagree_cannot_start(self) -> None:
         workload = self.admitted()
