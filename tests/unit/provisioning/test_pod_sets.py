@@ -7,12 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from multikueue.api.objects import JsonObject
 from multikueue.jobs.framework.pod_templates import pod_set_infos
 from multikueue.provisioning.pod_sets import requested_pod_sets
 from multikueue.provisioning.settings import MergePolicy
 from tests.unit.provisioning.builders import SETTINGS, pod_set, workload
 
-FLAVORS = {"spot": {"spec": {"nodeLabels": {"pool": "spot"}, "tolerations": [{"key": "spot", "operator": "Exists"}]}}}
+FLAVORS: dict[str, JsonObject] = {
+    "spot": {"spec": {"nodeLabels": {"pool": "spot"}, "tolerations": [{"key": "spot", "operator": "Exists"}]}}
+}
 
 
 def test_every_pod_set_is_requested_when_no_resource_is_named() -> None:

@@ -155,7 +155,9 @@ class TestWorkload:
         assert not BATCH_JOB.matches(started, wl(job()))
 
 
-FLAVOR = {"spec": {"nodeLabels": {"pool": "spot"}, "tolerations": [{"key": "spot", "operator": "Exists"}]}}
+FLAVOR: dict[str, Any] = {
+    "spec": {"nodeLabels": {"pool": "spot"}, "tolerations": [{"key": "spot", "operator": "Exists"}]}
+}
 
 
 class TestStartAndStop:
