@@ -19,7 +19,7 @@ from multikueue.api.meta import JsonObject
 from multikueue.core.keys import Key
 from multikueue.dispatch.worker.demands import amounts, demands
 from multikueue.dispatch.worker.dependencies import dependencies
-from multikueue.dispatch.worker.ledger import PODS, Demand
+from multikueue.dispatch.worker.ledger import PODS, AskedPlacement, Demand
 from multikueue.jobs.framework.pod_templates import pod_set_infos
 from multikueue.jobs.framework.protocol import InjectionConflict, PodSetInfo
 
@@ -81,10 +81,21 @@ class WorkloadRequests:
         except InjectionConflict:
             return ()  # it can start nowhere, which is reported when it is dispatched
         pod_sets = {str(pod_set["name"]): pod_set for pod_set in workload["spec"].get("podSets") or ()}
-        wanted = demands(_injected(pod_sets[info.name], info) for info in infos if info.name in pod_sets)
+        sent = [info for info in infos if info.name in pod_sets]
+        wanted = demands(_injected(pod_sets[info.name], info) for info in sent)
+        asked = demands(pod_sets[info.name] for info in sent)
         usage = {str(each["name"]): each.get("resourceUsage") or {} for each in assigned}
-        of = (usage.get(info.name, {}) for info in infos if info.name in pod_sets)
-        return tuple(_with_quota(demand, used) for demand, used in zip(wanted, of, strict=True))
+        return tuple(
+            _with_quota(_asked(demand, own), usage.get(info.name, {}))
+            for demand, own, info in zip(wanted, asked, sent, strict=True)
+        )
+
+
+def _asked(demand: Demand, own: Demand) -> Demand:
+    """The demand with what the job has itself, if flavors add to it."""
+    if (demand.node_selector, demand.tolerations) == (own.node_selector, own.tolerations):
+        return demand
+    return replace(demand, asked=AskedPlacement(node_selector=own.node_selector, tolerations=own.tolerations))
 
 
 def _with_quota(demand: Demand, usage: JsonObject) -> Demand:

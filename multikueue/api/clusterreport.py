@@ -13,7 +13,18 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from multikueue.api.meta import Amount, Int32, Int64, JsonObject, KubeObject, Labels, Time, WireModel, WireTaint
+from multikueue.api.meta import (
+    Amount,
+    Int32,
+    Int64,
+    JsonObject,
+    KubeObject,
+    Labels,
+    Time,
+    WireModel,
+    WireTaint,
+    WireToleration,
+)
 from multikueue.api.resource import CLUSTER_REPORTS
 from multikueue.api.schema import AGE, Column, Schema
 from multikueue.core.quantity import Quantity
@@ -22,6 +33,8 @@ MAX_QUEUES: Final = 4096
 """The most LocalQueues in a report."""
 MAX_CLUSTER_QUEUES: Final = 1024
 """The most ClusterQueues whose quota is in a report."""
+MAX_FLAVORS: Final = 256
+"""The most flavors in a report."""
 MAX_QUOTA_ENTRIES: Final = 2048
 """The most quotas of a resource of a flavor in a report: with more the object would be too large."""
 
@@ -57,6 +70,16 @@ class ReportedResourceQuota(WireModel):
     borrowable: Amount = Quantity.of(0)
     reserved: Amount = Quantity.of(0)
     capacity: Amount = Quantity.of(0)
+
+
+class ReportedFlavor(WireModel):
+    """A ResourceFlavor of the worker that is not for all pods: the labels and taints of its nodes."""
+
+    name: Annotated[str, Schema(min_length=1, max_length=253)]
+    node_labels: Labels = Field(default_factory=dict)
+    node_taints: Annotated[tuple[WireTaint, ...], Schema(max_items=8, list_type="atomic")] = ()
+    tolerations: Annotated[tuple[WireToleration, ...], Schema(max_items=8, list_type="atomic")] = ()
+    """What it tolerates for the pods that use it."""
 
 
 class ReportedFlavorQuota(WireModel):
@@ -240,6 +263,8 @@ class ClusterReportStatus(WireModel):
         tuple[ReportedQueueQuota, ...], Schema(max_items=MAX_CLUSTER_QUEUES, list_type="atomic")
     ] = ()
     """The ClusterQueues of the LocalQueues, as far as they could be read, within the limit of a report."""
+    flavors: Annotated[tuple[ReportedFlavor, ...], Schema(max_items=MAX_FLAVORS, list_type="atomic")] = ()
+    """The flavors of these ClusterQueues that are not for all pods, as far as they could be read."""
     capacity: Annotated[tuple[ResourceCapacity, ...], Schema(max_items=64, map_keys=("name",))] = ()
     namespaces: Annotated[tuple[str, ...], Schema(max_items=512, list_type="atomic")] = ()
     """All namespaces of the cluster; empty for a cluster with more than the limit."""

@@ -233,6 +233,12 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "localQueues": "The LocalQueues that lead to it.",
         "resources": "Its quota.",
     },
+    "ReportedFlavor": {
+        "name": "The name of the flavor.",
+        "nodeLabels": "The labels of its nodes.",
+        "nodeTaints": "The taints of its nodes.",
+        "tolerations": "What it tolerates for the pods that use it.",
+    },
     "ReportedFlavorQuota": {"name": "The name of the flavor.", "resources": "Its quota, by resource."},
     "ReportedQueue": {
         "namespace": "The namespace of the LocalQueue.",

@@ -133,7 +133,7 @@ def _rights() -> tuple[JsonObject, ...]:
                 {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads/status"], "verbs": ["patch"]},
                 {
                     "apiGroups": ["kueue.x-k8s.io"],
-                    "resources": ["localqueues", "clusterqueues", "cohorts"],
+                    "resources": ["localqueues", "clusterqueues", "cohorts", "resourceflavors"],
                     "verbs": ["get", "list", "watch"],
                 },
                 # For provisioning checks of the hub.

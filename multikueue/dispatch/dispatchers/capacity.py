@@ -135,7 +135,13 @@ def judge(
             return _judgement(workload, cluster, fit)
         return Judgement(f"LocalQueue {workload.queue}: its quota is unknown")
     fit = fit_quota(
-        capacity, workload.key, workload.demands, local_queue=workload.queue, queue=queue, counted=workload.flavors
+        capacity,
+        workload.key,
+        workload.demands,
+        local_queue=workload.queue,
+        queue=queue,
+        flavors=report.flavors,
+        counted=workload.flavors,
     )
     return _judgement(workload, cluster, fit)
 

@@ -24,8 +24,10 @@ from multikueue.core.selectors import NodeSelectorTerm, Requirement
 from multikueue.core.taints import Toleration, tolerates
 from multikueue.dispatch.protocol.queue_quota import (
     ClusterQueueReport,
+    FlavorReport,
     LocalQueueReport,
     cluster_queues_of,
+    flavors_of,
     local_queues_of,
 )
 from multikueue.dispatch.worker.ledger import Demand
@@ -34,7 +36,10 @@ from multikueue.dispatch.worker.node_groups import AggregateCapacity, CapacityGr
 _PODS: Final = "pods"
 NODES: Final = "nodes"
 """The resource of a `Lack` if no node matches the pods, whatever their size."""
-_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+FLAVORS: Final = "flavors"
+"""The resource of a `Lack` if no flavor of the queue matches the pods, whatever their size."""
+REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+"""The effects of taints that keep pods from nodes."""
 
 
 class Level(IntEnum):
@@ -86,6 +91,8 @@ class Report:
     local_queues: Mapping[Key, LocalQueueReport] = field(default_factory=dict)
     cluster_queues: Mapping[str, ClusterQueueReport] = field(default_factory=dict)
     """Those that LocalQueues point to, if their quota was reported."""
+    flavors: Mapping[str, FlavorReport] = field(default_factory=dict)
+    """Their flavors that are not for all pods, if the agent may read them."""
     namespaces: frozenset[str] = frozenset()
     engine: str = ""
     pending: int = 0
@@ -116,6 +123,7 @@ def report_of(status: JsonObject) -> Report | None:
         kinds=None if kinds is None else frozenset((str(kind["apiVersion"]), str(kind["kind"])) for kind in kinds),
         local_queues=local_queues_of(status),
         cluster_queues=cluster_queues_of(status),
+        flavors=flavors_of(status),
         namespaces=frozenset(status.get("namespaces") or ()),
         engine=str(status.get("engine") or ""),
         pending=parse_unsigned(status.get("pending") or 0, field="status.pending"),
@@ -321,7 +329,7 @@ def _admits(group: CapacityGroup, shape: _Shape, varying: frozenset[str]) -> boo
         return False
     if affinity is not None and not any(_may_match(term, labels, varying) for term in affinity):
         return False
-    return all(taint.effect not in _REPELLING or tolerates(tolerations, taint) for taint in group.taints)
+    return all(taint.effect not in REPELLING or tolerates(tolerations, taint) for taint in group.taints)
 
 
 def _may_match(term: NodeSelectorTerm, labels: Mapping[str, str], varying: frozenset[str]) -> bool:

@@ -3,19 +3,20 @@
 
 Used for a cluster that has the LocalQueue: its quota decides, and nodes are a hint, since the nodes of the quota may
 not exist yet (a node pool that an autoscaler holds at zero). It is an estimate: flavors of the worker differ from
-those of the hub, so any flavor counts that has quota for a whole pod set, and the worker's engine decides. Missing
-quota excludes no cluster: its queue may preempt, and quota may change.
+those of the hub, so any flavor counts that has quota for a whole pod set and whose labels and taints its pods match,
+and the worker's engine decides. Missing quota excludes no cluster: its queue may preempt, and quota may change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from multikueue.core.keys import Key
-from multikueue.dispatch.dispatchers.cluster_capacity import ClusterCapacity, Fit, Lack, Level
-from multikueue.dispatch.protocol.queue_quota import ClusterQueueReport, FlavorQuotaReport
+from multikueue.core.taints import tolerates
+from multikueue.dispatch.dispatchers.cluster_capacity import FLAVORS, REPELLING, ClusterCapacity, Fit, Lack, Level
+from multikueue.dispatch.protocol.queue_quota import ClusterQueueReport, FlavorQuotaReport, FlavorReport
 from multikueue.dispatch.worker.ledger import PODS, Demand, amount_text
 
 _NOTHING: Final[Mapping[str, int]] = {}
@@ -36,20 +37,23 @@ def fit_quota(
     *,
     local_queue: Key,
     queue: ClusterQueueReport,
+    flavors: Mapping[str, FlavorReport],
     counted: Collection[str] = (),
 ) -> Fit:
     """When `queue` could admit the workload, ignoring what is counted for itself.
 
-    `counted` are the resources with quota on the hub; the queue never admits the workload without quota for each. Other
-    resources without quota are left to the nodes.
+    `flavors` are those of the report. `counted` are the resources with quota on the hub; the queue never admits the
+    workload without quota for each. Other resources without quota are left to the nodes.
     """
     wanted = _wanted(queue, demands, counted)
     held = capacity.held_by_cluster_queue(apart_from=workload)
     unreported = {resource: _unreported(capacity, queue, resource, held) for resource in wanted}
+    matching = [matching_flavors(queue, flavors, demand) for demand in demands]
+    of_any = frozenset[str]().union(*matching)
     level, lacks, free_after = Level.NOW, dict[str, Lack](), 1.0
     usable: dict[str, int] = {}
     for resource, amount in wanted.items():
-        cells, unknown = queue.resource(resource), unreported[resource]
+        cells, unknown = queue.resource(resource, of=of_any), unreported[resource]
         size = sum(cell.capacity for cell in cells)
         free = usable[resource] = max(0, sum(cell.free for cell in cells) + unknown.ended - unknown.sent)
         if amount > size:
@@ -58,16 +62,21 @@ def fit_quota(
             level, lacks[resource] = min(level, Level.LATER), Lack(resource, amount - free)
         elif size:
             free_after = min(free_after, (free - amount) / size)
-    if level is Level.NOW:
-        for demand in demands:
-            short = _short_in_every_flavor(queue, demand, unreported)
-            if short is not None:
-                level, lacks[short.resource] = Level.LATER, short
+    for demand, own in zip(demands, matching, strict=True):
+        when, short = _in_one_flavor(queue, demand, own, unreported)
+        if short is None:
+            continue
+        if short.resource == FLAVORS:
+            level, lacks = when, {FLAVORS: short}
+            break
+        if level is Level.NOW or when < level:
+            level, lacks[short.resource] = when, short
+    described = f"LocalQueue {local_queue} of ClusterQueue {queue.name}"
     return Fit(
         level,
         tuple(lacks[resource] for resource in sorted(lacks)),
         free_after if level is Level.NOW else 0.0,
-        queue=_described(local_queue, queue, usable),
+        queue=described if FLAVORS in lacks else f"{described}: {_free(queue, usable, of_any)}",
         nodes_now=capacity.fit(workload, demands).level is Level.NOW,
         preempts=queue.preempts,
         asks_first=queue.admission_checks,
@@ -112,44 +121,90 @@ def _reserved(queue: ClusterQueueReport, resource: str) -> int:
     return sum(cell.reserved for cell in queue.resource(resource))
 
 
-def _short_in_every_flavor(
-    queue: ClusterQueueReport, demand: Demand, unreported: Mapping[str, _Unreported]
-) -> Lack | None:
-    """The smallest lack of any flavor if none has quota for the whole pod set; None if one has.
+def matching_flavors(queue: ClusterQueueReport, flavors: Mapping[str, FlavorReport], demand: Demand) -> frozenset[str]:
+    """The flavors of the queue on whose nodes the pods may run, by labels and taints.
+
+    A label counts in all flavors of its resource group, as in Kueue before its patches of June 2026. Later versions ask
+    only the flavors that have it, so that one without it, on whose nodes the pods cannot run, may be the choice there.
+    """
+    found: set[str] = set()
+    for names in _resource_groups(queue):
+        known = {name: flavors.get(name, _FOR_ALL) for name in names}
+        keys = frozenset(key for flavor in known.values() for key in flavor.labels)
+        found.update(name for name, flavor in known.items() if _matches(flavor, keys, demand))
+    return frozenset(found)
+
+
+_FOR_ALL: Final = FlavorReport()
+
+
+def _resource_groups(queue: ClusterQueueReport) -> Iterable[list[str]]:
+    """The flavors of each resource group: those with the same resources."""
+    groups: dict[frozenset[str], list[str]] = {}
+    for name, cells in queue.flavors.items():
+        groups.setdefault(frozenset(cells), []).append(name)
+    return groups.values()
+
+
+def _matches(flavor: FlavorReport, keys: frozenset[str], demand: Demand) -> bool:
+    asked = demand.of_queues
+    tolerations = (*asked.tolerations, *flavor.tolerations)
+    if any(taint.effect in REPELLING and not tolerates(tolerations, taint) for taint in flavor.taints):
+        return False
+    if any(key in keys and flavor.labels.get(key) != value for key, value in asked.node_selector.items()):
+        return False
+    if demand.affinity is None:
+        return True
+    terms = [[each for each in term.expressions if each.key in keys] for term in demand.affinity]
+    # Terms are alternatives: one without such a label is for all flavors.
+    return not terms or any(all(each.matches(flavor.labels) for each in term) for term in terms)
+
+
+def _in_one_flavor(
+    queue: ClusterQueueReport, demand: Demand, matching: Collection[str], unreported: Mapping[str, _Unreported]
+) -> tuple[Level, Lack | None]:
+    """When one flavor has quota for the whole pod set, and the smallest lack of any if that is not now.
 
     Each resource group is satisfied by one flavor of its own.
     """
     wanted = _of(queue, demand)
-    groups: dict[frozenset[str], list[Lack | None]] = {}
-    for cells in queue.flavors.values():
-        groups.setdefault(frozenset(cells), []).append(_short(cells, wanted, unreported))
-    for shorts in groups.values():
-        lacks = [short for short in shorts if short is not None]
-        if len(lacks) == len(shorts):
-            return min(lacks, key=lambda lack: (lack.amount, lack.resource))
-    return None
+    level, found = Level.NOW, None
+    for names in _resource_groups(queue):
+        if not any(resource in wanted for resource in queue.flavors[names[0]]):
+            continue
+        fits = [_fit_of(queue.flavors[name], wanted, unreported) for name in names if name in matching]
+        if not fits:
+            return Level.NEVER, Lack(FLAVORS)
+        best = max(when for when, _ in fits)
+        lacks = [lack for when, lack in fits if when is best and lack is not None]
+        if best < level and lacks:
+            level, found = best, min(lacks, key=lambda lack: (lack.amount, lack.resource))
+    return level, found
 
 
-def _short(
+def _fit_of(
     cells: Mapping[str, FlavorQuotaReport], wanted: Mapping[str, int], unreported: Mapping[str, _Unreported]
-) -> Lack | None:
+) -> tuple[Level, Lack | None]:
+    later: Lack | None = None
     for resource, cell in cells.items():
         amount = wanted.get(resource, 0)
+        if amount > cell.capacity:
+            return Level.NEVER, Lack(resource, amount - cell.capacity)
         # What ended since may have been in this flavor.
         free = min(cell.capacity, cell.free + unreported[resource].ended) if amount else 0
-        if amount > free:
-            return Lack(resource, amount - free)
-    return None
+        if amount > free and later is None:
+            later = Lack(resource, amount - free)
+    return (Level.NOW, None) if later is None else (Level.LATER, later)
 
 
-def _described(local_queue: Key, queue: ClusterQueueReport, usable: Mapping[str, int]) -> str:
-    parts = [_amounts(queue, resource, free) for resource, free in sorted(usable.items())]
-    return f"LocalQueue {local_queue} of ClusterQueue {queue.name}: {', '.join(parts) or 'no quota needed'}"
+def _free(queue: ClusterQueueReport, usable: Mapping[str, int], of: Container[str]) -> str:
+    parts = [_amounts(queue, resource, free, of) for resource, free in sorted(usable.items())]
+    return ", ".join(parts) or "no quota needed"
 
 
-def _amounts(queue: ClusterQueueReport, resource: str, usable: int) -> str:
-    cells = queue.resource(resource)
-    if not cells:
+def _amounts(queue: ClusterQueueReport, resource: str, usable: int, of: Container[str]) -> str:
+    cells = queue.resource(resource, of=of)
+    if not queue.resource(resource):
         return f"no quota for {resource}"
     nominal, borrowable = sum(cell.nominal for cell in cells), sum(cell.borrowable for cell in cells)
     own = max(0, usable - borrowable)

@@ -15,7 +15,7 @@ from typing import Final
 from multikueue.api.reasons import ClusterReason
 from multikueue.api.remoteassignment import AssignmentPhase
 from multikueue.core.timestamps import format_time
-from multikueue.dispatch.dispatchers.cluster_capacity import NODES, Fit, Lack, Level
+from multikueue.dispatch.dispatchers.cluster_capacity import FLAVORS, NODES, Fit, Lack, Level
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, Observation
 from multikueue.dispatch.worker.ledger import amount_text
 
@@ -122,5 +122,7 @@ def same_cause(one: str, other: str) -> bool:
 def _lack(lack: Lack) -> str:
     if lack.resource == NODES:
         return "no node matches its node selector, affinity and tolerations"
+    if lack.resource == FLAVORS:
+        return "no flavor of it matches the node selector, affinity and tolerations of the pods"
     where = " on one node" if lack.on_one_node else ""
     return f"short {amount_text(lack.resource, lack.amount)} {lack.resource}{where}"

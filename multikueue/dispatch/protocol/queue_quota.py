@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queues of a worker cluster as its ClusterReport has them: LocalQueues, and the quota behind them.
+"""The queues of a worker cluster as its ClusterReport has them: LocalQueues, the quota behind them, and its flavors.
 
 Owns the values and their JSON. Amounts are those of demands: thousandths for cpu, units for everything else. What was
 sent to a ClusterQueue since the report is in `cluster_capacity`; whether a workload fits is decided in `queue_fit`.
@@ -7,7 +7,7 @@ sent to a ClusterQueue since the report is in `cluster_capacity`; whether a work
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +15,7 @@ from multikueue.api.meta import JsonObject
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.printable import excerpt
+from multikueue.core.taints import Taint, Toleration
 from multikueue.dispatch.worker.demands import amounts
 from multikueue.dispatch.worker.ledger import amount_text
 
@@ -49,6 +50,15 @@ class FlavorQuotaReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorReport:
+    """Which pods a ResourceFlavor of a worker is for: the labels and taints of its nodes, and what it tolerates."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterQueueReport:
     """A ClusterQueue of a worker.
 
@@ -63,9 +73,11 @@ class ClusterQueueReport:
     flavors: Mapping[str, Mapping[str, FlavorQuotaReport]] = field(default_factory=dict)
     """By flavor and resource, in the order of the queue."""
 
-    def resource(self, name: str) -> tuple[FlavorQuotaReport, ...]:
-        """The quota of one resource by flavor; empty if no flavor covers it."""
-        return tuple(cells[name] for cells in self.flavors.values() if name in cells)
+    def resource(self, name: str, *, of: Container[str] | None = None) -> tuple[FlavorQuotaReport, ...]:
+        """The quota of one resource by flavor, of these or all; empty if none of them covers it."""
+        return tuple(
+            cells[name] for flavor, cells in self.flavors.items() if name in cells and (of is None or flavor in of)
+        )
 
 
 def local_queues_of(status: JsonObject) -> dict[Key, LocalQueueReport]:
@@ -83,6 +95,47 @@ def local_queues_of(status: JsonObject) -> dict[Key, LocalQueueReport]:
 def cluster_queues_of(status: JsonObject) -> dict[str, ClusterQueueReport]:
     """The ClusterQueues of a report. Raises `BadInput` for an invalid amount."""
     return {str(queue["name"]): _cluster_queue(queue) for queue in status.get("clusterQueues") or ()}
+
+
+def flavors_of(status: JsonObject) -> dict[str, FlavorReport]:
+    """The flavors of a report by name; those that are for all pods are left out."""
+    return {
+        str(flavor["name"]): FlavorReport(
+            labels={str(key): str(value) for key, value in (flavor.get("nodeLabels") or {}).items()},
+            taints=tuple(
+                Taint(str(taint["key"]), str(taint.get("value") or ""), str(taint.get("effect") or ""))
+                for taint in flavor.get("nodeTaints") or ()
+            ),
+            tolerations=tuple(
+                Toleration(**{name: str(entry.get(name) or "") for name in _TOLERATION})
+                for entry in flavor.get("tolerations") or ()
+            ),
+        )
+        for flavor in status.get("flavors") or ()
+    }
+
+
+def flavor_wire(name: str, flavor: FlavorReport) -> JsonObject:
+    """The flavor as JSON of a report; what is empty is omitted."""
+    wire: JsonObject = {"name": name}
+    if flavor.labels:
+        wire["nodeLabels"] = dict(flavor.labels)
+    if flavor.taints:
+        wire["nodeTaints"] = [
+            _stated({"key": taint.key, "value": taint.value, "effect": taint.effect}) for taint in flavor.taints
+        ]
+    if flavor.tolerations:
+        wire["tolerations"] = [
+            _stated({name: getattr(entry, name) for name in _TOLERATION}) for entry in flavor.tolerations
+        ]
+    return wire
+
+
+_TOLERATION: Final = ("key", "operator", "value", "effect")
+
+
+def _stated(fields: Mapping[str, str]) -> JsonObject:
+    return {name: value for name, value in fields.items() if value}
 
 
 def cluster_queue_wire(queue: ClusterQueueReport) -> JsonObject:

@@ -28,6 +28,7 @@ from multikueue.api.resource import (
     PROVISIONING_REQUESTS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
+    RESOURCE_FLAVORS,
     SECRETS,
     SERVICE_ACCOUNTS,
     WORKLOADS,
@@ -106,6 +107,7 @@ _STOPS: Final = "its queues stop a Job themselves and see a changed priority; wi
 _NAMES: Final = "a Workload of another owner with the same name is found with one request"
 _QUOTAS: Final = "the free quota of its ClusterQueues is known before work is sent there, and the hub's can follow it"
 _COHORTS: Final = "the quota of its Cohorts is counted"
+_FLAVORS: Final = "the pods that its flavors are for are known before work is sent there, by labels and taints"
 _PROVISIONING: Final = "provisioning checks of the hub can provision capacity there"
 _DEPENDENCIES: Final = (
     "a Job whose pods need an object that is missing there waits, or goes elsewhere; without it its pods do not start"
@@ -130,6 +132,7 @@ SHARED_RIGHTS: Final[tuple[WorkerRight, ...]] = (
     *_rights("patch", WORKLOADS, _GATES, subresource="status", queueing=True),
     *_rights("list watch", CLUSTER_QUEUES, _QUOTAS, queueing=True),
     *_rights("list watch", COHORTS, _COHORTS, queueing=True),
+    *_rights("list watch", RESOURCE_FLAVORS, _FLAVORS, queueing=True),
     *_rights("get list watch create delete", PROVISIONING_REQUESTS, _PROVISIONING, provisioning=True),
     *_rights("get create delete", POD_TEMPLATES, _PROVISIONING, provisioning=True),
     WorkerRight(

@@ -46,11 +46,20 @@ class PodFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskedPlacement:
+    """The node selector and tolerations that the template of a job has itself."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """`count` equal pods and where they may go; `affinity` of None is no required affinity.
 
-    `quota` is what each of them needs of queues and not of nodes: devices that it claims, and what its requests were
-    transformed to.
+    `asked` is what flavors of the hub have added nothing to, and None if they add nothing: the queues of a worker
+    choose among flavors of their own. `quota` is what each of the pods needs of queues and not of nodes: devices that
+    it claims, and what its requests were transformed to.
     """
 
     count: int
@@ -59,6 +68,12 @@ class Demand:
     affinity: tuple[NodeSelectorTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
     quota: Vector = field(default_factory=dict)
+    asked: AskedPlacement | None = None
+
+    @property
+    def of_queues(self) -> AskedPlacement:
+        """What a queue of a worker sees."""
+        return self.asked or AskedPlacement(node_selector=self.node_selector, tolerations=self.tolerations)
 
 
 @dataclass(frozen=True, slots=True)

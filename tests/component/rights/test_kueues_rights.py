@@ -65,7 +65,9 @@ async def test_a_job_is_dispatched_runs_is_mirrored_and_leaves_nothing_behind(
     async with limited_scene(pair, "runs", transport=transport, queues=queues) as scene, hub_managed(pair):
         message = await scene.says("True", "Active", *MISSING)
         assert "jobs.batch" not in message.replace("patch jobs.batch", "")
-        assert "kueue" not in message.replace("cohorts.kueue.x-k8s.io", ""), "the guide grants all else of Kueue"
+        for kind in ("cohorts", "resourceflavors"):
+            message = message.replace(f"{kind}.kueue.x-k8s.io", "")
+        assert "kueue" not in message, "the guide grants all else of Kueue"
         await scene.submit()
         await scene.finished()
         await scene.gone()

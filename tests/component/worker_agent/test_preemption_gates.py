@@ -91,7 +91,7 @@ async def test_the_agent_opens_the_requested_gate_and_no_other() -> None:
 
 async def test_an_agent_that_may_not_open_it_reports_that_and_opens_it_once_it_may() -> None:
     async with scene() as made:
-        role, _ = rights(clusterqueues=True)
+        role, _ = rights()
         fewer = [rule for rule in role["rules"] if "workloads/status" not in rule["resources"]]
         assert len(fewer) == len(role["rules"]) - 1
         await made.client.patch(CLUSTER_ROLES, joining_instructions.AGENT, {"rules": fewer})

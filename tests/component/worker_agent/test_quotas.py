@@ -23,6 +23,7 @@ from multikueue.api.resource import (
     CLUSTER_ROLES,
     CUSTOM_RESOURCE_DEFINITIONS,
     LOCAL_QUEUES,
+    RESOURCE_FLAVORS,
 )
 from multikueue.cli.cluster import joining_instructions
 from multikueue.cli.cluster.registering import Registration
@@ -51,8 +52,8 @@ def client_of(url: str, token: str) -> KubeClient:
     )
 
 
-def rights(*, clusterqueues: bool) -> list[Object]:
-    """The cluster-wide rights of an agent, as an administrator of a worker is told to give them."""
+def rights(*without: str) -> list[Object]:
+    """The cluster-wide rights of an agent, as an administrator of a worker is told to give them, but for these."""
     made = Registration(cluster="w", token_id="t", kubeconfig={}, expires=SystemClock().now(), accepted=True)
     found = [
         document
@@ -60,8 +61,7 @@ def rights(*, clusterqueues: bool) -> list[Object]:
         if document["kind"].startswith("ClusterRole")
     ]
     for rule in found[0]["rules"]:
-        if not clusterqueues:
-            rule["resources"] = [name for name in rule["resources"] if name != "clusterqueues"]
+        rule["resources"] = [name for name in rule["resources"] if name not in without]
     return found
 
 
@@ -106,6 +106,15 @@ class Scene:
         body = {"status": {"flavorsReservation": used, "flavorsUsage": used}}
         await self.client.patch(CLUSTER_QUEUES, name, body, subresource="status")
 
+    async def flavors(self) -> list[Object]:
+        """The flavors that the last report tells of."""
+        found: list[Object] = (self.mailbox.report.get("status") or {}).get("flavors") or []
+        return found
+
+    async def has_flavors(self, *wanted: Object) -> None:
+        """Wait until a report tells of these."""
+        await eventually(self.flavors, what=f"the report has {wanted}", until=lambda seen: seen == list(wanted))
+
     async def says_problem(self, part: str) -> None:
         """Wait until a report tells of that instead."""
 
@@ -136,10 +145,10 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(*, clusterqueues: bool = True, before: str = "") -> AsyncIterator[Scene]:
-    """An agent with exactly the rights that it is to be given, or with those of an older version.
+async def scene(*without: str, before: str = "", flavor: Object | None = None) -> AsyncIterator[Scene]:
+    """An agent with exactly the rights that it is to be given, or without those on some kinds, as in older versions.
 
-    `before` is a queue that is there before the agent starts.
+    `before` is a queue that is there before the agent starts, whose flavor has the spec `flavor`.
     """
     api = ApiServer(
         signing_key=signing_key(), static_tokens={"own": ADMIN, AGENT: User(NAME, ("system:authenticated",))}
@@ -150,11 +159,12 @@ async def scene(*, clusterqueues: bool = True, before: str = "") -> AsyncIterato
         worker = await stack.enter_async_context(client_of(listener.url, AGENT))
         for definition in manifests():
             await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
-        role, binding = rights(clusterqueues=clusterqueues)
+        role, binding = rights(*without)
         await client.create(CLUSTER_ROLES, role)
         await client.create(CLUSTER_ROLE_BINDINGS, binding)
         if before:
             await make_queue(client, before, namespace=TEAM, cpu="4")
+            await client.patch(RESOURCE_FLAVORS, "default", {"spec": flavor or {}})
         first: list[Object] = []
 
         def note_first() -> None:
@@ -230,8 +240,50 @@ async def test_a_request_gets_the_cluster_queues_of_local_queues_and_each_change
         await made.told(None)
 
 
+SPOT = {
+    "nodeLabels": {"pool": "spot"},
+    "nodeTaints": [{"key": "spot", "value": "true", "effect": "NoSchedule"}],
+    "tolerations": [{"key": "spot", "operator": "Exists"}],
+}
+
+
+async def test_the_labels_and_taints_of_flavors_are_reported_and_each_change() -> None:
+    async with scene(before="batch") as made:
+        await made.reported()
+        assert "flavors" not in made.mailbox.report["status"], "a flavor for all pods is left out"
+        await made.client.patch(RESOURCE_FLAVORS, "default", {"spec": SPOT})
+        await made.has_flavors({"name": "default", **SPOT})
+        status = ClusterReportStatus.model_validate(made.mailbox.report["status"])
+        assert status.flavors[0].node_taints[0].effect == "NoSchedule"
+        await make_flavor(made.client, "of-no-queue", {"nodeLabels": {"pool": "none"}})
+        await made.client.patch(RESOURCE_FLAVORS, "default", {"spec": {"tolerations": None}})
+        await made.has_flavors({"name": "default", **{key: SPOT[key] for key in ("nodeLabels", "nodeTaints")}})
+        await made.client.patch(RESOURCE_FLAVORS, "default", {"spec": {"nodeLabels": None, "nodeTaints": None}})
+        await made.has_flavors()
+
+
+async def test_the_first_report_has_the_flavors_or_the_hub_would_send_pods_that_match_none() -> None:
+    async with scene(before="batch", flavor=SPOT) as made:
+        await made.reported()
+        (status,) = made.first
+        assert [each["name"] for each in status["flavors"]] == ["default"]
+
+
+async def test_an_agent_that_may_not_read_flavors_reports_everything_else() -> None:
+    async with scene("resourceflavors", "cohorts", before="batch", flavor=SPOT) as made:
+        await made.has_free("batch", "4")
+
+        async def missing() -> list[Object]:
+            found: list[Object] = made.mailbox.report["status"].get("missingRights") or []
+            return found
+
+        wanted = {"verb": "list", "resource": "resourceflavors.kueue.x-k8s.io", "required": False}
+        await eventually(missing, what="the right is reported missing", until=lambda seen: wanted in seen)
+        assert await made.flavors() == []
+
+
 async def test_an_agent_that_may_not_read_them_reports_that_and_everything_else() -> None:
-    async with scene(clusterqueues=False) as made:
+    async with scene("clusterqueues") as made:
         made.mailbox.request_quotas(quotas=True)
         await make_queue(made.client, "batch", namespace=TEAM, cpu="4")
 
@@ -249,11 +301,11 @@ async def test_a_revoked_right_is_reported_and_the_former_quota_is_not() -> None
         made.mailbox.request_quotas(quotas=True)
         await make_queue(made.client, "batch", namespace=TEAM, cpu="4")
         await made.told({"clusterQueues": [queue("batch", cpu="4", active=False)]})
-        role, _ = rights(clusterqueues=False)
+        role, _ = rights("clusterqueues")
         await made.client.patch(CLUSTER_ROLES, role["metadata"]["name"], {"rules": role["rules"]})
         made.api.cut_watches()
         await made.says_problem("it may not read the ClusterQueues: ")
-        role, _ = rights(clusterqueues=True)
+        role, _ = rights()
         await made.client.patch(CLUSTER_ROLES, role["metadata"]["name"], {"rules": role["rules"]})
         await made.told({"clusterQueues": [queue("batch", cpu="4", active=False)]})
 
@@ -267,6 +319,12 @@ async def test_an_amount_that_cannot_be_read_is_reported_and_ends_nothing() -> N
         groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": resources}]}]
         await made.client.patch(CLUSTER_QUEUES, "batch", {"spec": {"resourceGroups": groups}})
         await made.told({"clusterQueues": [queue("batch", cpu="2", active=False)]})
+
+
+async def make_flavor(client: KubeClient, name: str, spec: Object) -> None:
+    """A ResourceFlavor."""
+    kind = {"apiVersion": RESOURCE_FLAVORS.api_version, "kind": RESOURCE_FLAVORS.kind}
+    await client.create(RESOURCE_FLAVORS, {**kind, "metadata": {"name": name}, "spec": spec})
 
 
 def kind_of_local_queue() -> Object:

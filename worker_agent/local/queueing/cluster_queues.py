@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ClusterQueues of the worker cluster, followed for their quota in a ClusterReport.
 
-Owns the informers of ClusterQueues and Cohorts, as far as the cluster has them and the agent may read them. Promises
-that nothing is reported before all ClusterQueues were read, and that the report says why if the agent may not read
-them: the hub must not take an incomplete report for missing quota.
+Owns the informers of ClusterQueues, Cohorts and ResourceFlavors, as far as the cluster has them and the agent may read
+them. Promises that nothing is reported before all ClusterQueues were read, and that the report says why if the agent
+may not read them: the hub must not take an incomplete report for missing quota.
 
 Quota has two forms: for dispatch, free quota by flavor of as many queues as the report can hold, which is always
 reported and computed by `queue_quotas`; for quota automation, the nominal quota of all queues, or why it is unknown, if
@@ -19,16 +19,16 @@ from typing import Final, TypeVar
 
 import anyio
 
-from multikueue.api.clusterreport import MAX_QUEUES
+from multikueue.api.clusterreport import MAX_FLAVORS, MAX_QUEUES
 from multikueue.api.meta import JsonObject
 from multikueue.api.reasons import ACTIVE_CONDITION
-from multikueue.api.resource import CLUSTER_QUEUES, COHORTS, Resource
+from multikueue.api.resource import CLUSTER_QUEUES, COHORTS, RESOURCE_FLAVORS, Resource
 from multikueue.core.clock import Clock
 from multikueue.core.conditions import is_true_in
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
 from multikueue.core.printable import excerpt
-from multikueue.dispatch.protocol.queue_quota import cluster_queue_wire
+from multikueue.dispatch.protocol.queue_quota import FlavorReport, cluster_queue_wire, flavor_wire
 from multikueue.dispatch.protocol.quota_automation import nominal_quotas
 from multikueue.engine import decode
 from multikueue.engine.resources import FlavorResource
@@ -73,10 +73,14 @@ class ClusterQueues:
         self._absent = False
         self._decided = anyio.Event()
         """Set once it is known whether they can be read, or if that takes too long."""
+        self._optional = {COHORTS: anyio.Event(), RESOURCE_FLAVORS: anyio.Event()}
+        """Set likewise, once those that can be read were read."""
         self._informer: Informer | None = None
         self._usage = QueueUsage()
         self._known: dict[str, ClusterQueue] = {}
         self._cohorts: dict[str, Cohort] = {}
+        self._flavors: dict[str, FlavorReport] = {}
+        """Those that are not for all pods."""
         queues.clones.informer.add_handler(self._on_clone)
 
     @property
@@ -100,17 +104,24 @@ class ClusterQueues:
 
         The first one waits a moment for it: a hub that knows the nodes alone sends what the queues have no quota for.
         """
-        if not self._decided.is_set():
+        undecided = [each for each in (self._decided, *self._optional.values()) if not each.is_set()]
+        if undecided:
             with anyio.move_on_after(_FIRST_SECONDS):
-                await self._decided.wait()
-            self._decided.set()
+                for each in undecided:
+                    await each.wait()
+            for each in undecided:
+                each.set()
         if self.problem or self._absent or self.rows() is None:
             return {}
         self._usage.settle(now=self._clock.monotonic())
         found = queue_quotas(
             self._known, self._cohorts.values(), self._usage, reported=self._queues.by_cluster_queue().keys()
         )
-        return {"clusterQueues": [cluster_queue_wire(queue) for queue in found]}
+        wire: JsonObject = {"clusterQueues": [cluster_queue_wire(queue) for queue in found]}
+        named = sorted({name for queue in found for name in queue.flavors if name in self._flavors})
+        if named:
+            wire["flavors"] = [flavor_wire(name, self._flavors[name]) for name in named[:MAX_FLAVORS]]
+        return wire
 
     def why_inactive(self, name: str) -> str:
         """Why the ClusterQueue is not active; empty if it is, or if that is unknown."""
@@ -135,17 +146,22 @@ class ClusterQueues:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(informer.run, name="informer-clusterqueues")
-                tasks.start_soon(self._follow_cohorts, name="cohorts")
+                tasks.start_soon(self._follow, COHORTS, self._on_cohort, name="cohorts")
+                tasks.start_soon(self._follow, RESOURCE_FLAVORS, self._on_flavor, name="resourceflavors")
                 await informer.synced.wait()
                 self._set_state(informer=informer)
         finally:
             self._informer = None
 
-    async def _follow_cohorts(self) -> None:
-        await self._readable(COHORTS)
-        informer = self._make(COHORTS)
-        informer.add_handler(self._on_cohort)
-        await informer.run()
+    async def _follow(self, resource: Resource, handler: Callable[[Change], None]) -> None:
+        """Follow a kind that is left out of the report while the agent may not read it."""
+        await self._readable(resource)
+        informer = self._make(resource)
+        informer.add_handler(handler)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(informer.run, name=f"informer-{resource.plural}")
+            await informer.synced.wait()
+            self._optional[resource].set()
 
     async def _readable(self, resource: Resource) -> None:
         """Wait until the cluster has the kind and the agent may read it."""
@@ -161,6 +177,8 @@ class ClusterQueues:
                     self._set_state(problem=_refused(error))
             else:
                 return True
+            if resource in self._optional:
+                self._optional[resource].set()
             return False
 
         while True:
@@ -185,6 +203,9 @@ class ClusterQueues:
             return
         self._informer, self._problem, self._absent = informer, problem, absent
         self._decided.set()
+        if problem or absent:  # then neither of the others is followed
+            for each in self._optional.values():
+                each.set()
         self._changed()
 
     def _on_queue(self, change: Change) -> None:
@@ -213,6 +234,16 @@ class ClusterQueues:
         if change.new is not None:
             known = self._cohorts[change.key.name] = _read(decode.cohort, change.new.object())
         if before != known:
+            self._changed()
+
+    def _on_flavor(self, change: Change) -> None:
+        before = self._flavors.pop(change.key.name, None)
+        if change.new is not None:
+            read = _read(decode.flavor, change.new.object())
+            known = FlavorReport(labels=read.node_labels, taints=read.taints, tolerations=read.tolerations)
+            if known.labels or known.taints:
+                self._flavors[change.key.name] = known
+        if before != self._flavors.get(change.key.name):
             self._changed()
 
     def _on_clone(self, change: Change) -> None:

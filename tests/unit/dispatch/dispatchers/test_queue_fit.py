@@ -12,6 +12,8 @@ import pytest
 from multikueue.api.constants import DISPATCHER_CAPACITY
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
+from multikueue.core.selectors import NodeSelectorTerm, Requirement
+from multikueue.core.taints import Taint, Toleration
 from multikueue.dispatch.dispatchers.capacity import capacity, queue_served
 from multikueue.dispatch.dispatchers.cluster_capacity import ClusterCapacity, Report, report_of
 from multikueue.dispatch.dispatchers.protocol import Nomination
@@ -19,8 +21,14 @@ from multikueue.dispatch.dispatchers.registry import DISPATCHERS
 from multikueue.dispatch.explanation import DispatchState, explain_dispatch
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchedWorkload, DispatchSettings, Preferences
 from multikueue.dispatch.hub.plan import plan
-from multikueue.dispatch.protocol.queue_quota import ClusterQueueReport, FlavorQuotaReport, LocalQueueReport
-from multikueue.dispatch.worker.ledger import Demand
+from multikueue.dispatch.protocol.queue_quota import (
+    ClusterQueueReport,
+    FlavorQuotaReport,
+    FlavorReport,
+    LocalQueueReport,
+    flavor_wire,
+)
+from multikueue.dispatch.worker.ledger import AskedPlacement, Demand
 from multikueue.dispatch.worker.node_groups import AggregateCapacity, CapacityGroup
 from tests.unit.dispatch.builders import NOW, cluster, facts, workload
 
@@ -58,6 +66,7 @@ def worker(name: str, *queues: ClusterQueueReport, nodes: int | None = None, **m
         engine=more.pop("engine", "kueue"),
         local_queues=local,
         cluster_queues={each.name: each for each in queues},
+        flavors=more.pop("flavors", {}),
         pending=more.pop("pending", 0),
     )
     capacity.replace(report)
@@ -314,7 +323,119 @@ class TestFlavors:
         assert "free 3 of 10 example.com/gpu and 4 to borrow; score" in says(found)["w1"]
 
 
+SPOT = FlavorReport(labels={"pool": "spot"}, taints=(Taint("spot", "true"),))
+RESERVED = FlavorReport(labels={"pool": "reserved"})
+TOLERATES_SPOT = (Toleration("spot", "Exists"),)
+
+
+def pooled(reserved: int, spot: int, name: str = "w1") -> ClusterFacts:
+    """A cluster with quota on nodes that any pod may use, and on nodes with a taint."""
+    flavors = {"reserved": {GPU: quota(reserved)}, "spot": {GPU: quota(spot)}}
+    return worker(name, queue(flavors=flavors), flavors={"reserved": RESERVED, "spot": SPOT})
+
+
+def pods(**where: Any) -> DispatchedWorkload:
+    """One pod that wants two devices."""
+    return wanting(demands=(Demand(count=1, requests={GPU: 2}, **where),))
+
+
+def in_pool(operator: str, *values: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm((Requirement("pool", operator, values),))
+
+
+class TestWhichFlavorsMatch:
+    def test_a_taint_keeps_pods_without_a_toleration_from_its_flavor(self) -> None:
+        found = choose(pods(), pooled(1, 9))
+        assert (found.grant, found.clusters) == ("", ())
+        assert says(found)["w1"].endswith("of ClusterQueue cq: free 1 of 10 example.com/gpu, short 1 example.com/gpu")
+        assert choose(pods(), pooled(1, 9), pooled(2, 0, name="w2")).grant == "w2"
+
+    def test_pods_that_tolerate_the_taint_may_use_it(self) -> None:
+        assert choose(pods(tolerations=TOLERATES_SPOT), pooled(1, 9)).grant == "w1"
+
+    def test_the_flavor_may_tolerate_its_taint_for_all_pods(self) -> None:
+        open_to_all = replace(SPOT, tolerations=TOLERATES_SPOT)
+        made = worker("w1", queue(flavors={"spot": {GPU: quota(9)}}), flavors={"spot": open_to_all})
+        assert choose(pods(), made).grant == "w1"
+
+    def test_a_taint_that_nodes_only_prefer_to_keep_counts_for_nothing(self) -> None:
+        preferred = FlavorReport(taints=(Taint("spot", "true", "PreferNoSchedule"),))
+        made = worker("w1", queue(flavors={"spot": {GPU: quota(9)}}), flavors={"spot": preferred})
+        assert choose(pods(), made).grant == "w1"
+
+    def test_a_node_selector_chooses_the_flavor(self) -> None:
+        on_reserved = pods(node_selector={"pool": "reserved"}, tolerations=TOLERATES_SPOT)
+        assert choose(on_reserved, pooled(1, 9)).grant == ""
+        assert choose(on_reserved, pooled(2, 0)).grant == "w1"
+
+    def test_so_does_a_required_affinity_of_which_any_term_is_enough(self) -> None:
+        def wanting_pool(*terms: NodeSelectorTerm) -> DispatchedWorkload:
+            return pods(affinity=terms, tolerations=TOLERATES_SPOT)
+
+        assert choose(wanting_pool(in_pool("NotIn", "spot")), pooled(1, 9)).grant == ""
+        assert choose(wanting_pool(in_pool("In", "other"), in_pool("In", "spot")), pooled(1, 9)).grant == "w1"
+        elsewhere = NodeSelectorTerm((Requirement("zone", "In", ("a",)),))
+        assert choose(wanting_pool(in_pool("In", "other"), elsewhere), pooled(1, 9)).grant == "w1"
+
+    def test_a_label_of_one_flavor_is_missing_in_the_others_of_its_group(self) -> None:
+        flavors = {"any": {GPU: quota(9)}, "spot": {GPU: quota(0)}}
+        made = worker("w1", queue(flavors=flavors), flavors={"spot": replace(SPOT, taints=())})
+        assert choose(pods(node_selector={"pool": "spot"}), made).grant == ""
+
+    def test_a_label_of_another_resource_group_counts_for_nothing(self) -> None:
+        flavors = {"cpus": {"cpu": quota(9000, of=9000)}, "spot": {GPU: quota(9)}}
+        made = worker("w1", queue(flavors=flavors), flavors={"spot": replace(SPOT, taints=())})
+        demands = (Demand(count=1, requests={"cpu": 1000, GPU: 2}, node_selector={"pool": "spot"}),)
+        assert choose(wanting(demands=demands), made).grant == "w1"
+
+    def test_a_label_that_no_flavor_has_is_left_to_the_nodes(self) -> None:
+        assert choose(pods(node_selector={"zone": "a"}), pooled(2, 0)).grant == "w1"
+
+    def test_what_flavors_of_the_hub_add_counts_for_nothing(self) -> None:
+        sent = pods(node_selector={"pool": "of-the-hub"}, tolerations=TOLERATES_SPOT, asked=AskedPlacement())
+        assert choose(sent, pooled(2, 0)).grant == "w1"
+        assert choose(sent, pooled(0, 9)).grant == ""
+
+    def test_flavors_that_the_agent_may_not_read_are_for_all_pods(self) -> None:
+        unread = worker("w1", queue(flavors={"spot": {GPU: quota(9)}}))
+        assert choose(pods(node_selector={"pool": "other"}), unread).grant == "w1"
+
+    def test_a_queue_of_which_no_flavor_matches_comes_after_those_that_are_full(self) -> None:
+        never = worker("w1", queue(preempts=True, flavors={"spot": {GPU: quota(9)}}), flavors={"spot": SPOT})
+        full = pooled(0, 9, name="w2")
+        assert choose(pods(), never, full).clusters == (), "it is not asked to preempt either"
+        assert choose(pods(), never, full, later=15).clusters == ("w2",)
+        assert says(choose(pods(), never, full))["w1"] == (
+            "insufficient quota even when it is empty: LocalQueue ns/q of ClusterQueue cq,"
+            " no flavor of it matches the node selector, affinity and tolerations of the pods"
+        )
+
+    def test_pod_sets_may_need_different_flavors(self) -> None:
+        two = wanting(
+            demands=(
+                Demand(count=1, requests={GPU: 2}, node_selector={"pool": "reserved"}),
+                Demand(count=1, requests={GPU: 2}, node_selector={"pool": "spot"}, tolerations=TOLERATES_SPOT),
+            )
+        )
+        assert choose(two, pooled(2, 2)).grant == "w1"
+        assert choose(two, pooled(9, 1)).grant == ""
+
+    def test_a_pod_set_larger_than_each_flavor_never_fits(self) -> None:
+        flavors = {"a": {GPU: quota(3, of=3)}, "b": {GPU: quota(3, of=3)}}
+        found = choose(wanting(4), worker("w1", queue(preempts=True, flavors=flavors)))
+        assert (found.grant, found.clusters) == ("", ())
+        assert says(found)["w1"].startswith("insufficient quota even when it is empty: ")
+
+
 class TestReports:
+    def test_flavors_are_read_as_they_were_reported(self) -> None:
+        tolerant = replace(SPOT, tolerations=(Toleration("a", "Equal", "b", "NoExecute"),))
+        flavors = [flavor_wire("spot", tolerant), flavor_wire("reserved", RESERVED)]
+        found = report_of({"groups": [], "flavors": flavors})
+        assert found is not None
+        assert found.flavors == {"spot": tolerant, "reserved": RESERVED}
+        assert flavors[1] == {"name": "reserved", "nodeLabels": {"pool": "reserved"}}
+
     def test_a_report_of_a_former_agent_is_read_as_before(self) -> None:
         former = {"groups": [], "engine": "kueue", "localQueues": [{"namespace": "ns", "name": "q", "active": False}]}
         found = report_of(former)

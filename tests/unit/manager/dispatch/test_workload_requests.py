@@ -6,6 +6,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
+
 from manager.cache.views import View
 from manager.dispatch.workload_requests import WorkloadRequests
 from multikueue.api.resource import RESOURCE_FLAVORS
@@ -49,6 +51,22 @@ def test_what_quota_is_reserved_for_and_pods_do_not_request_is_wanted_of_queues(
     assigned["resourceUsage"] |= {"example.com/gpus": "6", "credits": "1500", "pods": "3"}
     (demand,) = wanted().by(made)
     assert (demand.requests, demand.quota) == ({"cpu": 2000}, {"example.com/gpus": 2, "credits": 500})
+
+
+def test_what_a_flavor_adds_is_wanted_of_nodes_and_not_of_the_queues_of_workers() -> None:
+    flavors = View(RESOURCE_FLAVORS, clock=ManualClock(datetime(2026, 1, 1, tzinfo=UTC)))
+    spec = {"nodeLabels": {"pool": "hub"}, "tolerations": [{"key": "spot", "operator": "Exists"}]}
+    kind = {"apiVersion": RESOURCE_FLAVORS.api_version, "kind": RESOURCE_FLAVORS.kind}
+    metadata = {"name": "f", "resourceVersion": "1", "uid": "f"}
+    flavors.on_write(orjson.dumps({**kind, "metadata": metadata, "spec": spec}))
+    made = workload("a")
+    made["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = {"zone": "z"}
+    made["status"]["admission"]["podSetAssignments"][0]["flavors"] = {"cpu": "f"}
+    (demand,) = WorkloadRequests(flavors).by(made)
+    assert (demand.node_selector, len(demand.tolerations)) == ({"zone": "z", "pool": "hub"}, 1)
+    assert (demand.of_queues.node_selector, demand.of_queues.tolerations) == ({"zone": "z"}, ())
+    (plain,) = wanted().by(workload("b"))
+    assert plain.asked is None
 
 
 def test_what_is_not_wanted_any_more_is_forgotten_and_what_is_stays_shared() -> None:
