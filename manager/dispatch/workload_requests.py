@@ -92,7 +92,8 @@ class WorkloadRequests:
 
 
 def _asked(demand: Demand, own: Demand) -> Demand:
-    """The demand with what the job has itself, if flavors add to it."""
+    """The demand with what the job has itself, if flavors add to it, and whether its pods request a topology."""
+    demand = replace(demand, topology=own.topology) if own.topology else demand
     if (demand.node_selector, demand.tolerations) == (own.node_selector, own.tolerations):
         return demand
     return replace(demand, asked=AskedPlacement(node_selector=own.node_selector, tolerations=own.tolerations))

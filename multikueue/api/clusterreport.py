@@ -73,13 +73,14 @@ class ReportedResourceQuota(WireModel):
 
 
 class ReportedFlavor(WireModel):
-    """A ResourceFlavor of the worker that is not for all pods: the labels and taints of its nodes."""
+    """A ResourceFlavor of the worker: which pods it is for. `topology`: they are placed by a topology."""
 
     name: Annotated[str, Schema(min_length=1, max_length=253)]
     node_labels: Labels = Field(default_factory=dict)
     node_taints: Annotated[tuple[WireTaint, ...], Schema(max_items=8, list_type="atomic")] = ()
     tolerations: Annotated[tuple[WireToleration, ...], Schema(max_items=8, list_type="atomic")] = ()
     """What it tolerates for the pods that use it."""
+    topology: bool = False
 
 
 class ReportedFlavorQuota(WireModel):
@@ -264,7 +265,7 @@ class ClusterReportStatus(WireModel):
     ] = ()
     """The ClusterQueues of the LocalQueues, as far as they could be read, within the limit of a report."""
     flavors: Annotated[tuple[ReportedFlavor, ...], Schema(max_items=MAX_FLAVORS, list_type="atomic")] = ()
-    """The flavors of these ClusterQueues that are not for all pods, as far as they could be read."""
+    """The flavors of these ClusterQueues, as far as they could be read."""
     capacity: Annotated[tuple[ResourceCapacity, ...], Schema(max_items=64, map_keys=("name",))] = ()
     namespaces: Annotated[tuple[str, ...], Schema(max_items=512, list_type="atomic")] = ()
     """All namespaces of the cluster; empty for a cluster with more than the limit."""

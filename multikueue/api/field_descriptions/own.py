@@ -69,6 +69,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "quotas": "The nominal quota of the cluster's ClusterQueues, if it was requested.",
         "orphans": "Remote jobs of another management cluster.",
         "clusterQueues": "The quota of the ClusterQueues that LocalQueues of the cluster point to.",
+        "flavors": "The flavors of these ClusterQueues, and which pods they are for.",
         "missingRights": "Rights on the cluster that the agent uses and does not have.",
         "dependencyKinds": "Kinds of objects that the agent looks for before it takes a Job whose pods need them.",
         "sentKinds": "Kinds of objects that the agent may write, so that the hub can send them with Jobs.",
@@ -238,6 +239,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "nodeLabels": "The labels of its nodes.",
         "nodeTaints": "The taints of its nodes.",
         "tolerations": "What it tolerates for the pods that use it.",
+        "topology": "Whether pods are placed on its nodes by a topology.",
     },
     "ReportedFlavorQuota": {"name": "The name of the flavor.", "resources": "Its quota, by resource."},
     "ReportedQueue": {

@@ -16,9 +16,9 @@ longer time one is nominated in any case, so that smaller workloads do not overt
 If the pods need objects that an agent looks for (ADR 0020), the cluster is asked instead of granted, and the next best
 one as soon as it has answered that one of them is missing.
 
-Capacity is quota if the cluster has the LocalQueue (ADR 0014), else that of its nodes. A cluster with free quota and
-admission checks of its own is asked first, and so is, if no quota is free anywhere, the best one whose queue may
-preempt.
+Capacity is quota if the cluster has the LocalQueue (ADR 0014), else that of its nodes. A cluster with free quota is
+asked first if its queue has admission checks of its own or places the pods by a topology, and so is, if no quota is
+free anywhere, the best one whose queue may preempt.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def capacity(
 
 
 def _rank(fit: Fit) -> tuple[int, bool]:
-    """Free capacity first, without admission checks before with them; then queues that may preempt."""
+    """Free capacity first, of clusters that need not be asked before others; then queues that may preempt."""
     return -fit.level, fit.asks_first if fit.level is Level.NOW else not fit.preempts
 
 
@@ -211,7 +211,7 @@ def _asked_at_once(unknown: list[ClusterFacts], judged: list[Judged]) -> list[st
         return sorted(c.name for c in (*unknown, *(cluster for cluster, fit, _ in judged if fit.level >= Level.LATER)))
     with_quota = sorted(cluster.name for cluster, fit, _ in judged if fit.level is Level.NOW)
     if with_quota:
-        return with_quota  # their own admission checks decide
+        return with_quota  # their own admission checks and topologies decide
     return [cluster.name for cluster, fit, _ in judged[:1] if fit.preempts and fit.level is Level.LATER]
 
 

@@ -92,7 +92,7 @@ class Report:
     cluster_queues: Mapping[str, ClusterQueueReport] = field(default_factory=dict)
     """Those that LocalQueues point to, if their quota was reported."""
     flavors: Mapping[str, FlavorReport] = field(default_factory=dict)
-    """Their flavors that are not for all pods, if the agent may read them."""
+    """Their flavors, if the agent may read them."""
     namespaces: frozenset[str] = frozenset()
     engine: str = ""
     pending: int = 0

@@ -79,7 +79,7 @@ def fit_quota(
         queue=described if FLAVORS in lacks else f"{described}: {_free(queue, usable, of_any)}",
         nodes_now=capacity.fit(workload, demands).level is Level.NOW,
         preempts=queue.preempts,
-        asks_first=queue.admission_checks,
+        asks_first=queue.admission_checks or any(_is_placed(queue, flavors, demand) for demand in demands),
     )
 
 
@@ -122,20 +122,32 @@ def _reserved(queue: ClusterQueueReport, resource: str) -> int:
 
 
 def matching_flavors(queue: ClusterQueueReport, flavors: Mapping[str, FlavorReport], demand: Demand) -> frozenset[str]:
-    """The flavors of the queue on whose nodes the pods may run, by labels and taints.
+    """The flavors of the queue on whose nodes the pods may run, by labels, taints and topologies.
+
+    Pods that request a topology need a flavor with one, and others one without, unless all flavors of the queue have
+    one.
 
     A label counts in all flavors of its resource group, as in Kueue before its patches of June 2026. Later versions ask
     only the flavors that have it, so that one without it, on whose nodes the pods cannot run, may be the choice there.
     """
     found: set[str] = set()
+    placed = _is_placed(queue, flavors, demand)
     for names in _resource_groups(queue):
-        known = {name: flavors.get(name, _FOR_ALL) for name in names}
+        # A flavor that was not reported may be for any pods.
+        known = {name: flavors[name] for name in names if name in flavors}
         keys = frozenset(key for flavor in known.values() for key in flavor.labels)
-        found.update(name for name, flavor in known.items() if _matches(flavor, keys, demand))
+        found.update(
+            name
+            for name in names
+            if name not in known or (known[name].topology is placed and _matches(known[name], keys, demand))
+        )
     return frozenset(found)
 
 
-_FOR_ALL: Final = FlavorReport()
+def _is_placed(queue: ClusterQueueReport, flavors: Mapping[str, FlavorReport], demand: Demand) -> bool:
+    """Whether the queue places the pods by a topology, for which free quota alone is not enough."""
+    known = [flavors.get(name) for name in queue.flavors]
+    return demand.topology or (bool(known) and all(flavor is not None and flavor.topology for flavor in known))
 
 
 def _resource_groups(queue: ClusterQueueReport) -> Iterable[list[str]]:

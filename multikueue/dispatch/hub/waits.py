@@ -123,6 +123,6 @@ def _lack(lack: Lack) -> str:
     if lack.resource == NODES:
         return "no node matches its node selector, affinity and tolerations"
     if lack.resource == FLAVORS:
-        return "no flavor of it matches the node selector, affinity and tolerations of the pods"
+        return "no flavor of it matches the node selector, affinity, tolerations and topology of the pods"
     where = " on one node" if lack.on_one_node else ""
     return f"short {amount_text(lack.resource, lack.amount)} {lack.resource}{where}"

@@ -51,11 +51,16 @@ class FlavorQuotaReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorReport:
-    """Which pods a ResourceFlavor of a worker is for: the labels and taints of its nodes, and what it tolerates."""
+    """Which pods a ResourceFlavor of a worker is for.
+
+    That is, the labels and taints of its nodes, what it tolerates for all pods, and whether pods are placed on them by
+    a topology.
+    """
 
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    topology: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +103,7 @@ def cluster_queues_of(status: JsonObject) -> dict[str, ClusterQueueReport]:
 
 
 def flavors_of(status: JsonObject) -> dict[str, FlavorReport]:
-    """The flavors of a report by name; those that are for all pods are left out."""
+    """The flavors of a report by name."""
     return {
         str(flavor["name"]): FlavorReport(
             labels={str(key): str(value) for key, value in (flavor.get("nodeLabels") or {}).items()},
@@ -110,6 +115,7 @@ def flavors_of(status: JsonObject) -> dict[str, FlavorReport]:
                 Toleration(**{name: str(entry.get(name) or "") for name in _TOLERATION})
                 for entry in flavor.get("tolerations") or ()
             ),
+            topology=bool(flavor.get("topology")),
         )
         for flavor in status.get("flavors") or ()
     }
@@ -128,6 +134,8 @@ def flavor_wire(name: str, flavor: FlavorReport) -> JsonObject:
         wire["tolerations"] = [
             _stated({name: getattr(entry, name) for name in _TOLERATION}) for entry in flavor.tolerations
         ]
+    if flavor.topology:
+        wire["topology"] = True
     return wire
 
 

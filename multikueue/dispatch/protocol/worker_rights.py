@@ -107,7 +107,9 @@ _STOPS: Final = "its queues stop a Job themselves and see a changed priority; wi
 _NAMES: Final = "a Workload of another owner with the same name is found with one request"
 _QUOTAS: Final = "the free quota of its ClusterQueues is known before work is sent there, and the hub's can follow it"
 _COHORTS: Final = "the quota of its Cohorts is counted"
-_FLAVORS: Final = "the pods that its flavors are for are known before work is sent there, by labels and taints"
+_FLAVORS: Final = (
+    "it is known before work is sent there which pods its flavors are for, by labels, taints and topologies"
+)
 _PROVISIONING: Final = "provisioning checks of the hub can provision capacity there"
 _DEPENDENCIES: Final = (
     "a Job whose pods need an object that is missing there waits, or goes elsewhere; without it its pods do not start"

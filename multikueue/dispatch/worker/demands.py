@@ -59,6 +59,7 @@ def _demand(pod_set: JsonObject) -> Demand:
             )
             for toleration in spec.get("tolerations") or ()
         ),
+        topology=bool(pod_set.get("topologyRequest")),
     )
 
 

@@ -58,8 +58,8 @@ class Demand:
     """`count` equal pods and where they may go; `affinity` of None is no required affinity.
 
     `asked` is what flavors of the hub have added nothing to, and None if they add nothing: the queues of a worker
-    choose among flavors of their own. `quota` is what each of the pods needs of queues and not of nodes: devices that
-    it claims, and what its requests were transformed to.
+    choose among flavors of their own. `topology`: its pods request a topology. `quota` is what each of the pods needs
+    of queues and not of nodes: devices that it claims, and what its requests were transformed to.
     """
 
     count: int
@@ -69,6 +69,7 @@ class Demand:
     tolerations: tuple[Toleration, ...] = ()
     quota: Vector = field(default_factory=dict)
     asked: AskedPlacement | None = None
+    topology: bool = False
 
     @property
     def of_queues(self) -> AskedPlacement:

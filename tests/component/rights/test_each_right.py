@@ -36,7 +36,7 @@ async def test_without_any_one_optional_right_the_cluster_is_active_names_it_and
         long = await scene.runs("long")
         # Those for ProvisioningRequests are used where these are installed, and not missed here.
         optional = [right for right in ALL if not (right.required or right.provisioning)]
-        assert len(optional) == 28
+        assert len(optional) == 30
         for number, right in enumerate(optional):
             await scene.grant(rules_of([each for each in ALL if each is not right]))
             only = f"Connected; missing rights: {right.name} (would give: {right.gives})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -142,3 +143,28 @@ async def test_b18_a_job_that_requires_one_host_has_one(stage: Stage) -> None:
     async with racked(stage, "host") as made:
         workload, cluster = await submit(made, pods=2, asks={POD_SET_REQUIRED_TOPOLOGY_ANNOTATION: HOST})
         assert list((await hosts_on(made, cluster, workload)).values()) == [2]
+
+
+async def test_a_job_without_a_place_waits_in_all_queues_and_is_granted_where_there_is_one_first(stage: Stage) -> None:
+    async with racked(stage, "no-place") as made:
+        body = job_manifest("j", namespace=made.namespace, queue=made.name, suspend=True)
+        body["spec"] |= {"parallelism": 3, "completions": 3}
+        asks = {POD_SET_REQUIRED_TOPOLOGY_ANNOTATION: HOST}
+        body["spec"]["template"].setdefault("metadata", {})["annotations"] = asks
+        await made.client.create(JOBS, body, namespace=made.namespace)
+        workload = await eventually(partial(made.workload, "j"), what="it has a Workload")
+        assert workload is not None
+        for site in (made.w1, made.w2):
+            of_job = partial(site.clone, workload["metadata"]["name"])
+            clone = await eventually(of_job, what=f"it waits on {site.name}")
+            assert clone is not None
+            assert not is_true(clone, "QuotaReserved")
+        assert "clusterName" not in await made.status()
+        labels = {"pool": made.name, RACK: "r3", HOST: "h5"}
+        node = f"{made.name}-h5"
+        await make_node(made.w2.client, node, cpu="3", labels=labels)
+        await made.w2.client.patch(NODES, node, {"spec": {"taints": None}})
+        workload = await wait_condition(made.client, "j", "Admitted", namespace=made.namespace)
+        await made.w2.client.delete(NODES, node)
+        assert workload["status"]["clusterName"] == made.w2.name
+        assert not any(each["type"] == "Evicted" for each in workload["status"]["conditions"])

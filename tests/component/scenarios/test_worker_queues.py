@@ -17,7 +17,7 @@ import pytest
 
 from manager.dispatch.controller import DispatchController
 from multikueue.api.constants import DISPATCHER_ALL_AT_ONCE, DISPATCHER_CAPACITY
-from multikueue.api.resource import CLUSTER_QUEUES, COHORTS, JOBS, LOCAL_QUEUES
+from multikueue.api.resource import CLUSTER_QUEUES, COHORTS, JOBS, LOCAL_QUEUES, RESOURCE_FLAVORS
 from multikueue.core.clock import SystemClock
 from multikueue.core.timestamps import format_time
 from multikueue.dispatch.hub import messages
@@ -43,10 +43,10 @@ PROBE_SECONDS = 3.0
 """After that a probe does not wait, but was granted to a cluster of which the hub knew nothing yet."""
 
 
-def of(resource: str, amount: str) -> Object:
+def of(resource: str, amount: str, *, flavor: str = "default") -> Object:
     """The spec of a ClusterQueue with so much of one resource."""
-    flavor = {"name": "default", "resources": [{"name": resource, "nominalQuota": amount}]}
-    return {"spec": {"resourceGroups": [{"coveredResources": [resource], "flavors": [flavor]}]}}
+    quotas = {"name": flavor, "resources": [{"name": resource, "nominalQuota": amount}]}
+    return {"spec": {"resourceGroups": [{"coveredResources": [resource], "flavors": [quotas]}]}}
 
 
 async def uses(made: Scene, site: Site, cpu: str) -> None:
@@ -121,6 +121,30 @@ async def hub_knows(made: Scene, *texts: str) -> None:
 
     await made.client.patch(CLUSTER_QUEUES, made.name, of("cpu", "100"))
     await eventually(said, what=f"the hub knows {texts}", until=lambda seen: all(text in seen for text in texts))
+
+
+@pytest.mark.also_on_binaries
+async def test_quota_counts_in_flavors_that_the_pods_match(stage: Stage) -> None:
+    async with scene(stage, "flavors", configuration=CAPACITY) as made:
+        spot = f"spot-{made.name}"
+        taint = {"key": "spot", "value": "true", "effect": "NoSchedule"}
+        kind = {"apiVersion": RESOURCE_FLAVORS.api_version, "kind": RESOURCE_FLAVORS.kind}
+        made_flavor = {**kind, "metadata": {"name": spot}, "spec": {"nodeTaints": [taint]}}
+        await made.w1.client.create(RESOURCE_FLAVORS, made_flavor)
+        await made.w1.client.patch(CLUSTER_QUEUES, made.name, of("cpu", "10", flavor=spot))
+        await uses(made, made.w2, "6")
+        queue = f"LocalQueue {made.namespace}/{made.name} of ClusterQueue {made.name}"
+        await hub_knows(
+            made,
+            f"{made.w1.name}: insufficient quota even when it is empty: {queue}, no flavor of it matches",
+            f"{made.w2.name}: insufficient quota even when it is empty: {queue}: free 4 of 10 cpu, short 40 cpu",
+        )
+        await made.submit("plain", cpu="2")
+        assert await chosen(made, job="plain") == made.w2.name
+        body = job_manifest("tolerant", namespace=made.namespace, queue=made.name, cpu="2", suspend=True)
+        body["spec"]["template"]["spec"]["tolerations"] = [{"key": "spot", "operator": "Exists"}]
+        await made.client.create(JOBS, body, namespace=made.namespace)
+        assert await chosen(made, job="tolerant") == made.w1.name
 
 
 @pytest.mark.also_on_binaries

@@ -247,10 +247,10 @@ SPOT = {
 }
 
 
-async def test_the_labels_and_taints_of_flavors_are_reported_and_each_change() -> None:
+async def test_which_pods_flavors_are_for_is_reported_and_each_change() -> None:
     async with scene(before="batch") as made:
         await made.reported()
-        assert "flavors" not in made.mailbox.report["status"], "a flavor for all pods is left out"
+        assert await made.flavors() == [{"name": "default"}]
         await made.client.patch(RESOURCE_FLAVORS, "default", {"spec": SPOT})
         await made.has_flavors({"name": "default", **SPOT})
         status = ClusterReportStatus.model_validate(made.mailbox.report["status"])
@@ -259,7 +259,9 @@ async def test_the_labels_and_taints_of_flavors_are_reported_and_each_change() -
         await made.client.patch(RESOURCE_FLAVORS, "default", {"spec": {"tolerations": None}})
         await made.has_flavors({"name": "default", **{key: SPOT[key] for key in ("nodeLabels", "nodeTaints")}})
         await made.client.patch(RESOURCE_FLAVORS, "default", {"spec": {"nodeLabels": None, "nodeTaints": None}})
-        await made.has_flavors()
+        await made.has_flavors({"name": "default"})
+        await made.client.patch(RESOURCE_FLAVORS, "default", {"spec": {"nodeLabels": {"a": "b"}, "topologyName": "t"}})
+        await made.has_flavors({"name": "default", "nodeLabels": {"a": "b"}, "topology": True})
 
 
 async def test_the_first_report_has_the_flavors_or_the_hub_would_send_pods_that_match_none() -> None:

@@ -80,7 +80,6 @@ class ClusterQueues:
         self._known: dict[str, ClusterQueue] = {}
         self._cohorts: dict[str, Cohort] = {}
         self._flavors: dict[str, FlavorReport] = {}
-        """Those that are not for all pods."""
         queues.clones.informer.add_handler(self._on_clone)
 
     @property
@@ -240,9 +239,12 @@ class ClusterQueues:
         before = self._flavors.pop(change.key.name, None)
         if change.new is not None:
             read = _read(decode.flavor, change.new.object())
-            known = FlavorReport(labels=read.node_labels, taints=read.taints, tolerations=read.tolerations)
-            if known.labels or known.taints:
-                self._flavors[change.key.name] = known
+            self._flavors[change.key.name] = FlavorReport(
+                labels=read.node_labels,
+                taints=read.taints,
+                tolerations=read.tolerations,
+                topology=bool(read.topology),
+            )
         if before != self._flavors.get(change.key.name):
             self._changed()
 

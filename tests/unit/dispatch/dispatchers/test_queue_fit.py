@@ -379,8 +379,10 @@ class TestWhichFlavorsMatch:
 
     def test_a_label_of_one_flavor_is_missing_in_the_others_of_its_group(self) -> None:
         flavors = {"any": {GPU: quota(9)}, "spot": {GPU: quota(0)}}
-        made = worker("w1", queue(flavors=flavors), flavors={"spot": replace(SPOT, taints=())})
+        reported = {"any": FlavorReport(), "spot": replace(SPOT, taints=())}
+        made = worker("w1", queue(flavors=flavors), flavors=reported)
         assert choose(pods(node_selector={"pool": "spot"}), made).grant == ""
+        assert choose(pods(), made).grant == "w1"
 
     def test_a_label_of_another_resource_group_counts_for_nothing(self) -> None:
         flavors = {"cpus": {"cpu": quota(9000, of=9000)}, "spot": {GPU: quota(9)}}
@@ -407,8 +409,33 @@ class TestWhichFlavorsMatch:
         assert choose(pods(), never, full, later=15).clusters == ("w2",)
         assert says(choose(pods(), never, full))["w1"] == (
             "insufficient quota even when it is empty: LocalQueue ns/q of ClusterQueue cq,"
-            " no flavor of it matches the node selector, affinity and tolerations of the pods"
+            " no flavor of it matches the node selector, affinity, tolerations and topology of the pods"
         )
+
+    def test_pods_that_request_a_topology_are_asked_for_and_not_granted(self) -> None:
+        """Whether there is a place for them is known to the worker's queue alone."""
+        racks = worker("w1", queue(9), flavors={"default": FlavorReport(topology=True)})
+        found = choose(pods(topology=True), racks, pooled(9, 9, name="w2"))
+        assert (found.grant, found.clusters) == ("", ("w1",))
+        assert says(found)["w2"].endswith(
+            "ClusterQueue cq, no flavor of it matches the node selector, affinity, tolerations and topology of the pods"
+        )
+        unread = worker("w1", queue(9))
+        assert choose(pods(topology=True), unread).clusters == ("w1",)
+        assert choose(pods(topology=True), unread).grant == ""
+
+    def test_so_are_all_pods_where_each_flavor_of_the_queue_has_a_topology(self) -> None:
+        racks = worker("w1", queue(9), flavors={"default": FlavorReport(topology=True)})
+        found = choose(pods(), racks)
+        assert (found.grant, found.clusters) == ("", ("w1",))
+        assert choose(pods(), racks, worker("w2", queue(2), flavors={"default": FlavorReport()})).grant == "w2"
+
+    def test_other_pods_do_not_count_flavors_with_a_topology_beside_those_without(self) -> None:
+        flavors = {"racks": {GPU: quota(9)}, "plain": {GPU: quota(1)}}
+        reported = {"racks": FlavorReport(topology=True), "plain": FlavorReport()}
+        assert choose(pods(), worker("w1", queue(flavors=flavors), flavors=reported)).clusters == ()
+        flavors["plain"] = {GPU: quota(2)}
+        assert choose(pods(), worker("w1", queue(flavors=flavors), flavors=reported)).grant == "w1"
 
     def test_pod_sets_may_need_different_flavors(self) -> None:
         two = wanting(
@@ -429,7 +456,7 @@ class TestWhichFlavorsMatch:
 
 class TestReports:
     def test_flavors_are_read_as_they_were_reported(self) -> None:
-        tolerant = replace(SPOT, tolerations=(Toleration("a", "Equal", "b", "NoExecute"),))
+        tolerant = replace(SPOT, tolerations=(Toleration("a", "Equal", "b", "NoExecute"),), topology=True)
         flavors = [flavor_wire("spot", tolerant), flavor_wire("reserved", RESERVED)]
         found = report_of({"groups": [], "flavors": flavors})
         assert found is not None

@@ -69,6 +69,13 @@ def test_what_a_flavor_adds_is_wanted_of_nodes_and_not_of_the_queues_of_workers(
     assert plain.asked is None
 
 
+def test_a_request_for_a_topology_is_kept() -> None:
+    made = workload("a")
+    made["spec"]["podSets"][0]["topologyRequest"] = {"unconstrained": True}
+    assert [demand.topology for demand in wanted().by(made)] == [True]
+    assert [demand.topology for demand in wanted().by(workload("b"))] == [False]
+
+
 def test_what_is_not_wanted_any_more_is_forgotten_and_what_is_stays_shared() -> None:
     known = wanted()
     kept = known.by(workload("a"))
