@@ -39,7 +39,7 @@ Object = dict[str, Any]
 
 _CLUSTER: Final = "w"
 _KUEUE: Final = "kueue.x-k8s.io/v1beta2"
-_MULTIKUEUE: Final = {"multiKueue": {"gcInterval": "3s", "workerLostTimeout": "6s", "origin": "hub"}}
+MULTIKUEUE_TIMES: Final = {"multiKueue": {"gcInterval": "3s", "workerLostTimeout": "6s", "origin": "hub"}}
 _LOOKS: Final = 40
 _LOOK_SECONDS: Final = 0.25
 
@@ -146,10 +146,10 @@ async def running_federation(
 
         async def take_over() -> None:
             await of_hub.aclose()
-            await run(of_hub, hub, None, {**_MULTIKUEUE, **(taking_over or configuration), **jobs})
+            await run(of_hub, hub, None, {**MULTIKUEUE_TIMES, **(taking_over or configuration), **jobs})
 
         await run(stack, worker, worker_kueue, {**on_worker, **jobs})
-        await run(of_hub, hub, hub_kueue, {**_MULTIKUEUE, **configuration, **jobs})
+        await run(of_hub, hub, hub_kueue, {**MULTIKUEUE_TIMES, **configuration, **jobs})
         to_hub, to_worker = [await stack.enter_async_context(each.client()) for each in (hub, worker)]
         federation = ComparedFederation(
             to_hub, to_worker, jobs=RESOURCES if every_kind else (JOBS,), take_over=take_over
@@ -157,19 +157,20 @@ async def running_federation(
         for client in (to_hub, to_worker):
             await make_namespace(client, NAMESPACE)
         await federation.worker.queue(cpu="9")
-        await _connect(to_hub, await anyio.Path(worker.kubeconfig).read_bytes())
+        await connect_by_kubeconfig(to_hub, _CLUSTER, await anyio.Path(worker.kubeconfig).read_bytes())
+        await make_check(to_hub, "mk", (_CLUSTER,))
+        await make_queue(to_hub, "q", namespace=NAMESPACE, cpu="40", checks=("mk",))
         yield federation
 
 
-async def _connect(hub: KubeClient, kubeconfig: bytes) -> None:
-    metadata = {"name": _CLUSTER, "namespace": "kueue-system"}
+async def connect_by_kubeconfig(hub: KubeClient, name: str, kubeconfig: bytes) -> None:
+    """Make a worker cluster of this name on the hub, which reaches it by this kubeconfig."""
+    metadata = {"name": name, "namespace": "kueue-system"}
     secret = {"metadata": metadata, "data": {"kubeconfig": b64encode(kubeconfig).decode()}}
     await ensure(hub, SECRETS, {"apiVersion": "v1", "kind": "Secret", **secret})
-    source = {"kubeConfig": {"location": _CLUSTER, "locationType": "Secret"}}
-    cluster = {"metadata": {"name": _CLUSTER}, "spec": {"clusterSource": source}}
+    source = {"kubeConfig": {"location": name, "locationType": "Secret"}}
+    cluster = {"metadata": {"name": name}, "spec": {"clusterSource": source}}
     await ensure(hub, MULTIKUEUE_CLUSTERS, {"apiVersion": _KUEUE, "kind": "MultiKueueCluster", **cluster})
-    await make_check(hub, "mk", (_CLUSTER,))
-    await make_queue(hub, "q", namespace=NAMESPACE, cpu="40", checks=("mk",))
 
 
 def _belongs(pod: Object, job: str) -> bool:

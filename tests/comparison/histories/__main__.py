@@ -21,11 +21,14 @@ import anyio
 
 from devcluster.operators.definitions import JOB_SETS, shipped_definition
 from multikueue.core.errors import MultikueueError
+from multikueue.kube.rest.client import KubeClient
 from tests.bench.queueing.hubs import running_bench_hub
+from tests.comparison.federation import MULTIKUEUE_TIMES, connect_by_kubeconfig
 from tests.comparison.histories.both import QUIET_SECONDS, Both, Difference, play
-from tests.comparison.histories.history import History, Mix, history
+from tests.comparison.histories.history import DISPATCH_CHECK, WORKERS, History, Mix, history
 from tests.comparison.histories.played import HistoryHub
 from tests.comparison.histories.pods import PlayedPods
+from tests.support.workers import make_check
 
 _FAIR: Final = {"fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]}}
 _PODS_SECONDS: Final = 3
@@ -56,6 +59,7 @@ async def run(seeds: Sequence[int], mix: Mix, *, kueue: Path, at_once: int) -> i
     frameworks = ["batch/job", *(["jobset.x-k8s.io/jobset"] if mix.sets else []), *(["pod"] if mix.groups else [])]
     configuration: dict[str, Any] = {"integrations": {"frameworks": frameworks}}
     configuration |= (_FAIR if mix.fair else {}) | (_READY if mix.ready else {})
+    configuration |= MULTIKUEUE_TIMES if mix.dispatched else {}
     gates = {**_OF_OURS["featureGates"], "DisableWaitForPodsReady": not mix.ready}
     ours = {**configuration, **_OF_OURS, "featureGates": gates}
     async with AsyncExitStack() as stack:
@@ -76,9 +80,12 @@ async def run(seeds: Sequence[int], mix: Mix, *, kueue: Path, at_once: int) -> i
                 )
             )
             client = await stack.enter_async_context(running.cluster.client())
-            hubs.append(HistoryHub(client, sets=mix.sets, groups=mix.groups))
+            workers = await _workers(stack, folder, client, kueue=kueue) if mix.dispatched else {}
+            hubs.append(HistoryHub(client, sets=mix.sets, groups=mix.groups, workers=workers))
             await hubs[-1].prepare()
-        both = Both(*hubs, quiet_seconds=_PODS_SECONDS + QUIET_SECONDS if mix.ready else QUIET_SECONDS)
+        both = Both(
+            *hubs, quiet_seconds=_PODS_SECONDS + QUIET_SECONDS if mix.ready or mix.dispatched else QUIET_SECONDS
+        )
         waiting = list(reversed(seeds))
 
         async def player() -> None:
@@ -102,14 +109,33 @@ async def run(seeds: Sequence[int], mix: Mix, *, kueue: Path, at_once: int) -> i
 
         async with anyio.create_task_group() as group:
             group.start_soon(both.watch)
-            if mix.ready or mix.groups:
-                for hub in hubs:
+            for hub in hubs:
+                if mix.ready or mix.groups:
                     group.start_soon(PlayedPods(hub.client, groups=mix.groups).run)
+                for worker in hub.workers.values():
+                    group.start_soon(PlayedPods(worker).run)
+            if mix.dispatched:
+                group.start_soon(PlayedPods(both.kueue.client, dispatched=True).run)
             async with anyio.create_task_group() as players:
                 for _ in range(at_once):
                     players.start_soon(player)
             group.cancel_scope.cancel()
     return failed
+
+
+async def _workers(stack: AsyncExitStack, folder: Path, hub: KubeClient, *, kueue: Path) -> dict[str, KubeClient]:
+    """Worker clusters with Kueue's manager, which the hub reaches by a kubeconfig."""
+    found = {}
+    for name in WORKERS:
+        (folder / name).mkdir()
+        configuration = {"integrations": {"frameworks": ["batch/job"]}}
+        running = await stack.enter_async_context(
+            running_bench_hub(folder / name, binaries=False, configuration=configuration, kueue=kueue)
+        )
+        found[name] = await stack.enter_async_context(running.cluster.client())
+        await connect_by_kubeconfig(hub, name, await anyio.Path(running.cluster.kubeconfig).read_bytes())
+    await make_check(hub, DISPATCH_CHECK, WORKERS)
+    return found
 
 
 def _described(made: History, difference: Difference) -> str:
@@ -139,6 +165,7 @@ def main() -> int:
     flags.add_argument("--sets", action="store_true", help="with JobSets")
     flags.add_argument("--groups", action="store_true", help="with groups of pods")
     flags.add_argument("--ready", action="store_true", help="with pods that are ready in time or not")
+    flags.add_argument("--dispatched", action="store_true", help="with worker clusters, on which Kueue's manager runs")
     options = flags.parse_args()
     seeds = options.seed or range(options.first, options.first + options.seeds)
     mix = Mix(
@@ -149,6 +176,7 @@ def main() -> int:
         sets=options.sets,
         groups=options.groups,
         ready=options.ready,
+        dispatched=options.dispatched,
     )
     play_them = partial(run, list(seeds), mix, kueue=options.kueue, at_once=options.at_once)
     return 1 if anyio.run(play_them) else 0

@@ -20,6 +20,10 @@ _COHORTS: Final = ("c0", "c1", "c2")
 _POLICIES: Final = ("Never", "LowerPriority")
 _WITHIN: Final = (*_POLICIES, "LowerOrNewerEqualPriority")
 _RECLAIM: Final = (*_POLICIES, "Any")
+WORKERS: Final = ("w0", "w1")
+"""The worker clusters of histories with dispatch."""
+DISPATCH_CHECK: Final = "mk"
+"""The check that sends Jobs there."""
 CHECKS: Final = ("a0", "a1")
 """The admission checks; their controller says what steps say."""
 _STATES: Final = ("Ready", "Ready", "Ready", "Ready", "Retry", "Rejected", "Pending")
@@ -46,8 +50,11 @@ _VERBS: Final = {
     "pods": 20,
     "fail": 8,
     "replace": 12,
+    "remote queue": 20,
+    "remote end": 12,
+    "vanish": 4,
 }
-"""What happens, and how often; nodes, checks, pods and groups only where there are some."""
+"""What happens, and how often; nodes, checks, pods, groups and worker clusters only where there are some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,8 @@ class Mix:
     """Some jobs are groups of one to four pods."""
     ready: bool = False
     """Jobs have pods, which are ready in time or not."""
+    dispatched: bool = False
+    """Jobs are sent to worker clusters by MultiKueue, each queue to one of them, and run there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +130,25 @@ class History:
     """Those of the topology of all flavors; none without one."""
     nodes: Mapping[str, tuple[NodeOfHistory, ...]] = field(default_factory=dict)
     """By flavor."""
+    workers: Mapping[str, Mapping[str, Object]] = field(default_factory=dict)
+    """The queues of each worker cluster, with those names; none without dispatch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Resources:
+    """What jobs request."""
+
+    names: tuple[str, ...]
+    together: bool = False
+    """In one resource group always: Kueue 0.17.0 places no pods that have two flavors with a topology."""
 
 
 def history(seed: int, mix: Mix) -> History:
     """The history of a seed; the same each time."""
     random = Random(seed)
-    resources = ["cpu", GPU] if random.random() < 0.25 else ["cpu"]
-    apart = len(resources) > 1
+    has_gpus = random.random() < 0.25 and not mix.dispatched
+    resources = _Resources(("cpu", GPU) if has_gpus else ("cpu",), together=mix.placed)
+    apart = has_gpus
     flavors = {name: _flavor(random, name, apart=apart) for name in _FLAVORS[: random.choice((1, 1, 2, 2, 3))]}
     cohorts = _cohorts(random, list(flavors), resources, fair=mix.fair)
     names = [f"q{number}" for number in range(random.choice((1, 2, 2, 3, 3, 4)))]
@@ -138,7 +159,25 @@ def history(seed: int, mix: Mix) -> History:
         made = replace(made, levels=random_levels(random), nodes=nodes, queues=_larger(queues))
     if mix.checked:
         made = replace(made, queues={name: spec | _checks(random, spec) for name, spec in made.queues.items()})
+    if mix.dispatched:
+        made = _dispatched(random, made)
     return replace(made, steps=tuple(_steps(random, made, resources, number=mix.steps, fair=mix.fair)))
+
+
+def _dispatched(random: Random, made: History) -> History:
+    """The history with a worker cluster for each queue, where its quota is another."""
+    rule = {"admissionChecksStrategy": {"admissionChecks": [{"name": DISPATCH_CHECK}]}}
+    workers: dict[str, dict[str, Object]] = {name: {} for name in WORKERS}
+    for name, spec in made.queues.items():
+        flavors = [each["name"] for group in spec["resourceGroups"] for each in group["flavors"]]
+        groups = _groups(random, sorted(set(flavors)), _Resources(("cpu",)), most=8, limits=False)
+        on_worker: Object = {"namespaceSelector": {}, "resourceGroups": groups}
+        workers[random.choice(WORKERS)][name] = on_worker | {"preemption": _remote_preemption(random)}
+    return replace(made, queues={name: spec | rule for name, spec in made.queues.items()}, workers=workers)
+
+
+def _remote_preemption(random: Random) -> Object:
+    return {"withinClusterQueue": random.choice(_WITHIN)}
 
 
 def _checks(random: Random, queue: Object) -> Object:
@@ -171,10 +210,11 @@ def _flavor(random: Random, name: str, *, apart: bool) -> Object:
     return spec
 
 
-def _cohorts(random: Random, flavors: list[str], resources: list[str], *, fair: bool) -> dict[str, Object | None]:
+def _cohorts(random: Random, flavors: list[str], resources: _Resources, *, fair: bool) -> dict[str, Object | None]:
     """Cohorts by name; those without an object are None."""
     found: dict[str, Object | None] = {}
-    for name in _COHORTS[: random.choice((0, 1, 1, 1, 2, 3))]:
+    # With fair sharing Kueue 0.17.0 ends with a nil pointer when a queue without a cohort looks for victims.
+    for name in _COHORTS[: random.choice((1 if fair else 0, 1, 1, 1, 2, 3))]:
         spec: Object = {}
         if found and random.random() < 0.8:
             spec["parentName"] = random.choice(list(found))
@@ -186,9 +226,9 @@ def _cohorts(random: Random, flavors: list[str], resources: list[str], *, fair: 
     return found
 
 
-def _queue(random: Random, flavors: list[str], cohorts: list[str], resources: list[str], *, fair: bool) -> Object:
+def _queue(random: Random, flavors: list[str], cohorts: list[str], resources: _Resources, *, fair: bool) -> Object:
     spec: Object = {"namespaceSelector": {}}
-    in_cohort = bool(cohorts) and random.random() < 0.9
+    in_cohort = bool(cohorts) and (random.random() < 0.9 or fair)
     if in_cohort:
         spec["cohortName"] = random.choice(cohorts)
     if random.random() < 0.3:
@@ -215,10 +255,11 @@ def _preemption(random: Random, *, fair: bool) -> Object:
     return found
 
 
-def _groups(random: Random, flavors: list[str], resources: list[str], *, most: int, limits: bool) -> list[Object]:
+def _groups(random: Random, flavors: list[str], resources: _Resources, *, most: int, limits: bool) -> list[Object]:
     """One group of all resources, or one for each."""
-    apart = len(resources) > 1 and len(flavors) > 1 and random.random() < 0.5
-    parts = [(["cpu"], flavors[:1]), ([GPU], flavors[1:])] if apart else [(resources, flavors)]
+    several = len(resources.names) > 1 and len(flavors) > 1
+    apart = several and random.random() < 0.5 and not resources.together
+    parts = [(["cpu"], flavors[:1]), ([GPU], flavors[1:])] if apart else [(list(resources.names), flavors)]
     return [
         {
             "coveredResources": covered,
@@ -241,7 +282,7 @@ def _quota(random: Random, resource: str, most: int, *, limits: bool) -> Object:
     return found
 
 
-def _steps(random: Random, made: History, resources: list[str], *, number: int, fair: bool) -> Iterator[Step]:
+def _steps(random: Random, made: History, resources: _Resources, *, number: int, fair: bool) -> Iterator[Step]:
     jobs: list[str] = []
     running: set[str] = set()
     held: set[str] = set()
@@ -250,6 +291,9 @@ def _steps(random: Random, made: History, resources: list[str], *, number: int, 
     cohorts = sorted({spec["cohortName"] for spec in made.queues.values() if "cohortName" in spec} | set(made.cohorts))
     absent = {"node": not nodes, "check": not checked, "pods": not made.mix.ready, "run": made.mix.ready}
     absent |= dict.fromkeys(("fail", "replace"), not made.mix.groups)
+    absent |= dict.fromkeys(("remote queue", "remote end", "vanish"), not made.mix.dispatched)
+    if made.mix.dispatched:
+        absent |= {"run": True, "finish": True, "check": True}
     weights = [0 if absent.get(verb) else weight for verb, weight in _VERBS.items()]
     for index in range(number):
         queue = random.choice(list(made.queues))
@@ -295,10 +339,29 @@ def _steps(random: Random, made: History, resources: list[str], *, number: int, 
                 yield Step("pods", random.choice(jobs), spec={"are": random.choice(_PODS)})
             case "fail" | "replace":
                 yield Step(verb, random.choice(jobs))
+            case "remote queue":
+                yield Step("remote queue", queue, spec=_remote_change(random, made.queues[queue]))
+            case "remote end":
+                name = jobs.pop(random.randrange(len(jobs)))
+                yield Step("remote end", name, spec={"condition": random.choice(("Complete", "Complete", "Failed"))})
+            case "vanish":
+                yield Step("vanish", random.choice(jobs))
             case "check":
                 yield Step("check", random.choice(jobs[-6:]), spec={random.choice(CHECKS): random.choice(_STATES)})
             case "priority":
                 yield Step("priority", random.choice(jobs), spec={"class": random.choice(list(PRIORITIES))})
+
+
+def _remote_change(random: Random, queue: Object) -> Object:
+    """Other quota, another policy, or a queue that is held, drained or open."""
+    match random.choice(("quota", "policy", "stop", "stop")):
+        case "quota":
+            flavors = sorted({each["name"] for group in queue["resourceGroups"] for each in group["flavors"]})
+            return {"resourceGroups": _groups(random, flavors, _Resources(("cpu",)), most=8, limits=False)}
+        case "policy":
+            return {"preemption": _remote_preemption(random)}
+        case _:
+            return {"stopPolicy": random.choice(("None", "None", "Hold", "HoldAndDrain"))}
 
 
 def _wanted(random: Random, flavors: list[str], *, apart: bool) -> str:
@@ -318,7 +381,7 @@ def _node_step(random: Random, nodes: dict[str, NodeOfHistory]) -> Step:
     return Step("node", node.name, spec={"node": node})
 
 
-def _job(random: Random, name: str, queue: str, made: History, resources: list[str]) -> SubmittedJob:
+def _job(random: Random, name: str, queue: str, made: History, resources: _Resources) -> SubmittedJob:
     flavors = list(made.flavors)
     parallelism = random.choice((1, 2, 3, 4, 4, 6, 8) if made.levels else (1, 1, 1, 2, 3, 4))
     topology = random_request(random, made.levels, parallelism=parallelism) if made.levels else {}
@@ -332,6 +395,7 @@ def _job(random: Random, name: str, queue: str, made: History, resources: list[s
         parallelism > 1
         and not parts
         and not is_group
+        and not made.mix.dispatched
         and POD_SET_SLICE_SIZE_ANNOTATION not in topology
         and random.random() < 0.3
     )
@@ -340,13 +404,13 @@ def _job(random: Random, name: str, queue: str, made: History, resources: list[s
         queue=queue,
         cpu=random.choice((1, 1, 2, 3)),
         parallelism=parallelism,
-        gpu=random.choice((0, 1, 2)) if len(resources) > 1 else 0,
+        gpu=random.choice((0, 1, 2)) if len(resources.names) > 1 else 0,
         minimum=random.randint(1, parallelism - 1) if partly else 0,
         priority=random.choice(("", *PRIORITIES)),
-        flavor=_wanted(random, flavors, apart=len(resources) > 1),
+        flavor=_wanted(random, flavors, apart=len(resources.names) > 1),
         tolerates=random.random() < 0.5,
         parts=parts,
         is_group=is_group,
         topology=topology,
-        pods=random.choice(_PODS) if made.mix.ready else "",
+        pods=random.choice(_PODS) if made.mix.ready else "ready" if made.mix.dispatched else "",
     )

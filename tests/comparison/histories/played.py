@@ -17,7 +17,7 @@ import anyio
 import orjson
 
 from devcluster.operators.definitions import JOB_SETS
-from multikueue.api.constants import JOB_MIN_PARALLELISM_ANNOTATION, PRIORITY_CLASS_LABEL
+from multikueue.api.constants import JOB_MIN_PARALLELISM_ANNOTATION, MULTIKUEUE_MANAGED_BY, PRIORITY_CLASS_LABEL
 from multikueue.api.resource import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -39,6 +39,7 @@ from tests.comparison.histories.groups import PodsOfGroups, is_live, lines_of_po
 from tests.comparison.histories.history import CHECKS, PRIORITIES, History, Object, Step, SubmittedJob
 from tests.comparison.histories.places import GPU
 from tests.comparison.histories.pods import PODS_ANNOTATION
+from tests.comparison.histories.workers import ON_WORKERS, WorkersOfHistory, remote_lines
 from tests.comparison.shown import comparable, leaves
 from tests.support.managers import ensure, job_manifest, make_namespace
 
@@ -55,9 +56,12 @@ _WAITS: Final = 50
 class HistoryHub:
     """A hub that histories are played on side by side."""
 
-    def __init__(self, client: KubeClient, *, sets: bool, groups: bool) -> None:
-        """Whether there are JobSets, and groups of pods."""
+    def __init__(
+        self, client: KubeClient, *, sets: bool, groups: bool, workers: Mapping[str, KubeClient] | None = None
+    ) -> None:
+        """Whether there are JobSets, and groups of pods; and worker clusters by name."""
         self.client = client
+        self.workers = workers or {}
         self._resources = (*_SHOWN, *((JOB_SETS,) if sets else ()), *((PODS,) if groups else ()))
         self._age = 0
         self._creating = anyio.Lock()
@@ -97,6 +101,9 @@ class HistoryHub:
                 metadata = obj["metadata"]
                 namespace = metadata.get("namespace") or metadata["name"].partition("-")[0]
                 found[namespace] += (comparable(line.replace(f"{namespace}-", "")) for line in _lines(obj))
+        for name, worker in self.workers.items():
+            for namespace, lines in (await remote_lines(name, worker)).items():
+                found[namespace] += (comparable(line.replace(f"{namespace}-", "")) for line in lines)
         return found
 
 
@@ -112,6 +119,7 @@ class PlayedHistory:
         self._sets = {job.name for job in jobs if job.parts}
         self._groups = {job.name: job for job in jobs if job.is_group}
         self._pods = PodsOfGroups(hub.client, namespace)
+        self._workers = WorkersOfHistory(hub.workers, played, namespace=namespace)
         self._replaced = 0
 
     async def set_up(self) -> list[str]:
@@ -144,6 +152,7 @@ class PlayedHistory:
                 refused += await self._try(self._make(resource, name, self._named(spec)))
         for name in self._history.queues:
             refused += await self._try(self._make(LOCAL_QUEUES, name, {"clusterQueue": self._name(name)}))
+        await self._workers.set_up(flavors)
         return refused
 
     async def take(self, step: Step) -> list[str]:
@@ -161,6 +170,7 @@ class PlayedHistory:
         client = self._hub.client
         for group in self._groups:
             await self._pods.delete(group)
+        await self._workers.clean_up()
         for resource in (JOBS, *((JOB_SETS,) if self._sets else ()), WORKLOADS, LOCAL_QUEUES):
             await client.delete_collection(resource, namespace=self.namespace)
         for resource, names in (
@@ -185,6 +195,9 @@ class PlayedHistory:
 
     async def _take(self, step: Step) -> None:
         client = self._hub.client
+        if step.verb in ON_WORKERS:
+            await self._workers.take(step)
+            return
         if step.name in self._groups and step.verb not in ("activate", "deactivate", "check"):
             await self._take_with_group(step, self._groups[step.name])
             return
@@ -283,6 +296,8 @@ class PlayedHistory:
             annotations=_annotations(job),
             suspend=True,
         )
+        if self._history.workers:
+            body["spec"] |= {"managedBy": MULTIKUEUE_MANAGED_BY, "backoffLimit": 0}
         pod = body["spec"]["template"]["spec"]
         if job.gpu:
             resources = pod["containers"][0]["resources"]
@@ -416,6 +431,9 @@ def _lines(obj: Object) -> Iterator[str]:
         yield f"{name}: suspended {suspended}"
         if not suspended:  # a Job that is stopped gets its own template back at another moment
             yield from (f"{name}: {path}: {value}" for path, value in leaves(obj["spec"]) if path.startswith(_OF_JOBS))
+        if obj["spec"].get("managedBy") and not suspended:  # Kueue leaves the last status to a Job that was stopped
+            shown = {each["type"] for each in status.get("conditions") or () if each["status"] == "True"}
+            yield f"{name}: active {status.get('active') or 0}, ready {status.get('ready') or 0}, {sorted(shown)}"
         return
     for each in sorted(status.get("conditions") or (), key=lambda each: str(each["type"])):
         # Why it waits is written by Kueue when it was evaluated last, and here when that changes.
@@ -426,6 +444,8 @@ def _lines(obj: Object) -> Iterator[str]:
             yield f"{name}: {each['type']}={each['status']} {each['reason']}"
         yield f"~ {name}: {each['type']}: {each['reason']}: {each.get('message')}"
     if obj["kind"] == "Workload":
+        if "clusterName" in status:
+            yield f"{name}: cluster {status['clusterName']}"
         yield f"{name}: active {obj['spec'].get('active')}, priority {obj['spec'].get('priority')}"
         for path, value in leaves(status.get("admission")):
             is_hash = path.endswith("].name") and any(owner["kind"] == PODS.kind for owner in _owners(obj))

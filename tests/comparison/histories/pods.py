@@ -28,10 +28,15 @@ _LOOK_SECONDS: Final = 0.2
 class PlayedPods:
     """The pods of all Jobs of a hub, and those of groups."""
 
-    def __init__(self, client: KubeClient, *, groups: bool) -> None:
-        """`groups` is whether there are pods that users make."""
+    def __init__(self, client: KubeClient, *, groups: bool = False, dispatched: bool = False) -> None:
+        """`groups` is whether there are pods that users make; with `dispatched` Jobs run on worker clusters.
+
+        Then it shows only that a Job has stopped here, where Kueue 0.17.0 keeps the last status of its remote Job for
+        ever, and its quota with it.
+        """
         self._client = client
         self._groups = groups
+        self._dispatched = dispatched
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -44,18 +49,31 @@ class PlayedPods:
 
     async def _show(self, job: Object) -> None:
         metadata, shown = job["metadata"], job.get("status") or {}
+        if "deletionTimestamp" in metadata:
+            await self._delete(metadata)
+            return
         wanted = (metadata.get("annotations") or {}).get(PODS_ANNOTATION)
         if wanted is None or any(each["status"] == "True" for each in _ends(shown)):
+            return
+        if self._dispatched and not job["spec"].get("suspend"):
             return
         active = 0 if job["spec"].get("suspend") else int(job["spec"].get("parallelism", 1))
         ready = active if wanted == "ready" else 0
         if (shown.get("active") or 0, shown.get("ready") or 0) == (active, ready):
             return
-        status = {"active": active, "ready": ready, "startTime": _TIME if active else None}
+        suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended", "lastTransitionTime": _TIME}
+        status: Object = {"active": active, "ready": ready, "startTime": _TIME if active else None}
+        status["conditions"] = None if active else [suspended]
         name, namespace = metadata["name"], metadata["namespace"]
         body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
         with suppress(errors.NotFound, errors.Conflict):  # what is there now is shown at the next look
             await self._client.patch(JOBS, name, body, namespace=namespace, subresource="status")
+
+    async def _delete(self, metadata: Object) -> None:
+        """What the garbage collector does with a Job whose pods are to be deleted before it: they have ended."""
+        body = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": None}}
+        with suppress(errors.NotFound, errors.Conflict):
+            await self._client.patch(JOBS, metadata["name"], body, namespace=metadata["namespace"])
 
 
 def _ends(status: Object) -> list[Object]:
