@@ -245,7 +245,7 @@ class Gatherer:
             return None
         status = Status.of(workload) if status is None else status
         annotations: dict[str, str] = workload["metadata"].get("annotations") or {}
-        avoided = avoided_of(annotations, now)
+        avoided = avoided_of(annotations, now - self._settings.asks_for)
         check = self._check(status)
         if not observations and (check is None or (status.is_true(WorkloadCondition.FINISHED) and not explains)):
             return None

@@ -159,6 +159,7 @@ def _of(
             reason = reported or f"{reason}; {_HOSTED}"
             if reported:  # the check has such reasons only while every cluster has one
                 state = DispatchState.NO_CAPACITY if waits.ends_by_itself(reported) else DispatchState.REFUSED
+    avoided_until = facts.avoided.get(cluster.name)
     return ClusterExplanation(
         cluster=cluster.name,
         state=state,
@@ -167,7 +168,7 @@ def _of(
         exists=cluster.exists,
         listed=_is_listed(cluster),
         lost_since=cluster.lost_since if _is_listed(cluster) else None,
-        avoided_until=facts.avoided.get(cluster.name),
+        avoided_until=avoided_until if avoided_until is not None and now < avoided_until else None,
         lacks=lacks,
         score=score,
         observation=None if hidden else observation,

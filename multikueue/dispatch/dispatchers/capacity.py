@@ -13,6 +13,9 @@ Equal clusters are ordered by a hash of workload and cluster, so that no state i
 If nothing ended anywhere for a while, clusters are nominated one after another, in case the reports are wrong; after a
 longer time one is nominated in any case, so that smaller workloads do not overtake it there.
 
+A cluster that failed the workload before is asked instead of granted, after those that did not: the reason may be one
+that no report has, and a refused grant costs an eviction.
+
 If the pods need objects that an agent looks for (ADR 0020), the cluster is asked instead of granted, and the next best
 one as soon as it has answered that one of them is missing.
 
@@ -175,8 +178,9 @@ def capacity(
             waiting.append(WaitingReason(cluster.name, judgement.reason))
     judged.sort(key=lambda entry: (*_rank(entry[1]), -entry[2], share(workload, entry[0]), entry[0].name))
     free = [cluster for cluster, fit, _ in judged if fit.level is Level.NOW and not fit.asks_first]
-    best = next((cluster for cluster in free if cluster.name not in workload.lacking), None)
-    if best is not None and not _looks_first(workload, best):
+    able = [cluster for cluster in free if cluster.name not in workload.lacking]
+    best = next((cluster for cluster in able if cluster.name not in workload.failed_on), able[0] if able else None)
+    if best is not None and best.name not in workload.failed_on and not _looks_first(workload, best):
         return Nomination(clusters=(best.name,), grant=best.name, verdicts=tuple(verdicts))
     # A cluster where it waits already stays nominated.
     eligible = {cluster.name for cluster in unknown} | {cluster.name for cluster, _, _ in judged}

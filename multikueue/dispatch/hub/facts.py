@@ -59,6 +59,8 @@ class DispatchSettings:
     eviction_burst: int = 20
     avoid_lost_for: timedelta = timedelta(minutes=1)
     """How long a cluster that was lost is not nominated for the workload it had."""
+    asks_for: timedelta = timedelta(hours=1)
+    """How long a cluster that refused a granted workload is asked for it and not granted, once it is not avoided."""
     avoid_without_queue_for: timedelta = timedelta(seconds=3)
     """How long a cluster that refused because its LocalQueue is missing is not nominated for that workload.
 
@@ -197,6 +199,8 @@ class DispatchedWorkload:
     """The kinds of the objects without which its pods do not start."""
     lacking: frozenset[str] = frozenset()
     """The clusters that have answered in this epoch that one of those objects is missing there."""
+    failed_on: frozenset[str] = frozenset()
+    """The clusters that failed it within the last hour, and are not avoided any more."""
     flavors: Mapping[str, str] = field(default_factory=dict)
     """The flavors whose quota is reserved on the hub, by resource."""
     preferences: Preferences = Preferences()
@@ -329,7 +333,8 @@ class DispatchFacts:
     """The input of one plan for one workload.
 
     `workload` is None if it was deleted. `clusters` are those of the config, in its order; a cluster that is named
-    elsewhere (as clusterName, for example) is in `others`. `avoided` clusters are not nominated until the given time.
+    elsewhere (as clusterName, for example) is in `others`. `avoided` clusters are not nominated until the given time;
+    one whose time is over is asked and not granted, since it failed the workload before.
     """
 
     workload: DispatchedWorkload | None

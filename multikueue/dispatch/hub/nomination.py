@@ -54,7 +54,8 @@ def nominate(facts: DispatchFacts, workload: DispatchedWorkload, now: datetime) 
     if adopted:
         nomination = _adopting(adopted, candidates)
     else:
-        known = replace(workload, lacking=_lacking(facts, workload))
+        failed = frozenset(name for name, until in facts.avoided.items() if until <= now)
+        known = replace(workload, lacking=_lacking(facts, workload), failed_on=failed)
         nomination = dispatcher(facts.settings.dispatcher)(known, candidates, settings=facts.settings, now=now)
     if nomination.grant:
         return grant_at_once(facts, workload, nomination)

@@ -91,7 +91,10 @@ def gate_opening_text(opening: GateOpening) -> str:
 
 
 def avoided_of(annotations: Mapping[str, str], now: datetime) -> dict[str, datetime]:
-    """The avoided clusters, each with the end of its time; those whose time is over are omitted."""
+    """The clusters that failed the workload, each with the end of the time for which it is avoided.
+
+    Those whose time was over before `now` are omitted.
+    """
     found: dict[str, datetime] = {}
     for entry in annotations.get(AVOIDED_ANNOTATION, "").split(" "):
         cluster, _, text = entry.partition("=")

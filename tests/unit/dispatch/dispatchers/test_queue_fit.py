@@ -144,6 +144,13 @@ class TestQuotaDecides:
         assert (found.clusters, found.grant) == (("w1",), "")
         assert choose(wanting(), worker("w1", queue(9, admission_checks=True)), worker("w2", queue(2))).grant == "w2"
 
+    def test_a_cluster_that_failed_it_before_is_asked_after_those_that_did_not_are_granted(self) -> None:
+        before = wanting(failed_on=frozenset({"w1"}))
+        found = choose(before, worker("w1", queue(9)))
+        assert (found.clusters, found.grant) == (("w1",), "")
+        assert choose(before, worker("w1", queue(9)), worker("w2", queue(3))).grant == "w2"
+        assert choose(before, ledger("w1", nodes=9), ledger("w2", nodes=3)).grant == "w2"
+
     def test_a_preference_for_labels_still_counts(self) -> None:
         found = choose(wanting(preferences=Preferences(pinned=frozenset({"w2"}))), worker("w1", queue(9)))
         assert (found.clusters, found.grant) == ((), "")

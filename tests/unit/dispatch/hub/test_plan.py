@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from multikueue.api.constants import CheckState, PartitionPolicy
+from multikueue.api.constants import DISPATCHER_CAPACITY, CheckState, PartitionPolicy
 from multikueue.api.remoteassignment import AssignmentPhase, Intent
+from multikueue.dispatch.dispatchers.cluster_capacity import ClusterCapacity, Report
 from multikueue.dispatch.hub.actions import (
     Assign,
     CheckUpdate,
@@ -21,10 +22,12 @@ from multikueue.dispatch.hub.actions import (
     SetIntent,
     SyncStatus,
 )
-from multikueue.dispatch.hub.facts import CheckFacts, DispatchFacts, OwnerFacts, RemoteEnd
+from multikueue.dispatch.hub.facts import CheckFacts, DispatchFacts, DispatchSettings, OwnerFacts, RemoteEnd
 from multikueue.dispatch.hub.plan import plan
 from multikueue.dispatch.protocol.phases import JOB_GONE
 from multikueue.dispatch.worker.assignment_state import DEPENDENCY_MISSING, JOB_SUSPENDED, NO_CAPACITY, QUEUE_MISSING
+from multikueue.dispatch.worker.ledger import Demand
+from multikueue.dispatch.worker.node_groups import AggregateCapacity, CapacityGroup
 from tests.unit.dispatch.builders import NOW, cluster, ended, facts, granted, minutes_ago, running, seen, workload
 
 READY_ON_W1 = CheckUpdate(CheckState.READY, 'The workload was admitted on "w1"')
@@ -414,6 +417,20 @@ class TestLoss:
         )
         assert found.actions == (SyncStatus("w1"),)
         assert found.avoid == ""
+
+    def test_a_cluster_that_is_not_avoided_any_more_is_asked_before_it_is_granted_again(self) -> None:
+        """A reason that no report has would evict the workload again and again."""
+        capacity = ClusterCapacity()
+        cpus = AggregateCapacity(allocatable=9, free=9, largest_free=9, largest=9)
+        capacity.replace(Report(groups=(CapacityGroup(capacities={"cpu": cpus}),)))
+        free = cluster("w1", capacity=capacity, reported_at=NOW)
+        of = workload(demands=(Demand(count=1, requests={"cpu": 1}),))
+        given = facts(of, clusters=(free,), settings=DispatchSettings(dispatcher=DISPATCHER_CAPACITY))
+        assert plan(given, NOW).cluster_name == "w1"
+        found = plan(replace(given, avoided={"w1": NOW - timedelta(minutes=30)}), NOW)
+        assert (found.cluster_name, found.nominated, found.actions) == (None, ("w1",), (Assign("w1"),))
+        reserved = replace(given, avoided={"w1": NOW}, observations={"w1": seen("w1", AssignmentPhase.RESERVED)})
+        assert plan(reserved, NOW).cluster_name == "w1"
 
     def test_a_cluster_on_which_the_job_was_suspended_is_avoided_for_a_minute(self) -> None:
         found = plan(facts(running(), granted(phase=AssignmentPhase.EVICTED, reason=JOB_SUSPENDED)), NOW)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from manager.cache.views import View
 from manager.dispatch.assignments import fingerprint, forwarded_digest
 from manager.dispatch.gather import CheckSources, ClusterFactsSource, Gathered, Gatherer, Hub, load_job, with_forwarding
 from multikueue.api.configuration import Configuration
+from multikueue.api.constants import AVOIDED_ANNOTATION
 from multikueue.api.remoteassignment import Intent
 from multikueue.core.clock import ManualClock
 from multikueue.core.keys import Key
@@ -20,6 +22,7 @@ from multikueue.dispatch.hub.actions import Assign, ChangeUpdate, Rule
 from multikueue.dispatch.hub.facts import ClusterFacts, DispatchFacts
 from multikueue.dispatch.hub.plan import plan
 from multikueue.dispatch.policy.dispatch_policy import PolicyVerdict
+from multikueue.dispatch.protocol.annotations import avoided_text
 from multikueue.jobs.framework.registry import JobRegistry
 from multikueue.jobs.kinds.batch_job import BATCH_JOB, BatchJob
 from tests.unit.dispatch.builders import NOW, facts, granted, running
@@ -112,7 +115,7 @@ class TestResting:
     """A Workload of which nothing is anywhere, and which is sent nowhere now."""
 
     @staticmethod
-    def gathered(*conditions: str, explains: bool = False) -> Gathered | None:
+    def gathered(*conditions: str, explains: bool = False, avoided: str = "") -> Gathered | None:
         """What is gathered of it, where the facts of clusters cannot be had."""
         shown = [
             {
@@ -127,7 +130,13 @@ class TestResting:
         check = {"name": "check", "state": "Pending", "lastTransitionTime": "2026-03-01T08:00:00Z"}
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": KEY.name, "uid": "j", "controller": True}
         workload = {
-            "metadata": {"namespace": KEY.namespace, "name": "w", "uid": "u", "ownerReferences": [owner]},
+            "metadata": {
+                "namespace": KEY.namespace,
+                "name": "w",
+                "uid": "u",
+                "ownerReferences": [owner],
+                "annotations": {AVOIDED_ANNOTATION: avoided},
+            },
             "spec": {"queueName": "q", "podSets": []},
             "status": {"conditions": shown, "admissionChecks": [check]},
         }
@@ -150,6 +159,12 @@ class TestResting:
             registry=JobRegistry.configured(configuration),
         )
         return gatherer.gather(Key(KEY.namespace, "w"), workload, {}, now=NOW, explains=explains)
+
+    def test_clusters_that_failed_it_are_remembered_for_an_hour(self) -> None:
+        ends = {name: NOW - timedelta(minutes=minutes) for name, minutes in (("w1", -1), ("w2", 59), ("w3", 60))}
+        found = self.gathered(avoided=avoided_text(ends))
+        assert found is not None
+        assert set(found.facts.avoided) == {"w1", "w2"}
 
     def test_of_one_that_has_finished_there_is_nothing_to_plan(self) -> None:
         assert self.gathered("QuotaReserved", "Finished") is None
