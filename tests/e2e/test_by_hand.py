@@ -31,7 +31,7 @@ def hand(request: pytest.FixtureRequest, tmp_path: Path, kube_binaries: Binaries
 
 def test_a_new_user_runs_a_job_with_kubectl(hand: Hand, tmp_path: Path) -> None:
     slow_job = tmp_path / "job.yaml"  # long enough to be looked at from all sides on a busy machine
-    slow_job.write_text((EXAMPLES / "two-teams-job.yaml").read_text().replace("run-for: 5s", "run-for: 40s"))
+    slow_job.write_text((EXAMPLES / "two-teams-job.yaml").read_text().replace("run-for: 5s", "run-for: 60s"))
     for worker in ("worker-1", "worker-2"):
         hand.kubectl("apply", "-f", str(EXAMPLES / "two-teams" / "00-namespaces.yaml"), cluster=worker)
     hand.kubectl("apply", "-f", str(EXAMPLES / "two-teams"))
