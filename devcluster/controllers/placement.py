@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from devcluster.controllers.pod_info import Amounts, PodInfo, amounts_of
 from multikueue.api.objects import JsonObject
-from multikueue.core.taints import Taint, tolerates
+from multikueue.core.taints import Taint, tolerates, untolerated
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
@@ -89,9 +89,7 @@ def filter_node(pod: PodInfo, node: NodeInfo) -> list[str]:
     """The reasons of the first filter that the pod fails; empty if it fits."""
     if node.unschedulable and not tolerates(pod.tolerations, _UNSCHEDULABLE):
         return ["node(s) were unschedulable"]
-    if any(
-        taint.effect in ("NoSchedule", "NoExecute") and not tolerates(pod.tolerations, taint) for taint in node.taints
-    ):
+    if untolerated(node.taints, pod.tolerations) is not None:
         return ["node(s) had untolerated taint(s)"]
     fields = {"metadata.name": node.name}
     fits = pod.terms is None or any(term.matches(node.labels, fields) for term in pod.terms)

@@ -24,7 +24,7 @@ from multikueue.api.objects import controller_of
 from multikueue.api.resource import NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
 from multikueue.core.errors import BadInput
 from multikueue.core.keys import Key
-from multikueue.core.taints import Toleration, tolerates
+from multikueue.core.taints import Toleration, untolerated
 from multikueue.engine import decode
 from multikueue.engine.topology.capacity import Node
 from multikueue.engine.workloads import PodSetAdmission, Workload
@@ -35,7 +35,6 @@ from multikueue.kube.runtime.controller import Controller, Result
 
 _log = logging.getLogger(__name__)
 
-_REPELS: Final = ("NoSchedule", "NoExecute")
 _POD: Final = "Pod"
 
 
@@ -152,11 +151,9 @@ class NodeFailures:
         """Whether the node is Ready, and its taints are tolerated; one that is cordoned keeps its pods."""
         specs = {pod_set.name: pod_set.shape for pod_set in workload.pod_sets}
         return node.ready and all(
-            tolerates((*specs[assigned.name].tolerations, *self._tolerations(assigned)), taint)
+            untolerated(node.taints, (*specs[assigned.name].tolerations, *self._tolerations(assigned))) is None
             for assigned in _assigned_to(workload, host)
             if assigned.name in specs
-            for taint in node.taints
-            if taint.effect in _REPELS
         )
 
     def _tolerations(self, assigned: PodSetAdmission) -> Iterator[Toleration]:

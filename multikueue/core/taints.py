@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from multikueue.core.errors import BadInput
 from multikueue.core.parsing import parse_signed
+
+_REPELLING: Final = ("NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,14 @@ class Toleration:
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
     """Whether any of `tolerations` tolerates `taint`."""
     return any(toleration.tolerates(taint) for toleration in tolerations)
+
+
+def untolerated(taints: Iterable[Taint], tolerations: Collection[Toleration]) -> Taint | None:
+    """The first taint that keeps pods with these tolerations from a node; None if they may run there."""
+    for taint in taints:
+        if taint.effect in _REPELLING and not tolerates(tolerations, taint):
+            return taint
+    return None
 
 
 def _compare(actual: str, operator: str, wanted: str) -> bool:

@@ -21,7 +21,7 @@ from multikueue.core.keys import Key
 from multikueue.core.parsing import MAX_INT32, parse_unsigned
 from multikueue.core.printable import printable
 from multikueue.core.selectors import NodeSelectorTerm, Requirement
-from multikueue.core.taints import Toleration, tolerates
+from multikueue.core.taints import Toleration, untolerated
 from multikueue.dispatch.protocol.queue_quota import (
     ClusterQueueReport,
     FlavorReport,
@@ -38,8 +38,6 @@ NODES: Final = "nodes"
 """The resource of a `Lack` if no node matches the pods, whatever their size."""
 FLAVORS: Final = "flavors"
 """The resource of a `Lack` if no flavor of the queue matches the pods, whatever their size."""
-REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
-"""The effects of taints that keep pods from nodes."""
 
 
 class Level(IntEnum):
@@ -329,7 +327,7 @@ def _admits(group: CapacityGroup, shape: _Shape, varying: frozenset[str]) -> boo
         return False
     if affinity is not None and not any(_may_match(term, labels, varying) for term in affinity):
         return False
-    return all(taint.effect not in REPELLING or tolerates(tolerations, taint) for taint in group.taints)
+    return untolerated(group.taints, tolerations) is None
 
 
 def _may_match(term: NodeSelectorTerm, labels: Mapping[str, str], varying: frozenset[str]) -> bool:

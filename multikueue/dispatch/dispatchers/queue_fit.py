@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from multikueue.core.keys import Key
-from multikueue.core.taints import tolerates
-from multikueue.dispatch.dispatchers.cluster_capacity import FLAVORS, REPELLING, ClusterCapacity, Fit, Lack, Level
+from multikueue.core.taints import untolerated
+from multikueue.dispatch.dispatchers.cluster_capacity import FLAVORS, ClusterCapacity, Fit, Lack, Level
 from multikueue.dispatch.protocol.queue_quota import ClusterQueueReport, FlavorQuotaReport, FlavorReport
 from multikueue.dispatch.worker.ledger import PODS, Demand, amount_text
 
@@ -161,7 +161,7 @@ def _resource_groups(queue: ClusterQueueReport) -> Iterable[list[str]]:
 def _matches(flavor: FlavorReport, keys: frozenset[str], demand: Demand) -> bool:
     asked = demand.of_queues
     tolerations = (*asked.tolerations, *flavor.tolerations)
-    if any(taint.effect in REPELLING and not tolerates(tolerations, taint) for taint in flavor.taints):
+    if untolerated(flavor.taints, tolerations) is not None:
         return False
     if any(key in keys and flavor.labels.get(key) != value for key, value in asked.node_selector.items()):
         return False

@@ -18,11 +18,10 @@ from typing import Final
 
 from multikueue.core.quantity import Format, Quantity
 from multikueue.core.selectors import NodeSelectorTerm
-from multikueue.core.taints import Taint, Toleration, tolerates
+from multikueue.core.taints import Taint, Toleration, untolerated
 
 Vector = Mapping[str, int]
 PODS: Final = "pods"
-_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +56,9 @@ class AskedPlacement:
 class Demand:
     """`count` equal pods and where they may go; `affinity` of None is no required affinity.
 
-    `asked` is what flavors of the hub have added nothing to, and None if they add nothing: the queues of a worker
-    choose among flavors of their own. `topology`: its pods request a topology. `quota` is what each of the pods needs
-    of queues and not of nodes: devices that it claims, and what its requests were transformed to.
+    `asked` is the placement before flavors of the hub added theirs, since the queues of a worker choose among flavors
+    of their own; None if nothing was added. `topology`: its pods request a topology. `quota` is what each of the pods
+    needs of queues and not of nodes: devices that it claims, and what its requests were transformed to.
     """
 
     count: int
@@ -307,7 +306,7 @@ def _admits(node: NodeFacts, demand: Demand) -> bool:
         fields = {"metadata.name": node.name}
         if not any(term.matches(node.labels, fields) for term in demand.affinity):
             return False
-    return all(taint.effect not in _REPELLING or tolerates(demand.tolerations, taint) for taint in node.taints)
+    return untolerated(node.taints, demand.tolerations) is None
 
 
 def _add(target: dict[str, int], amounts: Vector, pods: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from multikueue.core.selectors import NodeSelectorTerm
-from multikueue.core.taints import Taint, tolerates
+from multikueue.core.taints import Taint, untolerated
 from multikueue.engine.values import Flavor
 from multikueue.engine.workloads import PodSet, PodShape
 
@@ -26,13 +26,9 @@ class Topologies(Protocol):
 
 def mismatch(flavor: Flavor, shape: PodShape) -> str:
     """Why pods of that shape cannot run on a flavor: a taint or a label."""
-    for taint in flavor.taints:
-        if (
-            taint.effect in ("NoSchedule", "NoExecute")
-            and not tolerates(shape.tolerations, taint)
-            and not tolerates(flavor.tolerations, taint)
-        ):
-            return f"untolerated taint {taint_text(taint)} in flavor {flavor.name}"
+    taint = untolerated(flavor.taints, (*shape.tolerations, *flavor.tolerations))
+    if taint is not None:
+        return f"untolerated taint {taint_text(taint)} in flavor {flavor.name}"
     if flavor.node_labels and not _selected(flavor, shape):
         return f"flavor {flavor.name} doesn't match node affinity"
     return ""

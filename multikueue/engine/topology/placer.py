@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from multikueue.api.constants import HOSTNAME_LABEL
-from multikueue.core.taints import tolerates
+from multikueue.core.taints import untolerated
 from multikueue.engine.flavorassigner.eligibility import Topologies
 from multikueue.engine.resources import Requests
 from multikueue.engine.topology.capacity import Leaf, LeafKey, Place, Places, TopologyCapacity, leaf_key
@@ -29,7 +29,6 @@ from multikueue.engine.values import Flavor
 from multikueue.engine.workloads import PodSet, PodShape, TopologyRequest
 
 NO_INFORMATION = "workload requires Topology, but there is no TAS cache information"
-_REPELS = ("NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,10 +284,10 @@ def _exclusion(leaf: Leaf, shape: PodShape, flavor: Flavor, levels: tuple[str, .
     if levels[-1] != HOSTNAME_LABEL:
         return ""
     node = leaf.nodes[0]
-    for taint in node.taints:
-        if taint.effect in _REPELS and not tolerates((*shape.tolerations, *flavor.tolerations), taint):
-            value = f"={taint.value}" if taint.value else ""
-            return f'taint "{taint.key}{value}:{taint.effect}"'
+    taint = untolerated(node.taints, (*shape.tolerations, *flavor.tolerations))
+    if taint is not None:
+        value = f"={taint.value}" if taint.value else ""
+        return f'taint "{taint.key}{value}:{taint.effect}"'
     if any(node.labels.get(key) != value for key, value in shape.node_selector.items()):
         return "nodeSelector"
     if shape.affinity is not None:

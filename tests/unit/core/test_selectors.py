@@ -5,7 +5,7 @@ import pytest
 
 from multikueue.core.errors import BadInput
 from multikueue.core.selectors import LabelSelector, NodeSelectorTerm, Requirement, parse_selector
-from multikueue.core.taints import Taint, Toleration, tolerates
+from multikueue.core.taints import Taint, Toleration, tolerates, untolerated
 
 LABELS = {"team": "red", "tier": "batch", "rank": "7"}
 
@@ -77,3 +77,11 @@ def test_toleration(toleration: Toleration, want: bool) -> None:
 def test_a_numeric_toleration_compares_the_taint_with_its_own_value() -> None:
     assert Toleration("gen", "Gt", "3").tolerates(Taint("gen", "4"))
     assert not Toleration("gen", "Lt", "3").tolerates(Taint("gen", "4"))
+
+
+def test_the_first_taint_that_keeps_pods_away_is_found() -> None:
+    preferred, spot, other = Taint("a", effect="PreferNoSchedule"), Taint("spot"), Taint("other", effect="NoExecute")
+    assert untolerated((preferred, spot, other), ()) == spot
+    assert untolerated((preferred, spot, other), (Toleration("spot", "Exists"),)) == other
+    assert untolerated((preferred, spot), (Toleration("spot", "Exists"),)) is None
+    assert untolerated((), ()) is None
