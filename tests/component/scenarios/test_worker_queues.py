@@ -106,6 +106,18 @@ async def test_quota_of_a_resource_that_no_node_has_yet_is_enough_to_be_dispatch
         await made.job_says("ready", 1)
 
 
+def queue_text(made: Scene) -> str:
+    """How messages name the queue of the scene on a worker."""
+    return f"LocalQueue {made.namespace}/{made.name} of ClusterQueue {made.name}"
+
+
+async def hub_knows_quotas(made: Scene, *, w1: str, w2: str) -> None:
+    """Wait until the hub says so of the queues of both clusters."""
+    said = ((made.w1, w1), (made.w2, w2))
+    queue = queue_text(made)
+    await hub_knows(made, *(f"{site.name}: insufficient quota even when it is empty: {queue}{of}" for site, of in said))
+
+
 async def hub_knows(made: Scene, *texts: str) -> None:
     """Wait until the hub says so of its clusters to a job that is too large for all of them."""
     numbers = count()
@@ -133,12 +145,7 @@ async def test_quota_counts_in_flavors_that_the_pods_match(stage: Stage) -> None
         await made.w1.client.create(RESOURCE_FLAVORS, made_flavor)
         await made.w1.client.patch(CLUSTER_QUEUES, made.name, of("cpu", "10", flavor=spot))
         await uses(made, made.w2, "6")
-        queue = f"LocalQueue {made.namespace}/{made.name} of ClusterQueue {made.name}"
-        await hub_knows(
-            made,
-            f"{made.w1.name}: insufficient quota even when it is empty: {queue}, no flavor of it matches",
-            f"{made.w2.name}: insufficient quota even when it is empty: {queue}: free 4 of 10 cpu, short 40 cpu",
-        )
+        await hub_knows_quotas(made, w1=", no flavor of it matches", w2=": free 4 of 10 cpu, short 40 cpu")
         await made.submit("plain", cpu="2")
         assert await chosen(made, job="plain") == made.w2.name
         body = job_manifest("tolerant", namespace=made.namespace, queue=made.name, cpu="2", suspend=True)
@@ -152,12 +159,8 @@ async def test_free_quota_decides_and_when_some_comes_free_the_work_that_waits_g
     async with scene(stage, "free", configuration=CAPACITY) as made:
         await uses(made, made.w1, "10")
         await uses(made, made.w2, "4")
-        queue = f"LocalQueue {made.namespace}/{made.name} of ClusterQueue {made.name}"
-        await hub_knows(
-            made,
-            f"{made.w1.name}: insufficient quota even when it is empty: {queue}: free 0 of 10 cpu, short 40 cpu",
-            f"{made.w2.name}: insufficient quota even when it is empty: {queue}: free 6 of 10 cpu, short 40 cpu",
-        )
+        await hub_knows_quotas(made, w1=": free 0 of 10 cpu, short 40 cpu", w2=": free 6 of 10 cpu, short 40 cpu")
+        queue = queue_text(made)
         await made.submit("first", cpu="5")
         assert await chosen(made, job="first") == made.w2.name
         await made.submit("second", cpu="5")
