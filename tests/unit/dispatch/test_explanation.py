@@ -86,6 +86,13 @@ def test_every_cluster_has_a_reason_of_its_own_and_it_is_the_one_of_the_check() 
     assert found.rule is Rule.NOMINATE
 
 
+def test_a_cluster_whose_time_is_over_is_not_shown_as_avoided() -> None:
+    given = facts(wanting(2), clusters=(with_capacity("w1", 8),), avoided={"w1": NOW}, settings=CAPACITY)
+    assert only(given).avoided_until is None
+    assert only(given).state is DispatchState.HAS_CAPACITY
+    assert only(replace(given, avoided={"w1": LATER})).avoided_until == LATER
+
+
 def test_a_score_has_its_parts_by_name_and_is_the_one_that_wins() -> None:
     found = look(
         facts(wanting(2), clusters=(with_capacity("w1", 4, weight=2.0), with_capacity("w2", 8)), settings=CAPACITY)

@@ -153,7 +153,7 @@ class ClusterQueues:
             self._informer = None
 
     async def _follow(self, resource: Resource, handler: Callable[[Change], None]) -> None:
-        """Follow a kind that is left out of the report while the agent may not read it."""
+        """Follow an optional kind: the report is made without it while the agent may not read it."""
         await self._readable(resource)
         informer = self._make(resource)
         informer.add_handler(handler)
